@@ -5,8 +5,8 @@ use std::sync::Weak;
 use super::{Handle, running};
 
 impl Handle {
-    /// The runtimes of this process that have not shut down, oldest first; none that this process has from before a `fork`. For tools that
-    /// look at all of a process.
+    /// The runtimes of this process that have not shut down, oldest first; not those from before a
+    /// `fork`. For tools that look at a whole process.
     ///
     /// ```
     /// use dapple_sched::{Handle, Runtime};

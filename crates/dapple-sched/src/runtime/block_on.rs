@@ -14,11 +14,12 @@ use crate::sync::atomic::{AtomicU8, Ordering::*};
 use crate::sync::{self, Thread};
 use crate::task::budget;
 
-/// Runs a future on the calling thread until it is ready. The tasks that it spawns run on the workers of the current
-/// runtime.
+/// Runs a future on the calling thread until it is ready. Tasks that it spawns run on the workers
+/// of the current runtime.
 ///
 /// # Panics
-/// On a worker, which must not block (C9), and while the thread holds a color, which could wait for itself.
+/// On a worker, which must not block (C9), and while the thread holds a color, which could wait for
+/// itself.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -49,8 +50,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 impl Handle {
-    /// Runs a future on the calling thread until it is ready, with this as the current runtime: for plain threads that have no
-    /// [`Runtime`](crate::Runtime) at hand. A runtime that shuts down meanwhile drops its tasks, and the future learns of it from those that it awaits.
+    /// Runs a future on the calling thread until it is ready, with this as the current runtime: for
+    /// plain threads without a [`Runtime`](crate::Runtime) at hand. If the runtime shuts down
+    /// meanwhile it drops its tasks, and the future learns of it from the tasks that it awaits.
     ///
     /// # Panics
     /// As [`block_on`](crate::block_on).
@@ -85,7 +87,7 @@ fn drive<F: Future>(future: F, presence: &Presence) -> F::Output {
     })
 }
 
-/// Tells the driver that this thread takes part in the current runtime, for as long as it does.
+/// Tells the driver that this thread takes part in the current runtime, until dropped.
 struct Presence(Option<Handle>);
 
 impl Presence {
@@ -95,7 +97,7 @@ impl Presence {
         presence
     }
 
-    /// For wakers, which may lie in what belongs to the runtime and must not keep it alive.
+    /// For wakers: the runtime may own them, so they must not keep it alive.
     fn weak(&self) -> Weak<Shared> {
         self.0.as_ref().map_or(Weak::new(), |runtime| Arc::downgrade(runtime.shared()))
     }
@@ -114,12 +116,12 @@ impl Drop for Presence {
     }
 }
 
-/// The waker of a waiting thread. Its `state` is changed by read-modify-write only:
+/// The waker of a waiting thread. Only read-modify-writes change its `state`:
 ///
 /// | from | to | by |
 /// |---|---|---|
-/// | `RUNS` | `WAITS` | the thread, whose future is pending |
-/// | any | `WOKEN` | the waker; where that is `WAITS`, it tells the driver before, and unparks the thread afterwards |
+/// | `RUNS` | `WAITS` | the thread, with a pending future |
+/// | any | `WOKEN` | the waker; from `WAITS`, it tells the driver before, and unparks the thread afterwards |
 /// | `WOKEN` | `RUNS` | the thread, which polls again |
 pub(crate) struct Parker {
     thread: Thread,
@@ -130,16 +132,17 @@ pub(crate) struct Parker {
 impl Parker {
     /// Whether the future will be polled again without waiting.
     pub(crate) fn is_woken(&self) -> bool {
-        // Relaxed: of what this thread did itself. What others did is acquired by `wait`.
+        // Relaxed: for this thread's own wakes. `wait` acquires those of others.
         self.state.load(Relaxed) == WOKEN
     }
 
-    /// Waits until the waker was called since the poll began.
+    /// Waits until the waker has been called since the poll began.
     fn wait(&self) {
-        // AcqRel, all three: what the waker did is visible to the next poll.
+        // AcqRel, all three: everything before the wake is visible to the next poll.
         if self.state.compare_exchange(RUNS, WAITS, AcqRel, Acquire).is_ok() {
             self.tell(Outside::Waits);
-            // `park` may return for no reason, and the future may unpark this thread for reasons of its own.
+            // `park` may return for no reason, and the future may unpark this thread for reasons of
+            // its own.
             while self.state.load(Acquire) == WAITS {
                 sync::park();
             }
@@ -164,7 +167,7 @@ impl Wake for Parker {
         let mut state = self.state.load(Acquire);
         loop {
             if state == WAITS {
-                // Before: the thread may find itself awake at once, and must be counted by then.
+                // Before the change: the thread may run at once, and must be counted by then.
                 self.tell(Outside::Woken);
             }
             match self.state.compare_exchange(state, WOKEN, AcqRel, Acquire) {
@@ -172,7 +175,7 @@ impl Wake for Parker {
                 Ok(_) => return,
                 Err(now) => {
                     if state == WAITS {
-                        // Somebody else was faster.
+                        // Another thread was faster.
                         self.tell(Outside::Waits);
                     }
                     state = now;

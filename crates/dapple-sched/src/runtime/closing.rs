@@ -1,4 +1,4 @@
-//! The news that a runtime is about to shut down, for tasks that want to finish.
+//! The signal that a runtime is about to shut down, for tasks that want to finish.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,10 @@ use crate::runtime::foreign::KeptWaker;
 use crate::runtime::shared::Shared;
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 
-/// Whether the runtime is closing, and who waits for that.
+/// Whether the runtime is closing, and the waiters for that.
 pub(crate) struct Closing {
-    /// Set before the waiting are woken. They may look at it in every poll, so it is not under the lock.
+    /// Set before the waiters are woken. Not under the lock, because they may look at it in every
+    /// poll.
     closing: AtomicBool,
     state: Mutex<State>,
 }
@@ -33,7 +34,7 @@ impl Closing {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes all waiters.
     pub(super) fn announce(&self) {
         // Release pairs with the acquire in `Closed::poll`.
         self.closing.store(true, Release);
@@ -47,7 +48,7 @@ impl Closing {
 /// Cancel safety: it can be dropped and made again at any time.
 pub struct Closed {
     shared: Arc<Shared>,
-    /// Where its waker is kept, and a copy to compare with.
+    /// The key of its stored waker, and a copy to compare with.
     waiting: Option<(u64, KeptWaker)>,
 }
 
@@ -65,7 +66,7 @@ impl Future for Closed {
         let closing = &this.shared.closing;
         let waker = cx.waker();
         if !this.waiting.as_ref().is_some_and(|(_, kept)| kept.will_wake(waker)) {
-            // Before the lock: to clone is foreign code.
+            // Before the lock: a clone is foreign code.
             let (copy, stored) = (KeptWaker::from(waker), KeptWaker::from(waker));
             let old = {
                 let mut state = closing.state();
@@ -75,8 +76,8 @@ impl Future for Closed {
             };
             drop(old);
         }
-        // Acquire pairs with the release in `announce`.
-        // After the waker is stored: `announce` takes the wakers after it has set the flag.
+        // Acquire pairs with the release in `announce`. After the waker is stored: `announce` takes
+        // the wakers after it has set the flag.
         if closing.closing.load(Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

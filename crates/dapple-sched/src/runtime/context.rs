@@ -1,4 +1,5 @@
-//! What the current thread is: a worker or not, what it runs, and which runtime it has entered.
+//! The current thread: whether it is a worker, the callback that it runs, the runtime that it has
+//! entered.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -17,10 +18,11 @@ use crate::task::budget::{Budget, NO_BUDGET};
 use crate::task::{self, Header, LiveTask, Polled, TaskRef, Unfinished};
 use crate::worker::Worker;
 
-/// One entry of the stack of colors that the current thread holds. Lives on the stack of whoever holds.
+/// One entry of the stack of colors that the current thread holds. Lives on the holder's stack.
 ///
-/// The frame of a closure names every color on which the closure relies, be it held for the closure or by a frame further
-/// out. So a hold can end early, before its frame does ([`release_turn_of`]), exactly when no younger frame names its color.
+/// The frame of a closure names every color on which the closure relies, whether the closure or an
+/// outer frame holds it. So a hold may end before its frame does ([`release_turn_of`]) exactly if
+/// no younger frame names its color.
 pub(crate) struct Frame {
     /// `None` once the color was released before the frame ended.
     color: Cell<Option<NonNull<ColorCell>>>,
@@ -28,30 +30,30 @@ pub(crate) struct Frame {
     runs: bool,
     /// The color is held for reading.
     reads: bool,
-    /// A request for several colors, which are all held; null where it is about one.
+    /// A request for several colors, which are all held; null for a single color.
     request: Cell<*const Request>,
     parent: *const Frame,
-    /// The task that is being polled right inside this frame.
+    /// The task that this frame polls.
     task: Cell<*const Header>,
-    /// That is a light one, which this frame has for itself; there is no color in it then.
+    /// That task is a light one, which this frame has for itself; the frame then has no color.
     light: Cell<bool>,
-    /// The color, where what it posts to itself needs only a place in its fifo; see [`is_direct`].
+    /// The color, if posts to itself need only a place in its fifo; see [`is_direct`].
     direct: Cell<*const ColorCell>,
 }
 
-/// What stands for a frame where there is none. Never written to.
+/// Stands for the absence of a frame. Never written to.
 static NO_FRAME: NoFrame = NoFrame(Frame::none());
 
 struct NoFrame(Frame);
 
-// SAFETY: nothing writes to it (`top` leaves it out, and a frame is otherwise known to its owner only).
+// SAFETY: nothing writes to it (`top` leaves it out, and only its owner knows any other frame).
 unsafe impl Sync for NoFrame {}
 
 struct Context {
     worker: Cell<*const Worker>,
     frame: Cell<*const Frame>,
     entered: Cell<*mut Entry>,
-    /// That of the poll that the thread is in, or null; it outlives its stay here.
+    /// The budget of the current poll, or null; it outlives its stay here.
     budget: Cell<*const Budget>,
 }
 
@@ -76,31 +78,31 @@ thread_local! {
     static CONTEXT: Context = Context::new();
 }
 
-/// A number that no other thread has that lives at the same time.
+/// A number that no other living thread has.
 #[inline]
 pub(crate) fn thread_token() -> usize {
     CONTEXT.with(|context| ptr::from_ref(context).addr())
 }
 
-/// Calls `f` with this thread's worker; `None` where the thread is none.
+/// Calls `f` with this thread's worker; `None` on any other thread.
 #[inline]
 pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     with_own_worker(|worker| worker.map(f))
 }
 
-/// As [`with_worker`], where `f` is to be called in any case.
+/// As [`with_worker`], but calls `f` in any case.
 #[inline]
 pub(crate) fn with_own_worker<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
     f(worker())
 }
 
-/// Calls `f` with this thread's worker, if it is one of that runtime.
+/// Calls `f` with this thread's worker, if it belongs to that runtime.
 #[inline]
 pub(crate) fn with_worker_of<R>(shared: *const Shared, f: impl FnOnce(Option<&Worker>) -> R) -> R {
     with_own_worker(|worker| f(worker.filter(|worker| ptr::eq(&*worker.shared, shared))))
 }
 
-/// Offers `what` to this thread's worker; returns it where there is none that takes it.
+/// Offers `what` to this thread's worker; returns it if there is no worker or it declines.
 #[inline]
 pub(crate) fn offer_worker<T>(what: T, take: impl FnOnce(&Worker, T) -> Option<T>) -> Option<T> {
     match worker() {
@@ -112,12 +114,12 @@ pub(crate) fn offer_worker<T>(what: T, take: impl FnOnce(&Worker, T) -> Option<T
 #[inline]
 fn worker<'a>() -> Option<&'a Worker> {
     let worker = CONTEXT.with(|context| context.worker.get());
-    // SAFETY: set by `WorkerScope`, which outlives every closure that this private function's callers run on it; only this
-    // thread reads it.
+    // SAFETY: set by `WorkerScope`, which outlives every closure that the callers of this private
+    // function run on it; only this thread reads it.
     unsafe { worker.as_ref() }
 }
 
-/// Which worker of a runtime the current thread is, if it is one.
+/// The index of the current thread's worker, if it belongs to this runtime.
 #[inline]
 pub(crate) fn index_in(shared: &Shared) -> Option<usize> {
     with_worker(|worker| ptr::eq(&*worker.shared, shared).then_some(worker.index)).flatten()
@@ -138,12 +140,13 @@ pub fn on_worker() -> bool {
     CONTEXT.with(|context| !context.worker.get().is_null())
 }
 
-/// Tells the worker that the callback, or the poll, that it is in has run for this long: the worker then looks for events in
-/// time when that is over. Does nothing on other threads.
+/// Tells the worker that the current callback or poll has run for this long, so that it looks for
+/// events in time afterwards. Does nothing on other threads.
 ///
-/// A worker looks at the clock now and then only, and takes what runs between for as short as most was. Where a few callbacks
-/// take milliseconds among many that take none, such as handlers among tasks that only pass something on, whoever
-/// measures them anyway can say so. Cost: some nanoseconds.
+/// A worker reads the clock only now and then, and assumes that callbacks in between take as little
+/// as most did. If a few callbacks take milliseconds among many that take none, such as handlers
+/// among tasks that only pass something on, code that measures them anyway can say so. Cost: some
+/// nanoseconds.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -161,7 +164,7 @@ pub fn count_time(ran: Duration) {
     with_worker(|worker| worker.count_time(u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX)));
 }
 
-/// Makes the current thread a worker for as long as it lives.
+/// Makes the current thread a worker while it lives.
 pub(crate) struct WorkerScope<'a> {
     current: &'a Worker,
     worker: *const Worker,
@@ -198,7 +201,7 @@ pub(crate) fn in_frame<R>(color: NonNull<ColorCell>, f: impl FnOnce(&Frame) -> R
     in_new_frame(Some(color), false, false, ptr::null(), f)
 }
 
-/// Runs `f` in that turn. Returns the turn, unless it was released meanwhile.
+/// Runs `f` in that turn. Returns the turn, unless `f` released it.
 pub(crate) fn in_turn(turn: ColorTurn, f: impl FnOnce(&Frame)) -> Option<ColorTurn> {
     in_new_frame(Some(turn.into_raw()), true, false, ptr::null(), |frame| {
         f(frame);
@@ -206,7 +209,7 @@ pub(crate) fn in_turn(turn: ColorTurn, f: impl FnOnce(&Frame)) -> Option<ColorTu
     })
 }
 
-/// Runs `f` while the thread counts as one of those who hold `color` for reading.
+/// Runs `f` while the thread counts as a reader of `color`.
 #[inline]
 pub(crate) fn in_read_frame<R>(color: NonNull<ColorCell>, f: impl FnOnce() -> R) -> R {
     in_new_frame(Some(color), false, true, ptr::null(), |_| f())
@@ -245,14 +248,14 @@ fn in_new_frame<R>(
 pub(crate) fn in_light_frame(task: Unfinished, end: impl FnOnce(Unfinished)) {
     in_new_frame(None, false, false, ptr::null(), |frame| {
         frame.begin_light();
-        // SAFETY: what comes after the end of the task, and in this frame, does not ask for it.
+        // SAFETY: code in this frame does not ask for the task after its end.
         unsafe { frame.set_task(task.task()) };
         end(task);
     });
 }
 
 impl Frame {
-    /// That of nothing.
+    /// A frame without color or task.
     #[inline]
     const fn none() -> Frame {
         Frame {
@@ -267,12 +270,12 @@ impl Frame {
         }
     }
 
-    /// The frame of a worker's turns, which none has yet.
+    /// The frame of a worker's turns, for now without a turn.
     pub(crate) fn of_worker() -> Frame {
         Frame { runs: true, ..Frame::none() }
     }
 
-    /// What is polled from here on are light tasks.
+    /// From here on the frame polls light tasks.
     #[inline]
     pub(crate) fn begin_light(&self) {
         self.light.set(true);
@@ -290,7 +293,7 @@ impl Frame {
     }
 
     /// # Safety
-    /// The task is alive until the frame has another one, or none, or is not asked any more.
+    /// The task stays alive until the frame has another one, or none, or is no longer asked.
     #[inline]
     pub(crate) unsafe fn set_task(&self, task: LiveTask<'_>) {
         self.task.set(task.pointer().as_ptr());
@@ -307,13 +310,13 @@ impl Frame {
         NonNull::new(self.task.get().cast_mut()).map(|task| unsafe { LiveTask::new(task) })
     }
 
-    /// Whether this light task is being polled in the frame.
+    /// Whether the frame polls this light task.
     #[inline]
     pub(crate) fn polls_light(&self, task: LiveTask<'_>) -> bool {
         self.light.get() && ptr::eq(self.task.get(), task.pointer().as_ptr())
     }
 
-    /// The light task that is polled has a color now, and the poll is a turn of it.
+    /// The light task being polled has a color now, and its poll is a turn of the color.
     pub(crate) fn go_on_as_turn(&self, turn: ColorTurn) {
         self.light.set(false);
         self.color.set(Some(turn.into_raw()));
@@ -325,7 +328,8 @@ impl Frame {
         self.task().filter(|_| self.light.get())
     }
 
-    /// A turn begins in a worker's frame, which is on top. `plain`: no post to its color is traced or counted.
+    /// A turn begins in the worker's frame, which is on top. `plain`: no post to its color is
+    /// traced or counted.
     #[inline]
     pub(crate) fn enter(&self, turn: ColorTurn, plain: bool) {
         let color = turn.into_raw();
@@ -338,22 +342,24 @@ impl Frame {
     pub(crate) fn leave(&self) -> Option<ColorTurn> {
         assert!(self.runs, "it is the frame of a turn");
         self.direct.set(NOT_DIRECT);
-        // SAFETY: a frame that runs was given the turn of its color.
+        // SAFETY: a frame with `runs` was given the turn of its color.
         self.color.take().map(|color| unsafe { ColorTurn::new(color) })
     }
 
-    /// Takes the oldest node of the color that has its turn in this frame, to be run, if it is that one.
+    /// Takes the given node out of the fifo of the color with a turn in this frame, in order to run
+    /// it, if the node is the oldest.
     pub(crate) fn take_if_next(&self, node: NonNull<Node>) -> Option<OwnedNode> {
         let mut fifo = self.running()?;
         fifo.drain_inbox();
         if fifo.is_next(node) { fifo.take_next() } else { None }
     }
 
-    /// The fifo of the color that has its turn in this frame.
+    /// The fifo of the color with a turn in this frame.
     #[inline]
     fn running(&self) -> Option<FifoGuard<'_>> {
         let color = self.color.get().filter(|_| self.runs)?;
-        // SAFETY: as in `leave`. The callers, which are private, are through with it before the turn can end.
+        // SAFETY: as in `leave`. The callers, which are private, are done with it before the turn
+        // can end.
         Some(unsafe { FifoGuard::new(ColorRef::new(color)) })
     }
 
@@ -368,7 +374,7 @@ impl Frame {
         self.color.get().is_none()
     }
 
-    /// Whether the frame holds `color`, for oneself or, if that is enough, for reading.
+    /// Whether the frame holds `color`, for writing or, if it `reads`, at least for reading.
     #[inline]
     fn has(&self, color: NonNull<ColorCell>, reads: bool) -> bool {
         if self.color.get() == Some(color) {
@@ -377,33 +383,34 @@ impl Frame {
         if self.light_task().and_then(LiveTask::color).is_some_and(|of_task| of_task.cell() == color) {
             return true;
         }
-        // SAFETY: a request outlives the frame that it is in, or is taken out before.
+        // SAFETY: a request outlives its frame, or is taken out before.
         unsafe { self.request.get().as_ref() }.is_some_and(|request| request.holds(color, reads))
     }
 
-    /// The request of this frame is released; `kept`: but for this color of it.
+    /// Notes that the request of this frame is released, except the color `kept`.
     pub(crate) fn end_request(&self, kept: Option<NonNull<ColorCell>>) {
         self.request.set(ptr::null());
         self.color.set(kept);
     }
 }
 
-/// Takes the turn of `color` out of its frame further down on this thread's stack, for the caller to end. `None` also where a
-/// closure that is still open relies on the turn: it goes on to its end.
+/// Takes the turn of `color` out of its frame further down on this thread's stack, for the caller
+/// to end. `None` also if a closure that is still open relies on the turn: then the turn goes on to
+/// its end.
 ///
 /// # Safety
-/// The callback that is in the turn relies on it no more.
+/// The callback in the turn no longer relies on it.
 pub(crate) unsafe fn release_turn_of(color: NonNull<ColorCell>) -> Option<ColorTurn> {
     let frame = frames().find(|frame| frame.has(color, true))?;
     if frame.runs && frame.color.get() == Some(color) { frame.leave() } else { None }
 }
 
-/// Whether a closure that is open in a frame younger than this one has `color`.
+/// Whether an open closure in a frame younger than this one has `color`.
 pub(crate) fn relies_on(outer: &Frame, color: NonNull<ColorCell>) -> bool {
     frames().take_while(|frame| !ptr::eq(*frame, outer)).any(|frame| frame.has(color, true))
 }
 
-/// The innermost color that is held: what a callback that asks is running in.
+/// The innermost held color: the color of a running callback that asks.
 #[inline]
 pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
     frames().find_map(|frame| {
@@ -412,23 +419,23 @@ pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
     })
 }
 
-/// Whether the thread is right inside a callback, the poll of a light task among them.
+/// Whether the thread is directly inside a callback or the poll of a light task.
 #[inline]
 pub(crate) fn in_callback() -> bool {
     top().is_some_and(|frame| frame.runs && (frame.color.get().is_some() || frame.light.get()))
 }
 
-/// Whether this thread polls that light task, or ends it.
+/// Whether this thread polls or ends that light task.
 pub(crate) fn polls_light(task: LiveTask<'_>) -> bool {
     frames().any(|frame| frame.polls_light(task))
 }
 
-/// Whether this worker polls a light task, at whatever depth.
+/// Whether this worker polls a light task, at any depth.
 pub(crate) fn polls_any_light() -> bool {
     with_worker(|worker| worker.frame.light.get()).unwrap_or(false)
 }
 
-/// Wakes the light task that this worker polls, if it is this one: it will be polled once more.
+/// Wakes the light task that this worker polls, if it is this one: it will be polled again.
 #[inline]
 pub(crate) fn wake_polled(task: *const ()) -> bool {
     with_worker(|worker| {
@@ -441,7 +448,7 @@ pub(crate) fn wake_polled(task: *const ()) -> bool {
     .unwrap_or(false)
 }
 
-/// Runs a closure on a state that was made there, which those who watch this worker are told.
+/// Runs a closure on a state that was made at that line; reports on this worker show the line.
 #[inline]
 pub(crate) fn in_state<R>(made_from: Origin, f: impl FnOnce() -> R) -> R {
     struct Restore<'a>(&'a Slot, *const Location<'static>);
@@ -462,16 +469,17 @@ pub(crate) fn is_woken() -> bool {
     innermost_task().is_some_and(|task| task.is_woken() || polls_light(task) && polled_light())
 }
 
-/// Puts a node of that priority into the fifo of the color, if this thread runs a turn of it and what it posts there needs only a
-/// place in the fifo: most posts, and one look tells them from all others. Otherwise returns the node. `None` is the default color,
-/// whose cell is not looked up for this.
+/// Puts a node of that priority into the fifo of the color, if this thread runs a turn of it and
+/// the post needs only a place in the fifo: most posts, and one look tells. Otherwise returns the
+/// node. `None` is the default color; this does not look up its cell.
 ///
-/// The turn has asked once whether such posts are traced or counted. Where another thread begins to trace, or sets a capacity,
-/// what the color posts to itself is not traced or counted before its next turn.
+/// The turn has asked once whether such posts are traced or counted. If another thread begins to
+/// trace, or sets a capacity, the color's posts to itself are traced or counted from its next turn
+/// on.
 #[inline]
 pub(crate) fn push_direct(color: Option<ColorRef<'_>>, node: OwnedNode, priority: Priority) -> Result<(), OwnedNode> {
     let frame = CONTEXT.with(|context| context.frame.get());
-    // SAFETY: as in `top`; where there is no frame, this is `NO_FRAME`.
+    // SAFETY: as in `top`; without a frame, this is `NO_FRAME`.
     let direct = unsafe { &*frame }.direct.get();
     let cell = color.map_or(ptr::null(), |color| color.ptr().as_ptr().cast_const());
     let Some(color) = color.filter(|_| ptr::eq(direct, cell)) else { return Err(node) };
@@ -484,13 +492,13 @@ pub(crate) fn push_direct(color: Option<ColorRef<'_>>, node: OwnedNode, priority
     Ok(())
 }
 
-/// Posts from here to the color that runs are looked at in full, as long as its turn lasts.
+/// From here on, and until its turn ends, posts to the running color take the full path.
 pub(crate) fn end_direct() {
     frames().for_each(|frame| frame.direct.set(NOT_DIRECT));
 }
 
-/// Puts a node into the fifo of that color, after what is in the inbox, if it is on top and the thread runs its turn. Otherwise
-/// returns the node.
+/// Puts a node into the fifo of that color, after the nodes of the inbox, if the color is on top
+/// and this thread runs its turn. Otherwise returns the node.
 #[inline]
 pub(crate) fn push_in_turn(color: ColorRef<'_>, node: OwnedNode) -> Result<(), OwnedNode> {
     match top().filter(|frame| frame.color.get() == Some(color.ptr())).and_then(Frame::running) {
@@ -503,31 +511,33 @@ pub(crate) fn push_in_turn(color: ColorRef<'_>, node: OwnedNode) -> Result<(), O
     }
 }
 
-/// Notes a post to another color in the fifo of the color on top, if the thread runs its turn; false: it does not.
+/// Counts a post to another color in the fifo of the color on top, if this thread runs its turn;
+/// false: it does not.
 #[inline]
 pub(crate) fn note_post() -> bool {
     top().and_then(Frame::running).map(|mut fifo| fifo.note_traffic(1, None)).is_some()
 }
 
-/// As [`note_post`], of a post which has been noted: it goes to another worker.
+/// Notes that a post counted by [`note_post`] goes to another worker.
 #[inline]
 pub(crate) fn note_post_away(worker: usize) {
     top().and_then(Frame::running).into_iter().for_each(|mut fifo| fifo.note_post_away(worker));
 }
 
-/// As [`note_post`], of what counts as so many posts, for the color whose turn this worker is in, whatever it holds besides.
+/// Counts posts as [`note_post`] does, for the color with this worker's turn, whatever else the
+/// thread holds.
 #[inline]
 pub(crate) fn note_turn(posts: u16, elsewhere: Option<usize>) -> bool {
     with_worker(|worker| worker.note_turn(posts, elsewhere)).unwrap_or(false)
 }
 
-/// Whether this thread holds `color` for itself, at whatever depth.
+/// Whether this thread holds `color` for writing, at any depth.
 #[inline]
 pub(crate) fn holds(color: NonNull<ColorCell>) -> bool {
     frames().any(|frame| frame.has(color, false))
 }
 
-/// Whether this thread holds `color`, if only for reading.
+/// Whether this thread holds `color`, at least for reading.
 pub(crate) fn reads(color: NonNull<ColorCell>) -> bool {
     frames().any(|frame| frame.has(color, true))
 }
@@ -537,13 +547,14 @@ pub(crate) fn with_frame_of<R>(request: NonNull<Request>, f: impl FnOnce(&Frame)
     frames().find(|frame| ptr::eq(frame.request.get(), request.as_ptr())).map(f)
 }
 
-/// How many colors, or sets of them, the thread holds; that of a light task counts, made or not.
+/// The number of colors, or sets of them, that the thread holds; the color of a light task counts,
+/// made or not.
 pub(crate) fn depth() -> usize {
     let holds = |frame: &&Frame| !frame.is_released() || !frame.request.get().is_null() || frame.light.get();
     frames().filter(holds).count()
 }
 
-/// Runs `poll` as that of the task in the frame on top.
+/// Runs `poll` as the poll of a task in the frame on top.
 #[inline]
 pub(crate) fn in_task(task: Unfinished, poll: impl FnOnce(Unfinished) -> Polled) -> Polled {
     struct Restore<'a>(&'a Frame, *const Header);
@@ -553,7 +564,7 @@ pub(crate) fn in_task(task: Unfinished, poll: impl FnOnce(Unfinished) -> Polled)
             self.0.task.set(self.1);
         }
     }
-    // What `poll` returns is the task once more, so that it is alive until then.
+    // `poll` returns the task, so it is alive until then.
     let _restore = top().map(|frame| Restore(frame, frame.task.replace(task.task().pointer().as_ptr())));
     poll(task)
 }
@@ -563,7 +574,7 @@ pub(crate) fn current_task() -> Option<TaskRef> {
     innermost_task().map(LiveTask::retain)
 }
 
-/// Calls `f` with the color of that task, if it was asked for.
+/// Calls `f` with that task's color, if something has asked for it.
 pub(crate) fn with_task_color<R>(f: impl FnOnce(Option<ColorRef<'_>>) -> R) -> R {
     f(innermost_task().and_then(LiveTask::color).map(Color::alive))
 }
@@ -572,15 +583,16 @@ fn innermost_task<'a>() -> Option<LiveTask<'a>> {
     frames().find_map(Frame::task)
 }
 
-/// Calls `f` with the budget of what this thread does, if there is one.
+/// Calls `f` with the current budget of this thread, if there is one.
 #[inline]
 pub(crate) fn with_budget<R>(f: impl FnOnce(Option<&Budget>) -> R) -> R {
     let budget = CONTEXT.with(|context| context.budget.get());
-    // SAFETY: `WorkerScope` and `in_budget` take it back before it is gone, and only this thread reads it.
+    // SAFETY: `WorkerScope` and `in_budget` take it back before it is gone, and only this thread
+    // reads it.
     f(unsafe { budget.as_ref() })
 }
 
-/// Runs `f` with a budget for what this thread does.
+/// Runs `f` with a budget.
 pub(crate) fn in_budget<R>(budget: &Budget, f: impl FnOnce() -> R) -> R {
     struct Restore(*const Budget);
     impl Drop for Restore {
@@ -592,7 +604,7 @@ pub(crate) fn in_budget<R>(budget: &Budget, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The last one of the runtimes that the thread has entered, or null.
+/// The newest entry of the runtimes that the thread has entered, or null.
 pub(super) fn entered() -> *mut Entry {
     CONTEXT.with(|context| context.entered.get())
 }
@@ -604,8 +616,8 @@ pub(super) fn set_entered(entry: *mut Entry) {
 #[inline]
 fn top<'a>() -> Option<&'a Frame> {
     let frame = CONTEXT.with(|context| context.frame.get());
-    // SAFETY: frames live on this thread's stack, deeper than every caller of this private function, and unlink
-    // themselves when they end, also when unwinding.
+    // SAFETY: frames live on this thread's stack, deeper than every caller of this private
+    // function, and unlink themselves when they end, even by unwinding.
     if ptr::eq(frame, &raw const NO_FRAME.0) { None } else { unsafe { frame.as_ref() } }
 }
 
@@ -617,5 +629,5 @@ fn frames<'a>() -> impl Iterator<Item = &'a Frame> {
     })
 }
 
-/// No color: not null, as the handle of the default color is.
+/// No color: not null, because the handle of the default color is.
 const NOT_DIRECT: *const ColorCell = ptr::dangling();

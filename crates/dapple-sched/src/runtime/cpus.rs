@@ -1,7 +1,8 @@
-//! How many processors the process may use: by the affinity of its threads, and by the quotas of its control groups.
+//! The number of processors that the process may use, by the affinity of its threads and the quotas
+//! of its control groups.
 //!
-//! The standard library's `available_parallelism` looks at both, but rounds a quota down: with one of 1.9 processors a runtime
-//! would have a single worker, and leave nearly half of them unused.
+//! The standard library's `available_parallelism` looks at both, but rounds a quota down: with 1.9
+//! processors a runtime would have a single worker, and leave nearly half of the quota unused.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,13 +16,14 @@ use std::time::Duration;
 use crate::runtime::WORKERS_MAX;
 use crate::sync::atomic::AtomicUsize;
 
-/// For a runtime whose workers follow the number of processors. How they rest is in `worker::rest`.
+/// For a runtime with workers that follow the number of processors. `worker::rest` says how workers
+/// rest.
 pub(crate) struct Cpus {
-    /// The number of workers that work; the others rest.
+    /// The number of workers in use; the others rest.
     pub(crate) active: AtomicUsize,
-    /// Where the files of the system are; elsewhere in tests only.
+    /// The root of the system's files; differs from `/` only in tests.
     root: PathBuf,
-    /// When the monitor is to look again, in nanoseconds since the runtime started. A hint.
+    /// The time of the monitor's next look, in nanoseconds since the runtime started. A hint.
     look_at_ns: AtomicU64,
 }
 
@@ -43,11 +45,12 @@ impl Cpus {
     }
 }
 
-/// The number of workers that the program asks for, or else the environment variable `DAPPLE_WORKERS`; `None` where neither does.
+/// The number of workers that the program asks for, or else the environment variable
+/// `DAPPLE_WORKERS`; `None` if neither does.
 ///
 /// # Errors
 ///
-/// `InvalidInput`: it is no number from 1 to [`WORKERS_MAX`].
+/// `InvalidInput`: it is not a number from 1 to [`WORKERS_MAX`].
 pub(crate) fn asked(program: Option<usize>) -> io::Result<Option<usize>> {
     let Some(workers) = program else { return std::env::var_os(VARIABLE).map(|value| parse(&value)).transpose() };
     if !RANGE.contains(&workers) {
@@ -69,19 +72,19 @@ fn parse(value: &OsStr) -> io::Result<usize> {
 const RANGE: RangeInclusive<usize> = 1..=WORKERS_MAX;
 const VARIABLE: &str = "DAPPLE_WORKERS";
 
-/// The number of processors that the calling thread may use, and no more than the quota of its process allows, rounded up; at
-/// least 1.
+/// The number of processors that the calling thread may use, limited by the quota of its process,
+/// rounded up; at least 1.
 pub(crate) fn available(root: &Path) -> usize {
     let by_affinity = match rustix::thread::sched_getaffinity(None) {
         Ok(set) => set.count() as usize,
-        // A machine with more processors than the set has room for.
+        // A machine with more processors than the set can hold.
         Err(_) => thread::available_parallelism().map_or(1, usize::from),
     };
     by_affinity.min(quota(root).unwrap_or(usize::MAX)).max(1)
 }
 
-/// The smallest quota of the process's control groups and of those that they are in, in processors, rounded up; `None` where
-/// there is none.
+/// The smallest quota of the process's control groups and of their parents, in processors, rounded
+/// up; `None` if there is none.
 fn quota(root: &Path) -> Option<usize> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
@@ -99,12 +102,12 @@ fn quota(root: &Path) -> Option<usize> {
     quotas.min()
 }
 
-/// The smallest quota from a group to where its hierarchy is mounted.
+/// The smallest quota from a group up to the mount point of its hierarchy.
 fn smallest_up_to(mounted_at: &Path, group: &Path, version: Version) -> Option<usize> {
     group.ancestors().filter_map(|group| version.quota_of(&mounted_at.join(group))).min()
 }
 
-/// Of control groups.
+/// The version of control groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
     One,
@@ -112,7 +115,8 @@ enum Version {
 }
 
 impl Version {
-    /// Where a line of `mountinfo` mounts the hierarchy, and the path of the group below that; `None` if it mounts something else.
+    /// The mount point of the hierarchy and the path of the group, if a line of `mountinfo` mounts
+    /// the hierarchy; otherwise `None`.
     fn place<'a>(self, line: &'a str, group: &str) -> Option<(&'a str, PathBuf)> {
         let (mount, file_system) = line.split_once(" - ")?;
         let [kind, _, options] = fields(file_system.split(' '))?;
@@ -121,7 +125,8 @@ impl Version {
             Version::Two => kind == "cgroup2",
         };
         let [_, _, _, mounted_group, mounted_at] = fields(mount.split(' '))?;
-        // In a container the group that is mounted may be the process's own, or one that it does not see.
+        // In a container the mounted group may be the process's own, or one that the process does
+        // not see.
         let below = Path::new(group).strip_prefix(mounted_group).unwrap_or(Path::new(""));
         is_it.then(|| (mounted_at, below.to_owned()))
     }
@@ -137,13 +142,13 @@ impl Version {
                 (quota_us.to_owned(), period_us.to_owned())
             }
         };
-        // "max" and -1 are no numbers of this kind: there is no quota.
+        // "max" and -1 do not parse as such numbers: there is no quota.
         let (quota_us, period_us) = (quota_us.trim().parse::<u64>().ok()?, period_us.trim().parse::<u64>().ok()?);
         (period_us > 0).then(|| usize::try_from(quota_us.div_ceil(period_us)).unwrap_or(usize::MAX))
     }
 }
 
-/// The first fields of a line, if there are as many.
+/// The first `N` fields of a line, if it has as many.
 fn fields<'a, const N: usize>(mut all: impl Iterator<Item = &'a str>) -> Option<[&'a str; N]> {
     let mut first = [""; N];
     for field in &mut first {
@@ -169,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A folder that stands for the system's root.
+    /// A folder that replaces the system's root.
     struct Root(PathBuf);
 
     impl Root {
@@ -207,7 +212,7 @@ mod tests {
         root.write("sys/fs/cgroup/a/b/cpu.max", "10000 100000\n");
         assert_eq!(quota(&root.0), Some(1));
         assert_eq!(available(&root.0), 1);
-        // What is no quota counts as none.
+        // A text that is not a quota counts as none.
         for text in ["", "x 100000", "100000", "100000 0", "-1 100000"] {
             root.write("sys/fs/cgroup/a/b/cpu.max", text);
             assert_eq!(quota(&root.0), Some(3), "{text:?}");
@@ -218,7 +223,7 @@ mod tests {
     fn a_quota_of_version_one_is_found_where_the_controller_is_mounted() {
         let root = Root::new("v1");
         root.write("proc/self/cgroup", "4:memory:/m\n3:cpu,cpuacct:/docker/x/y\n1:cpuset:/\n0::/\n");
-        // The container sees its own group as the root of what is mounted.
+        // The container sees its own group as the root of the mount.
         let mounts = "40 1 0:30 /docker/x /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                       41 1 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n";
         root.write("proc/self/mountinfo", mounts);

@@ -1,4 +1,4 @@
-//! What waits for the kernel, behind one trait; and the one for runtimes without I/O.
+//! The trait of drivers, which wait for the kernel, and the driver of runtimes without I/O.
 
 use std::any::Any;
 use std::sync::OnceLock;
@@ -9,66 +9,75 @@ use std::time::Duration;
 use crate::observe::dump::TaskWait;
 use crate::sync::barrier::Membarrier;
 
-/// What workers wait in: one slot per worker. `dapple-io` implements it with epoll, the simulator with its own clock.
+/// The part of a runtime in which workers wait, with one slot per worker. `dapple-io` implements it
+/// with epoll, the simulator with its own clock.
 ///
-/// A driver posts what becomes ready when it becomes ready (C2), from inside [`Driver::park`] and [`Driver::poll`]: it
-/// wakes tasks and calls callbacks. While it does so on a worker, idle colors move to that worker.
+/// A driver posts events when they become ready (C2), from inside [`Driver::park`] and
+/// [`Driver::poll`]: it wakes tasks and calls callbacks. While it does so on a worker, idle colors
+/// move to that worker.
 ///
-/// A method that panics is reported to the panic handler, and the runtime goes on. It must contain what wakers panic with by
-/// itself, or their neighbors are not woken.
+/// If a method panics, the panic handler is told and the runtime goes on. The driver itself must
+/// contain panics of wakers, or the neighbors of these are not woken.
 pub trait Driver: Any + Send + Sync {
-    /// Called once by each worker's thread before it does anything else.
+    /// Each worker's thread calls this once, before anything else.
     fn attach(&self, worker: usize) {
         let _ = worker;
     }
 
-    /// Blocks the calling worker, whose index is `worker`, until its slot has events or due timers, until
-    /// `unpark(worker)`, or for `timeout`; what became ready is dispatched before it returns.
+    /// Blocks the calling worker, with index `worker`, until its slot has events or due timers,
+    /// until `unpark(worker)`, or for `timeout`. Dispatches everything that became ready before it
+    /// returns.
     ///
-    /// An unpark that came before makes it return at once. It may return for no reason.
+    /// After an earlier unpark it returns at once. It may return for no reason.
     fn park(&self, worker: usize, timeout: Option<Duration>);
 
-    /// Dispatches what is ready in a slot, without blocking; true if there was anything.
+    /// Dispatches ready events of a slot, without blocking; true if there were any.
     ///
-    /// Called by the slot's own worker between turns, and by others while that worker is in a long callback (C6): it
-    /// must be safe from any worker at any time, and skip rather than wait when somebody else is in the slot.
+    /// The slot's own worker calls this between turns, and other workers while that one is in a
+    /// long callback (C6). So it must be safe from any worker at any time, and skip rather than
+    /// wait if another thread is in the slot.
     fn poll(&self, worker: usize) -> bool;
 
-    /// The calling worker rests, as do all from number `active` on, and is about to park. If it waits for events on behalf of others,
-    /// one of those that work is to do that from now on. Default: nothing.
+    /// The calling worker rests, as do all from number `active` on, and is about to park. If it
+    /// waits for events on behalf of others, one of the workers below `active` must do that from
+    /// now on. Default: nothing.
     fn rest(&self, worker: usize, active: usize) {
         let _ = (worker, active);
     }
 
-    /// Makes `park(worker)` return. Called from any thread.
+    /// Makes `park(worker)` return. Any thread may call it.
     fn unpark(&self, worker: usize);
 
-    /// The way to make all threads of the process pass a memory barrier, if there is one. Default: none.
+    /// The way to make all threads of the process pass a memory barrier, if there is one. Default:
+    /// none.
     ///
-    /// With it a worker takes many light tasks from its queue at once, and thieves can still get at them; and it takes its own lock
-    /// without a locked instruction.
+    /// With it a worker takes many light tasks from its queue at once, which thieves can still
+    /// reach, and takes its own lock without a locked instruction.
     fn barrier(&self) -> Option<&dyn Barrier> {
         None
     }
 
-    /// The processor time that the worker's thread has used so far, exact also while it runs; `None` where that is not known.
+    /// The processor time that the worker's thread has used so far, exact even while it runs;
+    /// `None` if unknown.
     ///
-    /// The monitor asks for it twice where a worker does not come round while others sleep, to tell a worker in a long callback
-    /// from one whose processor another thread of the machine has.
+    /// The monitor asks twice when a worker ends no turn while others sleep, to tell a worker in a
+    /// long callback from one that lost its processor to another thread of the machine.
     fn cpu_time(&self, worker: usize) -> Option<Duration> {
         let _ = worker;
         None
     }
 
-    /// Whether the worker's thread has a processor or waits for one, rather than for something in a system call; `None` where
-    /// that is not known. Asked only about a worker that has used hardly any [`Driver::cpu_time`] and ended no turn.
+    /// Whether the worker's thread has or waits for a processor, instead of waiting in a system
+    /// call; `None` if unknown. Asked only about a worker that used hardly any [`Driver::cpu_time`]
+    /// and ended no turn.
     fn is_runnable(&self, worker: usize) -> Option<bool> {
         let _ = worker;
         None
     }
 
-    /// Calls `visit` with the table and the data of each waker that waits in the driver, and with what it waits for; for dumps.
-    /// Called from any thread; `visit` takes no lock and calls no waker.
+    /// For dumps: calls `visit` with the table and the data of each waker that waits in the driver,
+    /// and with the kind of wait. Any thread may call this; `visit` takes no lock and calls no
+    /// waker.
     fn each_waiter(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const (), TaskWait)) {
         let _ = visit;
     }
@@ -81,36 +90,40 @@ pub trait Driver: Any + Send + Sync {
     /// All workers have stopped: drops registered callbacks and wakers.
     fn shutdown(&self);
 
-    /// News of a thread that is no worker and runs a future by [`block_on`](crate::block_on), this runtime being current.
-    /// A driver whose clock stands still counts such threads, as they may start or wake something at any time.
+    /// Reports on a thread that is not a worker and runs a future by [`block_on`](crate::block_on),
+    /// with this runtime current. A driver with a clock that stands still counts such threads,
+    /// because they may start or wake something at any time.
     fn outside(&self, news: Outside) {
         let _ = news;
     }
 }
 
-/// A memory barrier in all threads of the process, such as Linux's `membarrier` ([`Membarrier`]). That a task is polled by one
-/// thread at a time rests on it, and that a worker's lock is.
+/// A memory barrier in all threads of the process, such as Linux's `membarrier` ([`Membarrier`]).
+/// Two guarantees rest on it: one thread at a time polls a task, and one thread at a time has a
+/// worker's lock.
 ///
 /// # Safety
-/// Where [`Barrier::pass`] returns true, each thread of the process that runs has passed a full memory barrier between the
-/// call and the return. A thread that did not run meanwhile passes one before it runs again.
+/// If [`Barrier::pass`] returns true, each running thread of the process has passed a full memory
+/// barrier between the call and the return. A thread that did not run meanwhile passes one before
+/// it runs again.
 pub unsafe trait Barrier: Send + Sync {
-    /// Makes all threads pass a full memory barrier; false if that is not to be had. Asked once when the runtime starts, and
-    /// then by thieves, while they hold locks.
+    /// Makes all threads pass a full memory barrier; false if it cannot. Called once when the
+    /// runtime starts, and then by thieves, while they hold locks.
     fn pass(&self) -> bool;
 }
 
-/// What a thread does that runs a future by [`block_on`](crate::block_on).
+/// The state of a thread that runs a future by [`block_on`](crate::block_on).
 ///
 /// | news | called on | the thread now |
 /// |---|---|---|
 /// | `Begins` | itself | runs |
 /// | `Waits` | itself | runs nothing until it is woken |
-/// | `Woken` | whoever wakes it | runs, or is about to |
+/// | `Woken` | the waking thread | runs, or is about to |
 /// | `Ends` | itself | is done, by a panic too |
 ///
-/// `Waits` and the `Woken` that ends it may come in either order: counted, they cancel out. Of two who wake it at once, one
-/// takes his `Woken` back by a `Waits`. A thread never runs without being counted.
+/// `Waits` and the `Woken` that ends it may come in either order: counted, they cancel out. If two
+/// threads wake it at once, one of them takes its `Woken` back by a `Waits`. A thread never runs
+/// without being counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outside {
     /// It begins.
@@ -123,7 +136,7 @@ pub enum Outside {
     Ends,
 }
 
-/// Parks threads, and knows no events.
+/// A driver that parks threads and has no events.
 pub(crate) struct ThreadDriver {
     threads: Box<[OnceLock<Thread>]>,
 }

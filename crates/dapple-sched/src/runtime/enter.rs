@@ -1,7 +1,8 @@
 //! The runtimes that a thread has entered, and the guards that keep them current.
 //!
-//! Each guard owns an entry of a list that begins in the thread's context. Guards may be dropped in any order, and one that
-//! is forgotten leaves its entry behind; so entries are on the heap, and hold the runtime themselves.
+//! Each guard owns an entry of a list that begins in the thread's context. A program may drop
+//! guards in any order, and a forgotten one leaves its entry behind; so entries are on the heap,
+//! and hold the runtime themselves.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
 
-/// Keeps a runtime current on this thread; see [`Handle::enter`](crate::Handle::enter). Of several guards the newest one
-/// that is left decides, in whatever order they are dropped.
+/// Keeps a runtime current on this thread; see [`Handle::enter`](crate::Handle::enter). The newest
+/// of the remaining guards decides, in whatever order guards are dropped.
 ///
 /// ```
 /// use dapple_sched::{Color, Handle, Runtime};
@@ -35,11 +36,11 @@ pub struct EnterGuard {
 /// A runtime that this thread has entered.
 pub(crate) struct Entry {
     shared: Arc<Shared>,
-    /// The entry made before it; null if it is the first one that is left.
+    /// The next older entry that is left; null if there is none.
     older: Cell<*mut Entry>,
 }
 
-/// The runtime that this thread has entered last, of those that are of this process.
+/// The runtime that this thread entered last, out of those of this process.
 pub(super) fn newest() -> Option<Arc<Shared>> {
     // SAFETY: entries in this thread's list are alive, and only this thread changes the list.
     let older = |entry: *mut Entry| unsafe { entry.as_ref() };
@@ -58,8 +59,8 @@ impl EnterGuard {
 
 impl Drop for EnterGuard {
     fn drop(&mut self) {
-        // SAFETY: the guard is of this thread, and its entry in the list of this thread, which ends in null. Entries are
-        // freed here only, once they have left the list.
+        // SAFETY: the guard and its entry belong to this thread; its list ends in null. Entries
+        // are freed only here, once they have left the list.
         let entry = unsafe {
             let older = self.entry.as_ref().older.get();
             if context::entered() == self.entry.as_ptr() {
@@ -73,7 +74,7 @@ impl Drop for EnterGuard {
             }
             Box::from_raw(self.entry.as_ptr())
         };
-        // Perhaps the end of the runtime, after the list is whole again.
+        // Perhaps the end of the runtime, so only now that the list is whole again.
         drop(entry);
     }
 }

@@ -1,17 +1,20 @@
-//! Code of others in the middle of the runtime's own work: wakers, their clones and drops, handlers, payloads of panics.
+//! Foreign code in the middle of the runtime's own work: wakers, their clones and drops, handlers,
+//! payloads of panics.
 //!
-//! Such code may panic. A panic must not end the loop over the neighbors of the one that panicked, and must not leave a
-//! state, a count or a thread-local half changed. So every waker that a crate of Dapple stores is a [`KeptWaker`], and
-//! every other foreign call in such a place goes through [`contain`]. A contained panic is counted and goes to the panic
-//! handler of the thread's runtime, or to stderr on a thread without a runtime.
+//! Such code may panic. A panic must not end a loop over other wakers, and must not leave a state,
+//! a count or a thread-local half changed. So every waker that a Dapple crate stores is a
+//! [`KeptWaker`], and every other foreign call in such a place goes through [`contain`]. A
+//! contained panic is counted and goes to the panic handler of the thread's runtime, or to stderr
+//! on a thread without a runtime.
 //!
-//! None of these functions may be called under a lock: take the waker out first. To clone a waker is foreign code, too,
-//! but it runs in a poll of its own future: a panic there goes to who polls. It must happen before the lock is taken.
+//! Do not call these functions under a lock: take the waker out first. Cloning a waker is foreign
+//! code, too, but it runs in a poll of its own future, and a panic goes to that poll. Clone before
+//! taking the lock.
 //!
 //! | foreign code | where its panic goes |
 //! |---|---|
-//! | a waker that is called or dropped | here; its neighbors get their wake |
-//! | a waker that is cloned | to who polls the future |
+//! | a waker that is called or dropped | here; other wakers are still called |
+//! | a waker that is cloned | to the code that polls the future |
 //! | a closure, a future, state that is dropped in a color | the end of that callback or task (C8) |
 //! | the payload of a panic that is dropped | [`discard`] |
 //! | the panic handler | nowhere: it is dropped |
@@ -31,7 +34,7 @@ use crate::runtime::panics;
 use crate::runtime::shared::Shared;
 use crate::task;
 
-/// A waker that is stored until it is called. Neither to call nor to drop it panics.
+/// A stored waker. Neither calling it nor dropping it panics.
 pub struct KeptWaker(Option<Waker>);
 
 impl KeptWaker {
@@ -43,7 +46,7 @@ impl KeptWaker {
         }
     }
 
-    /// Calls the waker, which stays.
+    /// Calls the waker, and keeps it.
     #[inline]
     pub fn wake_by_ref(&self) {
         if let Some(waker) = &self.0 {
@@ -51,23 +54,23 @@ impl KeptWaker {
         }
     }
 
-    /// As [`Waker::will_wake`]: it may say no by mistake. No foreign code runs.
+    /// As [`Waker::will_wake`]: may return false by mistake. No foreign code runs.
     #[inline]
     pub fn will_wake(&self, waker: &Waker) -> bool {
         self.0.as_ref().is_some_and(|kept| kept.will_wake(waker))
     }
 
-    /// The functions of the waker, which tell whose it is.
+    /// The functions of the waker, which identify its kind.
     pub fn vtable(&self) -> &'static RawWakerVTable {
         self.0.as_ref().unwrap_or(Waker::noop()).vtable()
     }
 
-    /// What those functions are given.
+    /// The data that those functions get.
     pub fn data(&self) -> *const () {
         self.0.as_ref().unwrap_or(Waker::noop()).data()
     }
 
-    /// The waker itself, for a place that sees to its panics.
+    /// The waker itself, for code that contains its panics.
     #[inline]
     pub fn into_waker(mut self) -> Waker {
         self.0.take().expect("only `wake`, `into_waker` and the drop take it, and each is the end")
@@ -81,7 +84,7 @@ impl From<Waker> for KeptWaker {
     }
 }
 
-/// Clones it: foreign code, to be run before a lock is taken.
+/// Clones it: foreign code, so do this before taking a lock.
 impl From<&Waker> for KeptWaker {
     #[inline]
     fn from(waker: &Waker) -> KeptWaker {
@@ -104,8 +107,9 @@ impl fmt::Debug for KeptWaker {
     }
 }
 
-/// Polls with the waker, or with another that calls it and contains its panics: for places that keep wakers and are no part of
-/// Dapple, such as the lists of tokio's locks. Cost: nothing for the waker of a task, an allocation for any other.
+/// Polls with the waker, or with one that calls it and contains its panics: for code outside of
+/// Dapple that keeps wakers, such as the lists of tokio's locks. Cost: nothing for the waker of a
+/// task, an allocation for any other.
 #[inline]
 pub fn with_contained<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> R) -> R {
     match task::is_waker_of_task(cx.waker()) {
@@ -140,7 +144,7 @@ pub fn contain<R>(run: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// As [`contain`], for a thread that is not of this runtime.
+/// As [`contain`], for a thread outside of this runtime.
 #[inline]
 pub(crate) fn contain_for<R>(shared: &Shared, run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
@@ -152,12 +156,12 @@ pub(crate) fn contain_for<R>(shared: &Shared, run: impl FnOnce() -> R) -> Option
     }
 }
 
-/// Drops the payload of a panic, whose destructor may itself panic.
+/// Drops the payload of a panic; its destructor may panic, too.
 pub fn discard(payload: Box<dyn Any + Send>) {
     panics::discard(payload);
 }
 
-/// The text of a panic, whose payload it drops as [`discard`] does.
+/// The text of a panic; drops the payload as [`discard`] does.
 pub fn message(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
@@ -165,7 +169,8 @@ pub fn message(payload: Box<dyn Any + Send>) -> String {
     text.unwrap_or_else(|| "a payload that is no text".to_owned())
 }
 
-/// What to do about a panic with that payload, where that is known; see [`PanicInfo::advice`](crate::PanicInfo::advice).
+/// Advice on a panic with that payload, if there is any; see
+/// [`PanicInfo::advice`](crate::PanicInfo::advice).
 pub fn advice(payload: &(dyn Any + Send)) -> Option<&'static str> {
     panics::advice(panics::message(payload))
 }
@@ -175,7 +180,7 @@ fn report(payload: Box<dyn Any + Send>) {
     match Handle::of_thread() {
         Some(runtime) => panics::report_foreign(runtime.shared(), payload),
         None => {
-            // `eprintln` would panic where stderr is closed.
+            // `eprintln` would panic if stderr is closed.
             let _ = writeln!(
                 std::io::stderr(),
                 "dapple: foreign code panicked: {}",

@@ -1,9 +1,10 @@
-//! Whether this process is a copy of the one in which a runtime was built: `fork` copies the calling thread only, so that
-//! the copy of a runtime has no workers, and what waits for them would wait for ever.
+//! Detects that this process is a fork of the one that built a runtime: `fork` copies only the
+//! calling thread, so the runtime's copy has no workers, and waiting for them would never end.
 //!
-//! A counter of forks is incremented in each child before `fork` returns there. A runtime remembers the counter's value; it
-//! is compared where a thread that is no worker hands something to the runtime, which costs one load of a word that hardly
-//! ever changes. A child may build runtimes of its own.
+//! A handler increments a counter of forks in each child before `fork` returns there. A runtime
+//! remembers the counter's value, and compares it when a thread that is not a worker hands
+//! something to the runtime, at the cost of one load of a word that hardly ever changes. A child
+//! may build runtimes of its own.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -12,7 +13,7 @@ use crate::runtime::shared::Shared;
 /// Forks between the first process that built a runtime and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The number of this process among its forefathers, as long as a runtime was built in one of them.
+/// The number of forks that led to this process since a runtime was first built.
 #[inline]
 pub(super) fn generation() -> u32 {
     // Relaxed: written before any other code of the process runs.
@@ -24,7 +25,7 @@ pub(crate) fn watch() {
     #[cfg(all(unix, not(any(dapple_loom, dapple_shuttle, miri))))]
     {
         static WATCHED: std::sync::Once = std::sync::Once::new();
-        // SAFETY: the handler only adds to an atomic number, which is allowed in the child of any process.
+        // SAFETY: the handler only adds to an atomic number, which any child process may do.
         WATCHED.call_once(|| _ = unsafe { pthread_atfork(None, None, Some(note_fork)) });
     }
 }
@@ -38,7 +39,7 @@ impl Shared {
         }
     }
 
-    /// Whether this is the copy of a runtime in the child of a fork, where it has no workers.
+    /// Whether this is a runtime's copy in the child of a fork, without workers.
     #[inline]
     pub(crate) fn is_left_behind(&self) -> bool {
         self.generation != generation()
@@ -51,7 +52,8 @@ pub(crate) fn refuse() -> ! {
     panic!("{LEFT_BEHIND}");
 }
 
-/// A worker's thread finds that it is the only one of its runtime: the callback that it was in has forked and returned.
+/// A worker's thread finds that it is the only one of its runtime: its callback has forked and
+/// returned.
 #[cold]
 #[inline(never)]
 pub(crate) fn end_worker() -> ! {

@@ -1,8 +1,10 @@
-//! Runtimes: building them, finding the current one, shutting them down (all in this file); what their workers share (`shared`), what the
-//! current thread is (`context`), and how code of others is called (`driver`, `foreign`, `panics`).
+//! Runtimes: building, finding and shutting them down (this file); the data that workers share
+//! (`shared`), the state of the current thread (`context`), and calls of foreign code (`driver`,
+//! `foreign`, `panics`).
 //!
-//! Imports from below: `sync`, `memory`, `color`. This file and `shared` put a runtime together out of parts of nearly all modules, and
-//! import those. Begin with the table in `shared`; then read `context`.
+//! Imports from below: `sync`, `memory`, `color`. This file and `shared` put a runtime together out
+//! of parts of nearly all modules, and import those. Begin with the table in `shared`; then read
+//! `context`.
 
 mod all;
 pub(crate) mod block_on;
@@ -61,22 +63,23 @@ fn running() -> MutexGuard<'static, Vec<Weak<Shared>>> {
     RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Panics if all runtimes that are left are those of a process that has forked this one. Called where there is no other.
+/// Panics if the process has forked and only runtimes from before the fork are left. Called if
+/// there is no other runtime.
 pub(crate) fn check_process() {
     if running().iter().filter_map(Weak::upgrade).any(|shared| shared.is_left_behind()) {
         fork::refuse();
     }
 }
 
-/// Refers to one runtime. Cheap to clone.
+/// A reference to one runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
 }
 
 impl Handle {
-    /// The current runtime: on a worker, its own; on a thread that has entered one, that; on any other thread, the
-    /// oldest one of the process that still runs.
+    /// The current runtime: on a worker, its own; on a thread that has entered one, that one; on
+    /// any other thread, the oldest of the process that still runs.
     ///
     /// # Panics
     /// If there is none.
@@ -107,8 +110,9 @@ impl Handle {
         })
     }
 
-    /// The runtime that the calling thread is a worker of, or has entered; `None` elsewhere, also where a runtime runs: for
-    /// what works on any executor, and must not depend on a runtime that its caller knows nothing of.
+    /// The runtime of the calling thread: its worker's, or the one that it has entered. `None` on
+    /// other threads, even while a runtime runs: for code that works on any executor, and must not
+    /// depend on a runtime that its caller does not know.
     ///
     /// ```
     /// use dapple_sched::{Handle, Runtime};
@@ -133,7 +137,7 @@ impl Handle {
         &self.shared
     }
 
-    /// The index of the worker that the calling thread is, if it is one of this runtime.
+    /// The index of the calling thread's worker, if it belongs to this runtime.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -150,13 +154,13 @@ impl Handle {
         context::index_in(&self.shared)
     }
 
-    /// How many workers there are, those that rest included; see [`Builder::follow_cpus`].
+    /// The number of workers, resting ones included; see [`Builder::follow_cpus`].
     pub fn workers(&self) -> usize {
         self.shared.slots.len()
     }
 
-    /// Whether every worker is asleep or about to be, and no color is linked to any: for drivers whose clock stands still.
-    /// What a thread has posted before it asks is seen, also where somebody else has yet to wake the worker for it.
+    /// For drivers with a clock that stands still: whether every worker is asleep or about to be,
+    /// and no color is linked to any. Sees the calling thread's posts, even before their wake-up.
     #[doc(hidden)]
     pub fn all_asleep(&self) -> bool {
         self.shared.slots.iter().all(|slot| slot.is_asleep())
@@ -175,7 +179,7 @@ impl Handle {
 
     /// Starts a task with a color of its own.
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -192,7 +196,7 @@ impl Handle {
 
     /// Starts a task with a color of its own; see [`crate::spawn_balanced`].
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     #[track_caller]
     pub fn spawn_balanced<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -211,7 +215,7 @@ impl Handle {
         self.new_color_at(home)
     }
 
-    /// A fresh color whose first home is the given worker. A hint for measurements: colors move.
+    /// A fresh color with the given worker as its first home. A hint for measurements: colors move.
     #[doc(hidden)]
     pub fn new_color_at(&self, worker: usize) -> Color {
         let id = self.shared.fresh_id();
@@ -239,16 +243,16 @@ impl Handle {
         Color::from_counted(self.shared.registry.find_or_insert(name, make))
     }
 
-    /// The default color of this runtime, whatever runtime is current when it is used.
+    /// The default color of this runtime, whichever runtime is current at its use.
     pub fn default_color(&self) -> Color {
         // SAFETY: the default color lives as long as the runtime, which we hold.
         unsafe { Color::retain(self.shared.default_color()) }
     }
 
-    /// What the runtime has done since it started, and what waits in it.
+    /// The activity of the runtime since its start, and its queues.
     ///
-    /// Cost: a few loads per worker, and a few for each color that exists, as nobody counts what waits before he is asked:
-    /// less than 1 us for a hundred colors, and about 20 ms for a million. No worker is kept from its work.
+    /// Cost: a few loads per worker and per existing color: less than 1 us for a hundred colors,
+    /// and about 20 ms for a million. Keeps no worker from its work.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -269,9 +273,10 @@ impl Handle {
         }
     }
 
-    /// Turns on or off that the runtime measures how long callbacks wait and run, for [`Color::stats`] and
-    /// [`Handle::stats`]. It counts callbacks that are accepted while this is on, and costs for each a block of 64 bytes and
-    /// three looks at the clock; and closures that run in line, as those of [`Colored::with`](crate::Colored::with), with two.
+    /// Turns measuring of waiting and running times on or off, for [`Color::stats`] and
+    /// [`Handle::stats`]. Cost: 64 bytes and three clock readings for each callback accepted while
+    /// it is on; two readings for each closure in line, as those of
+    /// [`Colored::with`](crate::Colored::with).
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -292,9 +297,9 @@ impl Handle {
         self.shared.watch.set_measures(on);
     }
 
-    /// Ready when [`Runtime::shutdown`] has been called: tasks that can end by themselves await it.
+    /// Ready when [`Runtime::shutdown`] has been called: for tasks that can end by themselves.
     ///
-    /// Cancel safe: nothing is lost by dropping it, and another one tells the same.
+    /// Cancel safe: dropping it loses nothing, and a new one gives the same answer.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -322,7 +327,7 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// Settings of a runtime that is about to be built.
+/// Settings for a new runtime.
 ///
 /// ```
 /// use dapple_sched::Runtime;
@@ -370,25 +375,25 @@ impl Builder {
         }
     }
 
-    /// How many workers, from 1 to 1,024. Default: as many as the environment variable `DAPPLE_WORKERS` says. Without it, one per
-    /// processor that CPU affinity and the quotas of the control groups leave to the process, a quota rounded up; these follow later
-    /// changes, see [`Builder::follow_cpus`].
+    /// The number of workers, from 1 to 1,024. Default: the environment variable `DAPPLE_WORKERS`,
+    /// or one per processor that CPU affinity and the quotas of the control groups leave to the
+    /// process, rounded up; these follow later changes, see [`Builder::follow_cpus`].
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
         self
     }
 
-    /// Whether workers come and go while the runtime runs, with the processors that CPU affinity and the quotas of the control
-    /// groups leave to the process. Default: yes where neither
-    /// [`Builder::workers`] nor `DAPPLE_WORKERS` is set, no otherwise.
+    /// Whether workers come and go with the processors that CPU affinity and the quotas of the
+    /// control groups leave to the process. Default: only if [`Builder::workers`] and
+    /// `DAPPLE_WORKERS` are not set.
     ///
-    /// About once a second, while there is something to do, the runtime looks how many processors there are. Where there are
-    /// fewer than workers, the last workers rest: they hand their colors over to the others, and sleep. Where there are more again,
-    /// they go on. There never are more workers than the runtime was built with: set `workers` to the most that may be useful
-    /// where a quota may grow beyond what it is at the start.
+    /// About once a second, while it has work, the runtime counts the processors. If there are
+    /// fewer than workers, the last workers rest: they hand their colors over to the others, and
+    /// sleep. If there are more again, they resume. There are never more workers than the runtime
+    /// was built with: if a quota may grow later, set `workers` to the most that may be useful.
     ///
-    /// Colors that are pinned to a worker that rests still run there. The affinity that counts is that of the runtime's own
-    /// threads: `taskset -a -p` changes it, and so does a `cpuset`. At most 1,024 processors are told apart.
+    /// Colors pinned to a resting worker still run there. The affinity is that of the runtime's own
+    /// threads, as `taskset -a -p` or a `cpuset` sets it. At most 1,024 processors are told apart.
     ///
     /// ```
     /// use dapple_sched::Runtime;
@@ -404,22 +409,23 @@ impl Builder {
         self
     }
 
-    /// What the workers' threads are called, followed by `-` and an index. Default: `dapple`.
+    /// The name of the workers' threads, followed by `-` and an index. Default: `dapple`.
     pub fn thread_name(mut self, prefix: impl Into<String>) -> Builder {
         self.thread_name = prefix.into();
         self
     }
 
-    /// Called when a callback panics that nobody awaits, or a waker, a destructor, a driver or the handler of slow callbacks.
-    /// Default: a line on standard error. It runs on the thread of the panic, and must not block.
+    /// The handler of panics in callbacks that nothing awaits, wakers, destructors, drivers and
+    /// handlers. Default: a line on standard error. It runs on the panicking thread, and must not
+    /// block.
     pub fn panic_handler(mut self, handler: impl Fn(&PanicInfo<'_>) + Send + Sync + 'static) -> Builder {
         self.panic_handler = Some(Box::new(handler));
         self
     }
 
-    /// Called once for each callback that has kept its worker for longer than `after` (C9): it blocks, or should be
-    /// split up. Default: a line on standard error after 100 ms. It runs on a thread of its own, and is accurate to some
-    /// 10 ms.
+    /// The handler of slow callbacks, called once for each callback that has kept its worker for
+    /// longer than `after` (C9): it blocks, or should be split up. Default: a line on standard
+    /// error after 100 ms. It runs on a thread of its own, and is accurate to some 10 ms.
     ///
     /// ```
     /// use dapple_sched::Runtime;
@@ -439,29 +445,28 @@ impl Builder {
         self
     }
 
-    /// Is told of every callback: accepted, started, ended. Default: nobody, at the cost of two branches for each callback.
-    /// With an observer, each costs a block of 64 bytes and three looks at the clock more.
+    /// An observer of every callback: accepted, started, ended. Default: none, for two branches a
+    /// callback; an observer costs 64 bytes and three clock readings a callback more.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
         self.observer = Some(observer);
         self
     }
 
-    /// Whether to measure exactly how long callbacks wait and run, from the start on; see [`Handle::measure_times`].
-    /// Default: no.
+    /// Whether to measure exactly how long callbacks wait and run, from the start on; see
+    /// [`Handle::measure_times`]. Default: no.
     pub fn measure_times(mut self, on: bool) -> Builder {
         self.measure_times = on;
         self
     }
 
-    /// What the workers wait in; called once, with their number. Default: one that knows no I/O.
+    /// The driver, in which workers wait; `make` gets their number. Default: one without I/O.
     pub fn driver(mut self, make: impl FnOnce(usize) -> io::Result<Arc<dyn Driver>> + 'static) -> Builder {
         self.driver = Some(Box::new(make));
         self
     }
 
-    /// What picks the next color, instead of the default (the highest priority, then whoever has waited longest): called
-    /// once for each worker, with its index and on its thread, for a policy of its own. See [`Policy`] for what holds
-    /// under each.
+    /// The policy that picks the next color. Default: the highest priority, then the longest wait.
+    /// Each worker's thread calls `make` once, with its index. See [`Policy`] for the guarantees.
     ///
     /// ```
     /// use dapple_sched::{Runtime, SeededRandom};
@@ -475,12 +480,13 @@ impl Builder {
         self
     }
 
-    /// How often a worker that always has something to run looks at the kernel, for events and due timers: from 10 us to 1 ms.
-    /// Default: 50 us.
+    /// How often a worker that always has work asks the kernel for events and looks for due timers:
+    /// from 10 us to 1 ms. Default: 50 us.
     ///
-    /// An event that comes while all workers are busy waits for that long at most, and for the callback that runs. Each look
-    /// costs a system call, about half a microsecond: one percent of the worker's time at 50 us, a tenth of that at 1 ms. The
-    /// interval is kept to about 32 us, by which turns are timed. `docs/scheduler.md` has the measurements.
+    /// An event that arrives while all workers are busy waits at most this long, plus the rest of
+    /// the running callback. Each look costs a system call, half a microsecond: one percent of the
+    /// time at 50 us, a twentieth of that at 1 ms. The interval is kept to about 32 us. See
+    /// `docs/scheduler.md`.
     ///
     /// ```
     /// use dapple_sched::Runtime;
@@ -500,28 +506,30 @@ impl Builder {
         self
     }
 
-    /// How long one color runs before other colors, events and timers have their turn, if it has as much to do: from 50 us to
-    /// 1 ms. Default: 500 us.
+    /// How long a color with enough work runs before other colors, events and timers have their
+    /// turn: from 50 us to 1 ms. Default: 500 us.
     ///
-    /// A callback that runs longer is not interrupted. The slice ends between two callbacks, up to 32 us late, as the clock
-    /// is read no more often. Tasks without a color of their own making share stretches of 20 us, which this does not change.
+    /// A longer callback is not interrupted. The slice ends between two callbacks, up to 32 us
+    /// late. Tasks that have asked for no color share stretches of 20 us, which this does not
+    /// change.
     pub fn time_slice(mut self, slice: Duration) -> Builder {
         self.tuning.time_slice = Some(slice);
         self
     }
 
-    /// How much of a worker's picks goes to colors and tasks in which something waits that came from outside (another thread,
-    /// an I/O event, a timer), while others of the same priority wait as well: from 1 to 99 percent. Default: 50.
+    /// The share of a worker's picks that goes to colors and tasks with something from outside
+    /// (another thread, an I/O event, a timer), while others of the same priority wait as well:
+    /// from 1 to 99 percent. Default: 50.
     ///
-    /// A share, and not a limit: where only one of the two kinds waits, it has all picks. A small share serves a flood of
-    /// requests later than the work that has begun; a large one begins it sooner. Which color or task of a kind goes is the oldest
-    /// one's right in any case, and neither starves. A [`Policy`] picks in place of this.
+    /// A share, not a limit: a kind that waits alone gets all picks. A small share finishes begun
+    /// work before it serves a flood of new requests; a large one begins requests sooner. Within a
+    /// kind the oldest goes first, and neither kind starves. A [`Policy`] replaces this.
     pub fn event_share(mut self, percent: u8) -> Builder {
         self.tuning.event_share_percent = Some(percent);
         self
     }
 
-    /// Where the files of the system are by which quotas are known; elsewhere than at `/` in tests only.
+    /// The root of the system's files that tell the quotas; differs from `/` only in tests.
     #[doc(hidden)]
     pub fn system_root(mut self, root: impl Into<PathBuf>) -> Builder {
         self.system_root = root.into();
@@ -544,9 +552,9 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// A set of workers that run colors. Several can live in one process.
+/// A set of workers that run colors. A process can have several.
 ///
-/// Dropping it shuts it down at once, as [`Runtime::shutdown`] with no time to wait.
+/// Dropping it shuts it down at once, as [`Runtime::shutdown`] does with no time to wait.
 ///
 /// ```
 /// use dapple_sched::Runtime;
@@ -561,15 +569,15 @@ pub struct Runtime {
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-/// What [`Runtime::shutdown`] had to leave undone.
+/// The work that [`Runtime::shutdown`] left undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Callbacks that were dropped without having run, polls of tasks included.
+    /// Callbacks dropped without having run, including polls of tasks.
     pub callbacks_dropped: u64,
     /// Tasks that were dropped before their end.
     pub tasks_dropped: u64,
-    /// Workers that were still in a callback. They stop when it ends; what is queued behind it is dropped then.
+    /// Workers that were still in a callback. They stop when it ends, and drop their queue then.
     pub workers_stuck: usize,
 }
 
@@ -589,8 +597,7 @@ impl Runtime {
         self.handle.enter()
     }
 
-    /// Runs a future on the calling thread until it is ready; tasks run on the workers meanwhile. This runtime is
-    /// current inside.
+    /// Runs a future on the calling thread, with this runtime current; workers run tasks meanwhile.
     ///
     /// # Panics
     /// On a worker, which must not block (C9).
@@ -600,7 +607,7 @@ impl Runtime {
 
     /// Starts a task with a color of its own.
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     #[track_caller]
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -610,11 +617,11 @@ impl Runtime {
         self.handle.spawn(future)
     }
 
-    /// Tells tasks that wait for [`Handle::closing`], waits until no task lives and nothing is queued, but no longer
-    /// than `deadline`, and stops the workers. What is left then is dropped, each thing while its color is held, and
-    /// reported.
+    /// Shuts the runtime down. It tells tasks that await [`Handle::closing`], waits until no task
+    /// lives and nothing is queued, but no longer than `deadline`, and stops the workers. Then it
+    /// drops everything left, each thing while its color is held, and reports it.
     ///
-    /// A worker in a callback that does not end is waited for a little longer than the deadline, and then left behind.
+    /// Waits a little longer for a worker in an endless callback, and then leaves it behind.
     ///
     /// ```
     /// use dapple_sched::Runtime;
@@ -639,7 +646,7 @@ impl Runtime {
         let shared = self.handle.shared.clone();
         running().retain(|runtime| !std::ptr::eq(runtime.as_ptr(), Arc::as_ptr(&shared)));
         shared.closing.announce();
-        // `None`: later than there will be a clock.
+        // `None`: beyond the range of the clock.
         let until = Instant::now().checked_add(deadline);
         if !context::on_worker() {
             while !is_quiet(&shared) && until.is_none_or(|until| Instant::now() < until) {
@@ -659,7 +666,7 @@ impl Runtime {
                 report.workers_stuck += 1;
             }
         }
-        // Relaxed: joining a worker's thread orders what it counted; of one left behind, a number to show.
+        // Relaxed: joining a worker's thread orders its counters; of one left behind, an estimate.
         report.callbacks_dropped = shared.callbacks_dropped.load(Relaxed);
         report.tasks_dropped = shared.tasks_dropped.load(Relaxed);
         report
@@ -667,13 +674,13 @@ impl Runtime {
 }
 
 impl Runtime {
-    /// Waits for the workers to end; not for those that have shown no progress for a while.
+    /// Waits for the workers to end, except those that show no progress for a while.
     fn await_workers(&self, shared: &Shared) {
         let mut progress = (0, 0, 0);
         let mut until = Instant::now() + STUCK_AFTER;
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
             let turns = shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
-            // Relaxed: whether it changes is all that matters.
+            // Relaxed: only a change matters.
             let now = (turns, shared.callbacks_dropped.load(Relaxed), shared.tasks_dropped.load(Relaxed));
             if now != progress {
                 progress = now;
@@ -687,7 +694,7 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.handle.shared.is_left_behind() {
-            // The threads are those of the process that has forked.
+            // The threads are in the parent process.
             mem::forget(mem::take(&mut self.threads));
         } else if !self.threads.is_empty() {
             self.stop(Duration::ZERO);
@@ -703,10 +710,10 @@ impl fmt::Debug for Runtime {
 
 /// No task lives, and every worker sleeps with nothing linked to it.
 ///
-/// Workers are looked at one after the other, and a chain of callbacks may hop past the look: so nothing may have run
-/// between two looks that find all asleep. To see a worker asleep acquires what it has counted before, turns and tasks,
-/// and whom it has posted to: who was asleep at the first look and was woken by it is not seen asleep at the second one, or
-/// with another turn.
+/// Workers are looked at one after the other, and a chain of callbacks may hop past the look. So
+/// nothing may have run between two looks that find all asleep. Seeing a worker asleep acquires
+/// what it did before: its counters of turns and tasks, and its posts. A worker that it woke,
+/// asleep at the first look, is at the second look either awake or has counted another turn.
 fn is_quiet(shared: &Shared) -> bool {
     let turns = || shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
     let all_asleep = || shared.slots.iter().all(|slot| slot.is_asleep());
@@ -718,7 +725,7 @@ fn is_quiet(shared: &Shared) -> bool {
 /// More would be a mistake, and homes are 16 bits.
 const WORKERS_MAX: usize = 1024;
 
-/// How often a shutdown looks whether all is done.
+/// How often a shutdown checks whether everything has ended.
 const QUIET_CHECK: Duration = Duration::from_micros(200);
 
 /// How long past the deadline a shutdown waits for workers that make no progress.

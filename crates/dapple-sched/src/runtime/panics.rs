@@ -1,4 +1,4 @@
-//! Panics: caught, counted, and reported with the color they happened in (C8).
+//! Panics: caught, counted, and reported with their color (C8).
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -11,21 +11,21 @@ use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::task::join_error::JoinError;
 
-/// What a panic handler is told; see [`crate::Builder::panic_handler`].
+/// The facts that a panic handler gets; see [`crate::Builder::panic_handler`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PanicInfo<'a> {
-    /// The color of the callback that panicked. The default color where it was a waker, a handler or a driver, which have
-    /// no color.
+    /// The color of the callback that panicked. For a waker, a handler or a driver, which have no
+    /// color, the default color.
     pub color: &'a Color,
-    /// What it panicked with, if that was text.
+    /// The panic's message, if it was text.
     pub message: &'a str,
-    /// The worker on which it ran; `None` if it was dropped elsewhere, after shutdown.
+    /// The worker on which it ran; `None` for a drop on another thread, after shutdown.
     pub worker: Option<usize>,
 }
 
 impl PanicInfo<'_> {
-    /// What to do about it, in one sentence, for the panics of which that is known: those of libraries that find no tokio runtime.
+    /// One sentence on what to do, if it is known: for libraries that find no tokio runtime.
     ///
     /// ```
     /// use dapple_sched::Runtime;
@@ -40,13 +40,14 @@ impl PanicInfo<'_> {
     }
 }
 
-/// Counts and reports a panic that nobody awaits. `color` is held by this thread; `None` if it was released already.
+/// Counts and reports a panic that nothing awaits. This thread holds `color`; `None` if it was
+/// released already.
 pub(crate) fn report(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn Any + Send>) {
     count(shared);
     tell(shared, color, payload);
 }
 
-/// Counts and reports a panic of what is no callback: a waker, a handler, a driver.
+/// Counts and reports a panic outside of callbacks: in a waker, a handler, a driver.
 #[cold]
 pub(super) fn report_foreign(shared: &Shared, payload: Box<dyn Any + Send>) {
     count(shared);
@@ -67,7 +68,7 @@ pub(crate) fn tell(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: 
 fn handle(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn Any + Send>) {
     let worker = context::with_worker(|worker| worker.index);
     let is_callback = color.is_some();
-    // SAFETY: the color is held by this thread, hence alive; the default color always is.
+    // SAFETY: this thread holds the color, so it is alive; the default color always is.
     let color = unsafe { Color::retain(color.unwrap_or(shared.default_color())) };
     let info = PanicInfo { color: &color, message: message(&*payload), worker };
     let handled = catch_unwind(AssertUnwindSafe(|| match &shared.panic_handler {
@@ -82,7 +83,7 @@ fn handle(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn A
             }
         }
     }));
-    // A payload, or a handler, that panics in its turn must not take the worker along.
+    // If a payload or a handler panics as well, the worker must go on.
     discard(payload);
     if let Err(payload) = handled {
         discard(payload);
@@ -107,7 +108,7 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// What to do about a panic of this text, where that is known.
+/// Advice on a panic with this text, if there is any.
 pub(crate) fn advice(message: &str) -> Option<&'static str> {
     NO_TOKIO.iter().any(|text| message.contains(text)).then_some(
         "a library made for tokio ran without its context: build the runtime with `dapple::builder().tokio()` (feature \
@@ -115,13 +116,13 @@ pub(crate) fn advice(message: &str) -> Option<&'static str> {
     )
 }
 
-/// The text of a panic, with what to do about it on a line of its own.
+/// The text of a panic, with the advice on a line of its own.
 pub(crate) fn advised(message: &str) -> Cow<'_, str> {
     advice(message).map_or(message.into(), |advice| format!("{message}\n{advice}").into())
 }
 
-/// Drops a payload whose destructor may itself panic, as a rule with a text, which is dropped as well. Any other payload of
-/// that second panic is forgotten: its destructor might go on like this for ever.
+/// Drops a payload. Its destructor may panic, usually with a text, which is dropped as well. Any
+/// other payload of that second panic is forgotten: its destructor might go on like this for ever.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         match again.is::<&'static str>() || again.is::<String>() {
@@ -131,6 +132,7 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     }
 }
 
-/// What tokio, hyper-util, hickory, reqwest, sqlx and others panic with where they find no tokio runtime.
+/// The panic texts of tokio, hyper-util, hickory, reqwest, sqlx and others that find no tokio
+/// runtime.
 const NO_TOKIO: [&str; 3] =
     ["there is no reactor running", "requires a Tokio context", "must be called from the context of a Tokio"];

@@ -1,20 +1,21 @@
-//! What the workers of one runtime share.
+//! The data that the workers of one runtime share.
 //!
 //! # A worker's remote word (`Slot::remote`)
 //!
-//! The head of the list of colors with news from other threads, and at the same time the worker's sleep state, so that
-//! "is there work" and "am I asleep" are decided by one read-modify-write on one word and no wake-up can be lost.
+//! The head of the list of colors with new nodes from other threads, and also the worker's sleep
+//! state. So one read-modify-write on one word decides both "is there work" and "am I asleep", and
+//! no wake-up can be lost.
 //!
 //! | value | meaning | next |
 //! |---|---|---|
 //! | null | awake, nothing linked | push: color; the worker under its lock: `SLEEPING`; at shutdown: `CLOSED` |
 //! | color | awake, list of linked colors | push: color; take: null; at shutdown: `CLOSED` |
 //! | `SLEEPING` | the worker waits in its driver, or is about to | push: color, and unpark; kick: null, and unpark; the worker itself, awake again: null |
-//! | `CLOSED` | the worker has stopped | nothing: who would push disposes of the color's callbacks himself |
+//! | `CLOSED` | the worker has stopped | nothing: a thread that would push drops the color's callbacks itself |
 //!
-//! The worker sets `SLEEPING` while it holds its own lock and has seen its run queue empty. Whoever adds to the run
-//! queue of another worker does so under that lock and then kicks: either the worker sees the color, or the kick sees
-//! `SLEEPING`.
+//! The worker sets `SLEEPING` while it holds its own lock and has seen its run queue empty. A
+//! thread that adds to the run queue of another worker does so under that lock and then kicks:
+//! either the worker sees the color, or the kick sees `SLEEPING`.
 //!
 use std::io;
 use std::panic::Location;
@@ -52,7 +53,7 @@ use crate::worker::monitor::SlowRule;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::tuning::{Share, Tuning};
 
-/// What the builder of a runtime decides of its workers.
+/// Settings of a runtime's builder that concern its workers.
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) tuning: Tuning,
@@ -78,13 +79,13 @@ pub(crate) struct Shared {
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
     pub(crate) tuning: Tuning,
-    /// Where workers come and go: how many there are to be.
+    /// For workers that come and go: how many there are to be.
     pub(crate) cpus: Option<Cpus>,
-    /// The program has a policy of its own.
+    /// Whether the program has a policy of its own.
     pub(crate) policed: bool,
-    /// What is around each thread.
+    /// The context around each thread.
     pub(crate) thread_context: Option<Arc<dyn ThreadContext>>,
-    /// Light tasks that a worker takes at once.
+    /// The number of light tasks that a worker takes at once.
     pub(crate) stretch_max: usize,
     pub(crate) started: Instant,
     /// See `fork`.
@@ -95,11 +96,11 @@ pub(crate) struct Shared {
     phase: AtomicU8,
     /// Workers that have not stopped yet.
     pub(crate) workers_alive: AtomicUsize,
-    /// How many workers sleep, and what is with the alarm: see `worker::alarm`.
+    /// The number of sleeping workers, and the state of the alarm: see `worker::alarm`.
     pub(crate) pulse: AtomicU32,
     /// Workers that were woken to look for work and have not found any yet.
     pub(crate) searching: AtomicU32,
-    /// Searches in a row that saw colors waiting and found none that pays to move. A hint.
+    /// Searches in a row that saw waiting colors, but none worth moving. A hint.
     pub(crate) futile_searches: AtomicU32,
     /// Calls the monitor.
     pub(crate) alarm: Alarm,
@@ -110,8 +111,8 @@ pub(crate) struct Shared {
     next_id: AtomicU64,
 }
 
-/// In a model of the scheduler the plain lock stands for the one that has an owner, which has a model of its own
-/// (`tests/loom/lock.rs`): together they have more interleavings than can be searched.
+/// Models of the scheduler use the plain lock instead of the one with an owner, which has a model
+/// of its own (`tests/loom/lock.rs`): together they have more interleavings than can be searched.
 #[cfg(any(dapple_loom, dapple_shuttle))]
 use crate::sync::lock::UnownedLock as QueueLock;
 
@@ -123,25 +124,28 @@ pub(crate) struct Slot {
     remote: AtomicPtr<ColorCell>,
     /// Length of the run queue when its lock was last released by the worker; a hint for thieves.
     pub(crate) len: AtomicUsize,
-    /// What thieves may take because of the turn that the worker is in.
+    /// The right of thieves during the worker's current turn.
     pub(crate) mark: Mark,
-    /// The monitor found that the last one in its queue waits for more than a millisecond: thieves may take any half.
+    /// The monitor found that the last color in its queue has waited for more than a millisecond:
+    /// thieves may take any half.
     pub(crate) behind: AtomicBool,
     pub(crate) running: RunningWord,
-    /// Where the callback was posted from that runs, or ran last.
+    /// The line that posted the running callback, or the last one.
     origin: AtomicPtr<Location<'static>>,
-    /// What is left to the poll that the worker is in.
+    /// The budget left to the worker's current poll.
     pub(crate) budget: Budget,
-    /// Where the state was made whose closure it is in, or null.
+    /// The line that made the state of the current closure, or null.
     state: AtomicPtr<Location<'static>>,
-    /// What the poll is about that it is in.
+    /// The description of its current poll.
     pub(crate) about: About,
-    /// The task that it polls, if that has a name.
+    /// The task that it polls, if it has a name.
     pub(crate) shown: Shown,
-    /// Whether the worker has come round since the alarm was put off, and how many turns it had ended then.
+    /// Whether the worker has ended a turn since the alarm was put off, and its number of turns
+    /// then.
     pub(crate) came_round: AtomicBool,
     pub(crate) turns_then: AtomicU64,
-    /// When the monitor first saw the turn that has not ended since, in nanoseconds since the runtime started; 0: none.
+    /// When the monitor first saw the turn that has not ended since, in nanoseconds since the
+    /// runtime started; 0: none.
     pub(crate) stuck_since_ns: AtomicU64,
     /// Mean time of a turn, sampled.
     pub(crate) turn_ns: AtomicU32,
@@ -149,14 +153,14 @@ pub(crate) struct Slot {
     pub(crate) stretch: Stretch,
 }
 
-/// What a worker runs, for reports: two words, as every number can be the name of a color.
+/// The activity of a worker, for reports: two words, because every number can be the name of a color.
 pub(crate) struct RunningWord {
     kind: AtomicU8,
-    /// [`crate::Color::id`] of the color that has its turn.
+    /// [`crate::Color::id`] of the color with the turn.
     color_id: AtomicU64,
 }
 
-/// What a worker runs.
+/// The activity of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Running {
     Nothing,
@@ -175,7 +179,7 @@ impl RunningWord {
         let kind = match running {
             Running::Nothing => RUNS_NOTHING,
             Running::Color(id) => {
-                // Relaxed, and not one step: for reports, of what runs for long.
+                // Relaxed, and not one step: for reports on callbacks that run for long.
                 self.color_id.store(id, Relaxed);
                 RUNS_COLOR
             }
@@ -194,7 +198,7 @@ impl RunningWord {
     }
 }
 
-/// What became of a color that was pushed to a remote list.
+/// The outcome of pushing a color to a remote list.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Linked {
@@ -226,7 +230,7 @@ impl Slot {
         }
     }
 
-    /// What thieves may take because of the turn that the worker is in. A hint, unless its lock is held.
+    /// The right of thieves during the worker's current turn. A hint, unless its lock is held.
     pub(crate) fn help(&self) -> Help {
         self.mark.help(|| self.counters.turns())
     }
@@ -236,7 +240,7 @@ impl Slot {
         self.mark.is_overdue(|| self.counters.turns())
     }
 
-    /// The calling thread is the worker's from here on, until [`Slot::unbind`].
+    /// From here on the calling thread is the worker's, until [`Slot::unbind`].
     pub(crate) fn bind(&self) {
         if !switches::shared_queue() {
             self.queue.bind();
@@ -257,44 +261,48 @@ impl Slot {
         self.queue.try_lock()
     }
 
-    /// Waits for the lock as long as a section takes, but not for a holder that was preempted.
+    /// Waits for the lock as long as a section takes, but not for a preempted holder.
     #[inline]
     pub(crate) fn try_lock_briefly(&self) -> Option<Guard<'_, RunQueue>> {
         self.queue.try_lock_briefly()
     }
 
-    /// Tells those who watch where the callback was posted from that the worker is about to run.
+    /// Notes, for reports, the line that posted the callback that is about to run.
     #[inline]
     pub(crate) fn set_origin(&self, origin: Origin) {
-        // Relaxed: for reports. What it points to is a constant of the program.
+        // Relaxed: for reports. It points to a constant of the program.
         self.origin.store(ptr::from_ref(origin).cast_mut(), Relaxed);
     }
 
-    /// Where the callback was posted from that runs, or ran last.
+    /// The line that posted the running callback, or the last one.
     pub(crate) fn origin(&self) -> Option<Origin> {
         // Relaxed: see `set_origin`.
-        // SAFETY: `set_origin` stored it, which takes nothing shorter-lived than the program.
+        // SAFETY: `set_origin` stored it; it takes only references that live as long as the
+        // program.
         unsafe { self.origin.load(Relaxed).as_ref() }
     }
 
-    /// Tells those who watch where the state was made whose closure the worker is in; returns what it was in before.
+    /// Notes, for reports, the line that made the state of the current closure; returns the former
+    /// one.
     #[inline]
     pub(super) fn replace_state(&self, made_from: *const Location<'static>) -> *const Location<'static> {
-        // Relaxed, and not one step: for reports, and this worker alone writes it.
+        // Relaxed, and not one step: for reports, and only this worker writes it.
         let before = self.state.load(Relaxed);
         self.state.store(made_from.cast_mut(), Relaxed);
         before
     }
 
-    /// Where the state was made whose closure the worker is in.
+    /// The line that made the state of the worker's current closure.
     pub(crate) fn state_made_from(&self) -> Option<Origin> {
-        // SAFETY: `replace_state` stored it, whose callers give it constants of the program. Relaxed: for reports.
+        // SAFETY: `replace_state` stored it; its callers pass constants of the program. Relaxed:
+        // for reports.
         unsafe { self.state.load(Relaxed).as_ref() }
     }
 
-    /// Tells those who watch that the worker goes on with a callback of another color; returns what it was in.
+    /// Notes, for reports, that the worker goes on with a callback of another color; returns the
+    /// former one.
     pub(crate) fn replace_running(&self, running: Running, origin: Option<Origin>) -> (Running, Option<Origin>) {
-        // Not one step: for reports, which matter where a callback stays for long.
+        // Not one step: for reports on callbacks that stay for long.
         let before = (self.running.now(), self.origin());
         self.running.set(running);
         if let Some(origin) = origin {
@@ -312,8 +320,9 @@ impl Slot {
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
-        // Acquire pairs with `fall_asleep`: a shutdown that sees a worker asleep sees what it did before. For kickers and
-        // the monitor it is a hint; `kick` decides by an exchange.
+        // Acquire pairs with `fall_asleep`: a shutdown that sees a worker asleep sees everything
+        // that it did before. For kickers and the monitor it is a hint; `kick` decides by an
+        // exchange.
         self.remote.load(Acquire).addr() == SLEEPING
     }
 
@@ -333,20 +342,21 @@ impl Slot {
         }
     }
 
-    /// Falls asleep unless something is linked. The caller holds the lock and has seen the run queue empty.
+    /// Falls asleep unless something is linked. The caller holds the lock and has seen the run
+    /// queue empty.
     pub(crate) fn fall_asleep(&self, _queue: &Guard<'_, RunQueue>) -> bool {
-        // AcqRel: acquires a kick's null; releases that our run queue was empty (though the lock does as well), and to
-        // `is_asleep` all that this worker has done.
+        // AcqRel: acquires a kick's null; releases that our run queue was empty (though the lock
+        // does as well), and to `is_asleep` everything that this worker has done.
         self.remote.compare_exchange(ptr::null_mut(), mark(SLEEPING), AcqRel, Relaxed).is_ok()
     }
 
-    /// The worker itself is awake again, however that came about.
+    /// The worker itself is awake again, for any reason.
     pub(crate) fn wake_up(&self) {
-        // Fails if somebody has woken us already; what he wrote is then acquired by `take_remote`.
+        // Fails if another thread has woken us already; `take_remote` then acquires what it wrote.
         let _ = self.remote.compare_exchange(mark(SLEEPING), ptr::null_mut(), AcqRel, Relaxed);
     }
 
-    /// Stops taking notifications; returns what was linked.
+    /// Stops taking notifications; returns the linked colors.
     pub(crate) fn close_remote(&self) -> ColorList<Notified> {
         // AcqRel: acquires the links; releases to pushers that the worker's last turn is over.
         let old = self.remote.swap(mark(CLOSED), AcqRel);
@@ -402,7 +412,7 @@ impl Shared {
 
     /// A count on the runtime.
     pub(crate) fn counted(&self) -> Arc<Shared> {
-        // SAFETY: `new` puts it into an `Arc`, and nothing that it drops at its end calls this.
+        // SAFETY: `new` puts it into an `Arc`, and nothing that its drop runs calls this.
         unsafe {
             Arc::increment_strong_count(self);
             Arc::from_raw(self)
@@ -422,13 +432,13 @@ impl Shared {
         self.fresh_ids(1)
     }
 
-    /// The first of so many numbers that no other color has.
+    /// The first of `count` numbers that no other color has.
     pub(crate) fn fresh_ids(&self, count: u64) -> u64 {
         // Relaxed: a number.
         self.next_id.fetch_add(count, Relaxed)
     }
 
-    /// The number of the color that a slot says is running.
+    /// The number of the color that a slot shows as running.
     pub(crate) fn running_id(&self, slot: &Slot) -> Option<u64> {
         match slot.running.now() {
             Running::Nothing => None,
@@ -437,7 +447,7 @@ impl Shared {
         }
     }
 
-    /// Locks the home of a color, which may move while we wait for it.
+    /// Locks the home of a color, which may move during the wait for the lock.
     #[inline]
     pub(crate) fn lock_home(&self, color: &ColorCell) -> (usize, Guard<'_, RunQueue>) {
         loop {
@@ -450,9 +460,11 @@ impl Shared {
         }
     }
 
-    /// Links a color whose NOTIFIED bit the caller has set (or took off another list) into its home's remote list.
+    /// Links a color into its home's remote list. The caller has set its NOTIFIED bit (or took it
+    /// off another list).
     pub(crate) fn link_remote(&self, color: NonNull<ColorCell>) -> Linked {
-        // SAFETY: NOTIFIED keeps the cell alive until it is taken off the list, which cannot be before the exchange.
+        // SAFETY: NOTIFIED keeps the cell alive until it is taken off the list, which cannot happen
+        // before the exchange.
         let cell = unsafe { color.as_ref() };
         // Relaxed: if the home moves meanwhile, the old home passes the color on.
         let home = usize::from(cell.home.load(Relaxed));
@@ -464,8 +476,9 @@ impl Shared {
             }
             let next = if old.addr() == SLEEPING { ptr::null_mut() } else { old };
             cell.remote_next.store(next, Relaxed);
-            // Release pairs with `take_remote`. Acquire: a SLEEPING that we replace was set after the run queue was
-            // seen empty; nothing of that is read here, but unpark follows it.
+            // Release pairs with `take_remote`. Acquire: a SLEEPING that this replaces was set
+            // after the run queue was seen empty; nothing of that is read here, but unpark follows
+            // it.
             match slot.remote.compare_exchange_weak(old, color.as_ptr(), AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => old = now,
@@ -480,7 +493,8 @@ impl Shared {
     /// Wakes a worker if it sleeps. True: it slept, and this call woke it.
     pub(crate) fn kick(&self, worker: usize) -> bool {
         let slot = &self.slots[worker];
-        // AcqRel: whatever the caller queued for the worker is visible to it when it sees the word changed.
+        // AcqRel: a worker that sees the word changed sees everything that the caller queued for
+        // it.
         let woken = slot.remote.compare_exchange(mark(SLEEPING), ptr::null_mut(), AcqRel, Relaxed).is_ok();
         if woken {
             self.unpark(worker);
@@ -488,19 +502,20 @@ impl Shared {
         woken
     }
 
-    /// The caller has something to finish afterwards; the monitor, for one, would end.
+    /// Unparks a worker, and contains a panic of the driver: the caller, perhaps the monitor, has
+    /// to go on.
     fn unpark(&self, worker: usize) {
         foreign::contain_for(self, || self.driver.unpark(worker));
     }
 
-    /// Wakes one sleeping worker to look for work. False: none sleeps that does not rest.
+    /// Wakes one sleeping worker to look for work. False: all that sleep also rest.
     pub(crate) fn kick_any(&self, except: usize) -> bool {
         (0..self.active()).any(|worker| worker != except && self.slots[worker].is_asleep() && self.kick(worker))
     }
 
     /// Workers that sleep and could be woken to help.
     pub(crate) fn sleepers(&self) -> usize {
-        // Relaxed: a hint; who is woken decides by an exchange.
+        // Relaxed: a hint; an exchange decides which worker is woken.
         alarm::helpers(self.pulse.load(Relaxed)) as usize
     }
 
@@ -514,8 +529,8 @@ impl Shared {
         // Release pairs with `is_stopping`.
         self.phase.store(STOPPING, Release);
         for worker in 0..self.slots.len() {
-            // A worker checks the phase under its lock before it sleeps: either it comes after us and sees it, or
-            // its SLEEPING is there for the kick.
+            // A worker checks the phase under its lock before it sleeps: either it comes after this
+            // and sees the phase, or its SLEEPING is there for the kick.
             drop(self.slots[worker].lock());
             self.kick(worker);
         }
@@ -528,9 +543,9 @@ impl Shared {
     }
 }
 
-/// The colors of a remote list, which was taken off, such that the one that was linked first comes first.
+/// The colors of a remote list that was taken off, in the order in which they were linked.
 fn reversed(head: *mut ColorCell) -> ColorList<Notified> {
-    // SAFETY: the list was linked by `link_remote`, and its links are the taker's now.
+    // SAFETY: `link_remote` linked the list, and its links belong to the taker now.
     let mut rest = unsafe { ColorList::from_raw(head) };
     let mut done = ColorList::new();
     while let Some(notified) = rest.pop() {

@@ -1,14 +1,15 @@
-//! Parts of the scheduler that a bench can leave out, to show what each brings (USENIX 2003, Table 2). Only with the
-//! feature `switches`; without it every part is there, and these questions cost nothing.
+//! Parts of the scheduler that a bench can leave out, to show the effect of each (USENIX 2003,
+//! Table 2). Only with the feature `switches`; without it every part is there, and these questions
+//! cost nothing.
 
 #[cfg(feature = "switches")]
 mod imp {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    /// What the scheduler of this process has.
+    /// The parts that the scheduler of this process has.
     #[derive(Clone, Copy, Debug)]
     pub struct Switches {
-        /// One run queue for all workers. Fit for colors that post to themselves, and for nothing else.
+        /// One run queue for all workers. Suits only colors that post to themselves.
         pub shared_queue: bool,
         /// Free lists of blocks per worker; otherwise each callback has an allocation of its own.
         pub free_lists: bool,
@@ -21,9 +22,10 @@ mod imp {
     static STEALING: AtomicBool = AtomicBool::new(true);
 
     impl Switches {
-        /// For all runtimes of the process; to be called before the first color, callback or runtime is made.
+        /// Sets this for all runtimes of the process. Call it before the first color, callback or
+        /// runtime is made.
         pub fn set(self) {
-            // Relaxed: before there is anybody to see it.
+            // Relaxed: before any other thread reads it.
             SHARED_QUEUE.store(self.shared_queue, Relaxed);
             FREE_LISTS.store(self.free_lists, Relaxed);
             STEALING.store(self.stealing, Relaxed);

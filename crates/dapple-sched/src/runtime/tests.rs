@@ -1,4 +1,4 @@
-//! Building a runtime, where a thread cannot be started.
+//! Building a runtime when a thread cannot be started.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,7 +7,7 @@ use super::*;
 use crate::color::rights::FifoGuard;
 use crate::runtime::driver::ThreadDriver;
 
-/// Counts what of it is left.
+/// Counts its remaining parts.
 struct Counting {
     threads: ThreadDriver,
     shut_down: AtomicUsize,
@@ -58,14 +58,14 @@ fn start(at_most: usize, alive: Sender<()>) -> impl Fn(thread::Builder, Run) -> 
     }
 }
 
-/// All that held the other end is gone.
+/// Everything that held the other end is gone.
 fn assert_gone(alive: &Receiver<()>) {
     assert_eq!(alive.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
 }
 
 #[test]
 fn a_build_that_fails_leaves_nothing_behind() {
-    // The third one of three threads is the monitor's.
+    // The third of the three threads is the monitor's.
     for at_most in 0..3 {
         let (threads_alive, threads) = channel();
         let (driver_alive, drivers) = channel();
@@ -83,12 +83,12 @@ fn a_build_that_fails_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_policy_has_posted_meanwhile_is_dropped() {
+fn posts_of_a_policy_meanwhile_are_dropped() {
     struct Count(Sender<()>);
     let (tx, dropped) = channel();
     let tx = Mutex::new(Some(tx));
     let policy = move |_| {
-        // The second worker is never there.
+        // The second worker never starts.
         let count = Count(tx.lock().unwrap().take().expect("one worker starts"));
         let color = Handle::current().pinned_color(1);
         color.post(move || drop(count.0));
@@ -100,9 +100,9 @@ fn what_a_policy_has_posted_meanwhile_is_dropped() {
     assert_gone(&dropped);
 }
 
-/// The counters about the recent past are halved every 64 callbacks, also where each turn ends early.
+/// The counters of the recent past are halved every 64 callbacks, even if each turn ends early.
 #[test]
-fn what_a_color_has_posted_is_forgotten_however_its_turns_end() {
+fn posts_of_a_color_are_forgotten_however_its_turns_end() {
     for ends_early in [false, true] {
         let runtime = crate::Runtime::builder().workers(1).build().unwrap();
         let _entered = runtime.enter();

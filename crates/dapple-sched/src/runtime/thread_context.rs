@@ -1,4 +1,5 @@
-//! What a program puts around all code that runs on a runtime's threads, such as the context of another library.
+//! Code of a program around everything that runs on a runtime's threads, such as the context of
+//! another library.
 
 use std::io;
 use std::sync::Arc;
@@ -9,25 +10,28 @@ use crate::runtime::shared::Shared;
 use crate::runtime::{Builder, Handle, MakePolicy};
 use crate::worker::Worker;
 
-/// Code that surrounds each thread of a runtime, so that what it sets for the thread is there in every poll and callback; see
-/// [`Builder::thread_context`]. The crate `dapple` has one for tokio.
+/// Code that surrounds each thread of a runtime, so that its thread-local settings hold in every
+/// poll and callback; see [`Builder::thread_context`]. The crate `dapple` has one for tokio.
 pub trait ThreadContext: Send + Sync + 'static {
     /// Calls `run` once, on the calling thread, and returns after it.
     ///
-    /// A worker's `run` lasts as long as the worker; that of a thread in [`block_on`](crate::block_on) as long as its future.
+    /// A worker's `run` lasts as long as the worker; that of a thread in
+    /// [`block_on`](crate::block_on) as long as its future.
     fn around(&self, run: &mut dyn FnMut());
 
-    /// The workers have stopped and the driver is shut down. The last worker calls this, inside its own `around`. Threads that
-    /// are no workers may still be inside theirs, and others may still come.
+    /// The workers have stopped and the driver is shut down. The last worker calls this, inside its
+    /// own `around`. Other threads may still be inside theirs, and more may still come.
     fn shutdown(&self) {}
 }
 
 impl Builder {
-    /// What is around all code that the runtime runs: on each worker for the worker's whole life, on each thread that runs a
-    /// future by [`block_on`](crate::block_on) while this runtime is current, and on the threads of the blocking pool.
-    /// `make` is called once, by [`Builder::build`]. Default: nothing. Cost: two calls for each thread, none for a poll.
+    /// The context around everything that the runtime runs: on each worker for the worker's whole
+    /// life, on each thread that runs a future by [`block_on`](crate::block_on) while this runtime
+    /// is current, and on the threads of the blocking pool. [`Builder::build`] calls `make` once.
+    /// Default: none. Cost: two calls for each thread, none for a poll.
     ///
-    /// A panic of [`ThreadContext::around`] on a worker goes to the panic handler; the worker runs in any case.
+    /// A panic of [`ThreadContext::around`] on a worker goes to the panic handler; the worker runs
+    /// in any case.
     ///
     /// ```
     /// use dapple_sched::{Runtime, ThreadContext};
@@ -58,8 +62,8 @@ impl Builder {
 }
 
 impl Handle {
-    /// Runs on the calling thread what belongs to this runtime, with the runtime's [`ThreadContext`] around it: for the threads
-    /// of a driver.
+    /// Runs a part of this runtime on the calling thread, with the runtime's [`ThreadContext`]
+    /// around it: for the threads of a driver.
     ///
     /// # Panics
     /// As `run` and the context do.
@@ -95,6 +99,6 @@ pub(super) fn work(shared: Arc<Shared>, index: usize, policy: Option<MakePolicy>
     if let Some(context) = &shared.thread_context {
         foreign::contain_for(&shared, || context.around(&mut run));
     }
-    // Without a context, or with one that has not called it.
+    // Without a context, or if the context has not called it.
     run();
 }
