@@ -17,66 +17,74 @@ use crate::connections::{LINE_MAX, Line, Turn, farewell, pause};
 use crate::host::{Admission, Ending, Place, Refusal, Stage, Ticket};
 use crate::link::Link;
 
-/// Serves what is accepted.
+/// Serves accepted connections.
 pub trait Host: Send + Sync + 'static {
-    /// What is accepted.
+    /// The type of an accepted connection.
     type Connection: Connection;
 
-    /// Serves one connection, in a task that this starts.
+    /// Serves one connection, in a task that this method starts.
     fn serve(&self, stream: Self::Connection, peer: Peer, place: Place);
 
-    /// Starts a task for something small, such as a refusal.
+    /// Starts a task for a small job, such as a refusal.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 
-    /// There are more clients than descriptors: connections are to end with their next reply.
+    /// Reports that there are more clients than descriptors: connections should end with their next
+    /// reply.
     fn set_crowded(&self, _is_crowded: bool) {}
 
     /// Whether clients speak plain HTTP on this listener, so that they understand a refusal.
     fn is_plain(&self) -> bool;
 
-    /// The words of HTTP/1.1 for a client that is not served in whatever room there is; `None` where it is. Such a client takes no place
-    /// from others.
+    /// The HTTP/1.1 reply for a client that is refused whatever room there is; `None` for a client
+    /// that may be served. A refused client takes no place from others.
     fn turns_away(&self, _peer: &Peer) -> Option<&'static [u8]> {
         None
     }
 
-    /// Says why a client is not served, and closes. By default in these words of HTTP/1.1.
+    /// Tells a client why it is not served, and closes the connection. Sends `words` as they are by
+    /// default.
     fn farewell(&self, stream: Self::Connection, words: &'static [u8]) -> impl Future<Output = ()> + Send + 'static {
         farewell(stream, words, u64::MAX)
     }
 }
 
-/// What an accepting task needs.
+/// The state of an accepting task.
 pub(crate) struct Accepting<L, H> {
     pub(crate) listener: L,
     pub(crate) host: Arc<H>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) stage: Arc<Stage>,
-    /// The limit of connections is that of the descriptors: at the limit, accepting pauses until one ends.
+    /// Whether descriptors set the connection limit: at the limit, accepting pauses until a
+    /// connection ends.
     pub(crate) is_short: bool,
-    /// The service manager has the socket too, and gives it to the next process with all who wait in it.
+    /// Whether the service manager has the socket too, and passes it and its waiting clients to the
+    /// next process.
     pub(crate) is_shared: bool,
-    /// Whether no other process or listener has the socket, so that connections can be refused that are not being made yet.
+    /// Whether no other process or listener has the socket, so that connections can be refused
+    /// before the kernel makes them.
     pub(crate) is_own: bool,
-    /// At the end: how long no client has to come.
+    /// At the end: how long no client may have arrived before the task stops accepting.
     pub(crate) last_pause: Duration,
 }
 
-/// Those that wait for a place here.
+/// The newcomers that wait for a place here.
 type Waiting<C> = Line<(C, Ticket), Link>;
 
 impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
-    /// Accepts until the last stage, and then the clients that are connected already. Closes the listener.
+    /// Accepts until the last stage, then serves clients that are connected already. Closes the
+    /// listener.
     ///
-    /// At the limit, connections that rest make room, and then some of a client that has many more than the newcomer's. At the limit that was
-    /// asked for, those for which there is no room within a moment are turned away; at one that the descriptors set, they wait until a
-    /// connection ends, most of them in the kernel's backlog, and those that are open end with their next response.
+    /// At the limit, idle connections make room, and then some of a client that has many more than
+    /// the newcomer's. Under a configured limit, newcomers without room are turned away after a
+    /// moment. Under a limit set by descriptors, newcomers wait until a connection ends, most of
+    /// them in the kernel's backlog, and open connections end with their next response.
     ///
-    /// Not cancel safe: dropped before it resolves, it leaves clients whose connection the kernel has made to be reset.
+    /// Not cancel safe: if dropped before it resolves, the kernel resets the connections that it
+    /// has made and this task has not accepted.
     ///
     /// # Errors
     ///
-    /// The listener is of no more use.
+    /// The listener no longer works.
     pub(crate) async fn run(self) -> io::Result<()> {
         let stage = self.stage.clone();
         let mut finishing = pin!(stage.finishing());
@@ -99,14 +107,15 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
                 limits.crowd(self.host.as_ref(), &self.admission);
             }
             if count % BATCH_LEN == 0 {
-                // After a burst there may be thousands more; other work of this color and worker goes in between.
+                // A burst may have left thousands of connections; let other work of this color and
+                // worker run.
                 dapple_sched::yield_now().await;
             }
         }
         Ok(())
     }
 
-    /// The next newcomer, or `None` when it is time to look after those that wait for a place. Cancel safe.
+    /// Returns the next newcomer, or `None` when it is time to check the waiting line. Cancel safe.
     async fn next(&self, waiting: usize) -> Option<io::Result<(L::Connection, Peer)>> {
         let connections = self.admission.connections();
         match waiting {
@@ -122,7 +131,7 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Has a newcomer wait for its place, or turns it away.
+    /// Puts a newcomer into the waiting line, or turns it away.
     fn join(&self, line: &mut Waiting<L::Connection>, stream: L::Connection, peer: Peer) {
         if let Some(words) = self.host.turns_away(&peer) {
             return self.turn_away(stream, words);
@@ -133,7 +142,7 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Serves those whose turn it is, and turns those away that have waited for long enough.
+    /// Serves the newcomers whose turn it is, and turns away those that have waited too long.
     fn let_in(&self, line: &mut Waiting<L::Connection>) {
         while let Some(turn) = line.turn(self.admission.connections(), Instant::now()) {
             match turn {
@@ -143,7 +152,7 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Serves a connection, if there is a place.
+    /// Serves a connection if a place is free.
     fn enter(&self, stream: L::Connection, peer: Peer, ticket: Ticket) {
         match self.admission.enter(ticket) {
             Ok(place) => self.host.serve(stream, peer, place),
@@ -151,8 +160,8 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Says so and closes, rather than let the client wait for what may not come. Beyond what can be told so in a moment, they are just
-    /// closed.
+    /// Tells the client that there is no room, and closes, rather than let it wait in vain.
+    /// Connections beyond the number that can be told so at one time are closed without a reply.
     fn turn_away(&self, stream: L::Connection, words: &'static [u8]) {
         if let Some(place) = TurnedAway::enter()
             && self.host.is_plain()
@@ -165,8 +174,9 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// The end of accepting. Where no other process has the socket, clients whose connection the kernel has made already are served
-    /// like all others, and those that come now are left to try again: closing the socket would reset what waits in it.
+    /// Ends accepting. If no other process has the socket, serves clients whose connection the
+    /// kernel has already made, and leaves later clients to retry: closing the socket would reset
+    /// the connections that wait in it.
     async fn finish(&self, mut line: Waiting<L::Connection>, ending: Ending) {
         let enter_all = |line: &mut Waiting<L::Connection>| {
             while let Some(((stream, ticket), peer)) = line.leave() {
@@ -181,7 +191,7 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
             self.listener.refuse_new();
         }
         let begin = Instant::now();
-        // Handshakes that have begun may end: as far away as clients usually are.
+        // Let handshakes that have begun finish; the limit covers the usual distance of clients.
         while let Some(left) = LAST_MAX.checked_sub(begin.elapsed())
             && let Ok(Ok((stream, peer))) = timeout(left.min(self.last_pause), self.listener.accept()).await
         {
@@ -192,14 +202,14 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
     }
 }
 
-/// Whether it has been said that descriptors are the limit, so that it is said once.
+/// Whether the log already says that descriptors are the limit, so that it says so once.
 #[derive(Default)]
 struct AtLimit {
     is_told: bool,
 }
 
 impl AtLimit {
-    /// Begins and ends being crowded, where descriptors are the limit.
+    /// Starts and stops crowded mode where descriptors are the limit.
     fn crowd(&mut self, host: &impl Host, admission: &Admission) {
         let (open, connections_max) = (admission.open(), admission.max());
         if open >= connections_max && !std::mem::replace(&mut self.is_told, true) {
@@ -212,7 +222,7 @@ impl AtLimit {
     }
 }
 
-/// One of the places for clients that are being turned away.
+/// A slot for a client that is being turned away.
 struct TurnedAway;
 
 static TURNED_AWAY: AtomicUsize = AtomicUsize::new(0);
@@ -252,13 +262,13 @@ const MEMORY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\nco
     content-type: text/plain; charset=utf-8\r\ncontent-length: 58\r\n\r\n\
     This server is short of memory. Please try again later...\n";
 
-/// How many clients are turned away at the same time.
+/// The most clients that are turned away at one time.
 const TURNED_AWAY_MAX: usize = 256;
 
-/// How many connections are accepted in one go.
+/// The most connections accepted in one turn.
 const BATCH_LEN: u64 = 32;
 
-/// At the end: how long to look for connections that are made already.
+/// At the end: the time limit for connections that the kernel has already made.
 pub(crate) const LAST_MAX: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

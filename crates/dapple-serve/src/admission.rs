@@ -1,4 +1,4 @@
-//! What admission control is told of a request.
+//! The offer that a server makes to admission control for each request.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -12,30 +12,30 @@ use http::request::Parts;
 use crate::pace::Pace;
 use dapple_io::net::Peer;
 
-/// A user's own word about each request.
+/// A program's own description of each request.
 pub(crate) type Describe = Arc<dyn Fn(&Parts, &Peer, Offer) -> Offer + Send + Sync>;
 
-/// Which admission control a server has.
+/// The admission control that a server uses.
 #[derive(Clone)]
 pub(crate) enum Choice {
     /// One of its own.
     Own(Config),
-    /// One that others have, too.
+    /// One shared with other servers.
     Shared(Admission),
     None,
 }
 
-/// What decides about requests.
+/// Decides which requests are served.
 pub(crate) struct Gate {
     admission: Option<Admission>,
     describe: Vec<Describe>,
     pace: Pace,
-    /// With a seed of its own, so that nobody can choose whose name collides with whose.
+    /// Has a seed of its own, so that clients cannot choose names that collide.
     hasher: RandomState,
 }
 
 impl Gate {
-    /// To be called where the runtime is current that serves.
+    /// Creates a gate. Call this in the runtime that serves.
     pub(crate) fn new(choice: Choice, describe: Vec<Describe>) -> Gate {
         let admission = match choice {
             Choice::Own(config) => Some(Admission::new(config)),
@@ -50,12 +50,12 @@ impl Gate {
         self.admission.as_ref()
     }
 
-    /// Whether it matters how long a request has waited before it was read.
+    /// Whether the time that a request waited before it was read matters.
     pub(crate) fn is_busy(&self) -> bool {
         self.admission.as_ref().is_some_and(Admission::is_busy)
     }
 
-    /// Waits before a refusal where clients ask again at once: see [`Pace`]. Cancel safe.
+    /// Waits before a refusal when clients retry at once: see [`Pace`]. Cancel safe.
     pub(crate) async fn pace(&self) {
         if let Some(wait) = self.pace_wait() {
             sleep(wait).await;
@@ -67,7 +67,7 @@ impl Gate {
         self.pace.wait(Instant::now())
     }
 
-    /// What to tell about a request.
+    /// The offer for one request.
     pub(crate) fn offer(&self, parts: &Parts, peer: &Peer, arrived: Instant) -> Offer {
         let path = parts.uri.path_and_query();
         let offer = Offer::arrived(arrived)
@@ -82,12 +82,12 @@ impl Gate {
     }
 }
 
-/// Whoever asks these whether a server lives has to be answered while it is overloaded: it would be restarted otherwise.
+/// Health checks must be answered even under overload; otherwise the server would be restarted.
 fn class(path: &str) -> Class {
     if VITAL.contains(&path) { Class::VITAL } else { Class::NORMAL }
 }
 
-/// gRPC's notation: up to eight digits and a unit. What is beyond an hour is no deadline that matters here.
+/// Parses gRPC's notation: up to eight digits and a unit. Ignores deadlines beyond an hour.
 fn grpc_timeout(value: &str) -> Option<Duration> {
     let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
@@ -112,7 +112,7 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// By custom, and by gRPC's health protocol.
+/// Paths of health checks, by custom and by gRPC's health protocol.
 const VITAL: [&str; 8] = [
     "/health",
     "/healthz",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_the_last_word() {
+    fn descriptions_by_users_take_precedence() {
         let low = |parts: &Parts, _: &Peer, offer: Offer| match parts.uri.path() {
             "/report" => offer.class(Class::LOW),
             _ => offer,

@@ -1,4 +1,4 @@
-//! How a server is asked for.
+//! The builder for a server.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -25,11 +25,13 @@ use crate::service::HttpService;
 use crate::tower::OnFull;
 use dapple_io::net::{Listener, Peer};
 
-/// Serves a service on a listener, over HTTP/1.1 and HTTP/2, until it is told to end: `serve(listener, service).await`.
+/// Serves a service on a listener, over HTTP/1.1 and HTTP/2, until it is told to end:
+/// `serve(listener, service).await`.
 ///
-/// The service is any `tower_service::Service` of HTTP requests with [`Body`](crate::Body): axum's `Router`, tonic's `Routes` and
-/// servers, or a function in tower's `service_fn`. Limits and time-outs are on; the methods of [`Serve`] change them. Connections
-/// have a color each, and so do streams of HTTP/2: requests are answered on all workers.
+/// The service is any `tower_service::Service` of HTTP requests with [`Body`](crate::Body): axum's
+/// `Router`, tonic's `Routes` and servers, or a function in tower's `service_fn`. Limits and
+/// time-outs are on; the methods of [`Serve`] change them. Each connection and each HTTP/2 stream
+/// has a color of its own, so all workers answer requests.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -89,12 +91,12 @@ pub fn serve<L: Listener, V: HttpService>(listener: L, service: V) -> Serve<L, V
     }
 }
 
-/// A server that is to be awaited; made by [`serve`].
+/// A server that starts when it is awaited; made by [`serve`].
 ///
 /// # Cancel safety
 ///
-/// Dropped while it serves, the server ends as if it had been told to, in the background: it accepts no more, and requests that are
-/// being answered come to their end.
+/// If dropped while it serves, the server shuts down in the background as if told to: it accepts no
+/// more connections, and finishes the requests that it is answering.
 #[must_use = "a server serves when it is awaited"]
 pub struct Serve<L, V> {
     pub(crate) listener: L,
@@ -116,96 +118,106 @@ pub struct Serve<L, V> {
 }
 
 impl<L, V> Serve<L, V> {
-    /// The most connections at a time; by default what the limit on open files leaves room for, up to 100,000. That limit is raised as
-    /// far as the system lets the process.
+    /// Sets the most connections at a time; by default as many as the limit on open files leaves
+    /// room for, up to 100,000. The server raises that limit as far as the system allows.
     ///
-    /// Where all are taken, newcomers make others end that rest, without a request since the last, or without a whole one in the first
-    /// second: those of the client with most connections, and of these who rests longest. If no place is free after 0.2 s, newcomers are
-    /// refused with `503` and `Retry-After`.
+    /// When all are taken, newcomers displace idle connections: those without a request since their
+    /// last one, and those without a whole request after their first second. The client with the
+    /// most connections loses its longest idle connection first. If no place is free after 0.2 s,
+    /// newcomers are refused with `503` and `Retry-After`.
     pub fn connections_max(mut self, connections_max: usize) -> Self {
         self.options.connections_max = Some(connections_max.max(1));
         self.connections.set_max(connections_max.clamp(1, descriptors::connections_max()));
         self
     }
 
-    /// The most connections of one client at a time, an address or a `/64` of IPv6; no limit by default. More are turned away, whatever room
-    /// there is. Behind a proxy all clients have one address.
+    /// Sets the most connections of one client at a time; no limit by default. A client is an
+    /// address, or a `/64` of IPv6. The server turns more away even when there is room. Behind a
+    /// proxy all clients have one address.
     pub fn connections_per_client(self, connections_max: u32) -> Self {
         self.connections.set_per_address(PerAddress::Everybody(connections_max.max(1)));
         self
     }
 
-    /// How long the head of a request may take, from its first byte, or from the connection's beginning, on; 10 s by default. Then
-    /// comes `408`, and the connection ends. Handshakes of TLS have as much.
+    /// Sets how long the head of a request may take, from its first byte or from the start of the
+    /// connection; 10 s by default. Then the server replies `408` and ends the connection. TLS
+    /// handshakes have the same limit.
     pub fn header_timeout(mut self, limit: Duration) -> Self {
         self.options.header_timeout = limit;
         self
     }
 
-    /// How long the head of a request may be; 64 KB by default and 8 KB at least. Beyond that, and beyond 100 fields, comes `431`.
+    /// Sets how long the head of a request may be, in bytes; 64 KB by default and at least 8 KB.
+    /// Longer heads, and heads with more than 100 fields, get `431`.
     pub fn header_bytes_max(mut self, len: usize) -> Self {
         self.options.header_bytes_max = len.max(HEADER_BYTES_MIN);
         self
     }
 
-    /// How long a handler may be kept waiting for a request's body in all; 30 s by default. Each [`rate_min`](Self::rate_min) bytes that
-    /// come give a second more, up to the 30. Then the body ends with an error, and the client gets `408`.
+    /// Sets how long a handler may wait for a request's body in total; 30 s by default. Each
+    /// [`rate_min`](Self::rate_min) bytes that arrive give one more second, up to the limit again.
+    /// Then the body ends with an error, and the client gets `408`.
     ///
-    /// Once the reply has begun there is no limit: a client of a gRPC stream may pause. One that streams before it has a reply, and
-    /// pauses, needs `None`, which is no limit at all.
+    /// There is no limit once the reply has begun: the client of a gRPC stream may pause. A client
+    /// that streams and pauses before it gets a reply needs `None`, which means no limit.
     pub fn body_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.options.body_timeout = limit.into();
         self
     }
 
-    /// How long the body of a request may be; 16 MB by default, `None` for no limit. Beyond that comes `413`: at once where the head says
-    /// how long it is, and otherwise when so much has come. Holds until the reply begins.
+    /// Sets how long the body of a request may be, in bytes; 16 MB by default, `None` for no limit.
+    /// A longer body gets `413`: at once if the head states the length, otherwise when the limit is
+    /// exceeded. Holds until the reply begins.
     pub fn body_bytes_max(mut self, len: impl Into<Option<u64>>) -> Self {
         self.options.body_bytes_max = len.into();
         self
     }
 
-    /// How long a client may take nothing of a reply; 30 s by default, and bytes extend it as they do
-    /// [`body_timeout`](Self::body_timeout). Then its connection ends, in HTTP/2 the stream.
+    /// Sets how long a client may take nothing of a reply; 30 s by default. Bytes that it takes
+    /// extend the time as in [`body_timeout`](Self::body_timeout). Then its connection ends; in
+    /// HTTP/2, its stream.
     pub fn send_timeout(mut self, limit: Duration) -> Self {
         self.options.send_timeout = limit;
         self
     }
 
-    /// How many bytes a second a client has to send or take in the long run; 1,024 by default.
+    /// Sets the bytes per second that a client must send or take on average; 1,024 by default.
     pub fn rate_min(mut self, bytes_per_second: u64) -> Self {
         self.options.rate_min = bytes_per_second;
         self
     }
 
-    /// How long a connection may rest between requests; 75 s by default.
+    /// Sets how long a connection may be idle between requests; 75 s by default.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.options.idle_timeout = limit;
         self
     }
 
-    /// The most streams of one connection of HTTP/2 at a time; 128 by default. More are refused by the protocol.
+    /// Sets the most streams of one HTTP/2 connection at a time; 128 by default. The protocol
+    /// refuses more.
     pub fn streams_max(mut self, streams_max: u32) -> Self {
         self.options.streams_max = streams_max.max(1);
         self
     }
 
-    /// How many streams of one connection of HTTP/2 a client may reset before they were looked at; 20 by default. Beyond that its
-    /// connection ends, as "rapid reset" is an attack. Where clients often give requests up, more are in order.
+    /// Sets how many streams of one HTTP/2 connection a client may reset before the server looked
+    /// at them; 20 by default. Beyond that the connection ends, because "rapid reset" is an attack.
+    /// Raise it for clients that often cancel requests.
     pub fn resets_max(mut self, resets_max: usize) -> Self {
         self.options.resets_max = resets_max;
         self
     }
 
-    /// How many bytes of a body wait in one stream of HTTP/2, in each direction; 64 KB by default. A connection has room for four times as
-    /// many. More makes large bodies faster over a long way, and costs so much memory for each client that is slow.
+    /// Sets how many bytes of a body wait in one HTTP/2 stream, in each direction; 64 KB by
+    /// default. A connection has room for four times as many. A larger window makes large bodies
+    /// faster over long distances, and costs that much memory for each slow client.
     pub fn stream_window(mut self, len: u32) -> Self {
         self.options.stream_window = len.clamp(STREAM_WINDOW_MIN, STREAM_WINDOW_MAX);
         self
     }
 
-    /// Replies to a client for which there is no connection, in the service's own words. By default that is `503` with `Retry-After`. Clients
-    /// of HTTP/1.1 get it at once, those of HTTP/2 as the reply to each request.
+    /// Sets the reply to a client that gets no connection; `503` with `Retry-After` by default.
+    /// HTTP/1.1 clients get it at once, HTTP/2 clients as the reply to each request.
     ///
     /// ```
     /// use http::{Response, StatusCode};
@@ -223,12 +235,14 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Chooses for [admission control](dapple_tower::admission), which is on by default: a request that would not be answered within
-    /// the target delay is refused at once, with `503` and `Retry-After`, and so is one that lost its place to others while it waited.
+    /// Configures [admission control](dapple_tower::admission), which is on by default: it refuses
+    /// at once, with `503` and `Retry-After`, a request that would miss the target delay, and a
+    /// waiting request that lost its place to others.
     ///
-    /// It measures what requests cost, apart for each method and target (path and query), and shares what there is among clients, an
-    /// address (of IPv6 a `/64`) each. Requests for `/health`, `/healthz`, `/ready`, `/readyz`, `/live`, `/livez` and gRPC's health
-    /// service are of class [`VITAL`](Class::VITAL), all others [`NORMAL`](Class::NORMAL). `grpc-timeout` is a deadline.
+    /// It measures the cost of requests for each method and target (path and query), and shares
+    /// capacity among clients (an address, or a `/64` of IPv6). Requests for `/health`, `/healthz`,
+    /// `/ready`, `/readyz`, `/live`, `/livez` and gRPC's health service are of class
+    /// [`VITAL`](Class::VITAL), all others [`NORMAL`](Class::NORMAL). `grpc-timeout` is a deadline.
     pub fn admission(mut self, config: Config) -> Self {
         self.admission = Choice::Own(config);
         self
@@ -239,19 +253,20 @@ impl<L, V> Serve<L, V> {
         self.admission(Config::with_target_delay(target_delay))
     }
 
-    /// Takes every request, however many there are.
+    /// Turns admission control off: the server takes every request.
     pub fn no_admission(mut self) -> Self {
         self.admission = Choice::None;
         self
     }
 
-    /// Decides about requests together with others: several servers of one runtime share its workers.
+    /// Uses an admission control that others use too: several servers of one runtime share its
+    /// workers.
     pub fn share_admission(mut self, admission: Admission) -> Self {
         self.admission = Choice::Shared(admission);
         self
     }
 
-    /// Gives requests classes: higher ones go first, and lower ones are refused first.
+    /// Sets the classes of requests: higher classes go first, and lower ones are refused first.
     ///
     /// ```
     /// # fn with<L, V>(server: dapple_serve::Serve<L, V>) -> dapple_serve::Serve<L, V> {
@@ -267,8 +282,8 @@ impl<L, V> Serve<L, V> {
         self.describe(move |parts, peer, offer| offer.class(classify(parts, peer)))
     }
 
-    /// Says more about requests than the server sees: whose they are, what they are like, when they must be done. The offer that is
-    /// passed has what is known by default.
+    /// Describes requests beyond what the server sees: their client, their kind, their deadline.
+    /// The closure gets the default offer.
     ///
     /// ```
     /// # fn with<L, V>(server: dapple_serve::Serve<L, V>) -> dapple_serve::Serve<L, V> {
@@ -287,10 +302,11 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Replies to what is refused in the service's own words, also where the service itself fails with a
-    /// [`Refused`]. By default that is `503` with the reason and `Retry-After`, and for gRPC its status `UNAVAILABLE` with
-    /// `grpc-retry-pushback-ms`, or `DEADLINE_EXCEEDED`. The handler has not begun, and what the request held has been dropped.
-    /// Replies with a status of 400 and more get the reason in `refused-reason`, unless they have that field.
+    /// Sets the reply to a refused request, also where the service itself fails with a [`Refused`].
+    /// By default that is `503` with the reason and `Retry-After`, and for gRPC its status
+    /// `UNAVAILABLE` with `grpc-retry-pushback-ms`, or `DEADLINE_EXCEEDED`. The handler has not
+    /// begun, and the request has been dropped. Replies with a status of 400 or more get the reason
+    /// in `refused-reason`, unless they have that field.
     ///
     /// ```
     /// # fn with<L, V>(server: dapple_serve::Serve<L, V>) -> dapple_serve::Serve<L, V> {
@@ -308,58 +324,63 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Another process or server accepts on the same socket: at the end, clients that wait in it are left to that one. Otherwise they are
-    /// served, as nothing else would.
+    /// States that another process or server accepts on the same socket: at the end, clients that
+    /// wait in the socket are left to it. Otherwise this server serves them.
     pub fn shares_listener(mut self) -> Self {
         self.options.shares_listener = true;
         self
     }
 
-    /// How long clients have at the end to leave by themselves, as they hear of it in a way of their own; no time by default. Nothing is said
-    /// on their connections until then, and no new ones are accepted.
+    /// Sets how long clients have to leave by themselves at the end, for a program that announces
+    /// the end in its own way; zero by default. Meanwhile connections get no notice, and the server
+    /// accepts no new ones.
     pub fn leave_timeout(mut self, limit: Duration) -> Self {
         self.options.leave_timeout = limit;
         self
     }
 
-    /// How long connections that rest may wait, at the end, for one more request, in whose reply they are told that it is the last; 0.5 s
-    /// by default.
+    /// Sets how long idle connections stay open at the end for one more request, whose reply says
+    /// that it is the last; 0.5 s by default.
     pub fn last_reply_timeout(mut self, limit: Duration) -> Self {
         self.options.last_reply_timeout = limit;
         self
     }
 
-    /// How long the end may take in all; 30 s by default. Then connections are cut.
+    /// Sets how long the end may take in total; 30 s by default. Then the server cuts the remaining
+    /// connections.
     pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
         self.options.shutdown_timeout = limit;
         self
     }
 
-    /// Ends the server when `shutdown` is ready, or [`ServeHandle::stop`] was called, or the runtime shuts down, whichever comes first.
+    /// Ends the server when `shutdown` is ready, or [`ServeHandle::stop`] was called, or the
+    /// runtime shuts down, whichever comes first.
     ///
-    /// The end has stages. The server accepts whoever is connected already, and then no more: the listener is closed. Each reply is
-    /// from then on the last on its connection (`connection: close`; in HTTP/2 `GOAWAY`, at once). After
-    /// [`last_reply_timeout`](Self::last_reply_timeout) connections that rest are closed. Those that are left end with what they are
-    /// doing, and are cut after [`shutdown_timeout`](Self::shutdown_timeout).
+    /// The end has stages. The server accepts the clients that are connected already, then closes
+    /// the listener. From then on each reply is the last on its connection (`connection: close`; in
+    /// HTTP/2 `GOAWAY`, at once). After [`last_reply_timeout`](Self::last_reply_timeout) idle
+    /// connections are closed. Busy connections finish their work, and are cut after
+    /// [`shutdown_timeout`](Self::shutdown_timeout).
     pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
         self.shutdown = Some(Box::pin(shutdown));
         self
     }
 
-    /// Ends the server at SIGTERM and SIGINT (Ctrl-C), and at once at the second of them.
+    /// Ends the server at SIGTERM and SIGINT (Ctrl-C), and at once at the second signal.
     pub fn with_signals(mut self) -> Self {
         self.has_signals = true;
         self
     }
 
-    /// Speaks TLS. Let the acceptor agree on `h2` and `http/1.1`: [`TlsAcceptor::with_alpn`](dapple_tls::TlsAcceptor::with_alpn).
+    /// Speaks TLS. Let the acceptor agree on `h2` and `http/1.1`:
+    /// [`TlsAcceptor::with_alpn`](dapple_tls::TlsAcceptor::with_alpn).
     #[cfg(feature = "tls")]
     pub fn tls(mut self, acceptor: dapple_tls::TlsAcceptor) -> Self {
         self.tls = Some(acceptor);
         self
     }
 
-    /// By which the server can be ended and looked at.
+    /// Returns a handle that can end and inspect the server.
     pub fn handle(&self) -> ServeHandle {
         let (stop, connections) = (self.stop.clone(), self.connections.clone());
         ServeHandle {
@@ -381,11 +402,11 @@ impl<L: Listener, V: HttpService> IntoFuture for Serve<L, V> {
     }
 }
 
-/// A server that serves, as a future; what `Serve` turns into. Cancel safe as [`Serve`] says.
+/// A running server, as a future; `Serve` turns into it. Cancel safe as [`Serve`] says.
 ///
 /// # Errors
 ///
-/// The listener is of no more use, or a signal cannot be watched.
+/// The listener no longer works, or a signal cannot be watched.
 pub struct Serving {
     stop: CancellationToken,
     start: Option<Box<dyn FnOnce() -> JoinHandle<io::Result<()>> + Send>>,
@@ -397,7 +418,8 @@ impl Future for Serving {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(start) = self.start.take() {
-            // In a task of its own: whoever awaits this may be no worker, and accepting from there would take a detour.
+            // In a task of its own: the awaiting thread may not be a worker, and accepting from
+            // there would be slower.
             self.task = Some(start());
         }
         let task = self.task.as_mut().expect("it was started above");

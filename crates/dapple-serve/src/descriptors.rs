@@ -1,13 +1,13 @@
-//! The limit on file descriptors, and what it leaves for connections.
+//! The limit on file descriptors, and the number of connections it allows.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many connections the limit leaves room for. Raises the process's soft limit to the hard one first, as programs that serve
-/// many do.
+/// Returns how many connections the limit leaves room for. First raises the process's soft limit to
+/// the hard limit.
 pub(crate) fn connections_max() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // Where that is refused, the limit stays what it was.
+    // If the system refuses, the limit stays as it was.
     let now = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
     room(now.current.unwrap_or(u64::MAX))
 }
@@ -17,11 +17,11 @@ fn room(descriptors: u64) -> usize {
     usize::try_from(descriptors.saturating_sub(reserve)).unwrap_or(usize::MAX).clamp(1, CONNECTIONS_MAX)
 }
 
-/// Descriptors of the runtime, of clients that are turned away, and of what handlers open.
+/// Descriptors for the runtime, for clients that are turned away, and for files that handlers open.
 const RESERVE_MIN: u64 = 16;
 const RESERVE_MAX: u64 = 1_024;
 
-/// Where there are more descriptors than anybody needs, memory is the limit: a connection that rests takes some kilobytes.
+/// With more descriptors than this, memory is the limit: an idle connection takes some kilobytes.
 const CONNECTIONS_MAX: usize = 100_000;
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
     use super::room;
 
     #[test]
-    fn some_descriptors_are_left_for_others() {
+    fn some_descriptors_stay_reserved() {
         assert_eq!(room(3), 1);
         assert_eq!(room(64), 32);
         assert_eq!(room(1_024), 752);

@@ -1,4 +1,4 @@
-//! What one can ask of a server, and tell it, while it serves.
+//! A handle to a running server.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::admission::Gate;
 use crate::host::Admission as ConnectionAdmission;
 use crate::metrics::{self, Metrics, exposition::Exposition};
 
-/// Tells a server to end, and what it is doing. Cheap to clone.
+/// Inspects a running server and can end it. Cheap to clone.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -59,7 +59,7 @@ pub struct ServeHandle {
     pub(crate) numbers: Arc<OnceLock<Arc<Numbers>>>,
 }
 
-/// What is counted of requests while the server runs.
+/// The request counters of a running server.
 pub(crate) struct Numbers {
     pub(crate) requests: Metrics,
     /// The runtime that serves.
@@ -73,12 +73,13 @@ impl fmt::Debug for Numbers {
 }
 
 impl ServeHandle {
-    /// Begins the end, as [`with_graceful_shutdown`](crate::Serve::with_graceful_shutdown) has it. Once more changes nothing.
+    /// Starts shutdown as [`with_graceful_shutdown`](crate::Serve::with_graceful_shutdown)
+    /// describes. Further calls change nothing.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Connections that are open, those included that speak another protocol by now.
+    /// The number of open connections, including upgraded ones.
     pub fn connections(&self) -> usize {
         self.connections.open()
     }
@@ -88,25 +89,28 @@ impl ServeHandle {
         self.connections.max()
     }
 
-    /// Requests whose head has come, since the beginning.
+    /// The number of requests whose head has arrived since the start.
     pub fn requests(&self) -> u64 {
         self.counts.requests.load(Ordering::Relaxed)
     }
 
-    /// Connections that were turned away, as there was no room, since the beginning.
+    /// The number of connections turned away for lack of room since the start.
     pub fn turned_away(&self) -> u64 {
         self.connections.refused_by_reason().map(|(_, count)| count).sum()
     }
 
-    /// What admission has done, and how it stands; `None` without admission, and until the server is first polled.
+    /// The counters and state of admission control; `None` without it, and before the server is
+    /// first polled.
     pub fn admission(&self) -> Option<AdmissionStats> {
         Some(self.gate.get()?.admission()?.stats())
     }
 
-    /// All that is counted, as a page that Prometheus reads (text format 0.0.4): requests by method and class of status, their durations and
-    /// bytes, connections, admission, the runtime's workers, and the process. Empty until the server is first polled.
+    /// Returns all metrics in Prometheus text format 0.0.4: requests by method and class of status,
+    /// their durations and bytes, connections, admission, the runtime's workers, and the process.
+    /// Empty before the server is first polled.
     ///
-    /// Reads some files of `/proc`, which takes some 50 us. To be served at a path of the program's own choice, for those that may read it:
+    /// Reads some files of `/proc`, which takes about 50 us. Serve it at a path of your choice, to
+    /// clients that may read it:
     ///
     /// ```
     /// # async fn page(handle: dapple_serve::ServeHandle) -> http::Response<String> {
@@ -129,7 +133,8 @@ impl ServeHandle {
         out.finish()
     }
 
-    /// Connections that were cut at the end, as they took longer than [`shutdown_timeout`](crate::Serve::shutdown_timeout).
+    /// The number of connections cut at the end because they took longer than
+    /// [`shutdown_timeout`](crate::Serve::shutdown_timeout).
     pub fn cut(&self) -> u64 {
         self.counts.cut.load(Ordering::Relaxed)
     }

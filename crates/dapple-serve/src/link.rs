@@ -20,23 +20,25 @@ use dapple_io::time::Instant;
 use crate::connections::{Client, Holder, Order, Orders};
 use crate::http::clock::now_ms;
 
-/// See the module. Only the connection's own task changes the phase; those that look for room see it a moment later.
+/// A connection's phase and its orders. Only the connection's own task changes the phase; a search
+/// for connections that can make room sees it a moment later.
 pub struct Link {
     client: Client,
-    /// The phase in the lowest two bits, and above them since when: milliseconds of the coarse clock.
+    /// The phase in the lowest two bits, and above them its start: milliseconds of the coarse
+    /// clock.
     phase: AtomicU64,
     orders: Orders,
-    /// It speaks another protocol by now, and belongs to a task of the program's.
+    /// Whether the connection speaks another protocol, and belongs to a task of the program.
     is_upgraded: AtomicBool,
-    /// Closes it then, until that was called.
+    /// Closes an upgraded connection; taken when called.
     close: Mutex<Option<Close>>,
 }
 
-/// Closes a stream that belongs to a task of the program's.
+/// Closes a stream that belongs to a task of the program.
 type Close = Box<dyn FnOnce() + Send>;
 
 impl Link {
-    /// A connection that was made just now.
+    /// Creates the link of a new connection.
     pub fn new(client: Option<IpAddr>) -> Link {
         Link {
             client,
@@ -47,7 +49,7 @@ impl Link {
         }
     }
 
-    /// A request came.
+    /// Notes that a request arrived.
     pub fn begin(&self) {
         self.enter(BUSY, now_ms);
         if self.orders.ordered() == Order::EndIfResting {
@@ -55,12 +57,12 @@ impl Link {
         }
     }
 
-    /// A part of a request came, and the rest is waited for.
+    /// Notes that a part of a request arrived, and the connection waits for the rest.
     pub fn await_request(&self, now_ms: u64) {
         self.enter(AWAITING, || now_ms);
     }
 
-    /// The last reply has ended.
+    /// Notes that the last reply has ended.
     pub fn rest(&self, now_ms: u64) {
         self.enter(RESTING, || now_ms);
     }
@@ -71,14 +73,14 @@ impl Link {
         }
     }
 
-    /// Whether it is to end now, as others need its place and no request is open.
+    /// Whether the connection should end now, because others need its place and no request is open.
     pub fn gives_way(&self) -> bool {
         match self.orders.ordered() {
             Order::GoOn | Order::LastReply => false,
             Order::EndIfResting => {
                 let rests = self.rests(now_ms()).is_ok();
                 if !rests {
-                    // Its request may be on its way.
+                    // A request may be on its way.
                     self.orders.go_on();
                 }
                 rests
@@ -92,12 +94,12 @@ impl Link {
         self.orders.ordered() >= Order::LastReply
     }
 
-    /// It is being closed, which may take a while: others cannot have it end sooner.
+    /// Notes that the connection is closing, which may take a while: no order can end it sooner.
     pub(crate) fn set_closing(&self) {
         self.orders.set_closing();
     }
 
-    /// Ready when a connection on which nothing was asked for yet is to end. Cancel safe.
+    /// Ready when a connection without a request so far should end. Cancel safe.
     pub async fn unwanted(&self) {
         poll_fn(|cx| {
             self.orders.watch(cx.waker());
@@ -106,7 +108,7 @@ impl Link {
         .await;
     }
 
-    /// All of a connection's life, or `None` where it was cut. Its task is woken when anything is wanted of it.
+    /// Runs `serving` to its end, or returns `None` if the connection is cut. Orders wake its task.
     pub async fn unless_cut<F: Future>(&self, mut serving: Pin<&mut F>) -> Option<F::Output> {
         let mut known: Option<Waker> = None;
         poll_fn(|cx| {
@@ -122,12 +124,14 @@ impl Link {
         .await
     }
 
-    /// The connection speaks another protocol from now on, and `close` closes it, which is not called where a lock is held.
+    /// Notes that the connection speaks another protocol from now on. `close` closes it, and is
+    /// never called while a lock is held.
     pub(crate) fn set_upgraded(&self, close: Close) {
         *self.lock_close() = Some(close);
         self.is_upgraded.store(true, Ordering::SeqCst);
-        // The task that reads or writes may have looked between the order and this. By the locks, either the order is seen here, or the thread
-        // that gave it closes the stream and wakes them later.
+        // The task that reads or writes may have looked between the order and this point. The locks
+        // ensure that either this thread sees the order, or the thread that gave it closes the
+        // stream and wakes them later.
         if self.orders.ordered() == Order::Cut {
             self.orders.wake_after(|| self.close_upgraded());
         }
@@ -144,7 +148,7 @@ impl Link {
         self.close.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For how long it rests, or is busy.
+    /// How long the connection has been idle, or busy.
     fn rests(&self, now_ms: u64) -> Result<Duration, Duration> {
         let phase = self.phase.load(Ordering::Relaxed);
         let since = Duration::from_millis(now_ms.saturating_sub(phase >> 2));
@@ -191,7 +195,7 @@ const RESTING: u64 = 1;
 const BUSY: u64 = 2;
 const PHASES: u64 = 3;
 
-/// How long a request may take to come before others go first.
+/// How long a request may take to arrive before the connection can be displaced.
 const REQUEST_AWAITED: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -204,9 +208,9 @@ mod tests {
     use crate::http::clock::now_ms;
 
     #[test]
-    fn a_request_that_came_keeps_the_place() {
+    fn a_request_that_arrived_keeps_the_place() {
         let link = Link::new(None);
-        assert!(link.rests(now_ms()).is_err(), "its request may be on its way");
+        assert!(link.rests(now_ms()).is_err(), "a request may be on its way");
         assert!(link.rests(now_ms() + 1_100) >= Ok(Duration::from_secs(1)));
         link.begin();
         assert!(link.rests(now_ms() + 60_000).is_err());

@@ -1,4 +1,4 @@
-//! The limits, and what they are if nobody says otherwise.
+//! The limits and their defaults.
 
 use std::time::Duration;
 
@@ -75,9 +75,9 @@ impl Options {
     }
 }
 
-/// The least that hyper can be told.
+/// The least that hyper accepts.
 pub(crate) const HEADER_BYTES_MIN: usize = 8 << 10;
 
-/// The range of HTTP/2's windows: the default of the protocol, about, and its most.
+/// The range of HTTP/2's windows: about the protocol's default, and its maximum.
 pub(crate) const STREAM_WINDOW_MIN: u32 = 16 << 10;
 pub(crate) const STREAM_WINDOW_MAX: u32 = (1 << 31) - 1;

@@ -1,20 +1,22 @@
-//! How fast refusals are told.
+//! Limits the rate of refusals.
 //!
-//! A refusal costs little, but not nothing. Clients who ask again the moment they are refused, whatever `retry-after` says, would
-//! make the server do nothing but refuse. So refusals have a rate, which takes some tenth of the workers' time; what is
-//! beyond it is told later, and each such client meanwhile waits instead of asking.
+//! A refusal costs little, but not nothing. Clients that retry at once, whatever `retry-after`
+//! says, could keep the server busy refusing. So refusals have a maximum rate, which takes about a
+//! tenth of the workers' time. The server delays refusals beyond that rate, and each of those
+//! clients waits instead of retrying.
 //!
-//! So many clients that each asks only once may reach that rate, too, where requests are cheaper than a millisecond. Then nearly every
-//! refusal is told as late as can be, although nobody is slowed down by it.
+//! Very many clients that each ask only once may reach that rate too, if requests cost less than a
+//! millisecond. Then nearly every refusal comes with the full delay, although the delay slows no
+//! client down.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Spaces refusals.
+/// Spaces refusals in time.
 #[derive(Debug)]
 pub(crate) struct Pace {
     each: Duration,
-    /// When the last refusal that was given out is to be told.
+    /// The time of the last scheduled refusal.
     last: Mutex<Option<Instant>>,
 }
 
@@ -26,7 +28,7 @@ impl Pace {
     /// How long to wait before this refusal, if at all. Never more than [`WAIT_MAX`].
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // Unused time is kept for a burst, so that arrivals at random are not spaced out.
+        // Unused time is kept for a burst, so that random arrivals are not delayed.
         let from = last.map_or(now - BURST, |last| last.max(now - BURST));
         let due = (from + self.each).min(now + WAIT_MAX);
         *last = Some(due);
@@ -34,11 +36,11 @@ impl Pace {
     }
 }
 
-/// Ten times what a refusal costs on a kept connection, about 25 us.
+/// Ten times the cost of a refusal on a kept connection, about 25 us.
 const EACH: Duration = Duration::from_micros(250);
-/// What arrives while a handler keeps a worker busy is refused all at once.
+/// Requests that arrive while a handler keeps a worker busy are refused all at once.
 const BURST: Duration = Duration::from_millis(100);
-/// A client that has waited for so long is told in any case.
+/// The longest delay of a refusal.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -48,7 +50,7 @@ mod tests {
     use super::{BURST, EACH, Pace, WAIT_MAX};
 
     #[test]
-    fn a_rate_that_does_not_matter_is_told_at_once() {
+    fn refusals_at_a_low_rate_are_not_delayed() {
         let pace = Pace::new(1);
         let mut now = Instant::now();
         for _ in 0..10_000 {
@@ -59,10 +61,10 @@ mod tests {
     }
 
     #[test]
-    fn clients_who_ask_at_once_are_slowed_down_to_the_rate() {
+    fn clients_that_retry_at_once_are_slowed_down_to_the_rate() {
         let pace = Pace::new(2);
         let begin = Instant::now();
-        // Each of 500 asks again when it has been told.
+        // Each of 500 clients retries when it has been refused.
         let mut asks: std::collections::BinaryHeap<_> = (0..500).map(|_| std::cmp::Reverse(begin)).collect();
         let mut told = 0_u32;
         while let Some(std::cmp::Reverse(at)) = asks.pop() {
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn no_client_waits_for_ever() {
         let pace = Pace::new(1);
         let now = Instant::now();
         let longest = (0..100_000).filter_map(|_| pace.wait(now)).max();

@@ -1,4 +1,4 @@
-//! A server: what its connections share, its life, its end.
+//! A server: the state that its connections share, its life, its end.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,7 +27,7 @@ use crate::service::HttpService;
 use crate::tower::{OnFull, TowerHost};
 use dapple_io::net::Listener;
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) limits: Arc<Limits>,
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 }
 
 impl<L: Listener, V: HttpService> Serve<L, V> {
-    /// All of its life.
+    /// Runs the server from start to end.
     pub(crate) async fn run(mut self) -> io::Result<()> {
         let mut signals = match self.has_signals {
             true => Some([signal(SIGTERM)?, signal(SIGINT)?]),
@@ -81,7 +81,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
             stage,
             is_short: false,
             is_shared: shared.options.shares_listener,
-            // The program may have passed it on, or got it from elsewhere.
+            // The program may have passed the socket on, or inherited it.
             is_own: false,
             last_pause: LAST_PAUSE,
         };
@@ -90,7 +90,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         match &mut signals {
             Some(signals) => {
                 if let First::Left(()) = race(any(signals), shared.finish()).await {
-                    warn!("a second signal: connections are cut");
+                    warn!("second signal: cutting connections");
                 }
             }
             None => shared.finish().await,
@@ -99,7 +99,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
         accepted
     }
 
-    /// Says where the system leaves room for fewer connections than were asked for.
+    /// Warns if the system leaves room for fewer connections than configured.
     fn check_connections_max(&self) {
         if let Some(asked) = self.options.connections_max
             && asked > self.connections.max()
@@ -129,7 +129,7 @@ async fn accept_until<L: Listener, H: Host<Connection = L::Connection>>(
 }
 
 impl Shared {
-    /// The stages of the end, until no connection is left or they have taken too long.
+    /// Runs the stages of the end, until no connection is left or the time is up.
     async fn finish(&self) {
         let (options, connections) = (&self.options, self.connections.connections());
         let stages = async {
@@ -152,7 +152,7 @@ impl Shared {
     }
 }
 
-/// Ready when the server is to end.
+/// Ready when the server should end.
 async fn stopping(
     stop: CancellationToken,
     mut shutdown: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -176,11 +176,11 @@ async fn stopping(
     .await;
 }
 
-/// The next of the signals. Cancel safe.
+/// Waits for either signal. Cancel safe.
 async fn any([a, b]: &mut [Signal; 2]) {
     let (mut a, mut b) = (pin!(a.recv()), pin!(b.recv()));
     poll_fn(|cx| if a.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { b.as_mut().poll(cx) }).await;
 }
 
-/// At the end: how long no client has to come that is connected already.
+/// At the end: how long no connected client may have appeared before the server stops accepting.
 const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);

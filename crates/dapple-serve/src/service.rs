@@ -1,4 +1,4 @@
-//! What can be served.
+//! The trait of services that can be served.
 
 use std::future::{Future, poll_fn};
 
@@ -9,16 +9,17 @@ use tower_service::Service;
 
 use crate::{Body, BoxError};
 
-/// A `tower_service::Service` of HTTP requests: axum's `Router`, tonic's `Routes` and servers, tower's `service_fn` and whatever
-/// layers are around them. Implemented for all of these, and not to be implemented otherwise.
+/// A `tower_service::Service` of HTTP requests: axum's `Router`, tonic's `Routes` and servers,
+/// tower's `service_fn`, with any layers around them. Implemented for all of these; programs do not
+/// implement it.
 ///
-/// Each request gets a clone, which is asked for readiness (`poll_ready`) before it is called: a service that is not ready keeps its
-/// requests waiting.
+/// Each request gets a clone, which must be ready (`poll_ready`) before it is called: a service
+/// that is not ready keeps its requests waiting.
 pub trait HttpService: Clone + Send + 'static {
-    /// The body of its replies.
+    /// The body of the service's replies.
     type ReplyBody: HttpBody<Data: Buf + Send, Error: Into<BoxError>> + Send + 'static;
 
-    /// The reply to a request.
+    /// Returns the reply to a request.
     #[doc(hidden)]
     fn answer(
         self,
