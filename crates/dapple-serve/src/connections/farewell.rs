@@ -1,4 +1,4 @@
-//! Last words, and a close that lets them arrive.
+//! A final reply to a client that is not served, and a close that lets it arrive.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use dapple_io::Connection;
 use dapple_io::time::timeout;
 
-/// Says something and closes, so that it arrives. Whatever goes wrong here, the connection is over.
+/// Sends `words` and closes so that they arrive. Ignores errors, because the connection is over.
 ///
-/// What the peer sends meanwhile is read, up to `len_max`, and not looked at.
+/// Reads and discards what the peer sends meanwhile, up to `len_max` bytes.
 pub async fn farewell(stream: impl Connection, words: &[u8], len_max: u64) {
     let talk = async {
         let mut rest = words;
@@ -22,7 +22,8 @@ pub async fn farewell(stream: impl Connection, words: &[u8], len_max: u64) {
         }
         poll_fn(|cx| stream.poll_flush(cx)).await?;
         poll_fn(|cx| stream.poll_end(cx)).await?;
-        // Closing with unread bytes would reset the connection, and the words could be lost on their way.
+        // Closing with unread bytes would reset the connection, and the words could be lost on
+        // their way.
         let mut left = len_max;
         while left > 0 {
             match poll_fn(|cx| stream.poll_read(cx, &mut [0; 4 << 10])).await? {
@@ -35,5 +36,5 @@ pub async fn farewell(stream: impl Connection, words: &[u8], len_max: u64) {
     let _ = timeout(FAREWELL_MAX, talk).await;
 }
 
-/// How long a client may take to read it.
+/// How long a client may take to read the reply.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! A connection as those see it who have it make room for others.
+//! The connection as the place-sharing code sees it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -10,18 +10,19 @@ use dapple_sched::foreign::KeptWaker;
 
 use super::Client;
 
-/// A connection that has a place, and may have to leave it to another.
+/// A connection that has a place, and may have to give it up.
 pub trait Holder: Send + Sync + 'static {
-    /// Whose it is.
+    /// The client of this connection.
     fn client(&self) -> Client;
 
-    /// Since when nothing is wanted of this side, if that is so and it may end for the sake of others; or since when it is busy.
+    /// `Ok` with the time since when the connection is idle and may be ended; `Err` with the time
+    /// since when it is busy.
     fn rests_since(&self, now: Instant) -> Result<Instant, Instant>;
 
     /// The strongest order so far.
     fn orders(&self) -> &Orders;
 
-    /// Tells it. A weaker order than one before changes nothing.
+    /// Gives an order. An order weaker than an earlier one changes nothing.
     fn order(&self, order: Order) {
         self.orders().give(order, || ());
     }
@@ -30,66 +31,69 @@ pub trait Holder: Send + Sync + 'static {
 /// An order of the server to a connection, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
-    /// Nothing.
+    /// No order.
     GoOn,
     /// Make room, unless a request is being answered.
     EndIfResting,
     /// The next reply is the last.
     LastReply,
-    /// End as soon as what is open has ended.
+    /// End as soon as all open requests have ended.
     Finish,
-    /// End.
+    /// End now.
     Cut,
 }
 
-/// The orders that a connection was given, and who hears of them.
+/// The orders given to a connection, and the tasks that follow them.
 #[derive(Default)]
 pub struct Orders {
     /// The strongest order that was given.
     order: AtomicU8,
     wakers: Mutex<Wakers>,
-    /// Others wait for its place, and it was told to finish for that.
+    /// Whether newcomers wait for this place, and the connection was told to finish because of
+    /// that.
     is_asked: AtomicBool,
-    /// It is being closed, which may take a while, and nothing is to be gained by telling it so.
+    /// Whether the connection is closing, which may take a while; further orders gain nothing.
     is_closing: AtomicBool,
-    /// It has no place any more.
+    /// Whether the connection has given up its place.
     is_over: AtomicBool,
 }
 
-/// The tasks that hear of orders.
+/// The tasks that orders wake.
 #[derive(Clone, Debug, Default)]
 struct Wakers {
-    /// The connection's task, or the one that reads once it was upgraded.
+    /// The connection's task, or after an upgrade the reading task.
     reader: Option<Arc<KeptWaker>>,
-    /// The task that waits to write: once the connection was upgraded, that may be another one.
+    /// The task that waits to write; after an upgrade it may be another one.
     writer: Option<Arc<KeptWaker>>,
 }
 
 impl Orders {
-    /// Gives an order, with `before` to be done before those who wait are woken. A weaker order than one before changes nothing.
+    /// Gives an order, calling `before` before it wakes the waiting tasks. An order weaker than an
+    /// earlier one changes nothing.
     pub fn give(&self, order: Order, before: impl FnOnce()) {
         if self.order.fetch_max(order as u8, Ordering::Release) < order as u8 {
-            // They stay: who is told to finish, and does not look again, is to hear of the end, too.
+            // The wakers stay: a task that was told to finish, and does not look again, must still
+            // learn of the end.
             let wakers = self.lock_wakers().clone();
             before();
             wakers.wake();
         }
     }
 
-    /// The strongest order so far, with `waker` to be woken for a stronger one.
+    /// Returns the strongest order so far, and registers `waker` for a stronger one.
     pub fn watch(&self, waker: &Waker) -> Order {
         self.keep(|wakers| &mut wakers.reader, waker);
-        // After the waker stands: an order that comes later finds it.
+        // The waker is registered first, so a later order finds it.
         self.ordered()
     }
 
-    /// The same for the task that waits to write.
+    /// The same as [`watch`](Orders::watch), for the task that waits to write.
     pub fn watch_writing(&self, waker: &Waker) -> Order {
         self.keep(|wakers| &mut wakers.writer, waker);
         self.ordered()
     }
 
-    /// The strongest order so far.
+    /// Returns the strongest order so far.
     pub fn ordered(&self) -> Order {
         match self.order.load(Ordering::Acquire) {
             0 => Order::GoOn,
@@ -100,25 +104,25 @@ impl Orders {
         }
     }
 
-    /// Takes an order to make room back, as a request came first.
+    /// Withdraws an order to make room, because a request arrived first.
     pub fn go_on(&self) {
         let (room, none) = (Order::EndIfResting as u8, Order::GoOn as u8);
         let _ = self.order.compare_exchange(room, none, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// It is being closed.
+    /// Marks the connection as closing.
     pub fn set_closing(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Calls `between` with what wakes those who wait, taken before.
+    /// Takes the wakers of the waiting tasks, calls `between`, then wakes them.
     pub(crate) fn wake_after(&self, between: impl FnOnce()) {
         let wakers = self.lock_wakers().clone();
         between();
         wakers.wake();
     }
 
-    /// Others wait for its place; an order to finish follows.
+    /// Notes that newcomers wait for the place; an order to finish follows.
     pub(super) fn set_asked(&self) {
         self.is_asked.store(true, Ordering::Relaxed);
     }
@@ -139,7 +143,7 @@ impl Orders {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// To clone a waker and to drop one is foreign code: without the lock.
+    /// Cloning and dropping a waker is foreign code, so both happen without the lock.
     fn keep(&self, place: fn(&mut Wakers) -> &mut Option<Arc<KeptWaker>>, waker: &Waker) {
         let knows = place(&mut self.lock_wakers()).as_ref().is_some_and(|known| known.will_wake(waker));
         if !knows {

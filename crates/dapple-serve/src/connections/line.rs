@@ -1,4 +1,5 @@
-//! Newcomers who wait for a place, a few side by side: one who has to wait for long does not keep those behind it from being let in.
+//! The line of newcomers that wait for a place. Several wait at once, so that a long wait does not
+//! block the others.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -10,56 +11,59 @@ use super::shortage::Shortage;
 use super::{Client, Connections, Holder};
 use dapple_io::net::Peer;
 
-/// See the module. A place that becomes free is the first's for whom somebody was cut, then the first's who has a claim.
+/// A waiting line. A free place goes to the first newcomer for which a connection was cut, then to
+/// the first with a claim, then to the first.
 #[derive(Debug)]
 pub struct Line<S, H> {
     waiting: VecDeque<Newcomer<S>>,
     shortage: Shortage<H>,
 }
 
-/// One who waits for a place.
+/// A newcomer that waits for a place.
 #[derive(Debug)]
 pub(super) struct Newcomer<S> {
     stream: S,
     peer: Peer,
     pub(super) since: Instant,
-    /// Whether somebody who has more is to make room for it.
+    /// Whether a client with more connections must make room for it.
     pub(super) has_claim: bool,
-    /// Whether somebody was cut for it.
+    /// Whether a connection was cut for it.
     pub(super) has_cut: bool,
 }
 
-/// What becomes of a newcomer.
+/// The outcome of a wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn<S> {
-    /// There is a place.
+    /// A place is free.
     Enters(S, Peer),
-    /// There was none for long enough.
+    /// No place became free in time.
     Leaves(S),
 }
 
 impl<S, H: Holder> Line<S, H> {
-    /// An empty line. Those that will wait are `patient` if they wait for as long as it takes; else some leave after a moment.
+    /// Creates an empty line. In a `patient` line newcomers wait without limit; otherwise some
+    /// leave after a moment.
     pub fn new(is_patient: bool) -> Line<S, H> {
         Line { waiting: VecDeque::new(), shortage: Shortage::new(is_patient) }
     }
 
-    /// Whether it is empty.
+    /// Whether the line is empty.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// How many wait.
+    /// The number of waiting newcomers.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// One more, who came just now.
+    /// Adds a newcomer that just arrived.
     pub fn join(&mut self, stream: S, peer: Peer, now: Instant) {
         self.waiting.push_back(Newcomer { stream, peer, since: now, has_claim: false, has_cut: false });
     }
 
-    /// Whose turn it is to enter or to leave; to be called until it is nobody's. Sees to it that others make room.
+    /// Returns the next newcomer to enter or leave; call it until it returns `None`. Makes others
+    /// give up their places.
     pub fn turn(&mut self, connections: &Connections<H>, now: Instant) -> Option<Turn<S>> {
         if self.waiting.is_empty() {
             return None;
@@ -75,12 +79,12 @@ impl<S, H: Holder> Line<S, H> {
         self.waiting.remove(at).map(|newcomer| Turn::Leaves(newcomer.stream))
     }
 
-    /// The end has come: the first of those who wait.
+    /// Removes the first newcomer, because the server ends.
     pub fn leave(&mut self) -> Option<(S, Peer)> {
         self.waiting.pop_front().map(|newcomer| (newcomer.stream, newcomer.peer))
     }
 
-    /// Whose place the next one is.
+    /// The position of the newcomer that gets the next place.
     fn first(&self) -> Option<usize> {
         let all = self.waiting.iter().enumerate();
         all.max_by_key(|(at, newcomer)| (newcomer.has_cut, newcomer.has_claim, Reverse(*at))).map(|(at, _)| at)
@@ -93,15 +97,16 @@ impl<S> Newcomer<S> {
     }
 }
 
-/// Ready when it is time to look again: a place may be free, or somebody may have waited for long enough. Cancel safe.
+/// Waits until it is time to look again: a place may be free, or a newcomer may have waited long
+/// enough. Cancel safe.
 pub async fn pause<H: Holder>(connections: &Connections<H>) {
     let _ = timeout(WAIT_STEP, connections.one_ended()).await;
 }
 
-/// How many wait at a time. Others wait in the kernel.
+/// The most newcomers that wait here at a time. Others wait in the kernel.
 pub const LINE_MAX: usize = 8;
 
-/// How often it is looked while somebody waits.
+/// How often the server looks for a free place while newcomers wait.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -125,7 +130,7 @@ mod tests {
         Peer::Tcp(([192, 0, 2, client], 1).into())
     }
 
-    /// Busy connections of these clients, and no more places.
+    /// Returns busy connections of these clients, which take all places.
     fn full(clients: &[u8]) -> (Arc<Connections>, Vec<(Arc<Link>, Place)>) {
         let connections = Arc::new(Connections::new(clients.len()));
         let held = clients.iter().map(|&client| {
@@ -147,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_asked_as_wait_and_one_is_cut_at_a_time() {
+    fn one_connection_is_asked_for_each_newcomer_and_one_is_cut_at_a_time() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 12]);
         let mut line = Line::new(false);
@@ -158,14 +163,14 @@ mod tests {
         assert_eq!(
             (ordered(&held, Order::Finish), ordered(&held, Order::Cut)),
             (3, 0),
-            "they have time for their replies"
+            "connections that were asked have time for their replies"
         );
         for client in 2..=4 {
             assert_eq!(line.turn(&connections, begin + 200 * MS), None);
             assert_eq!(ordered(&held, Order::Cut), 1);
             end(&mut held, Order::Cut);
             assert_eq!(line.turn(&connections, begin + 200 * MS), Some(Turn::Enters(client, peer(client))));
-            // It takes the place.
+            // The newcomer takes the place.
             let link = Arc::new(Link::new(peer(client).network()));
             link.begin();
             held.push((link.clone(), connections.enter(&link).unwrap()));
@@ -174,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_claim_goes_first_and_who_has_none_does_not_wait_for_long() {
+    fn a_newcomer_with_a_claim_goes_first_and_others_do_not_wait_for_long() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 4]);
         let mut line = Line::new(false);
         line.join("none", peer(1), begin);
         line.join("claim", peer(2), begin + MS);
         assert_eq!(line.turn(&connections, begin + MS), None);
-        assert_eq!(ordered(&held, Order::Finish), 1, "although the first has no claim");
+        assert_eq!(ordered(&held, Order::Finish), 1, "although the first newcomer has no claim");
         end(&mut held, Order::Finish);
         assert_eq!(line.turn(&connections, begin + 2 * MS), Some(Turn::Enters("claim", peer(2))));
         let link = Arc::new(Link::new(peer(2).network()));
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_rest_are_waited_for_however_slowly_they_end() {
+    fn newcomers_wait_for_idle_connections_however_slowly_they_end() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 4]);
         held[2].0.rest(now_ms());
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_patient_stays() {
+    fn patient_newcomers_stay() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 2]);
         let mut line = Line::new(true);
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_end_although_it_was_cut_is_waited_for_no_longer() {
+    fn a_cut_connection_that_does_not_end_is_replaced_by_another() {
         let begin = Instant::now();
         let (connections, mut held) = full(&[1; 6]);
         let mut line = Line::new(false);
@@ -228,7 +233,7 @@ mod tests {
         assert_eq!(ordered(&held, Order::Cut), 1);
         line.join(3, peer(3), begin + 210 * MS);
         assert_eq!(line.turn(&connections, begin + 230 * MS), None);
-        assert_eq!(ordered(&held, Order::Finish), 1, "somebody else is asked");
+        assert_eq!(ordered(&held, Order::Finish), 1, "another connection is asked");
         assert_eq!(line.turn(&connections, begin + 430 * MS), None);
         assert_eq!(ordered(&held, Order::Cut), 2);
         held.clear();

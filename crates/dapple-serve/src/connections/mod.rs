@@ -1,4 +1,5 @@
-//! All connections of a server: counted, told to end, and those found that make room for others.
+//! All connections of a server: counts them, gives them orders, and finds those that make room for
+//! others.
 
 mod farewell;
 mod holder;
@@ -21,25 +22,25 @@ pub use self::line::{LINE_MAX, Line, Turn, pause};
 pub use self::room::Client;
 use self::room::{GiveWay, Held, Standing, give_way, has_claim, richest};
 
-/// The connections that are open, upgraded ones included.
+/// The open connections, including upgraded ones.
 #[derive(Debug)]
 pub struct Connections<H> {
     max: AtomicUsize,
     open: Mutex<Open<H>>,
-    /// One has ended.
+    /// Notified when a connection ends.
     ended: Notify,
 }
 
 #[derive(Debug)]
 struct Open<H> {
     links: Slab<Arc<H>>,
-    /// How many each client has.
+    /// The number of connections of each client.
     counts: HashMap<Client, usize>,
-    /// The most at a time since that was asked last.
+    /// The most connections at a time since this was last taken.
     most: usize,
 }
 
-/// A connection that is counted until this is dropped.
+/// A connection's place, which counts until it is dropped.
 #[derive(Debug)]
 pub struct Place<H: Holder> {
     connections: Arc<Connections<H>>,
@@ -47,13 +48,13 @@ pub struct Place<H: Holder> {
 }
 
 impl<H: Holder> Connections<H> {
-    /// None, and at most so many.
+    /// Creates an empty set with room for `max` connections.
     pub fn new(max: usize) -> Connections<H> {
         let open = Open { links: Slab::new(), counts: HashMap::new(), most: 0 };
         Connections { max: AtomicUsize::new(max), open: Mutex::new(open), ended: Notify::new() }
     }
 
-    /// How many there may be.
+    /// The most connections allowed.
     pub fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
@@ -62,19 +63,19 @@ impl<H: Holder> Connections<H> {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.lock().links.len()
     }
 
-    /// The most that there were at a time since this was asked last.
+    /// Returns the most connections at a time since the last call.
     pub fn take_most(&self) -> usize {
         let mut open = self.lock();
         let now = open.links.len();
         std::mem::replace(&mut open.most, now)
     }
 
-    /// One more, or `None` where there are as many as there may be.
+    /// Adds a connection; `None` when all places are taken.
     pub fn enter(self: &Arc<Self>, link: &Arc<H>) -> Option<Place<H>> {
         let mut open = self.lock();
         if open.links.len() >= self.max() {
@@ -86,10 +87,11 @@ impl<H: Holder> Connections<H> {
         Some(Place { connections: self.clone(), key })
     }
 
-    /// Has some of those end that rest, or asks some to end whose client has most; enough for `count` newcomers like this one. Returns
-    /// whether some rest, and those that were asked.
+    /// Makes room for `count` newcomers like this one: ends idle connections, or asks some of the
+    /// client with the most connections to end. Returns whether some are idle, and the connections
+    /// that were asked.
     fn make_room(&self, newcomer: Client, count: usize, now: Instant) -> (bool, impl Iterator<Item = Arc<H>>) {
-        let (at_once, soon) = self.who_gives_way(newcomer, count, now);
+        let (at_once, soon) = self.connections_to_end(newcomer, count, now);
         for link in &at_once {
             link.order(Order::EndIfResting);
         }
@@ -100,15 +102,15 @@ impl<H: Holder> Connections<H> {
         (!at_once.is_empty(), asked)
     }
 
-    /// There are no descriptors: has some end that rest, if any do.
+    /// Ends some idle connections, if there are any, because no descriptors are left.
     pub fn shed(&self, now: Instant) {
-        for link in self.who_gives_way(None, 1, now).0 {
+        for link in self.connections_to_end(None, 1, now).0 {
             link.order(Order::EndIfResting);
         }
     }
 
-    /// The connections that end at once, and those that end with what they have open.
-    fn who_gives_way(&self, newcomer: Client, count: usize, now: Instant) -> (Vec<Arc<H>>, Vec<Arc<H>>) {
+    /// The connections to end at once, and those to end after their open requests.
+    fn connections_to_end(&self, newcomer: Client, count: usize, now: Instant) -> (Vec<Arc<H>>, Vec<Arc<H>>) {
         let some = (self.max() / SOME_PART).min(SOME_MAX).max(count);
         let open = self.lock();
         let held: Vec<Held> = open.links.iter().map(|(key, link)| held(key, &**link, now)).collect();
@@ -117,19 +119,19 @@ impl<H: Holder> Connections<H> {
         (links(at_once), links(soon))
     }
 
-    /// Who has most connections. It takes a look at all clients.
+    /// The client with the most connections. Looks at all clients.
     fn richest(&self) -> Client {
         richest(&self.lock().counts).and_then(|(client, _)| client)
     }
 
-    /// Whether a newcomer is to have a place of another client's.
+    /// Whether a newcomer has a claim to a place of another client.
     fn has_claim(&self, newcomer: Client, other: Client) -> bool {
         let open = self.lock();
         let count = |client| open.counts.get(&client).copied().unwrap_or(0);
         has_claim(count(newcomer), count(other))
     }
 
-    /// Tells all of them.
+    /// Gives an order to all connections.
     pub(crate) fn order(&self, order: Order) {
         let all: Vec<Arc<H>> = self.lock().links.iter().map(|(_, link)| link.clone()).collect();
         for link in all {
@@ -137,12 +139,12 @@ impl<H: Holder> Connections<H> {
         }
     }
 
-    /// Waits until one ends after this was first polled. Cancel safe.
+    /// Waits until a connection ends after this was first polled. Cancel safe.
     async fn one_ended(&self) {
         self.ended.notified().await;
     }
 
-    /// Waits until none is left. Cancel safe.
+    /// Waits until no connection is left. Cancel safe.
     pub(crate) async fn all_ended(&self) {
         loop {
             let ended = self.ended.notified();
@@ -186,15 +188,16 @@ fn held(key: usize, link: &impl Holder, now: Instant) -> Held {
     } else if rests_since.is_ok() && order <= Order::EndIfResting {
         Standing::Resting
     } else {
-        // Also what rests and was told to finish, for whatever reason: that does not end it where the peer does not agree, and to tell it
-        // less changes nothing.
+        // Includes an idle connection that was told to finish for any reason: that order does not
+        // end it if the peer does not agree, and a weaker order changes nothing.
         Standing::Busy
     };
     let (Ok(since) | Err(since)) = rests_since;
     Held { key, client: link.client(), standing, since }
 }
 
-/// Which part of all connections is told to end at once where there is no room, even if fewer newcomers wait, and how many at most.
+/// The part of all connections that is ended at once when there is no room, even if fewer newcomers
+/// wait, and the most ended at once.
 const SOME_PART: usize = 100;
 const SOME_MAX: usize = 64;
 
@@ -214,13 +217,13 @@ mod tests {
         held(0, &link, now).standing
     }
 
-    /// It rests.
+    /// Marks the connection as idle.
     fn rest(link: &Link) {
         link.rest(now_ms());
     }
 
     #[test]
-    fn who_does_not_end_by_being_told_so_does_not_rest() {
+    fn a_connection_that_ignores_an_order_is_not_idle() {
         assert_eq!(standing(|_| {}), Standing::Busy);
         assert_eq!(standing(rest), Standing::Resting);
         let told = |order| {
@@ -229,14 +232,14 @@ mod tests {
                 link.order(order);
             })
         };
-        assert_eq!(told(Order::EndIfResting), Standing::Resting, "it is about to look");
-        assert_eq!(told(Order::Finish), Standing::Busy, "by a peer who does not agree to the end of HTTP/2");
+        assert_eq!(told(Order::EndIfResting), Standing::Resting, "its task is about to look");
+        assert_eq!(told(Order::Finish), Standing::Busy, "its peer does not agree to the end of HTTP/2");
         assert_eq!(told(Order::Cut), Standing::Ending);
         let closing = standing(|link| {
             rest(link);
             link.set_closing();
         });
-        assert_eq!(closing, Standing::Ending, "last words may take a while");
+        assert_eq!(closing, Standing::Ending, "sending the last reply may take a while");
         let asked = standing(|link| {
             link.orders().set_asked();
             link.order(Order::Finish);

@@ -1,13 +1,15 @@
-//! Who makes room for a newcomer where all places are taken. Pure: whoever calls says who is there.
+//! Decides which connections make room for a newcomer when all places are taken. Pure: the caller
+//! passes in the connections.
 //!
-//! Places are shared as max-min fairness has it: who has most gives way to who has least.
+//! Places are shared by max-min fairness: the client with the most gives way to the client with the
+//! least.
 //!
 //! ```text
 //!               a newcomer, and no place is free
 //!                          │
-//!      somebody rests ─────┴───── nobody does
+//!      some are idle ─────┴───── none is idle
 //!            │                        │
-//!   those that rest end,      the newcomer's client would have at most half as many as the one with most
+//!   idle connections end,     the newcomer's client would have at most half as many as the one with most
 //!   of the client with most      │ no                             │ yes: it has a claim
 //!   connections first            ▼                                ▼
 //!                         waits, and is then       some of that client's are asked to end with their reply,
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 use dapple_io::time::Instant;
 
-/// What counts as one client; all of a Unix socket are one.
+/// One client; all connections of a Unix socket are one client.
 pub type Client = Option<IpAddr>;
 
 /// A connection that has a place.
@@ -30,44 +32,47 @@ pub(crate) struct Held {
     pub(crate) key: usize,
     pub(crate) client: Client,
     pub(crate) standing: Standing,
-    /// Since when it stands so.
+    /// The time since when it is in this state.
     pub(crate) since: Instant,
 }
 
-/// What a connection is at.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Nothing is wanted of this side.
+    /// Idle: it has no work for the server.
     Resting,
-    /// A request is open or may be on its way, or another protocol is spoken.
+    /// A request is open or may be on its way, or the connection speaks another protocol.
     Busy,
     /// It has been asked to end.
     Asked,
-    /// It is being closed, or has been cut. When it ends is its own affair: who speaks another protocol may look at nothing.
+    /// It is closing, or has been cut. Only the connection decides when it ends: a handler of
+    /// another protocol may ignore orders.
     Ending,
 }
 
-/// Who gives way.
+/// The connections that give way.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GiveWay {
-    /// These rest, and end at once.
+    /// Idle connections, which end at once.
     pub(crate) at_once: Vec<usize>,
-    /// These end with what they have open.
+    /// Connections that end after their open requests.
     pub(crate) soon: Vec<usize>,
 }
 
-/// Whether a client with so many connections may have one that another has, who has `most`: who gives way has still as many afterwards,
-/// so that two clients never take a place from each other in turns.
+/// Whether a client with `own` connections has a claim to one of a client with `most`. Afterwards
+/// the other client still has at least as many, so two clients never take a place from each other
+/// in turns.
 pub(crate) fn has_claim(own: usize, most: usize) -> bool {
     most >= 2 * (own + 1)
 }
 
-/// The client that has most connections, and how many.
+/// The client with the most connections, and their number.
 pub(crate) fn richest(counts: &HashMap<Client, usize>) -> Option<(Client, usize)> {
     counts.iter().map(|(client, count)| (*client, *count)).max_by_key(|(_, count)| *count)
 }
 
-/// Who makes room for `newcomer`: some at a time, as it takes a look at all.
+/// Chooses the connections that make room for `newcomer`. Chooses several at a time, because it
+/// looks at all.
 pub(crate) fn give_way(
     held: &[Held],
     counts: &HashMap<Client, usize>,
@@ -78,7 +83,8 @@ pub(crate) fn give_way(
     let count = |client: &Client| counts.get(client).copied().unwrap_or(0);
     let (own, Some((richest, most))) = (count(&newcomer), richest(counts)) else { return GiveWay::default() };
     let has_claim = has_claim(own, most);
-    // Who pauses for a moment between two requests is displaced neither by a client that has more, nor for one who has a better claim.
+    // A connection that pauses briefly between two requests is safe from clients with more
+    // connections, and from those with a claim to another place.
     let may_end = |held: &&Held| {
         let count = count(&held.client);
         held.standing == Standing::Resting
@@ -94,12 +100,12 @@ pub(crate) fn give_way(
     }
     let asked = held.iter().filter(|held| held.standing == Standing::Asked && held.client == richest).count();
     let busy = held.iter().filter(|held| held.standing == Standing::Busy && held.client == richest).collect();
-    // Not more than would be too many if all the newcomers were one client.
+    // At most as many as would be fair if all newcomers were one client.
     let some = some.min((most - own) / 2).saturating_sub(asked);
     GiveWay { at_once: Vec::new(), soon: first(busy, some, |held| Reverse(held.since)) }
 }
 
-/// The keys of so many that come first.
+/// The keys of the first `count` connections in this order.
 fn first<K: Ord>(mut held: Vec<&Held>, count: usize, order: impl Fn(&Held) -> K) -> Vec<usize> {
     let count = count.min(held.len());
     if count == 0 {
@@ -109,7 +115,8 @@ fn first<K: Ord>(mut held: Vec<&Held>, count: usize, order: impl Fn(&Held) -> K)
     held[..count].iter().map(|held| held.key).collect()
 }
 
-/// How long a pause between two requests is that is safe from clients with more connections.
+/// A pause between two requests that is shorter than this is safe from clients with more
+/// connections.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -127,7 +134,7 @@ mod tests {
         Some([192, 0, 2, number].into())
     }
 
-    /// Connections of which each began a second after the one before, and the second after the last.
+    /// Connections that began one second apart, and the time one second after the last.
     fn all(of: &[(u8, Standing)]) -> (Vec<Held>, HashMap<Client, usize>, Instant) {
         let begin = Instant::from_std(std::time::Instant::now());
         let mut counts = HashMap::new();
@@ -157,7 +164,7 @@ mod tests {
     use Standing::{Asked, Busy, Ending, Resting};
 
     #[test]
-    fn who_rests_goes_first_and_of_the_client_with_most() {
+    fn idle_connections_of_the_client_with_most_go_first() {
         let of = [(1, Resting), (2, Resting), (2, Busy), (2, Resting)];
         assert_eq!(asked(&of, 3, 1), at_once([1]));
         assert_eq!(asked(&of, 3, 2), at_once([1, 3]));
@@ -165,42 +172,52 @@ mod tests {
     }
 
     #[test]
-    fn a_short_pause_is_no_rest_to_who_has_more() {
+    fn a_short_pause_is_safe_from_a_client_with_more() {
         let (mut held, counts, now) = all(&[(1, Busy), (1, Busy), (2, Resting)]);
         held[2].since = now;
         assert_eq!(give_way(&held, &counts, client(1), 1, now), GiveWay::default());
-        assert_eq!(give_way(&held, &counts, client(3), 1, now), soon([1]), "who has more goes first");
+        assert_eq!(give_way(&held, &counts, client(3), 1, now), soon([1]), "the client with more goes first");
         for newcomer in 1..=3 {
-            assert_eq!(give_way(&held, &counts, client(newcomer), 1, now + SECOND), at_once([2]), "it may not last");
+            assert_eq!(
+                give_way(&held, &counts, client(newcomer), 1, now + SECOND),
+                at_once([2]),
+                "the pause may be \
+                short"
+            );
         }
         let (mut held, counts, now) = all(&[(1, Busy), (2, Resting)]);
         held[1].since = now;
-        assert_eq!(give_way(&held, &counts, client(3), 1, now), at_once([1]), "where nobody has more, it is one");
+        assert_eq!(
+            give_way(&held, &counts, client(3), 1, now),
+            at_once([1]),
+            "no client has more, so the pause \
+            counts as idle"
+        );
     }
 
     #[test]
-    fn where_nobody_rests_who_has_most_gives_way_to_who_has_least() {
+    fn without_idle_connections_the_client_with_most_gives_way_to_the_client_with_least() {
         let of = [(1, Busy), (1, Busy), (1, Busy), (1, Busy), (2, Busy)];
         assert_eq!(asked(&of, 3, 1), soon([3]), "the newest");
-        assert_eq!(asked(&of, 3, 9), soon([2, 3]), "not more than makes them even");
+        assert_eq!(asked(&of, 3, 9), soon([2, 3]), "only until both have the same number");
         assert_eq!(asked(&of, 2, 9), soon([3]));
         assert_eq!(asked(&of, 1, 9), GiveWay::default(), "not to itself");
     }
 
     #[test]
-    fn who_has_been_asked_is_not_asked_twice() {
+    fn a_connection_is_asked_only_once() {
         let of = [(1, Busy), (1, Busy), (1, Asked), (1, Asked)];
         assert_eq!(asked(&of, 2, 2), GiveWay::default());
         assert_eq!(asked(&[(1, Busy), (1, Busy), (1, Busy), (1, Asked)], 2, 2), soon([2]));
     }
 
     #[test]
-    fn who_was_cut_and_stays_keeps_nobody_from_being_asked() {
+    fn a_cut_connection_that_stays_does_not_keep_others_from_being_asked() {
         let of = [(1, Busy), (1, Busy), (1, Busy), (1, Ending)];
         assert_eq!(asked(&of, 2, 1), soon([2]));
     }
 
-    /// Everybody comes again and again: it ends, and in even shares.
+    /// Clients that return again and again end with even shares, and the exchange of places stops.
     #[test]
     fn places_are_not_taken_in_turns() {
         let places = 100;
@@ -213,7 +230,7 @@ mod tests {
             *counts.get_mut(&giver).unwrap() -= 1;
             *counts.entry(client(newcomer)).or_default() += 1;
             moves += 1;
-            assert!(moves <= places, "it never ends: {counts:?}");
+            assert!(moves <= places, "the exchange never ends: {counts:?}");
         }
         assert_eq!(counts.values().sum::<usize>(), places);
         let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());

@@ -1,4 +1,4 @@
-//! What is known of a shortage of places, and how long a newcomer waits for one.
+//! The state of a shortage of places, and how long a newcomer waits for one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tracing::{debug, warn};
 use super::line::{Newcomer, WAIT_STEP};
 use super::{Client, Connections, Holder, Order};
 
-/// See the module.
+/// The state of one waiting line's shortage.
 #[derive(Debug)]
 pub(super) struct Shortage<H> {
-    /// Newcomers wait for as long as it takes.
+    /// Whether newcomers wait without limit.
     is_patient: bool,
     is_told: bool,
-    /// When newcomers without a claim are turned away rather than wait for a place.
+    /// When newcomers without a claim are turned away.
     until: Option<Instant>,
-    /// When it was last looked who might make room.
+    /// When connections were last searched for some to end.
     looked: Option<Instant>,
-    /// Who had most connections then.
+    /// The client that had the most connections then.
     richest: Client,
-    /// Who was asked to end, and when.
+    /// The connections that were asked to end, and when.
     asked: VecDeque<(Arc<H>, Instant)>,
-    /// Who was cut last, and when.
+    /// The connection that was cut last, and when.
     cut: Option<(Arc<H>, Instant)>,
 }
 
@@ -34,9 +34,9 @@ impl<H: Holder> Shortage<H> {
         Shortage { is_patient, is_told, until, looked, richest, asked, cut }
     }
 
-    /// There is no place: has others make room for those who wait.
+    /// Makes others give up places for the waiting newcomers.
     pub(super) fn look<S>(&mut self, connections: &Connections<H>, waiting: &mut VecDeque<Newcomer<S>>, now: Instant) {
-        // It takes a look at all connections, and newcomers may come by the thousand.
+        // This looks at all connections, and newcomers may arrive by the thousand.
         let is_due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY);
         if is_due {
             self.asked.retain(|(link, _)| !link.orders().is_over());
@@ -50,11 +50,12 @@ impl<H: Holder> Shortage<H> {
                 let (some_rest, asked) = connections.make_room(client, count, now);
                 self.asked.extend(asked.map(|link| (link, now)));
                 if some_rest {
-                    // They are about to end, however long that takes where all is slow.
+                    // These are about to end, however long that takes on a slow machine.
                     self.until = Some(now + WAIT_MAX);
                 }
             }
-            // Not when it began: of very many connections it takes longer than that.
+            // Taken now, not at the start: a search of very many connections takes longer than the
+            // interval.
             self.looked = Some(now.max(Instant::now()));
         }
         for newcomer in waiting {
@@ -62,7 +63,8 @@ impl<H: Holder> Shortage<H> {
         }
     }
 
-    /// Cuts a connection for a newcomer who has a claim to its place, one at most, and only when it was asked for long enough.
+    /// Cuts at most one connection, for a newcomer with a claim to its place, and only after the
+    /// connection has had time to end.
     fn cut<S>(&mut self, connections: &Connections<H>, newcomer: &mut Newcomer<S>, now: Instant) {
         let client = newcomer.client();
         let is_due = |(link, asked): &(Arc<H>, Instant)| {
@@ -71,7 +73,7 @@ impl<H: Holder> Shortage<H> {
                 && !link.orders().is_over()
                 && connections.has_claim(client, link.client())
         };
-        // One after the other, as a claim depends on who has how many.
+        // One at a time, because claims depend on how many connections each client has.
         let is_ending = |(link, cut): &(Arc<H>, Instant)| {
             !link.orders().is_over() && now.saturating_duration_since(*cut) < WAIT_STEP
         };
@@ -80,20 +82,21 @@ impl<H: Holder> Shortage<H> {
             && let Some(at) = self.asked.iter().position(is_due)
             && let Some((link, _)) = self.asked.remove(at)
         {
-            debug!(client = ?link.client(), "a connection was cut, as its client has most, and another one came");
+            debug!(client = ?link.client(), "cut a connection of the client with the most connections, to make room \
+                for another client");
             link.order(Order::Cut);
             self.cut = Some((link, now));
             newcomer.has_cut = true;
         }
     }
 
-    /// Whether a newcomer has not waited for long enough.
+    /// Whether a newcomer may wait longer.
     pub(super) fn may_wait<S>(&mut self, newcomer: &Newcomer<S>, now: Instant) -> bool {
         let until = *self.until.get_or_insert(newcomer.since + WAIT_MAX);
         self.is_patient || now < if newcomer.has_claim { newcomer.since + CLAIM_MAX } else { until }
     }
 
-    /// There was no place.
+    /// Reports that there was no place.
     pub(super) fn tell(&mut self, connections: &Connections<H>) {
         if !std::mem::replace(&mut self.is_told, true) {
             let connections_max = connections.max();
@@ -101,13 +104,14 @@ impl<H: Holder> Shortage<H> {
         }
     }
 
-    /// Somebody comes in, for whom somebody else was cut or not. When there is room again for long, the next shortage is news.
+    /// Notes that a newcomer enters, with or without a cut for it. Once more than half of the
+    /// places are free, the next shortage is reported again.
     pub(super) fn is_over(&mut self, connections: &Connections<H>, has_cut: bool) {
         if !has_cut {
             self.until = None;
         }
         if connections.open() < connections.max() / 2 {
-            // Those that are left count as asked, so they stay known.
+            // The remaining connections count as asked, so they stay in the list.
             self.asked.retain(|(link, _)| !link.orders().is_over());
             self.cut = None;
             if std::mem::take(&mut self.is_told) {
@@ -117,8 +121,9 @@ impl<H: Holder> Shortage<H> {
     }
 }
 
-/// For whom room is to be made, and how much: as many as have a claim, in the name of the first of them; where nobody has one, that much
-/// for the first of all. Those for whom somebody was cut have their place.
+/// The client to make room for, and the number of places: one for each newcomer with a claim, on
+/// behalf of the first of them; if none has a claim, one for each newcomer. Newcomers for which a
+/// connection was cut already have their place.
 fn wanting<S>(waiting: &VecDeque<Newcomer<S>>) -> Option<(Client, usize)> {
     let all = || waiting.iter().filter(|newcomer| !newcomer.has_cut);
     let claims = all().filter(|newcomer| newcomer.has_claim).count();
@@ -128,10 +133,11 @@ fn wanting<S>(waiting: &VecDeque<Newcomer<S>>) -> Option<(Client, usize)> {
     }
 }
 
-/// How long newcomers wait for a place. Those that are asked to end have as long for it.
+/// How long newcomers wait for a place. Connections that were asked to end have the same time.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// How long those wait who have a claim: until others have had time to end, and then until one that is cut has.
+/// How long newcomers with a claim wait: until others have had time to end, and until a cut
+/// connection has.
 const CLAIM_MAX: Duration = Duration::from_millis(1_000);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);

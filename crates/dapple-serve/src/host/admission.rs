@@ -1,4 +1,4 @@
-//! Who may connect: so many in all, and so many from one address.
+//! Connection limits: the total, and for each address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,12 +15,12 @@ use crate::link::Link;
 /// Counts connections, and decides about new ones.
 #[derive(Debug)]
 pub struct Admission {
-    /// Those that have a place.
+    /// Connections that have a place.
     connections: Arc<Connections<Link>>,
     per_address: Mutex<PerAddress>,
     is_short_of_memory: AtomicBool,
     refused: [AtomicU64; Refusal::ALL.len()],
-    /// Connections that ended because the process did.
+    /// Connections that ended only because the process did.
     cut: AtomicU64,
     /// Sharded by address, because connections end on all workers.
     shards: [Mutex<HashMap<IpAddr, u32>>; SHARDS],
@@ -30,41 +30,41 @@ pub struct Admission {
 /// The limit for one address, or for one network of IPv6 (`/64`, which is what one client has).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerAddress {
-    /// For everybody but this machine itself: behind a proxy, all clients come from there.
+    /// For every address but this machine's own: behind a proxy, all clients have that one.
     Others(u32),
-    /// For everybody.
+    /// For every address.
     Everybody(u32),
-    /// None.
+    /// No limit.
     Unlimited,
 }
 
-/// Why a connection is not served.
+/// The reason why a connection is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// All connections are in use.
     Full,
-    /// The address has as many as one may have.
+    /// The address has as many connections as it may have.
     Address,
     /// Memory is short.
     Memory,
 }
 
 impl Refusal {
-    /// Each of them, with its name for programs, in the order of their numbers.
+    /// All reasons, each with its name for programs, in the order of their numbers.
     pub const ALL: [(Refusal, &str); 3] =
         [(Refusal::Full, "full"), (Refusal::Address, "address"), (Refusal::Memory, "memory")];
 }
 
-/// Permission for one more connection of an address. The connection counts until this is dropped.
+/// Permission for one more connection of an address. It counts until it is dropped.
 #[derive(Debug)]
 pub struct Ticket {
     admission: Arc<Admission>,
     network: Client,
-    /// Whether it is counted.
+    /// Whether the address's counter includes it.
     is_counted: bool,
 }
 
-/// A connection that is counted until this is dropped.
+/// A place for a connection. It counts until it is dropped.
 #[derive(Debug)]
 pub struct Place {
     link: Arc<Link>,
@@ -86,21 +86,21 @@ impl Admission {
         }
     }
 
-    /// A place for a connection of `address`, if one is free.
+    /// Returns a place for a connection of `address`, if one is free.
     ///
     /// # Errors
     ///
-    /// Which limit it met; that is counted.
+    /// The limit that was reached; the refusal is counted.
     #[cfg(any(test, feature = "http3"))]
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Place, Refusal> {
         self.enter(self.ticket(Some(network(address)))?).map_err(|_| self.refuse(Refusal::Full))
     }
 
-    /// Whether a client may have another connection, whatever room there is.
+    /// Returns permission for another connection of a client, whatever room there is.
     ///
     /// # Errors
     ///
-    /// Which limit it met; that is counted.
+    /// The limit that was reached; the refusal is counted.
     pub fn ticket(self: &Arc<Self>, network: Client) -> Result<Ticket, Refusal> {
         if self.is_short_of_memory.load(Ordering::Relaxed) {
             return Err(self.refuse(Refusal::Memory));
@@ -119,11 +119,11 @@ impl Admission {
         Ok(Ticket { admission: self.clone(), network, is_counted: true })
     }
 
-    /// A place for a connection.
+    /// Returns a place for a connection.
     ///
     /// # Errors
     ///
-    /// None is free. The ticket comes back.
+    /// No place is free. The error returns the ticket.
     pub fn enter(&self, ticket: Ticket) -> Result<Place, Ticket> {
         let link = Arc::new(Link::new(ticket.network));
         match self.connections.enter(&link) {
@@ -132,64 +132,65 @@ impl Admission {
         }
     }
 
-    /// There are no descriptors: has others let go of theirs, and waits a moment for one to do so. Cancel safe.
+    /// Ends idle connections because no descriptors are left, and waits a moment for one to end.
+    /// Cancel safe.
     pub async fn shed(&self) {
         self.connections.shed(Instant::now());
         pause(&self.connections).await;
     }
 
-    /// Counts a refusal, and gives it back.
+    /// Counts a refusal, and returns it.
     pub(crate) fn refuse(&self, refusal: Refusal) -> Refusal {
         self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
         refusal
     }
 
-    /// Those that have a place, who may make room for others.
+    /// The connections that have a place, and may make room for others.
     pub(crate) fn connections(&self) -> &Connections<Link> {
         &self.connections
     }
 
-    /// Sets the limit for each address, for newcomers from now on.
+    /// Sets the limit for each address, for new connections.
     pub(crate) fn set_per_address(&self, per_address: PerAddress) {
         *self.per_address.lock().unwrap_or_else(PoisonError::into_inner) = per_address;
     }
 
-    /// From now on nobody is admitted, as memory is short; or everybody is again.
+    /// Refuses all new connections while memory is short.
     pub fn set_short_of_memory(&self, is_short: bool) {
         self.is_short_of_memory.store(is_short, Ordering::Relaxed);
     }
 
-    /// Connections that are open now.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.connections.open()
     }
 
-    /// The most that were open at a time since this was asked last.
+    /// Returns the most open connections at a time since the last call.
     pub fn take_most(&self) -> usize {
         self.connections.take_most()
     }
 
-    /// Sets how many there may be.
+    /// Sets the most connections allowed.
     pub(crate) fn set_max(&self, max: usize) {
         self.connections.set_max(max);
     }
 
-    /// The most connections at a time.
+    /// The most connections allowed at a time.
     pub fn max(&self) -> usize {
         self.connections.max()
     }
 
-    /// How many were refused for this reason.
+    /// The number of refusals for this reason.
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.refused[refusal as usize].load(Ordering::Relaxed)
     }
 
-    /// How many were refused for each reason, in the order of [`Refusal::ALL`].
+    /// The number of refusals for each reason, in the order of [`Refusal::ALL`].
     pub fn refused_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Refusal::ALL.into_iter().map(|(refusal, name)| (name, self.refused(refusal)))
     }
 
-    /// How many ended only because the process did.
+    /// The number of connections that ended only because the process did.
     pub fn cut(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
     }
@@ -201,12 +202,12 @@ impl Admission {
 }
 
 impl Place {
-    /// The phase of the connection, and the orders that it was given.
+    /// The phase of the connection, and its orders.
     pub fn link(&self) -> &Arc<Link> {
         &self.link
     }
 
-    /// The connection has come to its own end.
+    /// Notes that the connection ended by itself.
     pub fn finish(mut self) {
         self.is_finished = true;
     }
@@ -233,7 +234,8 @@ impl Drop for Ticket {
     }
 }
 
-/// What counts as one client: an address of IPv4, also when it comes in the clothes of IPv6, or a `/64` of IPv6.
+/// The network that counts as one client: an IPv4 address, also when mapped into IPv6, or a `/64`
+/// of IPv6.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -241,7 +243,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The client that an address belongs to, as a number.
+/// The client of an address, as a number.
 pub fn client_key(address: IpAddr) -> u64 {
     match network(address) {
         IpAddr::V4(address) => address.to_bits().into(),
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_its_share_and_no_more() {
+    fn one_address_gets_its_share_and_no_more() {
         let admission = Arc::new(Admission::new(10, PerAddress::Others(2)));
         let first = admit(&admission, "192.0.2.1").unwrap();
         let _second = admit(&admission, "::ffff:192.0.2.1").unwrap();
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_limited_only_when_that_was_asked_for() {
+    fn this_machine_is_limited_only_on_request() {
         let admission = Arc::new(Admission::new(10, PerAddress::Others(1)));
         let _places = ["127.0.0.1", "127.0.0.1", "::1", "::1"].map(|address| admit(&admission, address).unwrap());
         let admission = Arc::new(Admission::new(10, PerAddress::Everybody(1)));
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_in_while_memory_is_short() {
+    fn no_connection_is_admitted_while_memory_is_short() {
         let admission = Arc::new(Admission::new(1, PerAddress::Unlimited));
         admission.set_short_of_memory(true);
         assert_eq!(admit(&admission, "127.0.0.1").unwrap_err(), Refusal::Memory);
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_unfinished_was_cut() {
+    fn a_place_dropped_unfinished_counts_as_cut() {
         let admission = Arc::new(Admission::new(2, PerAddress::Unlimited));
         drop(admit(&admission, "127.0.0.1").unwrap());
         admit(&admission, "127.0.0.1").unwrap().finish();

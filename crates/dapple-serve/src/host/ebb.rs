@@ -1,4 +1,4 @@
-//! Memory goes back to the system when a load has gone.
+//! Returns memory to the system after a load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,29 +9,30 @@ use dapple_io::time::sleep;
 
 use super::admission::Admission;
 
-/// Looks once a second whether half of the connections have ended, for as long as the server runs, and has the allocator give back what
-/// they leave. By itself it keeps that for the next ones, which may never come.
+/// Checks once a second whether half of the connections have ended, and then makes the allocator
+/// return their memory to the system. By itself the allocator keeps it for connections that may
+/// never come. Runs as long as the server.
 pub async fn give_back(admission: Arc<Admission>) {
     let mut most = 0;
     loop {
         sleep(LOOK_EVERY).await;
         let open = admission.open();
-        // A load may come and go between two looks.
+        // A load may come and go between two checks.
         most = admission.take_most().max(most);
         if has_gone(most, open) {
             most = open;
-            // Where the pool is full, there is a load.
+            // A full pool means that there is load.
             let _ = spawn_blocking(give_back_memory).await;
         }
     }
 }
 
-/// Whether it is worth the look at all of the memory.
+/// Whether a load has ended, so that a scan of all memory is worth its cost.
 fn has_gone(most: usize, open: usize) -> bool {
     most >= LOAD_MIN && open <= most / 2
 }
 
-/// Fewer connections leave too little to look for.
+/// Fewer connections leave too little memory to return.
 const LOAD_MIN: usize = 16;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);

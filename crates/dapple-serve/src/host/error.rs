@@ -1,19 +1,25 @@
-//! What can keep a program from listening, in sentences that say what to do.
+//! Errors that keep a program from listening, with messages that say what to do.
 
 use std::io;
 use std::net::SocketAddr;
 
 use super::port_owner::port_owner;
 
-/// Why nobody listens.
+/// The reason why listening failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    #[error("there is no host {0:?} to listen on ({1}); give an address of this machine, or 0.0.0.0 for all of them")]
+    #[error(
+        "cannot find the host {0:?} to listen on ({1}); give an address of this machine, or 0.0.0.0 for all of \
+        them"
+    )]
     HostUnknown(String, #[source] io::Error),
     #[error("{0} is not an address of this machine; give one that is, or 0.0.0.0 for all of them")]
     AddrElsewhere(SocketAddr),
-    #[error("port {port} is taken{owner}; stop that, or choose another with `{option}` (port 0 is any free one)")]
+    #[error(
+        "port {port} is taken{owner}; stop that program, or choose another port with `{option}` (0 takes any \
+        free port)"
+    )]
     PortTaken { port: u16, owner: String, option: &'static str },
     #[error(
         "port {port} is reserved: ports below {min} need a privilege. Choose a higher one, such as 8080, with `{option}`, \
@@ -22,16 +28,16 @@ pub enum ListenError {
     PortReserved { port: u16, min: u16, option: &'static str },
     #[error("listening on {0} failed: {1}")]
     Failed(SocketAddr, #[source] io::Error),
-    #[error("the sockets of the service manager cannot be used: {0}")]
+    #[error("cannot use the sockets of the service manager: {0}")]
     PassedOn(#[source] io::Error),
-    #[error("{0} of the service manager is no listening TCP socket; a socket unit says `ListenStream=`")]
+    #[error("{0} of the service manager is not a listening TCP socket; a socket unit says `ListenStream=`")]
     PassedOnOther(String),
-    #[error("the sockets of the process before this one did not come: {0}")]
+    #[error("cannot take over the sockets of the previous process: {0}")]
     Predecessor(#[source] io::Error),
 }
 
 impl ListenError {
-    /// Why nobody can listen on `addr`, which `option` says.
+    /// The reason why listening on `addr`, given by `option`, failed.
     pub(super) fn at(addr: SocketAddr, option: &'static str, error: io::Error) -> ListenError {
         let port = addr.port();
         match error.kind() {

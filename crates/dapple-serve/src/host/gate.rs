@@ -1,4 +1,4 @@
-//! The gate: who accepts on the listening sockets, and how that ends.
+//! The gate: accepts on the listening sockets, and ends that in order.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use crate::accept::{Accepting, Host, LAST_MAX};
 ///
 /// # Errors
 ///
-/// The listener is of no more use.
+/// The listener no longer works.
 pub async fn accept<L: Listener, H: Host<Connection = L::Connection>>(
     listener: L,
     host: Arc<H>,
@@ -31,14 +31,14 @@ pub async fn accept<L: Listener, H: Host<Connection = L::Connection>>(
         .await
 }
 
-/// Everything on which a server accepts.
+/// All accepting tasks of a server.
 pub struct Gate {
     pub admission: Arc<Admission>,
     pub stage: Arc<Stage>,
-    /// The limit of connections is that of the descriptors.
+    /// Whether descriptors set the connection limit.
     is_short: bool,
     tasks: Vec<JoinHandle<()>>,
-    /// The sockets once more, for the process that is to take over.
+    /// Duplicates of the sockets, for a successor.
     sockets: Vec<(String, OwnedFd)>,
 }
 
@@ -62,35 +62,37 @@ impl Gate {
         };
         self.add(Color::DEFAULT.spawn(async move {
             if let Err(error) = accepting.run().await {
-                error!(%error, "no more connections can be accepted on a socket");
+                error!(%error, "cannot accept more connections on a socket");
             }
         }));
         Ok(())
     }
 
-    /// The sockets, for another process.
+    /// Returns the sockets, for another process.
     pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         self.sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
     }
 
-    /// Has a task belong to the gate that accepts in another way, until the stage says that this ends.
+    /// Adds a task that accepts in another way, until the stage says that accepting ends.
     pub fn add(&mut self, accepting: JoinHandle<()>) {
         self.tasks.push(accepting);
     }
 
-    /// Accepts no more, and returns when that began. Every reply should be the last on its connection from now on.
+    /// Stops accepting, and returns when that began. From then on every reply should be the last on
+    /// its connection.
     pub async fn close(&mut self, ending: Ending) -> Instant {
         let begin = Instant::now();
         self.stage.begin(ending);
         for task in self.tasks.drain(..) {
-            // A panic has been reported already.
+            // Panics have been reported already.
             let _ = task.await;
         }
         self.sockets.clear();
         begin
     }
 
-    /// Waits until the connections that are used all the time had their last reply; `open` counts those that may get one.
+    /// Waits until busy connections have had their last reply; `open` counts those that may still
+    /// get one.
     pub async fn last_replies(&self, begin: Instant, open: impl Fn() -> usize) {
         while open() > 0 && begin.elapsed() < LAST_REPLIES {
             sleep(TICK).await;
@@ -110,7 +112,7 @@ impl Gate {
     }
 }
 
-/// How long connections may wait for their next request, to be told in its reply that it is the last.
+/// How long connections may wait for their next request, whose reply says that it is the last.
 const LAST_REPLIES: Duration = Duration::from_millis(500);
 
 const TICK: Duration = Duration::from_millis(5);

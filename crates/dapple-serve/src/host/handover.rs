@@ -1,4 +1,4 @@
-//! Upgrades without a gap: a new process takes the listening sockets over from the one that runs.
+//! Upgrades without a gap: a new process takes over the listening sockets of the running one.
 //!
 //! ```text
 //!   old process                                          new process
@@ -13,8 +13,9 @@
 //!   serving    (the successor is gone; as if nothing had been)
 //! ```
 //!
-//! Both accept for a moment, on one and the same queue of the kernel, so no connection is refused or lost. Descriptors go by
-//! `SCM_RIGHTS`: no number of a descriptor is in the environment, and none leaks into another program.
+//! Both accept for a moment, on the same kernel queue, so no connection is refused or lost.
+//! Descriptors travel by `SCM_RIGHTS`: the environment has no descriptor numbers, and none leaks
+//! into another program.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -31,13 +32,13 @@ use rustix::net::{
 
 use super::listening::Listening;
 
-/// The process before this one, to which this one is the successor.
+/// The process that this one succeeds.
 #[derive(Debug)]
 pub struct Predecessor {
     talk: UnixStream,
 }
 
-/// A process that is to take over from this one.
+/// The process that takes over from this one.
 #[derive(Debug)]
 pub(super) struct Successor {
     child: Child,
@@ -45,24 +46,24 @@ pub(super) struct Successor {
 }
 
 impl Predecessor {
-    /// The process that started this one to take over, if one did.
+    /// Finds the process that started this one as its successor, if there is one.
     ///
     /// # Errors
     ///
-    /// The environment says so and standard input is something else.
+    /// The environment says so, but standard input is not its socket.
     pub fn find() -> io::Result<Option<Predecessor>> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
         }
         let talk = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // Whoever reads standard input later finds it empty.
+        // Later reads of standard input find it empty.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         talk.set_read_timeout(Some(TALK_MAX))?;
         talk.set_write_timeout(Some(TALK_MAX))?;
         Ok(Some(Predecessor { talk }))
     }
 
-    /// The listening sockets.
+    /// Receives the listening sockets.
     pub fn take_sockets(&mut self) -> io::Result<Vec<Listening>> {
         let mut listening = Vec::new();
         loop {
@@ -78,31 +79,31 @@ impl Predecessor {
                 RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
                 _ => None,
             });
-            // The end is a message without a socket.
+            // A message without a socket ends the list.
             let Some(fd) = fd else { return Ok(listening) };
             let label = String::from_utf8_lossy(&label).trim_end_matches('\0').to_owned();
             listening.push(Listening { label, socket: fd.into() });
         }
     }
 
-    /// Says that this process accepts now. Where the other has gone meanwhile, that is no failure.
+    /// Says that this process accepts now. It is no error if the other process has gone.
     pub fn tell_ready(mut self) {
         let _ = self.talk.write_all(&[READY]);
     }
 }
 
 impl Successor {
-    /// Starts `program` with the arguments of this process, and gives it the sockets.
+    /// Starts `program` with the arguments of this process, and passes it the sockets.
     ///
     /// # Errors
     ///
-    /// It could not be started, or ended before it took them.
+    /// The program did not start, or ended before it took the sockets.
     pub(super) fn start(program: &PathBuf, sockets: &[(String, OwnedFd)]) -> io::Result<Successor> {
         let (talk, theirs) = UnixStream::pair()?;
         talk.set_write_timeout(Some(TALK_MAX))?;
         let mut command = Command::new(program);
         command.args(std::env::args_os().skip(1)).env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
-        // They were for this process.
+        // These variables were meant for this process.
         command.env_remove("LISTEN_FDS").env_remove("LISTEN_PID").env_remove("LISTEN_FDNAMES");
         let child = command.spawn()?;
         drop(command);
@@ -123,16 +124,17 @@ impl Successor {
         send_one(&self.talk, "", None)
     }
 
-    /// The number of its process.
+    /// The process id.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it is ready. Blocks: for a thread of its own. Setting `is_cancelled` ends it.
+    /// Waits until the successor is ready. Blocks, so call it on a thread of its own. Setting
+    /// `is_cancelled` ends the wait.
     ///
     /// # Errors
     ///
-    /// What became of it instead; it is no more then.
+    /// Says what happened instead; the successor has ended.
     pub(super) fn wait_ready(mut self, is_cancelled: &AtomicBool) -> Result<u32, String> {
         let begin = Instant::now();
         let mut answer = [0];
@@ -155,9 +157,10 @@ impl Successor {
         }
     }
 
-    /// Makes sure that it is gone.
+    /// Ends the successor, if it still runs.
     fn end(&mut self) -> Option<std::process::ExitStatus> {
-        // One that has closed its side is ending by itself, and its code tells more than a kill would.
+        // A process that has closed its side is ending by itself, and its exit code says more than
+        // a kill would.
         for _ in 0..50 {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
@@ -179,29 +182,29 @@ fn send_one(talk: &UnixStream, label: &str, socket: Option<BorrowedFd<'_>>) -> i
     if !sockets.is_empty() {
         passing.push(SendAncillaryMessage::ScmRights(&sockets));
     }
-    // So few bytes go whole or not at all into a socket that is read.
+    // The kernel sends so few bytes whole or not at all.
     match rustix::net::sendmsg(talk, &[IoSlice::new(&bytes)], &mut passing, SendFlags::NOSIGNAL)? {
         LABEL_LEN_MAX => Ok(()),
         _ => Err(io::ErrorKind::WriteZero.into()),
     }
 }
 
-/// Set for a process that is to take over.
+/// The environment variable that is set for a successor.
 const VARIABLE: &str = "DAPPLE_TAKES_OVER";
 
-/// What the new process says when it accepts.
+/// The byte that the successor sends when it accepts.
 const READY: u8 = b'r';
 
-/// Every label has this length on the way, with zeros behind it: a host name has at most 255 bytes.
+/// The length of every label in transit, padded with zeros: a host name has at most 255 bytes.
 const LABEL_LEN_MAX: usize = 512;
 
-/// How long the new process may take to start: a large site or a slow disk.
+/// How long the successor may take to start: the site may be large or the disk slow.
 const STARTING_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether the wait is cancelled.
+/// How often the wait checks whether it is cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a few bytes may take between the two.
+/// How long each message between the two processes may take.
 const TALK_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

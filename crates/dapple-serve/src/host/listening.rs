@@ -1,4 +1,4 @@
-//! Listening sockets: from the process before this one, from the service manager, or made here.
+//! Listening sockets: inherited from the previous process or the service manager, or made here.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -16,11 +16,12 @@ use super::handover::Predecessor;
 pub struct Wanted {
     pub host: String,
     pub port: u16,
-    /// Whether other processes may listen on the same port at the same time, each for a share of the connections.
+    /// Whether other processes may listen on the same port at the same time, each taking a share of
+    /// the connections.
     pub reuse_port: bool,
-    /// Whether who comes here is sent to another port.
+    /// Whether clients here are redirected to another port.
     pub redirects: bool,
-    /// The option that says it, as one writes it.
+    /// The option that gave the address, as users write it.
     pub option: &'static str,
 }
 
@@ -30,7 +31,7 @@ impl Wanted {
         format!("{prefix}{}:{}", self.host, self.port)
     }
 
-    /// What the host means, at least one address.
+    /// Resolves the host to at least one address.
     ///
     /// # Errors
     ///
@@ -43,22 +44,23 @@ impl Wanted {
     }
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listening {
-    /// What it was asked for as, by which the next process finds it again: `HOST:PORT`, or the service manager's name after
-    /// a colon.
+    /// The name by which the next process finds it again: `HOST:PORT`, or the service manager's
+    /// name after a colon.
     pub label: String,
     pub socket: TcpListener,
 }
 
 impl Listening {
-    /// Whether who comes here is sent to another port: said by whoever asked for it, or by the name in a socket unit.
+    /// Whether clients here are redirected to another port, by configuration or by the name in a
+    /// socket unit.
     pub fn is_redirect(&self) -> bool {
         self.label == ":redirect" || self.label.starts_with(REDIRECT)
     }
 
-    /// Whether the service manager has it too.
+    /// Whether the service manager has the socket too.
     pub fn is_shared(&self) -> bool {
         self.label.starts_with(':')
     }
@@ -69,13 +71,14 @@ impl Listening {
     }
 }
 
-/// Listens on all of `all_wanted`, and on what the service manager passed on; where it passed something on, `default` is not needed.
+/// Listens on all of `all_wanted`, and on the sockets of the service manager; `default` is needed
+/// only if that passed on none.
 ///
-/// Sockets of the process before this one are used where they are still wanted, and closed where not.
+/// Uses the previous process's sockets that are still wanted, and closes the others.
 ///
 /// # Errors
 ///
-/// The first address on which nobody can listen.
+/// The first address on which listening failed.
 pub fn listen(
     all_wanted: &[Wanted],
     default: &Wanted,
@@ -89,7 +92,7 @@ pub fn listen(
         let label = format!(":{}", if passed.name.is_empty() { index.to_string() } else { passed.name });
         listening.push(passed_on(label, passed.fd)?);
     }
-    // What the service manager gave the first process, each one after it inherits.
+    // Sockets that the service manager gave the first process; each later process inherits them.
     while let Some(at) = taken.iter().position(Listening::is_shared) {
         listening.push(taken.swap_remove(at));
     }
@@ -105,7 +108,7 @@ pub fn listen(
     Ok(listening)
 }
 
-/// A socket of the service manager, if it is what it should be.
+/// A socket of the service manager, if it is a listening one.
 fn passed_on(label: String, fd: OwnedFd) -> Result<Listening, ListenError> {
     let listens = sockopt::socket_acceptconn(fd.as_fd()).unwrap_or(false);
     let domain = sockopt::socket_domain(fd.as_fd()).ok();
@@ -115,7 +118,7 @@ fn passed_on(label: String, fd: OwnedFd) -> Result<Listening, ListenError> {
     Ok(Listening { label, socket: TcpListener::from(fd) })
 }
 
-/// Whether the same port of IPv4 is asked for beside this one, so that a socket of IPv6 has to leave it alone.
+/// Whether the same IPv4 port is wanted too, so that an IPv6 socket has to leave it free.
 fn has_twin(wanted: &Wanted, all: &[Wanted]) -> bool {
     all.iter().any(|other| other.port == wanted.port && other.host.parse::<Ipv4Addr>().is_ok())
 }
@@ -146,8 +149,8 @@ fn bind(addr: SocketAddr, reuse_port: bool, only_v6: bool) -> io::Result<TcpList
     Ok(socket.into())
 }
 
-/// The longest backlog that the system allows: an attempt that finds it full is repeated after a second, and shows as a second
-/// of latency.
+/// The longest backlog that the system allows: a client that finds it full retries after a second,
+/// which shows as a second of latency.
 fn backlog_max() -> i32 {
     let setting = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
     setting.trim().parse().unwrap_or_else(|_| {
@@ -159,5 +162,5 @@ fn backlog_max() -> i32 {
 /// The kernel's default since Linux 5.4.
 const BACKLOG: i32 = 4096;
 
-/// How the labels of sockets begin that redirect.
+/// The prefix of labels of redirecting sockets.
 const REDIRECT: &str = "redirect ";

@@ -1,4 +1,4 @@
-//! News for the service manager (sd_notify(3)): no library, it is one datagram.
+//! Notifications to the service manager (sd_notify(3)). No library is needed for one datagram.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -6,14 +6,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use tracing::warn;
 
-/// The service manager, where one wants to know (`Type=notify` or `Type=notify-reload`).
+/// The service manager, if it expects notifications (`Type=notify` or `Type=notify-reload`).
 #[derive(Debug)]
 pub struct Manager {
     to: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Manager {
-    /// As the environment says.
+    /// Finds the service manager through the environment.
     pub fn find() -> Manager {
         let path = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
         let to = path.and_then(|path| {
@@ -24,7 +24,7 @@ impl Manager {
             match addr.and_then(|addr| Ok((UnixDatagram::unbound()?, addr))) {
                 Ok(to) => Some(to),
                 Err(error) => {
-                    warn!(%error, "NOTIFY_SOCKET is set, but nobody can be told there");
+                    warn!(%error, "NOTIFY_SOCKET is set, but its socket cannot be reached");
                     None
                 }
             }
@@ -32,24 +32,24 @@ impl Manager {
         Manager { to }
     }
 
-    /// Requests are answered now.
+    /// Reports that requests are being answered.
     pub fn ready(&self) {
         self.tell(&format!("READY=1\nMAINPID={}", std::process::id()));
     }
 
-    /// The configuration is read again; [`Manager::ready`] follows.
+    /// Reports that the configuration is being read again; [`Manager::ready`] follows.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now_us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
     }
 
-    /// The service goes on in another process.
+    /// Reports that the service goes on in another process.
     pub fn replaced_by(&self, process: u32) {
         self.tell(&format!("MAINPID={process}"));
     }
 
-    /// This process is about to end.
+    /// Reports that this process is about to end.
     pub fn stopping(&self) {
         self.tell("STOPPING=1");
     }
@@ -57,7 +57,7 @@ impl Manager {
     fn tell(&self, news: &str) {
         let Some((socket, addr)) = &self.to else { return };
         if let Err(error) = socket.send_to_addr(news.as_bytes(), addr) {
-            warn!(%error, "the service manager could not be told");
+            warn!(%error, "cannot notify the service manager");
         }
     }
 }

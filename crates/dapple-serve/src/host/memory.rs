@@ -1,28 +1,29 @@
-//! How much memory the process may have, and how much of that is in use.
+//! The process's memory limits, and how much of them is in use.
 //!
-//! Two limits are known: those of control groups (version 2), the process's own and all above it, and one that was asked for.
-//! What counts against the first is what the kernel could not free by itself before it would have to end somebody: neither
-//! content of files nor what it remembers of them. What counts against the second is the process's own memory.
+//! There are two kinds of limits: those of control groups (version 2), the process's own and all
+//! above it, and a configured one. The first counts memory that the kernel cannot free before it
+//! would have to kill a process; it leaves out file contents and metadata. The second counts the
+//! process's own memory.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The limits that there are.
+/// The memory limits in force.
 #[derive(Debug)]
 pub struct MemoryLimit {
     gauges: Vec<Gauge>,
 }
 
-/// One of them.
+/// One limit.
 #[derive(Debug, PartialEq, Eq)]
 enum Gauge {
     /// The folder of a control group, whose limit may change at any time.
     Group(PathBuf),
-    /// Bytes for this process.
+    /// A limit in bytes for this process.
     Process(u64),
 }
 
-/// How it stands with the limit that is closest.
+/// The use of the limit that is closest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     pub used: u64,
@@ -30,7 +31,7 @@ pub struct MemoryUse {
 }
 
 impl MemoryLimit {
-    /// Looks for limits; `asked` is one in bytes. `None` where there is none.
+    /// Looks for limits; `asked` is a configured one in bytes. `None` if there is none.
     pub fn find(asked: Option<u64>) -> Option<MemoryLimit> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         MemoryLimit::of(&groups, Path::new(GROUPS), asked)
@@ -44,12 +45,12 @@ impl MemoryLimit {
         (!gauges.is_empty()).then_some(MemoryLimit { gauges })
     }
 
-    /// The lowest of the limits, in bytes.
+    /// The lowest limit, in bytes.
     pub fn bytes(&self) -> Option<u64> {
         self.gauges.iter().filter_map(Gauge::limit).min()
     }
 
-    /// The limit that is closest. Reads small files of the kernel, which takes some 20 us.
+    /// Measures the limit that is closest. Reads small kernel files, which takes about 20 us.
     pub fn look(&self) -> Option<MemoryUse> {
         let looks = self.gauges.iter().filter_map(Gauge::look);
         looks.max_by(|a, b| a.percent().total_cmp(&b.percent()))
@@ -57,7 +58,7 @@ impl MemoryLimit {
 }
 
 impl MemoryUse {
-    /// How much of the limit is used.
+    /// The used part of the limit, in percent.
     pub fn percent(self) -> f64 {
         self.used as f64 * 100.0 / self.limit.max(1) as f64
     }
@@ -84,14 +85,15 @@ impl Gauge {
     }
 }
 
-/// The folder of a group and of all above it. Where the process cannot see its own, that is the one which it sees as the root.
+/// The folder of a control group and all above it. If the process cannot see its own, it sees that
+/// one as the root.
 fn folders(root: &Path, own: &Path) -> Vec<PathBuf> {
     let is_visible = own.components().all(|part| matches!(part, Component::Normal(_)));
     let own = if is_visible { own } else { Path::new("") };
     own.ancestors().map(|part| root.join(part)).collect()
 }
 
-/// The number that is all that a file has. `None`: there is no file, or it says "max".
+/// Reads a file that holds one number. `None` if there is no file, or it says "max".
 fn number(folder: &Path, name: &str) -> Option<u64> {
     fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
 }
@@ -101,17 +103,19 @@ fn field(stat: &str, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Memory of the process that is no file's: the second and the third number of `statm` are pages in memory, and those of files.
+/// The process's memory without files: in `statm` the second number counts resident pages, the
+/// third those of files.
 fn own(statm: &str) -> Option<u64> {
     let mut numbers = statm.split_whitespace().skip(1).map(|number| number.parse::<u64>());
     let (resident, of_files) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
 }
 
-/// Where control groups of version 2 are.
+/// The folder of control groups (version 2).
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What the kernel drops when memory is short. The lists of files do not have what lies in memory only (`tmpfs`).
+/// Memory that the kernel frees under pressure. The file lists leave out `tmpfs`, which lives in
+/// memory only.
 const FREEABLE: [&str; 3] = ["active_file", "inactive_file", "slab_reclaimable"];
 
 #[cfg(test)]
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_up() {
+    fn missing_files_mean_no_limit() {
         let root = tempfile::tempdir().unwrap();
         for groups in ["", "0::/\n", "0::/a\n", "5:memory:/a\n"] {
             assert!(MemoryLimit::of(groups, root.path(), None).is_none(), "{groups}");
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn own_memory_is_what_no_file_has() {
+    fn own_memory_leaves_out_files() {
         assert_eq!(own("1000 300 100 5 0 90 0\n"), Some(200 * rustix::param::page_size() as u64));
         assert_eq!(own("x"), None);
     }

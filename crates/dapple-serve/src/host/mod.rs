@@ -1,4 +1,5 @@
-//! What `serve` and `proxy` share of being a server: listening sockets, who may connect, signals, and the end.
+//! What `serve` and `proxy` share as servers: listening sockets, admission of clients, signals, and
+//! the end.
 
 mod admission;
 mod descriptors;

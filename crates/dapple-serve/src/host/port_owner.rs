@@ -1,25 +1,25 @@
-//! Who holds a TCP port, as far as `/proc` tells.
+//! The process that holds a TCP port, as far as `/proc` shows it.
 
 use std::fs;
 use std::path::Path;
 
-/// A few words about the process that listens on `port`, such as `nginx (process 1234)`; `None` when nobody can be
-/// named.
+/// A short description of the process that listens on `port`, such as `nginx (process 1234)`;
+/// `None` if it is unknown.
 pub(super) fn port_owner(port: u16) -> Option<String> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
     let listening: Vec<Listening> = tables.iter().flat_map(|table| listening(table, port)).collect();
     let owner = listening.iter().find_map(|socket| process_with(&format!("socket:[{}]", socket.inode)));
-    owner.or_else(|| listening.first().map(|socket| format!("a process of the user with number {}", socket.user)))
+    owner.or_else(|| listening.first().map(|socket| format!("a process of the user with id {}", socket.user)))
 }
 
-/// One line of the table: a socket that listens.
+/// A listening socket: one line of the table.
 #[derive(Debug, PartialEq, Eq)]
 struct Listening {
     user: u32,
     inode: u64,
 }
 
-/// The sockets in a table of `/proc/net` that listen on `port`.
+/// The sockets in a `/proc/net` table that listen on `port`.
 fn listening(table: &str, port: u16) -> Vec<Listening> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -31,7 +31,7 @@ fn listening(table: &str, port: u16) -> Vec<Listening> {
     table.lines().skip(1).filter_map(line).collect()
 }
 
-/// The process that has this socket open, among those whose open files this user may see.
+/// The process that has this socket open, if this user may see its open files.
 fn process_with(socket: &str) -> Option<String> {
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let Ok(id) = process.file_name().to_string_lossy().parse::<u32>() else {
@@ -48,7 +48,7 @@ fn process_with(socket: &str) -> Option<String> {
     None
 }
 
-/// The state of a listening socket in the tables.
+/// The code of the listening state in the tables.
 const LISTEN: &str = "0A";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Servers of protocols other than HTTP, on the same listening, limits and end.
+//! Servers of protocols other than HTTP, with the same listening, limits and end.
 
 use std::future::Future;
 use std::io;
@@ -21,20 +21,23 @@ use crate::connections::farewell;
 
 /// A protocol: one session for each connection.
 pub trait Sessions: Send + Sync + 'static {
-    /// The words for a client for which there is no room.
+    /// The reply for a client for which there is no room.
     fn full(&self) -> Vec<u8>;
 
-    /// Serves one connection to its end, which `stage` brings, too: what was asked for is answered, and no more is read.
+    /// Serves one connection until it ends. When `stage` ends, it answers pending requests, and
+    /// reads no more.
     fn serve(self: Arc<Self>, stream: TcpStream, stage: &Stage) -> impl Future<Output = ()> + Send;
 }
 
-/// Serves until a signal to stop, then lets the sessions end for at most `drain`, or until a second signal.
+/// Serves until a signal to stop, then lets sessions end for at most `drain`, or until a second
+/// signal.
 ///
-/// Connections beyond `admission`'s limit are told so, and closed; sessions that rest are not closed for others.
+/// Connections beyond `admission`'s limit get the reply [`full`](Sessions::full) and are closed.
+/// Idle sessions are not closed to make room for others.
 ///
 /// # Errors
 ///
-/// The socket cannot be used.
+/// The socket does not work.
 pub async fn serve_sessions<S: Sessions>(
     listening: Listening,
     sessions: Arc<S>,
@@ -52,8 +55,8 @@ pub async fn serve_sessions<S: Sessions>(
     };
     match race(ended, signals.next()).await {
         First::Left(true) => {}
-        First::Left(false) => warn!("connections were cut: their requests took longer than {drain:?}"),
-        First::Right(()) => warn!("a second signal: ended at once"),
+        First::Left(false) => warn!("cut connections whose requests took longer than {drain:?}"),
+        First::Right(()) => warn!("second signal: ending at once"),
     }
     Ok(())
 }
@@ -69,7 +72,8 @@ impl<S: Sessions> Host for SessionHost<S> {
     fn serve(&self, stream: TcpStream, _peer: Peer, place: Place) {
         let (sessions, stage) = (self.sessions.clone(), self.stage.clone());
         self.spawn(async move {
-            // Its clients keep connections for later: never at rest, it never makes room for others.
+            // Clients of these protocols keep connections for later: marked as busy, the connection
+            // never makes room for others.
             place.link().begin();
             let serving = pin!(sessions.serve(stream, &stage));
             let _ = place.link().unless_cut(serving).await;
@@ -81,7 +85,7 @@ impl<S: Sessions> Host for SessionHost<S> {
         drop(Color::new().spawn(task));
     }
 
-    /// The refusal is not in the words of HTTP, but it is one.
+    /// // The refusal is plain text of this protocol, not HTTP.
     fn is_plain(&self) -> bool {
         true
     }

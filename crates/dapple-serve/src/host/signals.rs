@@ -1,4 +1,4 @@
-//! What signals tell a server to do.
+//! The signals that control a server.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -8,27 +8,27 @@ use std::task::Poll;
 use dapple_io::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signal, signal};
 use dapple_sync::task::race;
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// SIGTERM, SIGINT: finish and end.
+    /// SIGTERM, SIGINT: finish open requests and end.
     Stop,
-    /// SIGHUP: read the configuration and the certificates again, and open the logs anew.
+    /// SIGHUP: read the configuration and the certificates again, and reopen the logs.
     Reload,
-    /// SIGUSR1: open the logs anew.
+    /// SIGUSR1: reopen the logs.
     Reopen,
     /// SIGUSR2: let a new process take over.
     Upgrade,
 }
 
-/// The signals of a server, caught from when this is made.
+/// The signals of a server, caught from the moment this is made.
 #[derive(Debug)]
 pub struct Signals([(Signal, Command); 5]);
 
 impl Signals {
     /// # Errors
     ///
-    /// There is no runtime here, or the kernel allows no handler.
+    /// No runtime runs here, or the kernel allows no handler.
     pub fn watch() -> io::Result<Signals> {
         Ok(Signals([
             (signal(SIGTERM)?, Command::Stop),
@@ -39,7 +39,7 @@ impl Signals {
         ]))
     }
 
-    /// The next command. Cancel safe.
+    /// Returns the next command. Cancel safe.
     pub async fn next(&mut self) -> Command {
         let [a, b, c, d, e] = &mut self.0;
         let (mut a, mut b, mut c, mut d, mut e) = (pin!(on(a)), pin!(on(b)), pin!(on(c)), pin!(on(d)), pin!(on(e)));
@@ -56,7 +56,7 @@ impl Signals {
     }
 }
 
-/// SIGTERM and SIGINT, caught from when this is made.
+/// SIGTERM and SIGINT, caught from the moment this is made.
 #[derive(Debug)]
 pub struct StopSignals {
     terminate: Signal,
@@ -66,12 +66,12 @@ pub struct StopSignals {
 impl StopSignals {
     /// # Errors
     ///
-    /// There is no runtime here, or the kernel allows no handler.
+    /// No runtime runs here, or the kernel allows no handler.
     pub fn watch() -> io::Result<StopSignals> {
         Ok(StopSignals { terminate: signal(SIGTERM)?, interrupt: signal(SIGINT)? })
     }
 
-    /// The next of them. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub async fn next(&mut self) {
         let _ = race(self.terminate.recv(), self.interrupt.recv()).await;
     }

@@ -1,13 +1,13 @@
-//! The last stage of a server's life, and the news of it.
+//! The stages of a server's end, and waiting for them.
 
 use std::sync::OnceLock;
 
 use dapple_sync::task::CancellationToken;
 
-/// How it ends.
+/// How accepting ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Nobody listens any more.
+    /// No process listens any more.
     Stop,
     /// Another process accepts on the same sockets.
     HandOver,
@@ -21,8 +21,9 @@ pub enum Ending {
 ///                                every reply is its connection's last
 /// ```
 ///
-/// A client that uses its connection all the time meets `finishing`: it is told `connection: close` in a reply, and loses
-/// nothing. Only what is idle then is closed without a word, as HTTP allows at any time.
+/// A client that uses its connection all the time meets `finishing`: a reply tells it
+/// `connection: close`, and it loses nothing. Only connections that are idle then are closed
+/// silently, as HTTP allows at any time.
 #[derive(Debug, Default)]
 pub struct Stage {
     finishing: CancellationToken,
@@ -41,7 +42,7 @@ impl Stage {
         self.finishing.is_cancelled()
     }
 
-    /// Waits for the end of accepting, and how it comes. Cancel safe.
+    /// Waits until accepting ends, and returns how. Cancel safe.
     pub async fn finishing(&self) -> Ending {
         self.finishing.cancelled().await;
         self.ending.get().copied().unwrap_or(Ending::Stop)

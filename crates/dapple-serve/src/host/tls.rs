@@ -1,4 +1,4 @@
-//! TLS on the listening sockets: which certificates, and how a connection begins.
+//! TLS on the listening sockets: certificates, and handshakes.
 
 use std::fmt::Write as _;
 use std::future::{Future, pending, poll_fn};
@@ -19,21 +19,21 @@ use tracing::debug;
 
 use crate::link::Link;
 
-/// Where certificates come from.
+/// The source of certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// Files, read again when the configuration is.
+    /// Files, which a reload reads again.
     Files(Vec<CertificateFiles>),
-    /// Made for these names, for trying.
+    /// Self-signed for these names, for trying things out.
     SelfSigned(Vec<String>),
 }
 
-/// See the module.
+/// The TLS side of a server.
 pub struct Tls {
     acceptor: TlsAcceptor,
     source: CertificateSource,
     fingerprint: String,
-    /// Those in use, for whoever does not use the acceptor.
+    /// The certificates in use, for code that does not use the acceptor.
     #[cfg(feature = "http3")]
     certificates: Mutex<Certificates>,
 }
@@ -66,16 +66,16 @@ impl Tls {
         self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The SHA-256 of a certificate that nobody else vouches for.
+    /// The SHA-256 fingerprint of a self-signed certificate.
     pub fn self_signed_fingerprint(&self) -> Option<&str> {
         matches!(self.source, CertificateSource::SelfSigned(_)).then_some(&self.fingerprint)
     }
 
-    /// Reads the files again, for connections to come.
+    /// Reads the files again, for new connections.
     ///
     /// # Errors
     ///
-    /// As [`Tls::new`]; what was in use stays in use.
+    /// As [`Tls::new`]; the old certificates stay in use.
     pub async fn reload(&self) -> Result<(), tls::CertificateError> {
         if let CertificateSource::Files(files) = &self.source {
             let certificates = Certificates::load(files.clone()).await?;
@@ -86,7 +86,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Makes an encrypted stream of a connection; `None` where that did not work, and the connection has ended.
+    /// Makes an encrypted stream of a connection; `None` if the handshake failed, and the
+    /// connection has ended.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -102,14 +103,14 @@ impl Tls {
                 None
             }
             Err((error, _)) => {
-                debug!(%error, "no TLS connection came about");
+                debug!(%error, "TLS handshake failed");
                 None
             }
         }
     }
 }
 
-/// The result of a handshake; when the server is closing, it has to come soon.
+/// Returns the result of a handshake, which gets less time when the server is closing.
 pub async fn within<F: Future>(handshake: F, closing: Option<Closed>) -> Option<F::Output> {
     let mut handshake = pin!(handshake);
     let mut closed = pin!(async {
@@ -126,13 +127,13 @@ pub async fn within<F: Future>(handshake: F, closing: Option<Closed>) -> Option<
     race.await
 }
 
-/// Whether plain HTTP begins like this.
+/// Whether these bytes begin a plain HTTP request.
 fn is_http(first_bytes: &[u8]) -> bool {
     let word = first_bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
     (3..=7).contains(&word.len()) && word.len() < first_bytes.len() && word.iter().all(u8::is_ascii_uppercase)
 }
 
-/// SHA-256, as other programs show it.
+/// SHA-256, formatted as other programs show it.
 fn fingerprint(certificate: &[u8]) -> String {
     use dapple_tls::rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256 as SUITE;
     let mut text = String::new();
@@ -151,7 +152,7 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-
 /// How long a client may take for its handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// The same when the server is closing.
+/// The same limit when the server is closing.
 const HANDSHAKE_CLOSING_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_as_long_as_it_says() {
+    fn the_reply_has_its_stated_length() {
         let text = std::str::from_utf8(PLAIN).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());

@@ -1,4 +1,4 @@
-//! Starting a successor beside the work, and hearing what became of it.
+//! Starts a successor while the server works, and waits for its outcome.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -16,9 +16,10 @@ use tracing::{error, info, warn};
 use super::handover::Successor;
 use super::signals::Command;
 
-/// The upgrade of this process, of which there is at most one at a time.
+/// The upgrade of this process; at most one runs at a time.
 pub struct Upgrade {
-    /// The program file. Asked for at the start: once the file is replaced, the kernel only knows the old one.
+    /// The program file, taken at the start: once the file is replaced, the kernel only knows the
+    /// old one.
     program: io::Result<PathBuf>,
     running: Option<Running>,
 }
@@ -28,15 +29,15 @@ struct Running {
     is_cancelled: Arc<AtomicBool>,
 }
 
-/// What a server has to react to.
+/// An event that a server has to handle.
 #[derive(Debug)]
 pub enum Event {
     Command(Command),
-    /// The process with this number accepts now.
+    /// The process with this id accepts now.
     Replaced(u32),
 }
 
-#[expect(clippy::new_without_default, reason = "it looks at the process")]
+#[expect(clippy::new_without_default, reason = "its thread watches the process")]
 impl Upgrade {
     pub fn new() -> Upgrade {
         Upgrade { program: std::env::current_exe(), running: None }
@@ -45,31 +46,32 @@ impl Upgrade {
     /// Starts a successor, unless one is starting.
     pub fn begin(&mut self, sockets: io::Result<Vec<(String, OwnedFd)>>) {
         if self.running.is_some() {
-            return warn!("an upgrade is going on already");
+            return warn!("an upgrade is already running");
         }
         let (program, sockets) = match (&self.program, sockets) {
             (Ok(program), Ok(sockets)) => (program.clone(), sockets),
-            (Err(error), _) => return error!(%error, "no upgrade: the program file is unknown"),
-            (_, Err(error)) => return error!(%error, "no upgrade: the listening sockets cannot be passed on"),
+            (Err(error), _) => return error!(%error, "cannot upgrade: the program file is unknown"),
+            (_, Err(error)) => return error!(%error, "cannot upgrade: the listening sockets cannot be passed on"),
         };
         let (tell, outcome) = oneshot::channel();
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let cancelled = is_cancelled.clone();
         let start = move || {
             let ready = Successor::start(&program, &sockets)
-                .map_err(|error| format!("{} could not be started: {error}", program.display()))
+                .map_err(|error| format!("cannot start {}: {error}", program.display()))
                 .and_then(|successor| successor.wait_ready(&cancelled));
             drop(sockets);
-            // Nobody listens where this process ends meanwhile.
+            // There is no receiver if this process ends meanwhile.
             let _ = tell.send(ready);
         };
         match thread::Builder::new().name("dapple-upgrade".to_owned()).spawn(start) {
             Ok(_) => self.running = Some(Running { outcome, is_cancelled }),
-            Err(error) => error!(%error, "no upgrade: no thread is left for it"),
+            Err(error) => error!(%error, "cannot upgrade: no thread is left for it"),
         }
     }
 
-    /// The next command, or that the successor is ready. One that failed is told in the log, and forgotten.
+    /// Waits for the next command, or until the successor is ready. Logs a failed upgrade, and
+    /// forgets it.
     pub async fn unless(&mut self, command: impl Future<Output = Command>) -> Event {
         let mut command = pin!(command);
         let either = poll_fn(|cx| {
@@ -82,7 +84,7 @@ impl Upgrade {
                         info!(process, "the successor is ready");
                         return Poll::Ready(Event::Replaced(process));
                     }
-                    Err(problem) => error!("the upgrade failed, and this process goes on: {problem}"),
+                    Err(problem) => error!("the upgrade failed; this process goes on: {problem}"),
                 }
             }
             command.as_mut().poll(cx).map(Event::Command)

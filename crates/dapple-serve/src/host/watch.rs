@@ -1,4 +1,4 @@
-//! From a server's start to the end of its accepting: what signals make of it.
+//! Handles signals from a server's start to the end of its accepting.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use super::signals::{Command, Signals};
 use super::stage::Ending;
 use super::upgrade::{Event, Upgrade};
 
-/// Does what signals say, until one says to stop or another process has taken over. Returns which of these it was, and when; the next
-/// signal to stop ends the process at once.
+/// Handles signals until one says to stop or another process has taken over. Returns which of these
+/// happened, and when; the next signal to stop ends the process at once.
 ///
-/// `reload` reads again what can change while the server runs. Logs are opened anew elsewhere.
+/// `reload` reads again what can change while the server runs. Other code reopens the logs.
 pub async fn watch(
     mut signals: Signals,
     mut upgrade: Upgrade,
