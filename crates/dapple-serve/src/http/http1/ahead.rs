@@ -1,4 +1,5 @@
-//! Reading on while a request without a body is answered, so that the client's end is seen.
+//! Reads ahead while a request without a body is answered, to notice when the client ends the
+//! connection.
 
 use std::task::{Context, Poll};
 
@@ -6,19 +7,21 @@ use super::detached::Rest;
 use super::workspace::Lease;
 use crate::http::Handler;
 
-/// What was read ahead, a little at most: then the end of the client is not looked for any more.
+/// The bytes that were read ahead. If there are any, the reader stops looking for the client's end.
 pub(super) struct Ahead {
     is_looking: bool,
     work: Option<Lease>,
 }
 
 impl Ahead {
-    /// Looks for the client's end, unless it has sent more requests, `first`, already: then it waits for their replies.
+    /// Looks for the client's end, unless the client has already sent more requests, `first`: then
+    /// it waits for their replies.
     pub(super) fn new(first: &[u8]) -> Ahead {
         Ahead { is_looking: first.is_empty(), work: None }
     }
 
-    /// Ready when the client has ended its direction, or the connection is broken. Where nothing comes it holds no memory.
+    /// Ready when the client has ended its direction, or the connection is broken. Holds no memory
+    /// while no bytes arrive.
     pub(super) fn poll_end<S: dapple_io::Connection>(
         &mut self,
         stream: &S,
@@ -42,11 +45,11 @@ impl Ahead {
         Poll::Pending
     }
 
-    /// What came ahead, to go on with.
+    /// Returns the bytes that were read ahead.
     pub(super) fn into_rest(self) -> Rest {
         Rest { later: self.work, ..Rest::default() }
     }
 }
 
-/// A few requests.
+/// Room for a few requests.
 const LEN_MAX: usize = 4 << 10;

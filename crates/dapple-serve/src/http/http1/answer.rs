@@ -21,16 +21,17 @@ use super::send::{Asked, Queued, Streaming, is_measured_stream, queue};
 use super::workspace::{Lease, Workspace};
 use crate::http::{Awaited, Body, Handler, Interims, Reply, RequestBody};
 
-/// What the service said, and what is left of the request.
+/// The service's reply, and the rest of the request.
 struct Outcome {
     reply: Result<Reply, Failure>,
     rest: Rest,
-    /// Whether the body was read to its end, so that the next request's beginning is known.
+    /// Whether the body was read to its end, so that the start of the next request is known.
     is_complete: bool,
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
-    /// Answers the request whose head was found. `None`: the next may follow; its reply is sent, or waits to be.
+    /// Answers the request whose head was found. `None`: the next request may follow; the reply is
+    /// sent, or waits to be sent.
     pub(super) async fn answer(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
         let mut fields: Vec<Field<'_>> = mem::take(&mut work.fields);
         fields.reserve(found.fields);
@@ -47,7 +48,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         let asked = Asked::of(&head);
         let outcome = match head.framing {
             Framing::None => self.ask(&head, first, out).await,
-            // Boxed, here and below: what is seldom done should not make every connection larger.
+            // Boxed, here and below, so that rare steps do not enlarge every connection.
             _ => Box::pin(self.ask_with_body(&head, first, out)).await,
         };
         work.fields = emptied(fields);
@@ -62,7 +63,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         }
     }
 
-    /// Asks the service. If that takes time, replies to earlier requests and interim responses are sent meanwhile.
+    /// Asks the service. Meanwhile sends replies to earlier requests and interim responses.
     async fn ask(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
         let Connection { stream, handler, .. } = self;
         let interims = Interims::default();
@@ -87,8 +88,9 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         Outcome { reply, rest, is_complete: true }
     }
 
-    /// As `ask`, with a body that the service may read, or hand on. What is left alone is dropped: only at its end is known whether the body
-    /// was well-formed, and until then nothing is sent that a client could take for the whole answer.
+    /// As `ask`, with a body that the service may read or hand on. Drops what the service leaves:
+    /// only the end of the body shows whether it was well-formed, and until then nothing is sent
+    /// that a client could take for a complete answer.
     async fn ask_with_body(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
         let Connection { stream, handler, limits, watch, .. } = self;
         let interims = Interims::default();
@@ -104,11 +106,11 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         };
         let is_complete = match failure {
             Some(failure) => Err(failure),
-            // Handed on or not: nobody knows whether the client sends it.
+            // Handed on or not, the client may never send it.
             _ if reply.is_ok() && lock(&reading).is_awaited() => Ok(false),
-            // Of a body that was handed on, that shows later.
+            // For a body that was handed on, this is known later.
             _ if !is_left => Ok(true),
-            // What ends the connection need not wait for the rest of the request.
+            // A reply that ends the connection need not wait for the rest of the request.
             _ if reply.as_ref().is_ok_and(|reply| reply.close) => Ok(false),
             _ => meanwhile(&reading, &interims, out, drain(&reading)).await.and_then(|drained| drained),
         };
@@ -119,7 +121,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         }
     }
 
-    /// Sends a reply, or has it wait for those that follow.
+    /// Sends a reply, or keeps it to send with later ones.
     async fn send(
         &mut self,
         work: &mut Lease,
@@ -129,13 +131,14 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         mut detached: Option<Box<Detached>>,
     ) -> Option<Next> {
         let mut first = None;
-        // In a conversation the client may wait for the head before it goes on, and the body for what the client says.
+        // In a dialogue the client may wait for the head before it goes on, and the body may wait
+        // for the client.
         if detached.is_none() && is_measured_stream(&reply, asked) {
             reply.content_len = reply.body.len();
             first = match self.first_piece(&mut reply.body, &mut work.out).await {
                 Ok(first) => first,
                 Err(error) => {
-                    debug!(%error, "a body could not be begun");
+                    debug!(%error, "cannot start a reply's body");
                     let reply = self.handler.refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
                     return Some(self.last(work, reply).await);
                 }
@@ -143,7 +146,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         }
         let mut keep_alive = asked.keep_alive && is_complete && !reply.close && !self.link.is_finishing();
         if keep_alive && self.watch.is_closing().await {
-            // Those that have arrived are answered.
+            // Requests that have arrived are still answered.
             keep_alive = matches!(HeadScan::new().find(work.input(), &self.limits.head), Ok(Some(_)));
         }
         let (keep_alive, queued) = queue(reply, asked, keep_alive, &mut work.out);
@@ -164,12 +167,13 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
             return None;
         }
         let next = self.flush(&mut work.out).await;
-        // A client that ends the connection itself sends no more; any other could, and closing would take the reply from it.
+        // A client that ends the connection itself sends no more; any other could, and closing
+        // would lose the reply.
         let is_agreed = !asked.keep_alive && is_complete && work.input().is_empty();
         Some(next.unwrap_or(if is_agreed { Next::Close } else { Next::Linger }))
     }
 
-    /// The first piece of a body. As long as that is not there, something else can still be said than that all is well.
+    /// Returns the first piece of a body. Until then the status can still become an error.
     async fn first_piece(&mut self, body: &mut Body, out: &mut Outgoing) -> io::Result<Option<Bytes>> {
         poll_fn(|cx| match body.poll_next(cx) {
             Poll::Ready(piece) => Poll::Ready(piece.transpose()),
@@ -178,15 +182,16 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         .await
     }
 
-    /// Reads a body on, beside its reply, for what has it.
+    /// Reads a handed-on body while its reply is sent.
     pub(super) fn poll_detached(&mut self, detached: &mut Option<Box<Detached>>, cx: &mut Context<'_>) {
         if let Some(detached) = detached {
-            // At its end it is looked at again when the reply has ended.
+            // If it ends now, the end is handled when the reply has ended.
             let _ = detached.poll(self.wire(), Paced::Never, cx);
         }
     }
 
-    /// The reply has ended, and the body of the request goes on to what has it. `None`: the next request may follow.
+    /// After the reply, reads on the handed-on body of the request. `None`: the next request may
+    /// follow.
     async fn end_of_body(&mut self, work: &mut Lease, mut detached: Box<Detached>, keep_alive: bool) -> Option<Next> {
         if let Some(next) = self.flush(&mut work.out).await {
             return Some(next);
@@ -207,7 +212,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         Wire { stream: &self.stream, watch: &mut self.watch, limits: &self.limits }
     }
 
-    /// Says why there is no answer, and ends.
+    /// Sends the reason for a refusal, and ends.
     pub(super) async fn refuse(&mut self, work: &mut Workspace, refusal: Refusal) -> Next {
         if matches!(refusal, Refusal::TooSlow) {
             self.handler.timed_out(Awaited::Request);
@@ -216,7 +221,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         self.last(work, reply).await
     }
 
-    /// Sends what is no answer to a request, and ends.
+    /// Sends a reply that answers no request, and ends.
     async fn last(&mut self, work: &mut Workspace, reply: Reply) -> Next {
         queue(reply, Asked::nothing(), false, &mut work.out);
         self.flush(&mut work.out).await.unwrap_or(Next::Linger)
@@ -228,13 +233,14 @@ fn may_be_ahead<'a>(head: &Head<'_>, interims: &'a Interims) -> Option<&'a Inter
     (head.request.version == Version::HTTP_11).then_some(interims)
 }
 
-/// Goes on with what was read into other memory, as all that came with the head is dealt with. What goes out may not be written yet.
+/// Continues with the input of another workspace, because all that came with the head is handled.
+/// Outgoing bytes may not be written yet.
 fn go_on_with(work: &mut Lease, mut later: Lease) {
     mem::swap(&mut work.out, &mut later.out);
     mem::swap(work, &mut later);
 }
 
-/// Waits for the service, and reads and writes at the same time what there is to be read and written.
+/// Waits for the service, and meanwhile reads and writes what is ready.
 async fn meanwhile<S: dapple_io::Connection, T>(
     reading: &Mutex<Reading<'_, S>>,
     interims: &Interims,
@@ -258,7 +264,7 @@ async fn meanwhile<S: dapple_io::Connection, T>(
     .await
 }
 
-/// Writes replies to earlier requests while something else is waited for. Ready only with an error.
+/// Writes replies to earlier requests during another wait. Ready only with an error.
 fn write_meanwhile<S: dapple_io::Connection>(stream: &S, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Error> {
     while !out.is_empty() {
         match out.poll_write(stream, cx) {
@@ -270,7 +276,7 @@ fn write_meanwhile<S: dapple_io::Connection>(stream: &S, out: &mut Outgoing, cx:
     Poll::Pending
 }
 
-/// The same memory, for fields that live longer.
+/// Reuses the memory of an emptied list for fields with another lifetime.
 fn emptied(mut fields: Vec<Field<'_>>) -> Vec<Field<'static>> {
     fields.clear();
     // The standard library collects in place.

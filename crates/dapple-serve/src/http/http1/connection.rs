@@ -20,22 +20,22 @@ use crate::http::connection::Terms;
 use crate::http::pace::{Pace, millis, send_pace};
 use crate::http::{Awaited, Handler, Limits, Tunnel};
 
-/// How it went on with a connection.
+/// The outcome of serving a connection.
 pub enum End<S> {
-    /// It is over.
+    /// It has ended.
     Closed,
-    /// The client speaks HTTP/2: its first bytes say so.
+    /// The client speaks HTTP/2, as its first bytes say.
     Http2 {
         /// The connection.
         stream: S,
-        /// All that was read from it.
+        /// All bytes read from it.
         first: Bytes,
     },
-    /// It is the handler's.
+    /// The handler takes it over.
     TakenOver {
         /// The connection.
         stream: S,
-        /// Read from it and not answered.
+        /// The bytes read from it and not answered.
         first: Bytes,
     },
 }
@@ -47,11 +47,11 @@ pub(super) struct Connection<S, H> {
     pub(super) limits: Arc<Limits>,
     pub(super) link: Arc<Link>,
     pub(super) watch: Watch,
-    /// Until when the head has to be complete that has begun to arrive.
+    /// The deadline for a head that has begun to arrive.
     head_until_ms: Option<u64>,
 }
 
-/// How it goes on when there is nothing to do, or nothing can be done.
+/// The next step after the input is used up or an error.
 pub(super) enum Next {
     Idle,
     Close,
@@ -62,9 +62,9 @@ pub(super) enum Next {
     Tunnel(Box<dyn Tunnel>),
 }
 
-/// Serves one connection until either side is done with it, it takes too long, or the server is closing.
+/// Serves one connection until either side ends it, it takes too long, or the server closes.
 ///
-/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+/// Not cancel safe: if dropped before it resolves, the connection closes in its current state.
 pub async fn serve<S: dapple_io::Connection, H: Handler>(
     stream: S,
     handler: H,
@@ -112,7 +112,7 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
-    /// The end of a connection on which nothing is on its way.
+    /// Ends a connection that has nothing in transit.
     async fn end(self) -> End<S> {
         poll_fn(|cx| {
             self.stream.say_end(cx);
@@ -121,7 +121,8 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         .await
     }
 
-    /// Waits for a request. The buffer is taken when there is something to put into it. `None`: the connection is over.
+    /// Waits for a request. Takes the buffer only when there are bytes to read. `None`: the
+    /// connection has ended.
     async fn first_bytes(&mut self, is_first: bool) -> Option<Lease> {
         let mut idle_since_ms = None;
         self.handler.before_read(&self.stream);
@@ -147,7 +148,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                 self.link.rest(now_ms);
             }
             if self.link.gives_way() {
-                debug!("a connection that rested was closed, as there was no room for more");
+                debug!("closed an idle connection to make room");
                 return Poll::Ready(None);
             }
             let idle_until_ms = since_ms.saturating_add(millis(self.limits.idle_timeout));
@@ -155,7 +156,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
             if now_ms >= since_ms.saturating_add(CROWDED_IDLE_MS) && self.handler.is_crowded() {
                 return Poll::Ready(None);
             }
-            // Nobody says when it becomes crowded, so that is looked at now and then.
+            // No event reports that the server is crowded, so the connection checks now and then.
             let look_ms = until_ms.min(now_ms.saturating_add(CROWDED_IDLE_MS));
             self.watch.poll_deadline(look_ms, now_ms, cx).map(|()| {
                 self.handler.timed_out(Awaited::NextRequest);
@@ -165,7 +166,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         .await
     }
 
-    /// Deals with all requests that have arrived, and those that arrive meanwhile.
+    /// Handles all requests that have arrived, and those that arrive meanwhile.
     async fn requests(&mut self, work: &mut Lease, is_first: bool) -> Next {
         if is_first && is_http2(work.input()) {
             return Next::Http2;
@@ -191,7 +192,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                 if let Some(next) = self.flush(&mut work.out).await {
                     return next;
                 }
-                // Whoever sends many requests at once does not keep others from theirs.
+                // A client with many requests at once must not keep others waiting.
                 dapple_sched::yield_now().await;
             }
         }
@@ -203,7 +204,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         match self.limits.request_timeout {
             None => self.answer(work, found).await,
             Some(limit) => {
-                // Boxed: with the timer it would make every connection larger, and most have no such limit.
+                // Boxed: the timer would enlarge every connection, and most have no such limit.
                 let answer = Box::pin(within(limit, self.answer(work, found)));
                 answer.await.unwrap_or_else(|| {
                     debug!("a request took longer than {limit:?}");
@@ -213,7 +214,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         }
     }
 
-    /// Writes what waits to be written. `None`: it is written.
+    /// Writes pending output. `None`: all is written.
     pub(super) async fn flush(&mut self, out: &mut Outgoing) -> Option<Next> {
         if out.is_empty() {
             return None;
@@ -242,7 +243,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         })
         .await;
         written.err().map(|error| {
-            debug!(%error, "a reply could not be sent");
+            debug!(%error, "cannot send a reply");
             if error.kind() == io::ErrorKind::TimedOut {
                 self.handler.timed_out(Awaited::Response);
             }
@@ -250,7 +251,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         })
     }
 
-    /// Waits for more of a head. `None`: there is more.
+    /// Waits for more of a head. `None`: more has arrived.
     async fn more_of_head(&mut self, work: &mut Lease, is_first: bool) -> Option<Next> {
         if let Some(next) = self.flush(&mut work.out).await {
             return Some(next);
@@ -291,16 +292,16 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
     }
 }
 
-/// Whether this is how HTTP/2 begins (RFC 9113, section 3.4).
+/// Whether these bytes are the HTTP/2 preface (RFC 9113, section 3.4).
 fn is_http2(input: &[u8]) -> bool {
     input.starts_with(b"PRI * HTTP/2.0\r\n")
 }
 
-/// How many requests that came at once are answered in one turn.
+/// The most requests answered in one turn, if they arrived together.
 const TURN_LEN: u32 = 32;
 
-/// How long an idle connection may keep its place when others wait for it.
+/// How long an idle connection may keep its place while others wait for it.
 const CROWDED_IDLE_MS: u64 = 10_000;
 
-/// How long a head that has begun may take when the server is closing.
+/// How long a head that has begun may take when the server closes.
 const CLOSING_GRACE_MS: u64 = 1_000;

@@ -1,17 +1,17 @@
 //! The body of a request that is read on while the reply is sent, as in an echo.
 //!
-//! The service hands the body on ([`RequestBody::detach`](crate::http::RequestBody::detach)), and its connection goes on reading it: a piece at
-//! a time, when that is asked for.
+//! The service hands the body on ([`RequestBody::detach`](crate::http::RequestBody::detach)), and
+//! its connection reads it on request, one piece at a time.
 //!
 //! | the exchange holds | the reader | the connection |
 //! |---|---|---|
 //! | nothing | asks, and waits | does nothing |
-//! | a wish | waits | reads from the stream |
+//! | a request for a piece | waits | reads from the stream |
 //! | a piece, or an error | takes it | does nothing |
-//! | the end, with what trailers there were | is told so | has no more to do with it |
+//! | the end, with any trailers | receives it | is done with it |
 //!
-//! A connection that ends first puts an error there. A reader that is dropped ends the exchange: the connection then drops what is left of
-//! the body, up to a limit, or ends.
+//! A connection that ends first puts an error into the exchange. A dropped reader ends the
+//! exchange: the connection then discards the rest of the body, up to a limit, or ends.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,45 +25,46 @@ use super::watch::Watch;
 use super::workspace::Lease;
 use crate::http::{Incoming, Limits};
 
-/// How a body was left.
+/// The remainder of a body.
 #[derive(Default)]
 pub(super) struct Rest {
-    /// So many bytes of what came with the head were the body's.
+    /// How many of the bytes that came with the head belonged to the body.
     pub(super) consumed: usize,
-    /// What came later and was not the body's.
+    /// Bytes that came later and did not belong to the body.
     pub(super) later: Option<Lease>,
-    /// It is read on while the reply is sent.
+    /// Set if another task reads the body while the reply is sent.
     pub(super) detached: Option<Box<Detached>>,
 }
 
-/// What a body comes from, and by which limits.
+/// The source of a body, and its limits.
 pub(super) struct Wire<'a, S> {
     pub(super) stream: &'a S,
     pub(super) watch: &'a mut Watch,
     pub(super) limits: &'a Limits,
 }
 
-/// A body that something else reads while its connection sends the reply.
+/// A body that another task reads while its connection sends the reply.
 pub(super) struct Detached {
     body: IncomingBody,
     feed: Feed,
 }
 
-/// Where a connection puts a body that something else reads. Dropped before the body has ended, it puts an error there.
+/// The connection's end of the exchange. If dropped before the body has ended, it puts an error
+/// there.
 pub(super) struct Feed(Arc<Mutex<Exchange>>);
 
-/// The reader's end.
+/// The reader's end of the exchange.
 struct Reader(Arc<Mutex<Exchange>>);
 
-/// See the module.
+/// The state between the connection and the reader.
 #[derive(Default)]
 struct Exchange {
     is_wanted: bool,
     piece: Option<Bytes>,
-    /// Comes behind the piece: the end of the body, or why there is no more of it.
+    /// The end of the body, or the error that ended it; comes after the piece.
     end: Option<io::Result<()>>,
     trailers: Option<HeaderMap>,
-    /// Bytes that the connection has still to read, where that is known.
+    /// Bytes that the connection has still to read, if known.
     left: Option<u64>,
     is_dropped: bool,
     reader: Option<Waker>,
@@ -71,13 +72,14 @@ struct Exchange {
 }
 
 impl Feed {
-    /// Both ends of an exchange.
+    /// Creates both ends of an exchange.
     pub(super) fn new(left: Option<u64>) -> (Feed, impl Incoming + Send + Sync + 'static) {
         let exchange = Arc::new(Mutex::new(Exchange { left, ..Exchange::default() }));
         (Feed(exchange.clone()), Reader(exchange))
     }
 
-    /// Puts there what is asked for, as far as `source` has it. The task is woken when anything more is asked for.
+    /// Delivers the piece that the reader asks for, as far as `source` has it. Wakes the task when
+    /// the reader asks for more.
     pub(super) fn poll<B>(
         &mut self,
         source: &mut B,
@@ -106,7 +108,8 @@ impl Feed {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    /// Puts the end there as soon as the body has come to it: the connection may have no more to do with the body before that is asked for.
+    /// Delivers the end as soon as the body has ended: the connection may drop the body before the
+    /// reader asks for the end.
     pub(super) fn note_end(&self, body: &IncomingBody) {
         if body.is_end() {
             let mut exchange = lock(&self.0);
@@ -115,7 +118,7 @@ impl Feed {
         }
     }
 
-    /// Whether nothing more is asked for.
+    /// Whether the body has ended, or the reader is gone.
     fn is_over(&self) -> bool {
         lock(&self.0).is_over()
     }
@@ -151,11 +154,12 @@ impl Incoming for Reader {
             return Poll::Ready(Some(Ok(piece)));
         }
         if let Some(end) = &mut exchange.end {
-            // It is told once.
+            // The error is delivered once.
             return Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err));
         }
         exchange.reader = Some(cx.waker().clone());
-        // It knows of a wish that it was told; the reader may be in its own task, and is polled whenever that is.
+        // A connection that knows of a request is not woken again; the reader may run in the
+        // connection's own task, and be polled with it.
         let is_known = std::mem::replace(&mut exchange.is_wanted, true);
         let connection = exchange.connection.take_if(|_| !is_known);
         drop(exchange);
@@ -189,7 +193,7 @@ impl Detached {
         Box::new(Detached { body, feed })
     }
 
-    /// Reads on for what has the body. Ready when nothing has it any more, or it has ended.
+    /// Reads on for the reader. Ready when the reader is gone, or the body has ended.
     pub(super) fn poll<S: dapple_io::Connection>(
         &mut self,
         wire: Wire<'_, S>,
@@ -203,8 +207,8 @@ impl Detached {
         if self.feed.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Drops what is left of the body, up to `left` bytes. Ready with what was read behind it, or with nothing where there is more than that, or
-    /// none of it is a body.
+    /// Discards the rest of the body, up to `left` bytes. Ready with the bytes read after it, or
+    /// with `None` if the body is longer or malformed.
     pub(super) fn poll_drain<S: dapple_io::Connection>(
         &mut self,
         wire: Wire<'_, S>,
@@ -229,6 +233,6 @@ impl Detached {
 }
 
 fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {
-    // Nothing that can panic half-way happens under the lock.
+    // Nothing under the lock can panic halfway.
     exchange.lock().unwrap_or_else(PoisonError::into_inner)
 }

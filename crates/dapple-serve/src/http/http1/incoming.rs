@@ -1,4 +1,4 @@
-//! The body of a request, as it comes from the connection.
+//! The body of a request, as it arrives on the connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,48 +16,48 @@ use crate::http::clock::now_ms;
 use crate::http::pace::Pace;
 use crate::http::{Interims, Limits};
 
-/// The reading side of a connection while the service answers: the body of the request, and where that comes from. The task of the
-/// connection writes to the stream meanwhile.
+/// The reading side of a connection while the service answers: the body of the request, and its
+/// source. Meanwhile the connection's task writes to the stream.
 pub(super) struct Reading<'a, S> {
     pub(super) stream: &'a S,
     watch: &'a mut Watch,
     limits: &'a Limits,
     body: IncomingBody,
-    /// What came with the head and is not dealt with.
+    /// Bytes that came with the head and are not handled yet.
     first: &'a [u8],
     first_len: usize,
-    /// Where the client still waits to be told to send it: the way to do that.
+    /// Set while the client waits for `100 Continue`; sends it.
     go_ahead: Option<&'a Interims>,
-    /// The service has handed the body on: the connection reads it for this.
+    /// Set if the service has handed the body on; the connection reads the body for it.
     feed: Option<Feed>,
 }
 
-/// A body that comes: how it is framed, and what was read of it.
+/// The state of an arriving body: its framing, and the bytes read.
 pub(super) struct IncomingBody {
     framing: Decoder,
-    /// What came after the head. Bytes behind the body may be in it.
+    /// Bytes that came after the head. Bytes after the body may follow.
     later: Option<Lease>,
     pace: Option<Pace>,
     failure: Option<Failure>,
 }
 
-/// What takes a body apart.
+/// Decodes the body's framing.
 enum Decoder {
     Len(u64),
     Chunked(ChunkDecoder),
 }
 
-/// Why there is no more of a body.
+/// The reason why a body ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The client did something that is answered.
+    /// The client broke a rule, and gets a reply that says so.
     Refused(Refusal),
     /// The connection is gone.
     Gone,
 }
 
 impl<'a, S: dapple_io::Connection> Reading<'a, S> {
-    /// The body behind `head`. It begins with `first`, some of which may be behind it.
+    /// Reads the body after `head`. It begins with `first`, which may also hold later bytes.
     pub(super) fn new(
         stream: &'a S,
         interims: &'a Interims,
@@ -77,7 +77,7 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
         Reading { stream, watch, limits, body, first, first_len: first.len(), go_ahead, feed: None }
     }
 
-    /// Whether the client still waits to be told to send the body.
+    /// Whether the client still waits for `100 Continue`.
     pub(super) fn is_awaited(&self) -> bool {
         self.go_ahead.is_some()
     }
@@ -86,17 +86,17 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
         self.body.failure
     }
 
-    /// Whether all of the body was read.
+    /// Whether the whole body was read.
     pub(super) fn is_end(&self) -> bool {
         self.body.is_end()
     }
 
-    /// Whether something else than the service reads the body.
+    /// Whether the body was handed on, so that the service does not read it.
     pub(super) fn is_detached(&self) -> bool {
         self.feed.is_some()
     }
 
-    /// Reads the body for what has it, if anything has.
+    /// Reads the body for the task to which it was handed on, if any.
     pub(super) fn poll_feed(&mut self, cx: &mut Context<'_>) {
         if let Some(mut feed) = self.feed.take() {
             feed.poll(self, cx, Reading::poll_next, |reading| &reading.body);
@@ -104,13 +104,13 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
         }
     }
 
-    /// How the body is left: to be read on, where something has it.
+    /// Returns the remainder of the body, to be read on if it was handed on.
     pub(super) fn into_rest(mut self) -> Rest {
         let feed = self.feed.take().filter(|_| !self.is_end() && self.failure().is_none() && !self.is_awaited());
         let Some(feed) = feed else {
             return Rest { consumed: self.first_len - self.first.len(), later: self.body.later, detached: None };
         };
-        // The request's memory is about to be used for what goes out.
+        // Output is about to reuse the request's memory.
         if !self.first.is_empty() {
             let mut later = Lease::with_room(self.first.len());
             later.put(self.first);
@@ -123,7 +123,7 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
         let Reading { stream, watch, limits, body, first, go_ahead, .. } = self;
         body.poll_next(first, cx, |body, cx| {
             if let Some(interims) = go_ahead.take() {
-                // Written when this has returned; until then there is nothing to be read.
+                // The caller writes it; until then the stream has nothing to read.
                 interims.push(StatusCode::CONTINUE, &HeaderMap::new());
             }
             let paced = if limits.paces_bodies { Paced::Always } else { Paced::Never };
@@ -132,16 +132,16 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
     }
 }
 
-/// When a client that sends a body may be too slow.
+/// Which waits count against a client that sends a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paced {
     Always,
-    /// Request and reply are a conversation, in which the client may pause.
+    /// None: request and reply are a dialogue, in which the client may pause.
     Never,
 }
 
 impl IncomingBody {
-    /// Whether all of it was read.
+    /// Whether the whole body was read.
     pub(super) fn is_end(&self) -> bool {
         match &self.framing {
             Decoder::Len(len) => *len == 0,
@@ -149,7 +149,7 @@ impl IncomingBody {
         }
     }
 
-    /// How many bytes are still to come, where that is known.
+    /// The number of bytes still to come, if known.
     pub(super) fn len(&self) -> Option<u64> {
         match &self.framing {
             Decoder::Len(len) => Some(*len),
@@ -157,12 +157,12 @@ impl IncomingBody {
         }
     }
 
-    /// What was read behind the body, once that has ended.
+    /// Returns what was read after the body, once that has ended.
     pub(super) fn take_later(&mut self) -> Lease {
         self.later.take().unwrap_or_else(Lease::take)
     }
 
-    /// The next piece: of `first`, of what was read later, or of what `fill` reads.
+    /// Returns the next piece: from `first`, from what was read later, or from what `fill` reads.
     pub(super) fn poll_next(
         &mut self,
         first: &mut &[u8],
@@ -175,7 +175,8 @@ impl IncomingBody {
             }
             match self.decode(first) {
                 Ok(Some(piece)) => {
-                    // The service has not asked for the next piece yet, so the client is not slow.
+                    // Until now the service had not asked for this piece, so the client was not
+                    // slow.
                     if let Some(pace) = &mut self.pace {
                         pace.rest(now_ms());
                     }
@@ -191,7 +192,7 @@ impl IncomingBody {
         }
     }
 
-    /// The next piece of what is in memory; `None` when that takes more, or the body is complete.
+    /// Returns the next piece in memory; `None` if more bytes are needed, or the body is complete.
     fn decode(&mut self, first: &mut &[u8]) -> Result<Option<Bytes>, Refusal> {
         let later = self.later.as_mut().filter(|_| first.is_empty());
         let input = later.as_ref().map_or(*first, |later| later.input());
@@ -214,7 +215,7 @@ impl IncomingBody {
         Ok(piece)
     }
 
-    /// Reads more into memory.
+    /// Reads more bytes into memory.
     pub(super) fn poll_fill<S: dapple_io::Connection>(
         &mut self,
         stream: &S,
@@ -239,7 +240,7 @@ impl IncomingBody {
             Poll::Ready(Err(_)) => Poll::Ready(Err(Failure::Gone)),
             Poll::Pending => {
                 if paced == Paced::Never {
-                    // A conversation may rest for long, and holds no memory then.
+                    // A dialogue may pause for long, and then holds no memory.
                     self.later.take_if(|later| later.input().is_empty());
                 }
                 self.poll_pace(watch, limits, paced, cx)
@@ -247,7 +248,7 @@ impl IncomingBody {
         }
     }
 
-    /// The client is waited for: for how long, its pace says.
+    /// Waits for the client as long as its pace allows.
     fn poll_pace(
         &mut self,
         watch: &mut Watch,
@@ -276,7 +277,7 @@ impl IncomingBody {
         }
     }
 
-    /// The fields behind it, once it has ended.
+    /// The fields after the body, once it has ended.
     pub(super) fn trailers(&self) -> Option<HeaderMap> {
         let Decoder::Chunked(decoder) = &self.framing else { return None };
         let trailers = decoder
@@ -290,10 +291,10 @@ impl IncomingBody {
     }
 }
 
-/// The body of a request as the service reads it.
+/// The body of a request, as the service reads it.
 pub(super) struct Incoming<'r, 'a, S>(pub(super) &'r Mutex<Reading<'a, S>>);
 
-/// Reads what is left of a body and drops it, up to the limit. False: there is more than that.
+/// Reads the rest of a body and discards it, up to the limit. Returns `false` if there is more.
 pub(super) async fn drain<S: dapple_io::Connection>(reading: &Mutex<Reading<'_, S>>) -> Result<bool, Failure> {
     let mut left = lock(reading).limits.drain_len_max;
     if lock(reading).body.len().is_some_and(|len| len > left) {
@@ -309,7 +310,7 @@ pub(super) async fn drain<S: dapple_io::Connection>(reading: &Mutex<Reading<'_, 
     Ok(true)
 }
 
-/// A lock that only the connection's own task takes.
+/// Takes a lock that only the connection's own task uses.
 pub(super) fn lock<'m, 'a, S>(reading: &'m Mutex<Reading<'a, S>>) -> MutexGuard<'m, Reading<'a, S>> {
     reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -341,5 +342,5 @@ impl<S: dapple_io::Connection> crate::http::Incoming for Incoming<'_, '_, S> {
     }
 }
 
-/// How much of a body is read ahead.
+/// The most bytes of a body that are read ahead.
 const READ_LEN_MAX: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Closing so that the last reply arrives.
+//! Closes a connection so that the last reply arrives.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,11 +9,11 @@ use crate::http::Limits;
 use crate::http::clock::now_ms;
 use crate::http::pace::millis;
 
-/// Says that nothing more will come, and reads on until the client has ended as well: closing with bytes unread would reset the
-/// connection, and what the client has not read yet would be lost.
+/// Shuts down the sending side, and reads until the client has ended as well: closing with unread
+/// bytes would reset the connection, and the client would lose what it has not read yet.
 pub(super) async fn linger<S: dapple_io::Connection>(stream: S, watch: &mut Watch, limits: &Limits) {
     let deadline_ms = now_ms().saturating_add(millis(limits.linger_timeout));
-    // Whatever goes wrong here, the connection is over.
+    // Errors do not matter: the connection is over.
     let _ = poll_fn(|cx| {
         if watch.poll_deadline(deadline_ms, now_ms(), cx).is_ready() {
             return Poll::Ready(Ok(()));
@@ -36,5 +36,5 @@ pub(super) async fn linger<S: dapple_io::Connection>(stream: S, watch: &mut Watc
     .await;
 }
 
-/// A client that sends more than this into the void does not read.
+/// A client that sends more than this meanwhile is not reading.
 const DROPPED_LEN_MAX: usize = 1 << 20;

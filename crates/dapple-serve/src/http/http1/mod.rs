@@ -1,19 +1,19 @@
-//! HTTP/1.0 and 1.1 for servers: strict, bounded, and with little to do for each request.
+//! HTTP/1.0 and 1.1 for servers: strict, bounded, and cheap for each request.
 //!
 //! A connection is one task in its own color. It is in one of these states:
 //!
 //! | state | holds | waits for | at most | then |
 //! |---|---|---|---|---|
-//! | idle | nothing | the first byte of a request | `idle_timeout` | head; ends quietly, or when the server is closing |
+//! | idle | nothing | the first byte of a request | `idle_timeout` | head; ends silently, also when the server is closing |
 //! | head | a workspace | the end of the head | `head_timeout` in total | answer; refuse with `408` |
-//! | answer | the same | the service, and what of the body it asks for | the service's own limits; the client's pace | send |
+//! | answer | the same | the service, and as much of the body as it asks for | the service's own limits; the client's pace | send |
 //! | send | the same | room in the kernel's buffer, and the pieces of the body | the client's pace | idle, head, linger, end |
 //! | refuse | the same | the reply to be written | `linger_timeout` | linger |
 //! | linger | a small buffer | the client's end, dropping what it sends | `linger_timeout` | end |
 //! | tunnel | what the tunnel holds | whatever the tunnel waits for | | end |
 //!
-//! Replies to requests that came together are written together: what goes out is gathered until the input has no complete head left, or
-//! somebody has to be waited for.
+//! Replies to requests that arrived together are written together: the connection collects output
+//! until the input has no complete head left, or it must wait.
 
 mod ahead;
 mod answer;

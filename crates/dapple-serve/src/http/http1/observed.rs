@@ -1,40 +1,40 @@
-//! Replies that are being sent, for services that want to know their fate.
+//! The replies that are being sent and have an observer.
 
 use std::collections::VecDeque;
 
 use crate::http::Observer;
 
-/// These replies, in their order. Places are counted in bytes since the buffer was taken.
+/// These replies, in order. Positions are counted in bytes since the buffer was taken.
 #[derive(Default)]
 pub(super) struct Observed(VecDeque<Watched>);
 
 struct Watched {
     observer: Box<dyn Observer>,
     body_start: u64,
-    /// Known when the last piece of the body waits to be written.
+    /// Known once the last piece of the body waits to be written.
     end: Option<u64>,
     told: u64,
 }
 
 impl Observed {
-    /// Whether nobody wants to know anything.
+    /// Whether no reply is observed.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Watches the reply whose body begins at this place.
+    /// Watches the reply whose body begins at this position.
     pub(super) fn begin(&mut self, observer: Box<dyn Observer>, body_start: u64) {
         self.0.push_back(Watched { observer, body_start, end: None, told: 0 });
     }
 
-    /// The last reply ends at this place.
+    /// Notes that the last reply ends at this position.
     pub(super) fn end(&mut self, end: u64) {
         if let Some(watched) = self.0.back_mut() {
             watched.end.get_or_insert(end);
         }
     }
 
-    /// All up to this place is written.
+    /// Notes that everything up to this position is written.
     pub(super) fn written(&mut self, place: u64) {
         while let Some(watched) = self.0.front_mut() {
             let sent = place.min(watched.end.unwrap_or(u64::MAX)).saturating_sub(watched.body_start);
@@ -50,7 +50,7 @@ impl Observed {
         }
     }
 
-    /// Marks everything that is not written as lost.
+    /// Marks all unwritten replies as lost.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_not_complete() {
+    fn a_cut_reply_is_not_complete() {
         let mut observed = Observed::default();
         let told = begin(&mut observed, 10);
         observed.end(20);

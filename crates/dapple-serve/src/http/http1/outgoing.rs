@@ -1,4 +1,4 @@
-//! What goes out, gathered so that one call to the kernel takes it.
+//! The output of a connection, collected so that one system call takes it.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -9,19 +9,19 @@ use bytes::Bytes;
 use super::observed::Observed;
 use crate::http::Observer;
 
-/// Heads and bodies in their order.
+/// Heads and bodies in order.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    /// Heads, what frames chunks, and bodies that are smaller than what it costs to hand them over.
+    /// Heads, chunk framing, and bodies so small that copying is cheaper than passing them on.
     text: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Pieces that are written.
+    /// The number of pieces written.
     done: usize,
-    /// Bytes written of the piece after those.
+    /// The bytes written of the next piece.
     written: usize,
-    /// Bytes that are not written.
+    /// The number of unwritten bytes.
     len: usize,
-    /// Bytes that are, since the buffer was taken.
+    /// The number of bytes written since the buffer was taken.
     total: u64,
     observed: Observed,
 }
@@ -36,7 +36,7 @@ impl Outgoing {
         Outgoing { text: Vec::with_capacity(TEXT_LEN), ..Outgoing::default() }
     }
 
-    /// Bytes that wait to be written.
+    /// The number of bytes that wait to be written.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -45,8 +45,8 @@ impl Outgoing {
         self.len == 0
     }
 
-    /// Whether more can be added to what is written next. Once that has begun, what is added waits for its end: only then is memory used
-    /// again.
+    /// Whether more can be added to the next write. Once a write has begun, additions wait for its
+    /// end: only then is the memory free again.
     pub(super) fn takes_more(&self) -> bool {
         self.len < BATCH_LEN && self.done == 0 && self.written == 0
     }
@@ -71,12 +71,12 @@ impl Outgoing {
         self.pieces.push(Piece::Shared(bytes));
     }
 
-    /// Tells this one of the reply whose head was added just now.
+    /// Adds an observer of the reply whose head was just added.
     pub(super) fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observed.begin(observer, self.total + self.len as u64);
     }
 
-    /// The last reply is added in full.
+    /// Notes that the last reply is added in full.
     pub(super) fn end_of_reply(&mut self) {
         if !self.observed.is_empty() {
             self.observed.end(self.total + self.len as u64);
@@ -84,7 +84,8 @@ impl Outgoing {
         }
     }
 
-    /// Writes some of it: ready with how much, never with nothing written unless there was nothing.
+    /// Writes some of the output. Ready with the number of bytes, which is 0 only if there were
+    /// none.
     pub(super) fn poll_write<S: dapple_io::Connection>(
         &mut self,
         stream: &S,
@@ -101,7 +102,7 @@ impl Outgoing {
         if self.written > 0 {
             slices[0].advance(self.written);
         }
-        // One buffer is cheaper for the kernel when it comes alone.
+        // A single buffer is cheaper for the kernel.
         let written = match &slices[..count] {
             [one] => ready!(stream.poll_write(cx, one)),
             several => ready!(stream.poll_write_vectored(cx, several)),
@@ -127,13 +128,13 @@ impl Outgoing {
             && self.written >= piece.bytes(&self.text).len()
         {
             self.written -= piece.bytes(&self.text).len();
-            // The memory goes as soon as it is written.
+            // Free the memory as soon as it is written.
             *piece = Piece::Text(0..0);
             self.done += 1;
         }
     }
 
-    /// How many bytes of a piece are left, if nothing else waits to be written.
+    /// The number of bytes left of a piece, if nothing else waits to be written.
     pub(super) fn last_piece_left(&self) -> Option<usize> {
         match self.pieces.get(self.done..) {
             Some([] | [Piece::Shared(_)]) => Some(self.len),
@@ -141,21 +142,21 @@ impl Outgoing {
         }
     }
 
-    /// Forgets the bytes that are not written, and their observers.
+    /// Discards the unwritten bytes, and their observers.
     pub(super) fn clear(&mut self) {
         self.reuse();
         self.observed.clear();
         self.total = 0;
     }
 
-    /// Forgets what is not written, and has its memory for what comes next.
+    /// Discards the unwritten bytes, and keeps the memory for reuse.
     pub(super) fn reuse(&mut self) {
         self.text.clear();
         self.pieces.clear();
         (self.done, self.written, self.len) = (0, 0, 0);
     }
 
-    /// Whether its memory is worth keeping.
+    /// Whether the buffer is small enough to keep.
     pub(super) fn is_small(&self) -> bool {
         self.text.capacity() <= 4 * TEXT_LEN && self.pieces.capacity() <= 4 * SLICES_MAX
     }
@@ -170,13 +171,13 @@ impl Piece {
     }
 }
 
-/// How much is gathered before it is written.
+/// How many bytes are collected before they are written.
 pub(super) const BATCH_LEN: usize = 64 << 10;
 
-/// Bodies up to this length are copied behind their heads.
+/// Bodies up to this length are copied after their heads.
 const COPIED_LEN_MAX: usize = 512;
 
-/// How many pieces one call writes.
+/// The most pieces that one call writes.
 const SLICES_MAX: usize = 16;
 
 /// Room for the text of a few replies.

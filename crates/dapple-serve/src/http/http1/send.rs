@@ -1,4 +1,4 @@
-//! Replies on their way out.
+//! Sends replies.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -19,7 +19,7 @@ use crate::http::clock::{now_ms, unix_s};
 use crate::http::pace::{Pace, send_pace};
 use crate::http::{Awaited, Body, BodyStream, Handler, Reply, Tunnel, trailers};
 
-/// What of a request matters for how its reply is sent.
+/// The parts of a request that decide how its reply is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     version: Version,
@@ -29,9 +29,9 @@ pub(super) struct Asked {
     pub(super) wants_trailers: bool,
 }
 
-/// What remains to be done for a reply whose head waits to be written.
+/// The work left for a reply whose head waits to be written.
 pub(super) enum Queued {
-    /// Nothing: the body waits as well.
+    /// None: the body waits as well.
     All,
     Stream(Box<dyn BodyStream>, ReplyFraming),
     Tunnel(Box<dyn Tunnel>),
@@ -44,13 +44,13 @@ impl Asked {
         Asked { version: head.request.version, is_head, keep_alive: head.keep_alive, wants_trailers }
     }
 
-    /// For the reply to what is no request.
+    /// The settings for a reply to input that is not a request.
     pub(super) fn nothing() -> Asked {
         Asked { version: Version::HTTP_11, is_head: false, keep_alive: true, wants_trailers: false }
     }
 }
 
-/// Has a reply wait to be written, and says whether the connection can be kept behind it.
+/// Queues a reply, and returns whether the connection can be kept afterwards.
 pub(super) fn queue(mut reply: Reply, asked: Asked, keep_alive: bool, out: &mut Outgoing) -> (bool, Queued) {
     let framing = framing(&reply, asked);
     let keep_alive = keep_alive && framing != ReplyFraming::UntilClose;
@@ -62,7 +62,7 @@ pub(super) fn queue(mut reply: Reply, asked: Asked, keep_alive: bool, out: &mut 
     };
     out.text(|text| {
         DATE_LINE.with_borrow_mut(|date| {
-            // What is passed on has the date of its origin.
+            // A forwarded reply has the date of its origin.
             let date = if reply.headers.contains_key(DATE) { &[] } else { date.at(unix_s()) };
             write_head(
                 text,
@@ -106,7 +106,7 @@ fn framing(reply: &Reply, asked: Asked) -> ReplyFraming {
             let is_said = asked.is_head || reply.status == StatusCode::NOT_MODIFIED;
             return len.filter(|_| is_said).map_or(ReplyFraming::None, ReplyFraming::Len);
         }
-        // The first piece may have been taken out already.
+        // The first piece may have been taken already.
         body => reply.content_len.or_else(|| body.len()),
     };
     match len {
@@ -121,28 +121,30 @@ fn is_bodiless(status: StatusCode) -> bool {
     status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 
-/// Whether a reply's body comes piece by piece, and how many bytes there will be is known.
+/// Whether a reply's body comes piece by piece and its length is known.
 pub(super) fn is_measured_stream(reply: &Reply, asked: Asked) -> bool {
     let is_sent = !asked.is_head && !is_bodiless(reply.status);
     is_sent && matches!(&reply.body, Body::Stream(stream) if stream.len().is_some())
 }
 
-/// A body that comes piece by piece. While one batch is written, the next piece is asked for: so much of it is in memory.
+/// A body that comes piece by piece. While one batch is written, the sender asks for the next
+/// piece, so memory holds that much.
 pub(super) struct Streaming {
     stream: Box<dyn BodyStream>,
     framing: ReplyFraming,
     wants_trailers: bool,
     next: Option<Bytes>,
-    /// There will be no more pieces.
+    /// Whether the last piece has come.
     is_ended: bool,
-    /// All that there is waits to be written, or is.
+    /// Whether all pieces wait to be written, or are written.
     is_queued: bool,
     failure: Option<io::Error>,
     pace: Option<Pace>,
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
-    /// Sends a body whose head waits to be written, and reads that of the request on, where something has it. `None`: all of it is written.
+    /// Sends a body whose head waits to be written, and meanwhile reads a handed-on body of the
+    /// request. `None`: all is written.
     pub(super) async fn stream(
         &mut self,
         out: &mut Outgoing,
@@ -161,7 +163,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                 self.handler.timed_out(Awaited::Response);
             }
             match (framing, error.kind()) {
-                // The client sees by the framing that there should have been more.
+                // The framing shows the client that bytes are missing.
                 (ReplyFraming::Len(_) | ReplyFraming::Chunked, kind) if kind != io::ErrorKind::TimedOut => Next::Close,
                 _ => Next::Abort,
             }
@@ -181,7 +183,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                 if gathered.is_ready() {
                     return Poll::Ready(streaming.failure.take().map_or(Ok(()), Err));
                 }
-                // It is not the client who is waited for.
+                // The client is not the cause of this wait.
                 if let Some(pace) = &mut streaming.pace {
                     pace.rest(now_ms());
                 }
@@ -195,7 +197,8 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                     turn_len += len;
                     if turn_len >= TURN_LEN {
                         streaming.give_back(out);
-                        // It is queued behind all that is runnable; nothing is lost, as it is a wake.
+                        // Goes behind all runnable work; the yield is a wake, so dropping it loses
+                        // nothing.
                         let _ = pin!(dapple_sched::yield_now()).poll(cx);
                         return Poll::Pending;
                     }
@@ -214,7 +217,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
 }
 
 impl Streaming {
-    /// A body whose first piece may be here.
+    /// Takes over a body whose first piece may have come already.
     pub(super) fn new(
         stream: Box<dyn BodyStream>,
         framing: ReplyFraming,
@@ -232,8 +235,8 @@ impl Streaming {
         streaming
     }
 
-    /// Asks for pieces, and has them wait to be written as long as the batch is not full. Ready when there is no more to come, be it
-    /// because of a failure: what came before that is still sent.
+    /// Takes pieces until the batch is full. Ready when the body has no more, also after a failure:
+    /// earlier pieces are still sent.
     fn gather(&mut self, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<()> {
         while self.failure.is_none() && !self.is_queued {
             if self.next.is_none() && !self.is_ended {
@@ -260,7 +263,7 @@ impl Streaming {
         Poll::Ready(())
     }
 
-    /// Nothing is written for now: what waits for that need not be in memory where it can be had again.
+    /// Returns pieces that wait to be written to the body, if it can produce them again.
     fn give_back(&mut self, out: &mut Outgoing) {
         let ReplyFraming::Len(to_come) = &mut self.framing else { return };
         let Some(left) = out.last_piece_left().filter(|_| !self.is_queued && !self.is_ended) else { return };
@@ -281,15 +284,23 @@ impl Streaming {
         out.text(|text| text.extend_from_slice(b"\r\n"));
     }
 
-    /// Counts a piece, or the end, against the length that was promised.
+    /// Counts a piece, or the end, against the promised length.
     fn checked(&mut self, piece: Option<Bytes>) -> io::Result<Option<Bytes>> {
         if let ReplyFraming::Len(left) = &mut self.framing {
             *left = match &piece {
-                Some(piece) => left
-                    .checked_sub(piece.len() as u64)
-                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the body is longer than was said"))?,
+                Some(piece) => left.checked_sub(piece.len() as u64).ok_or_else(|| {
+                    io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "the body is longer than its stated \
+                        length",
+                    )
+                })?,
                 None if *left > 0 => {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is shorter than was said"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the body is shorter than its stated \
+                        length",
+                    ));
                 }
                 None => 0,
             };
@@ -298,11 +309,12 @@ impl Streaming {
     }
 }
 
-/// How much of a reply is written before others have their turn: a client that takes all at once would keep the worker to itself. Tried and left
-/// out: a line in which only two large replies for each worker write at a time. It cost a third more CPU, and small replies came no sooner.
+/// How many bytes of a reply are written before others have their turn: a client that takes
+/// everything at once would keep the worker to itself. Rejected: a line in which only two large
+/// replies per worker write at a time. It cost a third more CPU, and small replies came no sooner.
 const TURN_LEN: usize = 256 << 10;
 
-/// What goes with the news that the protocol changes (RFC 9110, section 7.8).
+/// The fields of a response that changes the protocol (RFC 9110, section 7.8).
 const CHANGES: &[u8] = b"connection: upgrade\r\n";
 
 thread_local! {

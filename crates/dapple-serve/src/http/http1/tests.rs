@@ -1,4 +1,5 @@
-//! What no file server does: bodies that are read, bodies of unknown length, tunnels, another version. Over real sockets.
+//! Tests of what a file server does not do: reading bodies, bodies of unknown length, tunnels,
+//! other versions. Over real sockets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -20,10 +21,10 @@ use crate::http::connection::Terms;
 use crate::http::tunnel::Duplex;
 use crate::http::{Body, BodyStream, Borrowed, Client, Limits, Observer, Reply, RequestBody, Service, Tunnel};
 
-/// Answers by the path.
+/// A service that answers by path.
 struct Program;
 
-/// A body of these pieces; where one is missing, it fails.
+/// A body of these pieces; a missing piece fails.
 struct Pieces {
     pieces: std::vec::IntoIter<Option<&'static str>>,
     len: Option<u64>,
@@ -39,7 +40,7 @@ impl BodyStream for Pieces {
     }
 }
 
-/// A body without an end.
+/// An endless body.
 struct Endless;
 
 impl BodyStream for Endless {
@@ -52,7 +53,7 @@ impl BodyStream for Endless {
     }
 }
 
-/// A client that takes all at once, and asks for this.
+/// A client that reads everything at once, and sends this request.
 struct Taker(Mutex<Option<&'static [u8]>>);
 
 impl dapple_io::Connection for Taker {
@@ -75,7 +76,7 @@ impl dapple_io::Connection for Taker {
     }
 }
 
-/// Sends back what comes, until the client ends its side.
+/// A tunnel that sends back all input, until the client ends its side.
 struct Echo;
 
 impl Tunnel for Echo {
@@ -163,7 +164,7 @@ impl Service for Program {
     }
 }
 
-/// Says what it hears.
+/// A service that answers each piece it reads.
 struct Conversation {
     first: Option<Bytes>,
     rest: Box<dyn crate::http::Incoming + Send>,
@@ -192,7 +193,7 @@ impl BodyStream for Conversation {
     }
 }
 
-/// A server, for as long as it lives.
+/// A server that runs until it is dropped.
 struct Server {
     addr: SocketAddr,
     _runtime: Runtime,
@@ -230,7 +231,7 @@ impl Server {
         stream
     }
 
-    /// All that is answered to `input`, without dates.
+    /// Returns all replies to `input`, without dates.
     fn ask(&self, input: &str) -> io::Result<String> {
         let mut stream = self.connect();
         stream.write_all(input.as_bytes()).unwrap();
@@ -245,7 +246,7 @@ fn without_dates(output: &str) -> String {
     output.split_inclusive("\r\n").filter(|line| !line.starts_with("date: ")).collect()
 }
 
-/// Reads until `end` has come, in which there is no date.
+/// Reads until `end` has come, which contains no date.
 fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut output = Vec::new();
     let last = |output: &[u8]| without_dates(&String::from_utf8_lossy(&output[output.len().saturating_sub(256)..]));
@@ -267,7 +268,7 @@ fn bodies_of_requests_are_read() {
     );
     let reply = |body: &str| format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     assert_eq!(output.unwrap(), [reply("hello"), reply("abcde"), reply("")].concat());
-    // Larger than any buffer, and with a request behind it.
+    // Larger than any buffer, and followed by a request.
     let large = "0123456789abcdef".repeat(20_000);
     let len = large.len();
     let request = format!(
@@ -279,7 +280,7 @@ fn bodies_of_requests_are_read() {
 }
 
 #[test]
-fn a_body_that_is_no_body_is_refused_whatever_the_service_says() {
+fn a_malformed_body_is_refused_whatever_the_service_replies() {
     let server = Server::start();
     for path in ["/echo", "/chunks"] {
         let request = format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n");
@@ -289,14 +290,14 @@ fn a_body_that_is_no_body_is_refused_whatever_the_service_says() {
 }
 
 #[test]
-fn a_client_that_waits_is_told_to_go_on() {
+fn a_waiting_client_gets_100_continue() {
     let server = Server::start();
     let mut stream = server.connect();
     stream.write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").unwrap();
     assert_eq!(read_until(&mut stream, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"hello").unwrap();
     assert_eq!(read_until(&mut stream, "hello"), "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
-    // One that did not wait is not told.
+    // A client that did not wait gets none.
     stream
         .write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello")
         .unwrap();
@@ -318,10 +319,10 @@ fn a_reply_may_go_on_while_its_request_does() {
         stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).unwrap();
         read_until(&mut stream, &format!("{piece}\r\n"));
     }
-    // What comes with its end is the next request.
+    // The bytes after its end are the next request.
     stream.write_all(format!("0\r\n\r\n{NEXT}").as_bytes()).unwrap();
     assert_eq!(read_until(&mut stream, NO_CONTENT), format!("0\r\n\r\n{NO_CONTENT}"));
-    // Fields behind the body go both ways, where the client wants them; all of it comes at once.
+    // Trailers go both ways if the client wants them; here everything arrives at once.
     let all = format!("{head}TE: trailers\r\n\r\n3\r\none\r\n0\r\nx-sum: 1\r\n\r\n{NEXT}");
     stream.write_all(all.as_bytes()).unwrap();
     let rest = "3\r\none\r\n0\r\nx-sum: 1\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
@@ -361,14 +362,14 @@ fn a_body_that_was_handed_on_leaves_its_connection_to_the_next_request() {
         stream.write_all(format!("3\r\ntwo\r\n0\r\n\r\n{NEXT}").as_bytes()).unwrap();
         assert_eq!(read_until(&mut stream, NO_CONTENT), NO_CONTENT);
     }
-    // More is left than is dropped to keep a connection.
+    // More is left than a connection discards to stay open.
     stream.write_all(b"POST /leave HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\nx").unwrap();
     read_until(&mut stream, "left");
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
-fn a_conversation_that_is_cut_or_malformed_never_looks_whole() {
+fn a_cut_or_malformed_dialogue_never_looks_complete() {
     let server = Server::start();
     for (rest, reason) in [("", "cut"), ("zz\r\n", "malformed")] {
         let head = "POST /converse HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
@@ -403,11 +404,11 @@ fn bodies_of_unknown_length_are_framed_as_the_version_allows() {
 }
 
 #[test]
-fn a_reply_that_is_cut_short_never_looks_whole() {
+fn a_reply_that_is_cut_short_never_looks_complete() {
     let server = Server::start();
     let chunked = server.ask("GET /lost HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert!(!chunked.ends_with("0\r\n\r\n"), "{chunked}");
-    // Without framing, only a reset can say so.
+    // Without framing, only a reset can show it.
     assert!(server.ask("GET /lost HTTP/1.0\r\n\r\n").is_err());
     let short = server.ask("GET /short HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert!(
@@ -421,7 +422,7 @@ fn a_reply_that_is_cut_short_never_looks_whole() {
 }
 
 #[test]
-fn a_tunnel_takes_the_connection_with_what_was_read() {
+fn a_tunnel_gets_the_connection_and_the_bytes_already_read() {
     let server = Server::start();
     let mut stream = server.connect();
     stream.write_all(b"GET /tunnel HTTP/1.1\r\nHost: a\r\n\r\nfirst").unwrap();
@@ -445,14 +446,14 @@ fn http_2_is_recognized_in_any_pieces() {
     stream.write_all(b"PRI * HT").unwrap();
     stream.write_all(b"TP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     assert!(read_until(&mut stream, "PRI * HTTP/2.0\r\n").starts_with("second: "));
-    // Behind a request it is one as any other.
+    // After another request, the preface is a request like any other.
     let late = "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\nPRI * HTTP/2.0\r\n\r\n";
     assert!(server.ask(late).unwrap().contains("HTTP/1.1 505 "));
 }
 
-/// However much a client takes at once: small replies go in between.
+/// However fast a client reads: small replies go in between.
 #[test]
-fn a_large_reply_keeps_nobody_from_their_turn() {
+fn a_large_reply_does_not_delay_others() {
     let runtime = dapple_io::runtime_builder().workers(1).build().unwrap();
     let handle = runtime.handle().clone();
     let begun = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -471,7 +472,7 @@ fn a_large_reply_keeps_nobody_from_their_turn() {
     drop(runtime.spawn(async move { tx.send(()).unwrap() }));
     let had_its_turn = rx.recv_timeout(Duration::from_secs(60)).is_ok();
     if !had_its_turn {
-        // The worker never comes back.
+        // The worker never returns.
         std::mem::forget(runtime);
     }
     assert!(had_its_turn);

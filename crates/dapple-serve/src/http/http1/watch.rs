@@ -1,4 +1,4 @@
-//! What a connection looks out for beside its stream: the time, and the end of the server.
+//! The time limits of a connection, and the end of the server.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -10,12 +10,13 @@ use dapple_sched::{Closed, Handle};
 
 use crate::http::clock::left_out_ms;
 
-/// One timer for all deadlines of a connection. It is set when something is waited for, and left alone when that comes: a timer that is
-/// too early is set again when it goes off, which for a busy connection is once in many thousand requests.
+/// One timer for all deadlines of a connection. The connection sets it for a wait and leaves it
+/// alone when the wait ends. A timer that fires early is set again; for a busy connection that
+/// happens once in many thousand requests.
 pub(super) struct Watch {
     closing: Option<Closed>,
     timer: Sleep,
-    /// When the timer wakes this waker, by the coarse clock, and what that had left out then.
+    /// When the timer fires by the coarse clock, the time left out at that moment, and the waker.
     armed: Option<(u64, u64, Waker)>,
 }
 
@@ -24,7 +25,7 @@ impl Watch {
         Watch { closing: handle.map(Handle::closing), timer: sleep_until(Instant::now()), armed: None }
     }
 
-    /// Ready when the server is closing; else the task is woken when it is.
+    /// Ready when the server is closing; otherwise registers the task.
     pub(super) fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.closing.as_mut().map_or(Poll::Pending, |closing| Pin::new(closing).poll(cx))
     }
@@ -34,7 +35,8 @@ impl Watch {
         poll_fn(|cx| Poll::Ready(self.poll_closing(cx).is_ready())).await
     }
 
-    /// Ready when the deadline has passed; else the task is woken then, or before. `now_ms` is what the coarse clock says.
+    /// Ready when the deadline has passed; otherwise wakes the task then, or earlier. `now_ms` is
+    /// the coarse clock's time.
     pub(super) fn poll_deadline(&mut self, deadline_ms: u64, now_ms: u64, cx: &mut Context<'_>) -> Poll<()> {
         if now_ms >= deadline_ms {
             return Poll::Ready(());
@@ -48,13 +50,13 @@ impl Watch {
         {
             return Poll::Pending;
         }
-        // The coarse clock is behind: without the slack, it could be before `armed_ms` still when the timer has gone off, and then
-        // the timer would be taken for one that is still to go off.
+        // The coarse clock is late. Without slack it could still be before `armed_ms` when the
+        // timer has fired, and the timer would seem to be pending.
         self.timer.reset(Instant::now() + Duration::from_millis(deadline_ms - now_ms) + SLACK);
         self.armed = Some((deadline_ms, left_out_ms, cx.waker().clone()));
         Pin::new(&mut self.timer).poll(cx)
     }
 }
 
-/// Twice what the coarse clock can be behind.
+/// Twice the delay of the coarse clock.
 const SLACK: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! The memory that a connection needs while it does something. Those that wait hold none.
+//! The memory that a connection needs while it works. Waiting connections hold none.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,18 +11,18 @@ use super::outgoing::Outgoing;
 
 /// Buffers for one connection.
 pub(super) struct Workspace {
-    /// What was read; `filled` of it, of which `done` are dealt with.
+    /// The input: `filled` bytes were read, `done` of them handled.
     input: Vec<u8>,
     done: usize,
     filled: usize,
     /// Looks for the end of the head that begins at `done`.
     scan: HeadScan,
-    /// Empty; keeps its memory from one request to the next.
+    /// Empty between requests; keeps its memory.
     pub(super) fields: Vec<Field<'static>>,
     pub(super) out: Outgoing,
 }
 
-/// A workspace on loan from the pool of the worker.
+/// A workspace on loan from the worker's pool.
 pub(super) struct Lease(Option<Box<Workspace>>);
 
 impl Lease {
@@ -31,7 +31,7 @@ impl Lease {
         Lease(Some(pooled.unwrap_or_else(|| Box::new(Workspace::new()))))
     }
 
-    /// One that reads so much at once.
+    /// Takes a workspace with room for `len` bytes of input.
     pub(super) fn with_room(len: usize) -> Lease {
         let mut lease = Lease::take();
         if lease.input.len() < len {
@@ -47,7 +47,7 @@ impl Drop for Lease {
         if !workspace.clear() {
             return;
         }
-        // Where the thread is ending, the pool may be gone; so is the workspace then.
+        // On a thread that ends, the pool may be gone; then the workspace is freed.
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < POOL_LEN_MAX {
@@ -83,22 +83,22 @@ impl Workspace {
         }
     }
 
-    /// What was read and not dealt with.
+    /// The bytes that were read and not handled.
     pub(super) fn input(&self) -> &[u8] {
         &self.input[self.done..self.filled]
     }
 
-    /// Where the head ends that the input begins with; see [`HeadScan::find`].
+    /// Finds the end of the head at the start of the input; see [`HeadScan::find`].
     pub(super) fn find_head(&mut self, limits: &HeadLimits) -> Result<Option<Found>, Refusal> {
         self.scan.find(&self.input[self.done..self.filled], limits)
     }
 
-    /// The input and, apart from it, what goes out.
+    /// The input and, separately, the output.
     pub(super) fn split(&mut self) -> (&[u8], &mut Outgoing) {
         (&self.input[self.done..self.filled], &mut self.out)
     }
 
-    /// Deals with so many bytes of the input. What follows is the start of a head.
+    /// Marks `len` bytes of the input as handled. A head begins after them.
     pub(super) fn consume(&mut self, len: usize) {
         self.done += len;
         self.scan = HeadScan::new();
@@ -107,13 +107,13 @@ impl Workspace {
         }
     }
 
-    /// Adds bytes that were read already, for which there is room.
+    /// Adds bytes that were read elsewhere; there must be room for them.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.input[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
         self.filled += bytes.len();
     }
 
-    /// Reads more, up to `len_max` bytes in all that are not dealt with; 0 is the end of the stream.
+    /// Reads more, up to `len_max` unhandled bytes in total; 0 means the end of the stream.
     pub(super) fn poll_fill<S: dapple_io::Connection>(
         &mut self,
         stream: &S,
@@ -139,7 +139,7 @@ impl Workspace {
         }
     }
 
-    /// Makes it as new. False: it has grown, and is not worth keeping.
+    /// Empties the workspace. Returns `false` if it has grown too large to keep.
     fn clear(&mut self) -> bool {
         (self.done, self.filled) = (0, 0);
         self.scan = HeadScan::new();
@@ -149,16 +149,16 @@ impl Workspace {
 }
 
 thread_local! {
-    #[expect(clippy::vec_box, reason = "a workspace changes hands twice for each request, and is large")]
+    #[expect(clippy::vec_box, reason = "a workspace moves twice for each request, and is large")]
     static POOL: RefCell<Vec<Box<Workspace>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Room for most heads, and for a few dozen requests that come at once.
+/// Room for most heads, and for a few dozen requests that arrive together.
 const INPUT_LEN: usize = 4 << 10;
 
 /// Browsers send 12 to 20.
 const FIELDS_LEN: usize = 32;
 
-/// A worker runs one task at a time: most of the time one workspace goes from hand to hand. More are out while requests wait for the
-/// disk or for slow clients.
+/// A worker runs one task at a time, so mostly one workspace is passed around. More are in use
+/// while requests wait for the disk or for slow clients.
 const POOL_LEN_MAX: usize = 64;
