@@ -1,4 +1,4 @@
-//! What a reply carries.
+//! The bodies of replies.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,39 +15,41 @@ pub enum Body {
     /// Nothing, or nothing more.
     #[default]
     Empty,
-    /// Bytes in memory, shared with whoever keeps them.
+    /// Bytes in memory, possibly shared.
     Whole(Bytes),
     /// Bytes that come piece by piece.
     Stream(Box<dyn BodyStream>),
-    /// No body: behind the head the connection is somebody else's. Only where HTTP/1.1 is spoken; a reply with it has no framing.
+    /// No body: after the head the connection belongs to this tunnel. Only for HTTP/1.1; the reply
+    /// has no framing.
     Tunnel(Box<dyn Tunnel>),
 }
 
-/// A body that comes piece by piece, so that a slow client costs one piece of memory.
+/// A body that comes piece by piece, so that a slow client costs the memory of one piece.
 pub trait BodyStream: Send + 'static {
-    /// The next piece, never an empty one; `None` when there is no more.
+    /// Returns the next piece, never an empty one; `None` when there is no more.
     ///
-    /// An error after the head has been sent leaves only one way to say so: the connection, or the stream within it, ends before
-    /// the body is complete.
+    /// An error after the head has been sent can be shown in one way only: the connection, or its
+    /// stream, ends before the body is complete.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
 
-    /// How many bytes are still to come, where that is known.
+    /// The number of bytes still to come, if known.
     fn len(&self) -> Option<u64>;
 
-    /// Nothing is written for now: the last `len` bytes of what came are to come once more, later, if there is too little memory to keep
-    /// them until then. False: they are kept.
+    /// Asks to keep nothing in memory while no data is written: returns `true` if the body will
+    /// produce the last `len` bytes again later, when memory is short. With `false` the caller
+    /// keeps them.
     fn take_back(&mut self, _len: usize) -> bool {
         false
     }
 
-    /// The fields behind the body, once that has come to its end (RFC 9110, section 6.5). Who has none says nothing.
+    /// The fields after the body, once it has ended (RFC 9110, section 6.5). `None` by default.
     fn trailers(&mut self) -> Option<HeaderMap> {
         None
     }
 }
 
 impl Body {
-    /// How many bytes are still to come, where that is known.
+    /// The number of bytes still to come, if known.
     pub fn len(&self) -> Option<u64> {
         match self {
             Body::Empty | Body::Tunnel(_) => Some(0),
@@ -56,7 +58,7 @@ impl Body {
         }
     }
 
-    /// The next piece, never an empty one; `None` when there is no more.
+    /// Returns the next piece, never an empty one; `None` when there is no more.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if let Body::Stream(stream) = self {
             return stream.poll_next(cx);
@@ -67,7 +69,7 @@ impl Body {
         })
     }
 
-    /// The fields behind the body, once that has come to its end.
+    /// The fields after the body, once it has ended.
     pub fn trailers(&mut self) -> Option<HeaderMap> {
         match self {
             Body::Stream(stream) => stream.trailers(),
@@ -75,7 +77,7 @@ impl Body {
         }
     }
 
-    /// The next piece, as a future.
+    /// Returns the next piece, as a future.
     pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
         poll_fn(|cx| self.poll_next(cx)).await
     }

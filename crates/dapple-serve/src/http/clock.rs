@@ -1,15 +1,16 @@
 //! Clocks that are cheap enough to be read for every request.
 //!
-//! Time-outs are about clients, and a client is not late because this process was stopped (SIGSTOP, a debugger, a frozen
-//! container). So time in which the process does not run is left out of [`now_ms`]: a *beat* every second notes the time, and
-//! whoever reads the clock long after the last beat moves it back first.
+//! Time-outs are about clients, and a client is not late because this process was stopped (SIGSTOP,
+//! a debugger, a frozen container). So [`now_ms`] leaves out time in which the process did not run:
+//! a *beat* every second notes the time, and a reader that comes long after the last beat first
+//! sets the clock back.
 //!
 //! | the last beat was | a reader |
 //! |---|---|
-//! | up to `BEAT_MAX_MS` ago | subtracts what was left out so far |
-//! | longer ago | adds what is beyond that to what is left out, if nobody else just does, and notes the time as a beat |
+//! | up to `BEAT_MAX_MS` ago | subtracts the time left out so far |
+//! | longer ago | adds the excess to the time left out, unless another reader just does, and notes the time as a beat |
 //!
-//! The clock never goes back: it has shown no more than the last beat and `BEAT_MAX_MS`.
+//! The clock never goes back: it has never shown more than the last beat plus `BEAT_MAX_MS`.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -24,8 +25,8 @@ use tracing::warn;
 
 use super::pace::millis;
 
-/// Milliseconds in which the process ran, as of the last tick of the kernel's clock (at most 10 ms ago); those of the runtime's clock
-/// where that stands still.
+/// Milliseconds in which the process ran, as of the last tick of the kernel's clock (at most 10 ms
+/// ago). Uses the runtime's clock if that one stands still.
 pub fn now_ms() -> u64 {
     match Instant::standing() {
         Some(now) => standing_ms(now),
@@ -33,7 +34,7 @@ pub fn now_ms() -> u64 {
     }
 }
 
-/// Milliseconds that were left out since the start: a timer that was set before that changed goes off too early.
+/// Milliseconds left out since the start. A timer set before this changed fires too early.
 pub fn left_out_ms() -> u64 {
     CLOCK.left_out_ms.load(Ordering::Relaxed)
 }
@@ -43,28 +44,28 @@ pub fn unix_s() -> u64 {
     u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
 }
 
-/// Milliseconds since 1970, for ages and dates: time in which the process is stopped counts.
+/// Milliseconds since 1970, for ages and dates: includes time in which the process is stopped.
 pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Notes every second that the process runs. Until it is called nothing is ever left out.
+/// Notes the time every second while the process runs. Until the first call nothing is left out.
 pub async fn beat() {
     let mut told_ms = left_out_ms();
     loop {
         CLOCK.beat(raw_ms());
-        // A reader may have been there first.
+        // A reader may have noted it first.
         let all_ms = left_out_ms();
         if all_ms > told_ms {
             let left_out_ms = all_ms - told_ms;
-            warn!(left_out_ms, "the process did not run for a while; clients are not held to have been late");
+            warn!(left_out_ms, "the process did not run for a while; clients get extra time");
             told_ms = all_ms;
         }
         sleep(BEAT_EVERY).await;
     }
 }
 
-/// The result of `future`, or nothing where that takes longer than `limit`.
+/// Returns the result of `future`, or `None` if that takes longer than `limit`.
 pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let until_ms = now_ms().saturating_add(millis(limit));
     let mut future = pin!(future);
@@ -91,7 +92,7 @@ fn raw_ms() -> u64 {
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// See the module.
+/// The clock that leaves out time in which the process did not run.
 struct Clock {
     /// When the last beat was; [`NEVER`] before the first.
     beat_ms: AtomicU64,
@@ -101,7 +102,8 @@ struct Clock {
 
 static CLOCK: Clock = Clock::new();
 
-/// Milliseconds of a clock that stands still. Each runtime may have one of its own, earlier or later than the first that was read.
+/// Milliseconds of a clock that stands still. Each runtime may have its own, earlier or later than
+/// the first one read.
 fn standing_ms(now: Instant) -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let first = *FIRST.get_or_init(|| now);
@@ -117,7 +119,8 @@ impl Clock {
         Clock { beat_ms: AtomicU64::new(NEVER), left_out_ms: AtomicU64::new(0), leaving_out: Mutex::new(()) }
     }
 
-    /// The time that counts, from what `raw_ms` says. Read again where something was left out meanwhile: the two belong together.
+    /// The time that counts, given a way to read the raw clock. Reads again if the time left out
+    /// changed meanwhile, because the two belong together.
     fn now(&self, raw_ms: impl Fn() -> u64) -> u64 {
         loop {
             let left_out_ms = self.left_out_ms.load(Ordering::Acquire);
@@ -136,7 +139,8 @@ impl Clock {
         self.beat_ms.store(raw_ms, Ordering::Release);
     }
 
-    /// Leaves out what is beyond the longest time between beats, unless somebody else just has.
+    /// Leaves out the time beyond the longest interval between beats, unless another thread just
+    /// has.
     fn leave_out(&self, raw_ms: u64) {
         let _alone = self.leaving_out.lock().unwrap_or_else(PoisonError::into_inner);
         let beat_ms = self.beat_ms.load(Ordering::Acquire);
@@ -152,10 +156,10 @@ fn is_late(beat_ms: u64, raw_ms: u64) -> bool {
     raw_ms.saturating_sub(beat_ms) > BEAT_MAX_MS
 }
 
-/// No beat has been yet: nothing is later than this.
+/// The value before the first beat: no time is later than this.
 const NEVER: u64 = u64::MAX;
 
-/// How often the time is noted.
+/// How often the beat notes the time.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 
 /// How much time between two beats counts.
@@ -168,12 +172,12 @@ mod tests {
     #[test]
     fn time_without_beats_does_not_count() {
         let clock = Clock::new();
-        assert_eq!(clock.now(|| 500_000), 500_000, "before the first beat all of it does");
+        assert_eq!(clock.now(|| 500_000), 500_000, "before the first beat all time counts");
         clock.beat(500_000);
         assert_eq!(clock.now(|| 501_000), 501_000);
         clock.beat(501_000);
         assert_eq!(clock.now(|| 501_000 + BEAT_MAX_MS), 501_000 + BEAT_MAX_MS);
-        // Stopped for an hour.
+        // The process was stopped for an hour.
         let after = 501_000 + 3_600_000;
         assert_eq!(clock.now(|| after), 501_000 + BEAT_MAX_MS);
         assert_eq!(clock.now(|| after + 7), 501_000 + BEAT_MAX_MS + 7);

@@ -9,30 +9,30 @@ use super::http1::{self, End};
 use super::{Handler, Limits, http2};
 use crate::host::Link;
 
-/// What is known before the first byte.
+/// The protocol, as known before the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1, or HTTP/2 if the client begins with its preface ("prior knowledge").
     FirstBytes,
-    /// HTTP/2, as was agreed on (ALPN).
+    /// HTTP/2, agreed on by ALPN.
     Http2,
 }
 
-/// On what terms a connection is served, beside those of its two sides.
+/// The terms on which a connection is served, apart from its stream and its handler.
 #[derive(Clone)]
 pub struct Terms<'a> {
     pub limits: Arc<Limits>,
-    /// Says when the server closes; `None` where only orders do.
+    /// Says when the server closes; `None` if only orders say so.
     pub handle: Option<&'a Handle>,
     /// Says when others need the connection's place.
     pub link: Arc<Link>,
 }
 
-/// Serves one connection until either side is done with it, it takes too long, or the server is closing.
+/// Serves one connection until either side ends it, it takes too long, or the server closes.
 ///
-/// Of HTTP/2, every stream has a color of its own, or all have `color`.
+/// Every HTTP/2 stream has a color of its own, or all have `color`.
 ///
-/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+/// Not cancel safe: if dropped before it resolves, the connection closes in its current state.
 pub async fn serve<S: dapple_io::Connection, H: Handler>(
     stream: S,
     protocol: Protocol,
@@ -48,6 +48,6 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
             End::TakenOver { stream, first } => return Box::pin(handler.take_over(stream, first)).await,
         },
     };
-    // Boxed, so that those who wait in HTTP/1.1, most of all, have no room for this.
+    // Boxed, so that connections that wait in HTTP/1.1, which are most, reserve no room for this.
     Box::pin(http2::serve(begun, handler, terms, color)).await;
 }

@@ -1,4 +1,5 @@
-//! Between the messages of hyper, and of others who use its types, and ours: for all versions of HTTP but 1.1.
+//! Converts between the message types of hyper, which others use too, and ours: for all versions of
+//! HTTP but 1.1.
 
 use std::io;
 use std::pin::Pin;
@@ -16,12 +17,12 @@ use super::observer::ObservedBody;
 use super::reply::Reply;
 use super::request_body::Incoming;
 
-/// The fields of a request as a list, to be given to [`request`].
+/// The fields of a request as a list, for [`request`].
 pub fn fields(headers: &HeaderMap) -> Vec<Field<'_>> {
     headers.iter().map(|(name, value)| Field { name: name.as_str(), value: value.as_bytes() }).collect()
 }
 
-/// A request of hyper's as the programs see it.
+/// A hyper request in the form that programs see.
 pub fn request<'a>(parts: &'a Parts, fields: &'a [Field<'a>]) -> Request<'a> {
     let fields = Fields::new(fields);
     let host = fields.first("host").and_then(|host| std::str::from_utf8(host).ok());
@@ -44,7 +45,7 @@ pub fn request<'a>(parts: &'a Parts, fields: &'a [Field<'a>]) -> Request<'a> {
     }
 }
 
-/// What is wrong with a request beyond what libraries look at: the host has to be known, and told once (RFC 9113,
+/// Finds errors that libraries do not check: the host has to be present, and given once (RFC 9113,
 /// section 8.3.1; RFC 9114, section 4.3.1).
 pub fn malformed(parts: &Parts, request: &Request<'_>) -> Option<&'static str> {
     let mut hosts = request.fields.all("host");
@@ -62,7 +63,7 @@ pub fn malformed(parts: &Parts, request: &Request<'_>) -> Option<&'static str> {
     }
 }
 
-/// A reply as hyper sends it.
+/// A reply in the form that hyper sends.
 pub fn response(reply: Reply) -> Response<ObservedBody> {
     let mut response = Response::new(ObservedBody::new(reply.body, reply.observer));
     *response.status_mut() = reply.status;
@@ -77,7 +78,7 @@ pub fn response(reply: Reply) -> Response<ObservedBody> {
     response
 }
 
-/// The body of a request of hyper's.
+/// The body of a hyper request.
 pub struct Received {
     body: hyper::body::Incoming,
     trailers: Option<HeaderMap>,
@@ -132,7 +133,7 @@ impl hyper::body::Body for Body {
         let piece = ready!(self.poll_next(cx));
         Poll::Ready(match piece {
             Some(piece) => Some(piece.map(Frame::data)),
-            // Those who send HTTP/2 take them whenever there are any.
+            // HTTP/2 senders take trailers whenever there are any.
             None => self.trailers().map(|trailers| Ok(Frame::trailers(trailers))),
         })
     }

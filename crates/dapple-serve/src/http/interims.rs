@@ -1,4 +1,4 @@
-//! Interim responses, which go ahead of a reply (RFC 9110, section 15.2).
+//! Interim responses, which precede a reply (RFC 9110, section 15.2).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,14 +6,16 @@ use http::{HeaderMap, StatusCode};
 
 use super::trailers::write_fields;
 
-/// Interim responses to one request, in the form of HTTP/1.1, until the connection takes them to write them.
+/// Interim responses to one request, in HTTP/1.1 form, until the connection writes them.
 ///
-/// Behind a lock and not a reference, as whoever answers and whoever writes hold it at the same time; both are one task.
+/// Uses a lock and not a reference, because the service and the writer hold it at the same time;
+/// both are one task.
 #[derive(Debug, Default)]
 pub struct Interims(Mutex<Vec<u8>>);
 
 impl Interims {
-    /// Has one wait to be written. Where the client does not take those that wait already, nothing: it can do without.
+    /// Queues an interim response. Drops it if the client does not take the earlier ones: the
+    /// response is optional.
     pub fn push(&self, status: StatusCode, headers: &HeaderMap) {
         let mut text = self.lock();
         let start = text.len();
@@ -28,19 +30,19 @@ impl Interims {
         }
     }
 
-    /// The text of those that wait, if any do.
+    /// The text of the queued responses, if any.
     pub fn take(&self) -> Option<Vec<u8>> {
         let mut text = self.lock();
         (!text.is_empty()).then(|| std::mem::take(&mut *text))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        // Nothing that can panic half-way happens under the lock.
+        // Nothing under the lock can panic halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How many bytes wait at a time.
+/// The most bytes that wait at a time.
 const LEN_MAX: usize = 64 << 10;
 
 #[cfg(test)]
@@ -50,7 +52,7 @@ mod tests {
     use super::{Interims, LEN_MAX};
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn queued_responses_are_bounded() {
         let (interims, mut headers) = (Interims::default(), HeaderMap::new());
         headers.insert("link", HeaderValue::from_static("</a.css>; rel=preload"));
         interims.push(StatusCode::EARLY_HINTS, &headers);
@@ -62,6 +64,10 @@ mod tests {
         for _ in 0..3 {
             interims.push(StatusCode::EARLY_HINTS, &headers);
         }
-        assert!((LEN_MAX / 2..LEN_MAX).contains(&interims.take().unwrap().len()), "one, and nothing of the next");
+        assert!(
+            (LEN_MAX / 2..LEN_MAX).contains(&interims.take().unwrap().len()),
+            "one response, and nothing of the \
+            next"
+        );
     }
 }

@@ -1,43 +1,49 @@
-//! What one connection may cost.
+//! The limits of one connection.
 
 use std::time::Duration;
 
 use dapple_http::HeadLimits;
 
-/// The limits of a connection. The defaults see to it that whoever is slow or silent is gone within 30 s.
+/// The limits of a connection. With the defaults, a slow or silent client is gone within 30 s.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How much of a request's head is taken: bytes, bytes of the target, fields.
+    /// The limits on a request's head: bytes, bytes of the target, fields.
     pub head: HeadLimits,
-    /// How long a head may take from its first byte to its last. Answered with `408`.
+    /// How long a head may take from its first byte to its last; then the reply is `408`.
     pub head_timeout: Duration,
-    /// How long a connection may wait for its next request, or its first. Closed without a word.
+    /// How long a connection may wait for its first or next request; then it is closed silently.
     pub idle_timeout: Duration,
-    /// How long the whole head of the first request may take from the connection's beginning on; `None` is as for all others. Nothing
-    /// came by then: closed without a word.
+    /// How long the whole head of the first request may take from the start of the connection;
+    /// `None` treats it like all others. If no byte has come by then, the connection is closed
+    /// silently.
     pub first_timeout: Option<Duration>,
-    /// Whether the pace of a request's body is looked at here; otherwise the handler does, until it has replied.
+    /// Whether the connection checks the pace of a request's body; otherwise the handler does,
+    /// until it has replied.
     pub paces_bodies: bool,
-    /// The most streams of one connection of HTTP/2 at a time; RFC 9113 asks for at least 100.
+    /// The most streams of one HTTP/2 connection at a time; RFC 9113 asks for at least 100.
     pub streams_max: u32,
-    /// Streams of HTTP/2 that a client may reset before they were looked at ("rapid reset"); beyond that its connection ends.
+    /// How many HTTP/2 streams a client may reset before the server looked at them ("rapid reset");
+    /// beyond that its connection ends.
     pub resets_max: usize,
-    /// Bytes of a body by HTTP/2 that wait: of a request to be read, of a reply to be sent. A connection has room for four times as many.
+    /// How many bytes of a body may wait in an HTTP/2 stream: of a request to be read, of a reply
+    /// to be sent. A connection has room for four times as many.
     pub window: u32,
-    /// How long nothing may move in the middle of a body, in either direction.
+    /// How long a body may pause in the middle, in either direction.
     pub pause_timeout: Duration,
-    /// The fewest bytes a second in which a client may send a body, after `rate_grace` on average; 0 is no limit.
+    /// The lowest average rate at which a client may send a body, in bytes per second, after
+    /// `rate_grace`; 0 is no limit.
     pub receive_rate_min: u64,
-    /// The fewest bytes a second in which a client may take a reply, after `rate_grace` on average; 0 is no limit. Counted while the
-    /// client is waited for.
+    /// The lowest average rate at which a client may take a reply, in bytes per second, after
+    /// `rate_grace`; 0 is no limit. Only time spent waiting for the client counts.
     pub send_rate_min: u64,
     /// How long a body or a reply may be slow before the rates count.
     pub rate_grace: Duration,
-    /// How long a request may take in all, from its first byte to the last of its reply.
+    /// How long a request may take in total, from its first byte to the last of its reply.
     pub request_timeout: Option<Duration>,
-    /// How many bytes of a body that nobody read are taken, and dropped, to keep the connection.
+    /// How many bytes of an unread body are read and discarded to keep the connection.
     pub drain_len_max: u64,
-    /// How long a client may take to read a reply that ends the connection, so that it is not lost in a reset.
+    /// How long a client may take to read a reply that ends the connection, before a reset could
+    /// destroy it.
     pub linger_timeout: Duration,
 }
 

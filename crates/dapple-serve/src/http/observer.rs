@@ -1,4 +1,4 @@
-//! What becomes of a reply, for those who keep count.
+//! Observers, which learn the outcome of a reply.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,30 +8,32 @@ use hyper::body::{Body as _, Frame, SizeHint};
 
 use super::body::Body;
 
-/// Goes with a reply and learns what becomes of it. Dropped without [`Observer::complete`], the reply was cut.
+/// Goes with a reply and learns its outcome. If dropped without [`Observer::complete`], the reply
+/// was cut.
 pub trait Observer: Send {
-    /// So many more bytes of the body were handed to the kernel, or to the version of HTTP that frames them.
+    /// Called when `len` more bytes of the body were handed to the kernel, or to the HTTP version
+    /// that frames them.
     fn sent(&mut self, len: u64);
 
-    /// All of the reply was.
+    /// Called when the whole reply was.
     fn complete(&mut self);
 }
 
-/// A body that hyper sends, with who observes it.
+/// A body that hyper sends, with its observer.
 pub struct ObservedBody {
     body: Body,
     observer: Option<Box<dyn Observer>>,
 }
 
 impl ObservedBody {
-    /// What was ended before it began is complete at once.
+    /// A body that ends before it begins is complete at once.
     pub fn new(body: Body, observer: Option<Box<dyn Observer>>) -> ObservedBody {
         let mut observed = ObservedBody { body, observer };
         observed.look_for_end();
         observed
     }
 
-    /// hyper does not ask a body again of which it knows that it is at its end.
+    /// hyper does not poll a body again if it knows that the body has ended.
     fn look_for_end(&mut self) {
         if self.observer.is_some() && self.is_end_stream() {
             self.complete();
@@ -61,7 +63,7 @@ impl hyper::body::Body for ObservedBody {
                 if let Some(observer) = &mut self.observer {
                     observer.sent(len as u64);
                 }
-                // Nothing follows them, and nobody asks for it.
+                // Nothing follows trailers, and hyper does not poll again.
                 if frame.is_trailers() {
                     self.complete();
                 }

@@ -1,21 +1,22 @@
-//! Whether the other side is fast enough.
+//! Measures whether the other side is fast enough.
 
 use std::time::Duration;
 
 use super::clock::now_ms;
 use super::limits::Limits;
 
-/// How a body moves, in one direction, while the client is waited for. A bucket that time empties and bytes fill: it holds as much as
-/// keeps a client for the time of grace, so that the rate is an average over about that.
+/// The pace of a body in one direction, while the server waits for the client. A bucket that time
+/// empties and bytes fill: it holds enough for the grace period, so the rate is an average over
+/// about that time.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pause_ms: u64,
     grace_ms: u64,
-    /// Bytes a second; 0 is any.
+    /// Bytes per second; 0 is no limit.
     rate_min: u64,
     moved_ms: u64,
     paid_until_ms: u64,
-    /// Bytes that have not made a whole millisecond.
+    /// Bytes that do not amount to a whole millisecond yet.
     rest: u64,
     resting_since_ms: Option<u64>,
 }
@@ -27,7 +28,7 @@ impl Pace {
         Pace { pause_ms, grace_ms, rate_min, moved_ms: now_ms, paid_until_ms, rest: 0, resting_since_ms: None }
     }
 
-    /// So many bytes moved.
+    /// Notes that `len` bytes moved.
     pub fn moved(&mut self, len: u64, now_ms: u64) {
         self.go_on(now_ms);
         self.moved_ms = now_ms;
@@ -44,7 +45,7 @@ impl Pace {
         self.resting_since_ms.get_or_insert(now_ms);
     }
 
-    /// The client is waited for (again).
+    /// Starts the clock: the connection waits for the client (again).
     pub fn go_on(&mut self, now_ms: u64) {
         if let Some(since_ms) = self.resting_since_ms.take() {
             let rested_ms = now_ms.saturating_sub(since_ms);
@@ -53,24 +54,24 @@ impl Pace {
         }
     }
 
-    /// When it is over, if the client is waited for.
+    /// When the client is too slow, if the connection waits for it.
     pub fn waits_until_ms(&self) -> Option<u64> {
         self.resting_since_ms.is_none().then(|| self.deadline_ms())
     }
 
-    /// When it is over, unless something moves before.
+    /// When the client is too slow, unless bytes move before.
     pub fn deadline_ms(&self) -> u64 {
         let pause_at_ms = self.moved_ms.saturating_add(self.pause_ms);
         if self.rate_min == 0 { pause_at_ms } else { pause_at_ms.min(self.paid_until_ms) }
     }
 }
 
-/// The pace at which a client has to take what it is sent.
+/// The pace at which a client must take a reply.
 pub fn send_pace(limits: &Limits) -> Pace {
     Pace::new(limits.pause_timeout, limits.rate_grace, limits.send_rate_min, now_ms())
 }
 
-/// As many milliseconds as a duration has.
+/// A duration in milliseconds.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_it() {
+    fn a_long_pause_is_too_slow() {
         let mut pace = pace(0);
         assert_eq!(pace.deadline_ms(), 21_000);
         pace.moved(1, 15_000);
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_the_rate_is_kept() {
+    fn a_client_that_keeps_the_rate_stays() {
         let mut pace = pace(100);
         for second in 1..1_000 {
             let now_ms = 1_000 + second * 1_000;
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slower_is_let_go_and_cannot_save_up() {
+    fn a_slower_client_is_cut_and_cannot_save_up() {
         let mut pace = pace(100);
         pace.moved(1 << 40, 2_000);
         assert_eq!(pace.deadline_ms(), 12_000);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_others_are_waited_for_does_not_count() {
+    fn time_spent_waiting_for_others_does_not_count() {
         let mut pace = pace(100);
         pace.rest(2_000);
         pace.rest(3_000);

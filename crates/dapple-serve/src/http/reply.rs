@@ -1,4 +1,4 @@
-//! A reply, before a version of HTTP gives it its form on the wire.
+//! A reply, before an HTTP version gives it its form on the wire.
 
 use std::sync::Arc;
 
@@ -7,32 +7,34 @@ use http::{HeaderMap, StatusCode};
 use super::body::Body;
 use super::observer::Observer;
 
-/// A reply. Whoever sends it adds the date and what frames the body (`content-length`, `transfer-encoding`, `connection`).
+/// A reply. The sender adds the date and what frames the body (`content-length`,
+/// `transfer-encoding`, `connection`).
 pub struct Reply {
     pub status: StatusCode,
-    /// Fields that many replies have alike, such as those of a cached page; sent first.
+    /// Fields that many replies share, such as those of a cached page; sent first.
     pub shared: Option<Arc<SharedHead>>,
-    /// Fields of this reply alone.
+    /// Fields of this reply only.
     pub headers: HeaderMap,
     pub body: Body,
-    /// What `content-length` says where the body is not sent (an answer to `HEAD`, `304`). Otherwise the body says it.
+    /// The value of `content-length` if the body is not sent (an answer to `HEAD`, `304`).
+    /// Otherwise the body determines it.
     pub content_len: Option<u64>,
-    /// Whether the connection has to end behind this reply.
+    /// Whether the connection has to end after this reply.
     pub close: bool,
-    /// Learns what becomes of it; whoever sends it tells.
+    /// Learns the outcome from the sender.
     pub observer: Option<Box<dyn Observer>>,
-    /// Who made it, where that was another server: for the log.
+    /// The server that made the reply, if that was another one: for the log.
     pub served: Option<Box<Served>>,
 }
 
 /// Another server's part in a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Which one; `None` where none was found.
+    /// The server; `None` if none was found.
     pub upstream: Option<Arc<str>>,
-    /// How long its head took, from the first try on.
+    /// How long its head took, from the first try.
     pub head_us: u64,
-    /// How often it was tried, at this server or others.
+    /// The number of tries, at this server or others.
     pub tries: u32,
 }
 
@@ -46,14 +48,14 @@ pub struct SharedHead {
 }
 
 impl Reply {
-    /// A reply with these parts and no shared fields.
+    /// Creates a reply from these parts, without shared fields.
     pub fn new(status: StatusCode, headers: HeaderMap, body: Body) -> Reply {
         Reply { status, shared: None, headers, body, content_len: None, close: false, observer: None, served: None }
     }
 }
 
 impl SharedHead {
-    /// Writes the lines of `headers`, once for all replies to come.
+    /// Writes the lines of `headers`, once for all later replies.
     pub fn new(headers: HeaderMap) -> SharedHead {
         let mut lines = Vec::with_capacity(32 * headers.len());
         for (name, value) in &headers {

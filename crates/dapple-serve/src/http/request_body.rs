@@ -1,4 +1,4 @@
-//! What a request carries.
+//! The body of a request, for the service.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,59 +9,66 @@ use http::HeaderMap;
 
 use super::interims::Interims;
 
-/// The body of a request, pulled piece by piece: what is not pulled is not read from the client, or only a little of it.
+/// The body of a request, pulled piece by piece: the connection reads no more from the client than
+/// the service pulls, or only a little more.
 ///
-/// Whoever answers may leave it alone. What is left is then read and dropped up to a limit, or the connection ends with the reply. A
-/// client that waits for `100 Continue` gets it when the first piece is asked for.
+/// The service may leave it alone. Then the connection reads and discards the rest up to a limit,
+/// or ends with the reply. A client that waits for `100 Continue` gets it when the service asks for
+/// the first piece.
 #[derive(Default)]
 pub struct RequestBody<'a> {
     incoming: Option<&'a mut (dyn Incoming + Send)>,
     interims: Option<&'a Interims>,
 }
 
-/// Where the body of a request comes from.
+/// The source of a request's body.
 pub trait Incoming {
-    /// The next piece, never an empty one; `None` when there is no more. After an error there is no more either.
+    /// Returns the next piece, never an empty one; `None` when there is no more, also after an
+    /// error.
     ///
-    /// Errors are of the kind `InvalidData` where the client broke the rules, `TimedOut` where it was too slow.
+    /// Errors are of the kind `InvalidData` if the client broke the rules, `TimedOut` if it was too
+    /// slow.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
 
-    /// How many bytes are still to come, where that is known.
+    /// The number of bytes still to come, if known.
     fn len(&self) -> Option<u64>;
 
-    /// The fields behind the body, once it has ended; `None` where there are none. They are as the client sent them.
+    /// The fields after the body, once it has ended; `None` if there are none. They are as the
+    /// client sent them.
     fn trailers(&mut self) -> Option<HeaderMap> {
         None
     }
 
-    /// What is still to come, for who reads on while the reply is sent; where that can be done. Nothing comes here any more then.
+    /// Detaches the rest of the body, to be read on while the reply is sent, if that is possible.
+    /// Afterwards this source has no more.
     fn detach(&mut self) -> Option<Box<dyn Incoming + Send + Sync>> {
         None
     }
 }
 
 impl<'a> RequestBody<'a> {
-    /// Nothing.
+    /// Creates an empty body.
     pub fn empty() -> RequestBody<'static> {
         RequestBody::default()
     }
 
-    /// What comes from there.
+    /// Creates a body from a source.
     pub fn new(incoming: &'a mut (dyn Incoming + Send)) -> RequestBody<'a> {
         RequestBody { incoming: Some(incoming), interims: None }
     }
 
-    /// With a way to send interim responses, ahead of the reply.
+    /// Adds a way to send interim responses before the reply.
     pub fn with_interims(self, interims: Option<&'a Interims>) -> RequestBody<'a> {
         RequestBody { interims, ..self }
     }
 
-    /// Where interim responses go; `None` where the client understands none.
+    /// The queue of interim responses; `None` if the client understands none.
     pub fn interims(&self) -> Option<&'a Interims> {
         self.interims
     }
 
-    /// The next piece, never an empty one; `None` when there is no more. Cancel safe: a piece not awaited to its end is not lost.
+    /// Returns the next piece, never an empty one; `None` when there is no more. Cancel safe: an
+    /// unfinished call loses no piece.
     pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -84,7 +91,7 @@ impl<'a> RequestBody<'a> {
         self.incoming.as_mut().and_then(|incoming| incoming.detach())
     }
 
-    /// How many bytes are still to come, where that is known.
+    /// The number of bytes still to come, if known.
     pub fn len(&self) -> Option<u64> {
         self.incoming.as_ref().map_or(Some(0), |incoming| incoming.len())
     }

@@ -1,4 +1,4 @@
-//! The service that answers requests, and the facts of a connection that it sees.
+//! The trait of services that answer requests, and the facts of a connection that they see.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,9 +14,10 @@ use super::observer::ObservedBody;
 use super::reply::Reply;
 use super::request_body::RequestBody;
 
-/// What makes a reply of a request; `serve` is one, `proxy` another.
+/// Makes a reply for a request; `serve` and `proxy` implement it.
 pub trait Service: Send + Sync + 'static {
-    /// Answers one request. Runs in the color of its connection, or of its stream where a connection has many.
+    /// Answers one request. Runs in the color of its connection, or of its stream if a connection
+    /// has several.
     fn answer(
         &self,
         request: &Request<'_>,
@@ -24,27 +25,28 @@ pub trait Service: Send + Sync + 'static {
         client: &Client,
     ) -> impl Future<Output = Reply> + Send;
 
-    /// The reply to what is refused before it is a request, for a reason that a log may have. The connection ends behind it.
+    /// Returns the reply to input that is refused before it is a request, for a reason that a log
+    /// may show. The connection ends after it.
     fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply;
 
-    /// Whether there are more clients than connections: idle ones end early then.
+    /// Whether there are more clients than connections, so that idle ones end early.
     fn is_crowded(&self) -> bool {
         false
     }
 
-    /// A connection ends because its client let others wait too long.
+    /// Called when a connection ends because its client took too long.
     fn timed_out(&self, _awaited: Awaited) {}
 }
 
-/// The other end of a connection.
+/// The client's side of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub addr: SocketAddr,
     /// Whether the connection is encrypted.
     pub is_secure: bool,
-    /// The color of the connection, as a number to show.
+    /// The color of the connection, as a number to display.
     pub color: u64,
-    /// What else is spoken at this address, as `alt-svc` says it.
+    /// The other protocols at this address, in the form of `alt-svc`.
     pub alternative: Option<HeaderValue>,
 }
 
@@ -55,7 +57,7 @@ pub struct Borrowed<V> {
 }
 
 impl<V> Borrowed<V> {
-    /// Answers for this client.
+    /// Creates a handler for this client.
     pub fn new(service: Arc<V>, client: Client) -> Borrowed<V> {
         Borrowed { service, client }
     }

@@ -1,4 +1,4 @@
-//! A request of HTTP/2 on its way to the service and back.
+//! Passes an HTTP/2 request to the service and returns the reply.
 
 use std::future::poll_fn;
 use std::io;
@@ -32,7 +32,8 @@ pub(crate) async fn answer<V: Service>(
     if let Some(mut body) = body.0.filter(|body| !body.is_end())
         && request.fields.first("expect").is_none()
     {
-        // Only at its end is known whether the request was well-formed. Whoever waits to be told to go on with it is not waited for.
+        // Only the end of the body shows whether the request was well-formed. A client that waits
+        // for `100 Continue` is not waited for.
         let _ = timeout(limits.pause_timeout, drain(&mut body, limits.drain_len_max)).await;
     }
     messages::response(reply)
@@ -59,7 +60,7 @@ impl crate::http::Incoming for Detachable {
     }
 }
 
-/// Drops what is left of a body, up to so many bytes.
+/// Discards the rest of a body, up to `left` bytes.
 async fn drain(body: &mut Received, mut left: u64) {
     while let Some(Ok(piece)) = poll_fn(|cx| body.poll_next(cx)).await {
         match left.checked_sub(piece.len() as u64) {

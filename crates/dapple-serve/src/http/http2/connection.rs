@@ -1,4 +1,4 @@
-//! The life of a connection of HTTP/2.
+//! The life of an HTTP/2 connection.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -22,10 +22,10 @@ use super::streams::Streams;
 use crate::http::connection::Terms;
 use crate::http::{Handler, Limits};
 
-/// Serves one connection until either side is done with it, it rests too long, or the server is closing. `first` was read from it
-/// already. All streams have `color`, or one each.
+/// Serves one connection until either side ends it, it is idle too long, or the server closes.
+/// `first` was read from it already. All streams have `color`, or one each.
 ///
-/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+/// Not cancel safe: if dropped before it resolves, the connection closes in its current state.
 pub async fn serve<S: dapple_io::Connection, H: Handler>(
     (stream, first): (S, Bytes),
     handler: H,
@@ -55,7 +55,7 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
             if let Poll::Ready(result) = http.as_mut().poll(cx) {
                 return Poll::Ready(Event::Ended(result));
             }
-            // What is open is answered first, and all of that written.
+            // Open requests are answered first, and the replies written.
             let gives_way = link.gives_way();
             if gives_way && !is_ending {
                 return Poll::Ready(Event::Ending);
@@ -64,7 +64,8 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
                 return Poll::Ready(Event::GivesWay);
             }
             let is_closing = closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready());
-            // A client that has just connected is told after its first request: it would take that elsewhere, and nothing else may listen.
+            // A new client gets GOAWAY only after its first request: otherwise it would send that
+            // elsewhere, and perhaps no other server listens.
             let is_finishing = link.is_finishing() && rest.streams.begun() > 0;
             if !is_ending && (is_closing || is_finishing) {
                 return Poll::Ready(Event::Ending);
@@ -73,8 +74,8 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
         });
         match event.await {
             Event::Ended(Ok(())) => return,
-            Event::Ended(Err(error)) => return debug!(%error, "a connection of HTTP/2 ended early"),
-            Event::GivesWay => return debug!("a connection that rested was closed, as there was no room for more"),
+            Event::Ended(Err(error)) => return debug!(%error, "an HTTP/2 connection ended early"),
+            Event::GivesWay => return debug!("closed an idle connection to make room"),
             Event::Ending => {
                 is_ending = true;
                 http.as_mut().graceful_shutdown();
@@ -83,7 +84,7 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
                 tick.set(sleep(rest.tick));
                 let rested = rest.look();
                 if is_ending && rested >= limits.linger_timeout {
-                    return debug!("a connection of HTTP/2 that did not end was closed");
+                    return debug!("closed an HTTP/2 connection that did not end");
                 }
                 if !is_ending && (rested >= rest.longest(&limits) || handler.is_crowded()) {
                     is_ending = true;
@@ -118,13 +119,13 @@ fn builder(streams: &Streams, limits: &Limits) -> Builder<Streams> {
     builder
 }
 
-/// How long nothing has happened on a connection.
+/// Measures how long a connection has been idle.
 struct Rest {
     streams: Streams,
     traffic: Arc<Traffic>,
-    /// How often it is looked.
+    /// How often it is checked.
     tick: Duration,
-    /// The fewest bytes between two looks that are more than nothing.
+    /// The fewest bytes between two checks that count as progress.
     written_min: u64,
     seen: (u64, u64),
     rested: Duration,
@@ -137,7 +138,7 @@ impl Rest {
         Rest { streams, traffic, tick, written_min, seen: (0, 0), rested: Duration::ZERO }
     }
 
-    /// For so long there was no stream, none began, and too little was written.
+    /// Returns for how long there was no stream, none began, and too little was written.
     fn look(&mut self) -> Duration {
         let now = (self.streams.begun(), self.traffic.written());
         let is_busy =
@@ -147,7 +148,7 @@ impl Rest {
         self.rested
     }
 
-    /// For how long it may rest.
+    /// The longest idle time allowed.
     fn longest(&self, limits: &Limits) -> Duration {
         limits.first_timeout.filter(|_| self.streams.begun() == 0).unwrap_or(limits.idle_timeout)
     }
@@ -157,7 +158,7 @@ impl Rest {
     }
 }
 
-/// Streams that were reset for an error of the peer.
+/// The most streams reset for an error of the peer.
 const ERRORS_MAX: usize = 128;
 
 const PING_EVERY: Duration = Duration::from_secs(15);

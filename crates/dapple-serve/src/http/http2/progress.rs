@@ -1,7 +1,7 @@
-//! What a stream did in one poll, told from its body to the task that polls it.
+//! The progress of a stream in one poll, passed from its body to the task that polls it.
 //!
-//! hyper owns the future of a stream, and the body is deep within it. Both are polled on one thread, one inside of the other, so a
-//! value of the thread carries the news, without a lock and without memory of its own.
+//! hyper owns the future of a stream, and the body is deep inside it. One thread polls both, one
+//! inside the other, so a thread-local value carries the progress, without a lock or an allocation.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-/// How a stream stands.
+/// The progress of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     /// Bytes of the body that hyper took, which it does when the peer's window has room.
     pub(super) taken: u64,
-    /// It waits for the peer: the service has answered, and the body has more.
+    /// Whether the stream waits for the peer: the service has answered, and the body has more.
     pub(super) waits_for_peer: bool,
 }
 
@@ -24,20 +24,21 @@ thread_local! {
     static NOW: Cell<Progress> = const { Cell::new(Progress { taken: 0, waits_for_peer: false }) };
 }
 
-/// Runs `poll`, one poll of a stream, from how it stood to how it stands.
+/// Runs `poll`, one poll of a stream, starting from `before`; returns its result and the new
+/// progress.
 pub(super) fn watch<R>(before: Progress, poll: impl FnOnce() -> R) -> (R, Progress) {
     NOW.set(before);
     let result = poll();
     (result, NOW.get())
 }
 
-/// The service works on the answer, or has given it.
+/// Notes whether the service has answered.
 pub(super) fn is_answered(is_answered: bool) {
     NOW.set(Progress { waits_for_peer: is_answered, ..NOW.get() });
 }
 
 pin_project! {
-    /// The body of a reply on its way, in pieces that leave room for other streams.
+    /// The body of a reply, in pieces that leave room for other streams.
     pub(super) struct Pieces<B> {
         #[pin]
         body: B,
@@ -87,5 +88,5 @@ impl<B: Body<Data = Bytes>> Body for Pieces<B> {
     }
 }
 
-/// What a stream may have in hyper's buffers, about.
+/// About how much a stream may have in hyper's buffers.
 const PIECE_LEN_MAX: usize = 64 << 10;

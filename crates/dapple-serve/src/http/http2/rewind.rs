@@ -1,4 +1,4 @@
-//! A connection whose first bytes have been read already, and whose traffic is looked at.
+//! A connection whose first bytes have been read already, and whose traffic is inspected.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::http::Handler;
 
-/// See the module. What is inside is never pinned.
+/// A stream that replays its first bytes. Its fields are never pinned.
 pub(super) struct Rewind<S, H> {
     first: Bytes,
     stream: S,
@@ -41,13 +41,14 @@ impl<S, H> Rewind<S, H> {
         buf.put_slice(bytes);
         match self.scanner.read(bytes, &self.traffic) {
             true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::InvalidData, "too many frames that carry nothing")),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, "too many frames that carry no data")),
         }
     }
 }
 
 thread_local! {
-    /// Where bytes are looked at, on the way to hyper's own buffer, of which the filled part cannot be seen from here.
+    /// The buffer for inspecting bytes on their way to hyper's buffer, whose filled part is not
+    /// visible here.
     static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
 }
 
@@ -98,5 +99,5 @@ impl<S: Connection, H> Write for Rewind<S, H> {
     }
 }
 
-/// What is read in one go: as much as h2 asks for.
+/// How much is read at once: as much as h2 asks for.
 const PASSING_LEN: usize = 8 << 10;

@@ -1,4 +1,4 @@
-//! The streams of a connection: a task each.
+//! The streams of a connection, one task each.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -19,12 +19,12 @@ use crate::http::Limits;
 use crate::http::clock::now_ms;
 use crate::http::pace::{Pace, send_pace};
 
-/// Runs what hyper gives it: the future of each stream.
+/// Runs the futures that hyper starts: one for each stream.
 #[derive(Clone)]
 pub(super) struct Streams(Arc<Shared>);
 
 struct Shared {
-    /// The color of all streams; each has its own where this is `None`.
+    /// The color of all streams; `None` gives each its own.
     color: Option<Color>,
     limits: Arc<Limits>,
     link: Arc<Link>,
@@ -39,12 +39,12 @@ impl Streams {
         Streams(Arc::new(Shared { color, limits, link, open, begun, slow }))
     }
 
-    /// How many there are.
+    /// The number of open streams.
     pub(super) fn open(&self) -> usize {
         self.0.open.load(Ordering::Relaxed)
     }
 
-    /// How many there have been.
+    /// The number of streams so far.
     pub(super) fn begun(&self) -> u64 {
         self.0.begun.load(Ordering::Relaxed)
     }
@@ -77,11 +77,11 @@ impl Drop for Open {
     }
 }
 
-/// Runs a stream until its end, or until the peer is too slow; dropping it resets it.
+/// Runs a stream until it ends, or the peer is too slow; dropping the stream resets it.
 async fn in_time(stream: impl Future, shared: &Shared) {
     let mut stream = pin!(stream);
     let mut progress = Progress::default();
-    // Most streams end in their first poll, and need no clock.
+    // Most streams end in their first poll, and need no timer.
     let mut pace: Option<(Pace, Pin<Box<Sleep>>)> = None;
     let is_done = poll_fn(|cx| {
         let (polled, now) = watch(progress, || stream.as_mut().poll(cx));
@@ -113,14 +113,14 @@ async fn in_time(stream: impl Future, shared: &Shared) {
         }
     });
     if !is_done.await {
-        debug!("a stream was reset, because its client takes too little of it");
+        debug!("reset a stream whose client was too slow");
         let count = 1 + shared.slow.fetch_add(1, Ordering::Relaxed);
         shared.link.order(if count < SLOW_MAX { Order::Finish } else { Order::Cut });
     }
 }
 
-/// Streams of a connection that were too slow, before all of it ends.
+/// The number of slow streams that ends the connection.
 const SLOW_MAX: u32 = 16;
 
-/// How much the coarse clock may be behind the timers'.
+/// How far the coarse clock may be behind the timers' clock.
 const CLOCK_BEHIND_MS: u64 = 20;

@@ -1,4 +1,4 @@
-//! A request of HTTP/3 on its way to the service and back, in a task of its own.
+//! Passes an HTTP/3 request to the service and returns the reply, in a task of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -29,10 +29,10 @@ pub(super) async fn answer<V: Service>(
     client: Client,
     limits: Arc<Limits>,
 ) {
-    // Dropped in time, the stream is reset.
+    // If the time runs out, dropping the stream resets it.
     let (request, stream) = match timeout(limits.head_timeout, resolver.resolve_request()).await {
         Ok(Ok(request)) => request,
-        Ok(Err(error)) => return debug!(%error, "a stream of HTTP/3 had no request"),
+        Ok(Err(error)) => return debug!(%error, "an HTTP/3 stream had no request"),
         Err(_) => return service.timed_out(Awaited::Request),
     };
     let (mut sending, receiving) = stream.split();
@@ -44,7 +44,8 @@ pub(super) async fn answer<V: Service>(
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
         None => {
             let reply = service.answer(&request, &mut RequestBody::new(&mut body), &client).await;
-            // Only at its end is known whether the request was well-formed. Whoever waits to be told to go on with it is not waited for.
+            // Only the end of the body shows whether the request was well-formed. A client that
+            // waits for `100 Continue` is not waited for.
             let awaits = request.fields.first("expect").is_some();
             match if awaits { Drained::More } else { body.drain(&limits).await } {
                 Drained::Whole | Drained::More => reply,
@@ -53,7 +54,7 @@ pub(super) async fn answer<V: Service>(
                     service.timed_out(Awaited::Request);
                     service.refuse(StatusCode::REQUEST_TIMEOUT, "the body took too long", &client)
                 }
-                Drained::Gone => return debug!("a client of HTTP/3 took its request back"),
+                Drained::Gone => return debug!("an HTTP/3 client cancelled its request"),
             }
         }
     };
@@ -64,7 +65,7 @@ pub(super) async fn answer<V: Service>(
     let sent = send(&mut sending, response, reply_body, has_body, &limits).await;
     match sent {
         Ok(()) => {}
-        Err(Cut::Stream(error)) => debug!(%error, "a reply of HTTP/3 was cut by its client"),
+        Err(Cut::Stream(error)) => debug!(%error, "an HTTP/3 client cut its reply"),
         Err(Cut::Body) => sending.stop_stream(Code::H3_INTERNAL_ERROR),
         Err(Cut::Slow) => {
             service.timed_out(Awaited::Response);
@@ -74,11 +75,11 @@ pub(super) async fn answer<V: Service>(
     body.stop();
 }
 
-/// Why a reply is not whole.
+/// The reason why a reply is incomplete.
 enum Cut {
     /// The client, or the connection to it, is gone.
     Stream(StreamError),
-    /// What makes the body failed.
+    /// The body itself failed.
     Body,
     /// The client takes it too slowly.
     Slow,
@@ -103,7 +104,7 @@ async fn send(
             within(left(pace.deadline_ms()), stream.send_data(part)).await?;
             pace.moved(len, now_ms());
         }
-        // The service has no more to send yet, so the client is not slow.
+        // The service has nothing to send yet, so the client is not slow.
         pace.rest(now_ms());
     }
     pace.go_on(now_ms());
@@ -114,7 +115,7 @@ async fn within(limit: Duration, sending: impl Future<Output = Result<(), Stream
     timeout(limit, sending).await.map_err(|_| Cut::Slow)?.map_err(Cut::Stream)
 }
 
-/// Adds what every version of HTTP sends: the date, and how long the body is.
+/// Adds what every HTTP version sends: the date, and the length of the body.
 fn frame(headers: &mut HeaderMap, status: StatusCode, body: &ObservedBody) {
     if !headers.contains_key(CONTENT_LENGTH)
         && may_have_body(status)
@@ -133,13 +134,14 @@ fn may_have_body(status: StatusCode) -> bool {
     !status.is_informational() && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }
 
-/// How long a client says that its body is.
+/// The length of the body, as the client states it.
 fn len(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// What is given to a stream at once: another stream's turn comes soon, and a slow client is told from one that stands.
+/// The most bytes given to a stream at once: other streams get their turn soon, and a slow client
+/// differs visibly from a stalled one.
 const PIECE_LEN_MAX: usize = 16 << 10;
 
-/// How much the coarse clock may be behind the timers'.
+/// How far the coarse clock may be behind the timers' clock.
 const CLOCK_BEHIND_MS: u64 = 20;

@@ -1,4 +1,4 @@
-//! What an endpoint offers, and what its connections may cost.
+//! The QUIC configuration: what an endpoint offers, and the bounds of its connections.
 
 use std::io;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use quinn::{IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
 use crate::http::Limits;
 
-/// For connections that begin from now on, with these certificates.
+/// The configuration for new connections, with these certificates.
 ///
 /// # Errors
 ///
-/// The system has no random numbers, or the certificates cannot be used for QUIC.
+/// The system has no random numbers, or QUIC cannot use the certificates.
 pub fn server_config(certificates: &Certificates, limits: &Limits) -> io::Result<ServerConfig> {
     let tls = certificates.server_config(["h3"]).map_err(io::Error::other)?;
     let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
@@ -37,27 +37,28 @@ fn transport(limits: &Limits) -> TransportConfig {
         .receive_window(VarInt::from_u32(4 * WINDOW))
         .send_window(SEND_WINDOW)
         .max_idle_timeout(IdleTimeout::try_from(idle).ok())
-        // Datagrams are another protocol's.
+        // Datagrams belong to another protocol.
         .datagram_receive_buffer_size(None);
     transport
 }
 
-/// Requests of one connection at the same time; RFC 9114 asks for at least 100.
+/// The most requests of one connection at a time; RFC 9114 asks for at least 100.
 const STREAMS_MAX: u32 = 128;
 
-/// A client has three, and may try an unknown one to see whether that is ignored.
+/// A client has three, and may open one of an unknown type to test that servers ignore it.
 const CONTROL_STREAMS_MAX: u32 = 8;
 
-/// What of a request's body the peer may send before somebody reads it.
+/// How much of a request's body the peer may send before the service reads it.
 const WINDOW: u32 = 64 << 10;
 
-/// What a connection keeps of what it sent, until the peer has said that it came.
+/// How much sent data a connection keeps until the peer has acknowledged it.
 const SEND_WINDOW: u64 = 1 << 20;
 
-/// Connections that wait to be accepted, what each may have sent, and all of them.
+/// The most connections that wait to be accepted, the data that each may have sent, and the data of
+/// all.
 const INCOMING_MAX: usize = 1024;
 const INCOMING_BUFFER_MAX: u64 = 16 << 10;
 const INCOMING_BUFFERS_MAX: u64 = 4 << 20;
 
-/// The longest that a peer may be silent, whatever `--idle-timeout-s` says.
+/// The longest time that a peer may be silent, whatever `--idle-timeout-s` says.
 const IDLE_MAX: Duration = Duration::from_secs(30);

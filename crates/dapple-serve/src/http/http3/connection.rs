@@ -1,4 +1,4 @@
-//! The life of a connection of HTTP/3.
+//! The life of an HTTP/3 connection.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -24,10 +24,10 @@ use crate::http::{Awaited, Client, Limits, Service};
 
 type Http = h3::server::Connection<metered::Connection, Bytes>;
 
-/// Serves one connection until either side is done with it, it rests too long, or the server is closing. All requests have `color`,
-/// or one each.
+/// Serves one connection until either side ends it, it is idle too long, or the server closes. All
+/// requests have `color`, or one each.
 ///
-/// Not cancel safe: dropped before it resolves, the connection is closed as it is.
+/// Not cancel safe: if dropped before it resolves, the connection closes in its current state.
 pub async fn serve<V: Service>(
     quic: quinn::Connection,
     service: Arc<V>,
@@ -42,8 +42,8 @@ pub async fn serve<V: Service>(
     let built = timeout(limits.head_timeout, builder.build(metered)).await;
     let mut http: Http = match built {
         Ok(Ok(http)) => http,
-        Ok(Err(error)) => return debug!(%error, "no connection of HTTP/3 came about"),
-        Err(_) => return debug!("a client of HTTP/3 did not let its connection begin"),
+        Ok(Err(error)) => return debug!(%error, "an HTTP/3 connection failed to start"),
+        Err(_) => return debug!("an HTTP/3 client did not complete the start of its connection"),
     };
     let mut closing = pin!(async {
         match handle {
@@ -94,12 +94,12 @@ pub async fn serve<V: Service>(
     quic.close(VarInt::from_u32(NO_ERROR), b"");
 }
 
-/// Says that no more requests are taken. One that was on its way then is still answered.
+/// Sends GOAWAY: no more requests are taken. A request that was on its way then is still answered.
 async fn go_away(http: &mut Http, rest: &mut Rest) {
     rest.begin_again();
-    // What is sent here waits behind nothing but a window that every client opens at the start.
+    // Only a window limits this frame, and every client opens that window at the start.
     if let Ok(Err(error)) = timeout(GO_AWAY_MAX, http.shutdown(1)).await {
-        debug!(%error, "a connection of HTTP/3 could not be told that it ends");
+        debug!(%error, "cannot tell an HTTP/3 connection that it ends");
     }
 }
 
@@ -136,15 +136,15 @@ fn is_ready(future: Pin<&mut impl Future<Output = ()>>, cx: &mut Context<'_>) ->
     future.poll(cx).is_ready()
 }
 
-/// How long nothing has happened on a connection.
+/// Measures how long a connection has been idle.
 struct Rest {
     quic: quinn::Connection,
     link: Arc<Link>,
     open: Arc<AtomicUsize>,
     begun: u64,
-    /// How often it is looked.
+    /// How often it is checked.
     tick: Duration,
-    /// Requests, and pieces of replies that were put into packets.
+    /// The number of requests, and of pieces of replies put into packets.
     seen: (u64, u64),
     rested: Duration,
 }
@@ -155,7 +155,7 @@ impl Rest {
         Rest { quic, link, open: Arc::default(), begun: 0, tick, seen: (0, 0), rested: Duration::ZERO }
     }
 
-    /// A request begins; it lasts until the result is dropped.
+    /// Counts a request as begun; it lasts until the result is dropped.
     fn begin(&mut self) -> Open {
         self.begun += 1;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Rest {
         Open(self.open.clone(), self.link.clone())
     }
 
-    /// For so long there was no request, none began, and nothing was left to be sent, or it was not taken.
+    /// Returns for how long there was no request, none began, and no data was sent or taken.
     fn look(&mut self) -> Duration {
         let now = (self.begun, self.quic.stats().frame_tx.stream);
         let is_busy = self.open.load(Ordering::Relaxed) > 0 || now != self.seen;
@@ -183,13 +183,14 @@ struct Open(Arc<AtomicUsize>, Arc<Link>);
 impl Drop for Open {
     fn drop(&mut self) {
         if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
-            // The last of its reply may still be on its way, so that it rests only after a while.
+            // The end of its reply may still be on its way, so the connection becomes idle only
+            // after a while.
             self.1.await_request(now_ms());
         }
     }
 }
 
-/// How long telling the client may take.
+/// The time limit for sending GOAWAY.
 const GO_AWAY_MAX: Duration = Duration::from_secs(1);
 
 const TICK_MIN: Duration = Duration::from_millis(50);

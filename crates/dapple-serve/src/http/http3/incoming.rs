@@ -1,4 +1,4 @@
-//! Connections that come in by QUIC.
+//! Incoming QUIC connections.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,20 +14,21 @@ use tracing::debug;
 
 use crate::host::{Admission, Place};
 
-/// Whoever serves what comes in.
+/// Serves incoming connections.
 pub trait Door: Send + Sync + 'static {
-    /// Serves one connection, in a task that this starts; [`Handshake::finish`] makes it one.
+    /// Serves one connection, in a task that this method starts; [`Handshake::finish`] completes
+    /// its handshake.
     fn serve(&self, handshake: Handshake, client: SocketAddr, place: Place);
 }
 
-/// Accepts connections until `finishing` resolves; those that were accepted go on.
+/// Accepts connections until `finishing` resolves; accepted connections go on.
 pub async fn accept(endpoint: Endpoint, door: impl Door, admission: Arc<Admission>, finishing: impl Future) {
     let mut finishing = pin!(finishing);
     let under_way = Arc::new(AtomicUsize::new(0));
     while let First::Right(Some(incoming)) = race(finishing.as_mut(), endpoint.accept()).await {
         take(incoming, &door, &admission, &under_way);
     }
-    // Clients that come from now on are told so, and use TCP.
+    // New clients are refused, and use TCP.
     endpoint.set_server_config(None);
 }
 
@@ -35,7 +36,7 @@ fn take(incoming: Incoming, door: &impl Door, admission: &Arc<Admission>, under_
     let is_proved = incoming.remote_address_validated();
     if !is_proved && under_way.load(Ordering::Relaxed) >= VALIDATE_FROM && incoming.may_retry() {
         if let Err(error) = incoming.retry() {
-            debug!(%error, "a client could not be asked to prove its address");
+            debug!(%error, "cannot ask a client to prove its address");
         }
         return;
     }
@@ -48,26 +49,27 @@ fn take(incoming: Incoming, door: &impl Door, admission: &Arc<Admission>, under_
                 door.serve(Handshake { connecting, _counted: Counted(under_way.clone()) }, client, place);
             }
             Err(error) => {
-                debug!(%error, "no connection of QUIC came about");
+                debug!(%error, "a QUIC connection failed");
                 place.finish();
             }
         },
     }
 }
 
-/// A connection that is to be.
+/// A connection before its handshake.
 pub struct Handshake {
     connecting: Connecting,
     _counted: Counted,
 }
 
 impl Handshake {
-    /// The connection; `None` where there is none, or not soon. Not cancel safe: dropped before it resolves, it ends the connection.
+    /// Returns the connection; `None` if the handshake fails or takes too long. Not cancel safe: if
+    /// dropped before it resolves, it ends the connection.
     pub async fn finish(self) -> Option<Connection> {
         match timeout(HANDSHAKE_MAX, self.connecting).await {
             Ok(Ok(connection)) => return Some(connection),
-            Ok(Err(error)) => debug!(%error, "no connection of QUIC came about"),
-            Err(_) => debug!("a handshake of QUIC took too long"),
+            Ok(Err(error)) => debug!(%error, "a QUIC connection failed"),
+            Err(_) => debug!("a QUIC handshake took too long"),
         }
         None
     }
@@ -82,7 +84,7 @@ impl Drop for Counted {
     }
 }
 
-/// With so many handshakes under way, new clients have to prove their address first.
+/// The number of handshakes under way from which new clients have to prove their address first.
 const VALIDATE_FROM: usize = 64;
 
 /// How long a client may take for its handshake.

@@ -1,8 +1,9 @@
-//! A connection of QUIC that limits what h3 keeps of it.
+//! A QUIC connection that limits how much h3 keeps in memory.
 //!
-//! h3 puts a frame that is not data together in memory, however long it is, and quinn opens its windows as h3 reads. So each stream
-//! that a client opens has a credit: what h3 reads takes from it, and what goes on from there as the body of a request gives back. Who
-//! has used it up is not read from; where nothing goes on either, the stream ends in an error.
+//! h3 collects a frame that is not data in memory, however long it is, and quinn opens its windows
+//! as h3 reads. So each stream that a client opens has a credit: bytes that h3 reads use it up, and
+//! bytes that go on as the body of a request give it back. A stream without credit is not read; if
+//! none of its bytes go on either, it ends in an error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,23 +14,23 @@ use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, OpenStreams, StreamErrorIncoming, StreamId, WriteBuf};
 use h3_quinn::SendStream;
 
-/// See the module.
+/// A QUIC connection whose streams have credits.
 pub(super) struct Connection {
     quic: h3_quinn::Connection,
     latest: Latest,
     credit: u64,
 }
 
-/// The credit of the request that came last.
+/// The credit of the latest request.
 #[derive(Clone, Default)]
 pub(super) struct Latest(Arc<Mutex<Option<Credit>>>);
 
-/// How much of a stream may be kept, less what is.
+/// How many more bytes of a stream h3 may keep.
 #[derive(Clone)]
 pub(super) struct Credit(Arc<AtomicU64>);
 
 impl Connection {
-    /// Of a request's head `head_len_max` bytes are kept, and what came with its end.
+    /// Limits a request to `head_len_max` bytes of head, plus the bytes that came with its end.
     pub(super) fn new(quic: quinn::Connection, head_len_max: u64) -> Connection {
         let credit = head_len_max + BEHIND_HEAD_MAX;
         Connection { quic: h3_quinn::Connection::new(quic), latest: Latest::default(), credit }
@@ -41,7 +42,7 @@ impl Connection {
 }
 
 impl Latest {
-    /// The credit, to be given back to by who reads the request.
+    /// Takes the credit, for the reader of the request to give back.
     pub(super) fn take(&self) -> Credit {
         self.lock().take().unwrap_or_else(|| Credit::new(0))
     }
@@ -56,7 +57,8 @@ impl Credit {
         Credit(Arc::new(AtomicU64::new(len)))
     }
 
-    /// So much has gone on, with the head of its frame. `Relaxed`: one task reads a stream.
+    /// Returns the credit for `len` bytes that went on, and for their frame head. `Relaxed`: one
+    /// task reads a stream.
     pub(super) fn give_back(&self, len: usize) {
         self.0.fetch_add(len as u64 + FRAME_HEAD_LEN_MAX, Ordering::Relaxed);
     }
@@ -70,13 +72,14 @@ impl Credit {
     }
 }
 
-/// What a client sends on a stream.
+/// The receiving side of a client's stream.
 pub(super) struct RecvStream {
     stream: h3_quinn::RecvStream,
     credit: Credit,
-    /// It was not read from, because the credit was used up.
+    /// Whether a read was refused because the credit was used up.
     was_refused: bool,
-    /// h3-quinn has it in a future that waits for more, and cannot stop it (it panics).
+    /// Whether h3-quinn holds the stream in a future that waits for data, and so cannot stop it (it
+    /// would panic).
     is_awaited: bool,
 }
 
@@ -93,10 +96,10 @@ impl quic::RecvStream for RecvStream {
         if self.credit.left() == 0 {
             if std::mem::replace(&mut self.was_refused, true) {
                 return Poll::Ready(Err(StreamErrorIncoming::Unknown(
-                    "a frame is longer than this server takes".into(),
+                    "a frame is longer than this server accepts".into(),
                 )));
             }
-            // What h3 has may be enough to go on. If not, this is asked once more.
+            // h3 may have enough data to go on. If not, it asks once more.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -110,8 +113,8 @@ impl quic::RecvStream for RecvStream {
         Poll::Ready(data)
     }
 
-    /// Where it is awaited, it is stopped when it is dropped, with the code 0. That is none of HTTP/3's, which has to be taken for
-    /// `H3_NO_ERROR` (RFC 9114, section 8).
+    /// A stream that h3-quinn waits for is stopped when it is dropped, with code 0. That is no
+    /// HTTP/3 code, and the peer must take it for `H3_NO_ERROR` (RFC 9114, section 8).
     fn stop_sending(&mut self, error_code: u64) {
         if !self.is_awaited {
             self.stream.stop_sending(error_code);
@@ -123,7 +126,7 @@ impl quic::RecvStream for RecvStream {
     }
 }
 
-/// A stream of a request.
+/// The stream of a request.
 pub(super) struct BidiStream {
     send: SendStream<Bytes>,
     recv: RecvStream,
@@ -221,7 +224,7 @@ impl OpenStreams<Bytes> for Connection {
     }
 }
 
-/// Opens streams; a server opens those for control only.
+/// Opens streams; a server opens only control streams.
 pub(super) struct Opener<O>(O);
 
 impl<O> OpenStreams<Bytes> for Opener<O>
@@ -251,11 +254,12 @@ fn open_bidi(
     opener.poll_open_bidi(cx).map_ok(|stream| BidiStream::new(stream, Credit::new(CONTROL_LEN_MAX)))
 }
 
-/// What of a body may be read together with the end of the head: a window.
+/// How much of a body may be read together with the end of the head: one window.
 const BEHIND_HEAD_MAX: u64 = 64 << 10;
 
-/// All that a client may ever send on a stream for control; a request takes some twenty bytes of it at most.
+/// The most bytes that a client may ever send on a control stream; a request takes at most some
+/// twenty of them.
 const CONTROL_LEN_MAX: u64 = 4 << 20;
 
-/// Two numbers.
+/// Room for two numbers.
 const FRAME_HEAD_LEN_MAX: u64 = 16;

@@ -1,4 +1,4 @@
-//! The body of a request of HTTP/3.
+//! The body of an HTTP/3 request.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,24 +15,24 @@ use crate::http::clock::now_ms;
 use crate::http::pace::Pace;
 use crate::http::{Incoming, Limits};
 
-/// See the module.
+/// A body as it arrives.
 pub(super) struct Received {
     stream: RequestStream<RecvStream, Bytes>,
     credit: Credit,
-    /// What is still to come, where the client said it.
+    /// The number of bytes still to come, if the client stated a length.
     left: Option<u64>,
     is_ended: bool,
-    /// It was not what its head had announced.
+    /// Whether it differed from what its head announced.
     is_malformed: bool,
 }
 
-/// How a body was left.
+/// The outcome of draining a body.
 pub(super) enum Drained {
-    /// It was read to its end.
+    /// The body was read to its end.
     Whole,
-    /// There is more than is taken.
+    /// The body is longer than the limit.
     More,
-    /// It is not what its head had announced.
+    /// The body differs from what its head announced.
     Malformed(String),
     /// The client takes too long.
     Slow,
@@ -45,7 +45,7 @@ impl Received {
         Received { stream, credit, left: len, is_ended: false, is_malformed: false }
     }
 
-    /// Reads what is left and drops it, within the limits that HTTP/1.1 has for this.
+    /// Reads the rest and discards it, within the same limits as HTTP/1.1.
     pub(super) async fn drain(&mut self, limits: &Limits) -> Drained {
         let mut left = limits.drain_len_max;
         if self.len().is_some_and(|len| len > left) {
@@ -69,7 +69,7 @@ impl Received {
         }
     }
 
-    /// Nothing more is read.
+    /// Stops reading.
     pub(super) fn stop(mut self) {
         if self.is_malformed {
             self.stream.stop_sending(Code::H3_MESSAGE_ERROR);
@@ -97,7 +97,7 @@ impl Incoming for Received {
                 Ok(None) if self.left.is_some_and(|left| left > 0) => {
                     return self.malformed("the body is shorter than its content-length");
                 }
-                // Trailers are dropped.
+                // Discard trailers.
                 Ok(None) => return self.end(None),
                 Err(error) => return self.end(Some(io::Error::other(error))),
             };

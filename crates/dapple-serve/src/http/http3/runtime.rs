@@ -1,4 +1,4 @@
-//! What quinn asks of a runtime, given by Dapple.
+//! The runtime that quinn needs, provided by Dapple.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +14,8 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Endpoint, EndpointConfig, Runtime, Serve
 
 use super::socket::Socket;
 
-/// An endpoint on a socket that is bound, for clients, or for servers too where there is a `config`. Its tasks have a color each, or all the default one.
+/// Creates an endpoint on a bound socket, for clients, and with a `config` for servers too. Its
+/// tasks have a color each, or all the default color.
 ///
 /// # Errors
 ///
@@ -23,7 +24,7 @@ pub fn endpoint(socket: std::net::UdpSocket, config: Option<ServerConfig>, seria
     Endpoint::new(EndpointConfig::default(), config, socket, Arc::new(Dapple { serial }))
 }
 
-/// See the module.
+/// quinn's view of the runtime.
 #[derive(Debug)]
 struct Dapple {
     serial: bool,
@@ -50,7 +51,7 @@ impl Runtime for Dapple {
     }
 }
 
-/// One of the timers of a connection.
+/// A timer of a connection.
 struct Timer(Sleep);
 
 impl AsyncTimer for Timer {

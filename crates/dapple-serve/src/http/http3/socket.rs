@@ -1,4 +1,5 @@
-//! The socket of an endpoint: several datagrams per call of the kernel, and the bits by which routers tell of congestion.
+//! The socket of an endpoint: several datagrams per system call, and the bits by which routers
+//! report congestion.
 
 use std::fmt;
 use std::future::Future;
@@ -12,11 +13,11 @@ use dapple_io::net::UdpSocket;
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
-/// See the module.
+/// An endpoint's UDP socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: UdpSocket,
-    /// What the kernel can do, and how it is asked.
+    /// What the kernel supports, and how to use it.
     state: UdpSocketState,
 }
 
@@ -62,7 +63,7 @@ impl AsyncUdpSocket for Socket {
     }
 }
 
-/// One who waits for room to send.
+/// A task that waits for room to send.
 struct Room {
     socket: Arc<Socket>,
     waiting: Option<Waiting>,
