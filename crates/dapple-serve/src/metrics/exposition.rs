@@ -1,8 +1,8 @@
-//! The text format in which Prometheus reads numbers.
+//! The Prometheus text format.
 
 use std::fmt::Write;
 
-/// What kind of number a family has.
+/// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Counter,
@@ -10,7 +10,7 @@ pub enum Kind {
     Histogram,
 }
 
-/// A page of numbers.
+/// A page of metrics.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
@@ -21,7 +21,7 @@ impl Exposition {
         Exposition { text: String::with_capacity(8 << 10) }
     }
 
-    /// Begins a family: its samples have to follow at once.
+    /// Starts a family; its samples have to follow at once.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
@@ -33,7 +33,7 @@ impl Exposition {
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    /// One number, with labels.
+    /// Writes one sample, with labels.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.text.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {
@@ -44,17 +44,17 @@ impl Exposition {
         let _ = writeln!(self.text, "{end} {value}");
     }
 
-    /// A family of one number.
+    /// Writes a family of one sample.
     pub fn single(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 
-    /// The page.
+    /// Returns the text.
     pub fn finish(self) -> String {
         self.text
     }
 }
 
-/// What a page of numbers says that it is.
+/// The content type of the page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

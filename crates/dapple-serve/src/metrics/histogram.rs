@@ -1,4 +1,4 @@
-//! How long requests take, in fixed steps.
+//! The durations of requests, in fixed steps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use super::exposition::{Exposition, Kind};
 /// One worker's counts.
 #[derive(Default)]
 pub(super) struct Histogram {
-    /// Up to each bound, and beyond the last.
+    /// The counts up to each bound, and beyond the last.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
 }

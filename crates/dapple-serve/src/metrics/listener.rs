@@ -1,4 +1,4 @@
-//! The metrics address: `GET /metrics` and `GET /-/healthy`, and nothing else.
+//! The metrics address: `GET /metrics` and `GET /-/healthy` only.
 
 use std::future::Future;
 use std::io::{self, Write};
@@ -17,18 +17,18 @@ use crate::host::{Admission, Host, PerAddress, Place, accept};
 use crate::http::connection::Terms;
 use crate::http::{Body, Borrowed, Client, Reply, RequestBody, Service, http1};
 
-/// Whose numbers are asked for.
+/// The source of metrics.
 pub trait Numbers: Send + Sync + 'static {
-    /// The page, as Prometheus reads it.
+    /// Returns the page in Prometheus text format.
     fn collect(&self) -> impl Future<Output = String> + Send;
 }
 
-/// Answers for as long as the server runs, its end included: the last numbers are worth reading.
+/// Serves the page as long as the server runs, including its end, because the last values matter.
 pub async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
     let admission = Arc::new(Admission::new(OPEN_MAX, PerAddress::Unlimited));
     let host = Arc::new(Page { numbers });
     if let Err(error) = accept(listener, Arc::new(Pages(host)), admission).await {
-        warn!(%error, "metrics are not served any more");
+        warn!(%error, "metrics are no longer served");
     }
 }
 
@@ -44,7 +44,7 @@ impl<N: Numbers> Host for Pages<N> {
             let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
             let (handle, link) = (Handle::current(), place.link().clone());
             let terms = Terms { limits: Arc::default(), handle: Some(&handle), link: link.clone() };
-            // HTTP/2 by prior knowledge is not spoken here.
+            // HTTP/2 by prior knowledge is not supported here.
             let serving = pin!(http1::serve(stream, Borrowed::new(page, client), terms));
             drop(link.unless_cut(serving).await);
             place.finish();
@@ -60,11 +60,11 @@ impl<N: Numbers> Host for Pages<N> {
     }
 }
 
-/// Prints the address, as it may have been given with port 0.
+/// Prints the address, because the given one may have port 0.
 pub fn announce(listener: &TcpListener) {
     let addr = listener.local_addr().map(|addr| addr.to_string()).unwrap_or_else(|error| error.to_string());
     let mut stdout = io::stdout().lock();
-    // A closed stdout is no reason not to serve.
+    // A closed stdout must not stop the server.
     let _ = writeln!(stdout, "dapple: metrics on http://{addr}/metrics").and_then(|()| stdout.flush());
 }
 
@@ -75,14 +75,14 @@ struct Page<N> {
 impl<N: Numbers> Service for Page<N> {
     async fn answer(&self, request: &Request<'_>, _body: &mut RequestBody<'_>, _client: &Client) -> Reply {
         if request.method != Method::GET && request.method != Method::HEAD {
-            let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n".to_owned(), TEXT);
+            let mut reply = text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed here\n".to_owned(), TEXT);
             reply.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return reply;
         }
         match request.path {
             "/metrics" => text(StatusCode::OK, self.numbers.collect().await, EXPOSITION),
             "/-/healthy" => text(StatusCode::OK, "ok\n".to_owned(), TEXT),
-            _ => text(StatusCode::NOT_FOUND, "here are /metrics and /-/healthy\n".to_owned(), TEXT),
+            _ => text(StatusCode::NOT_FOUND, "not found; try /metrics or /-/healthy\n".to_owned(), TEXT),
         }
     }
 
@@ -100,5 +100,5 @@ fn text(status: StatusCode, text: String, content_type: &'static str) -> Reply {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// How many connections are answered at the same time.
+/// The most connections served at the same time.
 const OPEN_MAX: usize = 16;

@@ -1,6 +1,6 @@
-//! Numbers of requests, for whoever asks at the metrics address.
+//! Metrics of requests, for the metrics address.
 //!
-//! Each worker counts in cache lines of its own; whoever asks adds them up.
+//! Each worker counts in its own cache lines; a reader adds them up.
 
 pub mod admission;
 pub mod connections;
@@ -18,22 +18,22 @@ use self::exposition::{Exposition, Kind};
 use self::histogram::Histogram;
 use crate::http::Awaited;
 
-/// What was counted of requests since the start.
+/// The request counters since the start.
 pub struct Metrics {
-    /// One slot per worker, and a last one for any other thread.
+    /// One slot for each worker, and a last one for any other thread.
     slots: Box<[Slot]>,
-    /// Connections that ended because nothing came; too few for slots.
+    /// Connections that ended because their client took too long; too rare for slots.
     timed_out: [AtomicU64; AWAITED.len()],
 }
 
 /// How a request and its reply ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ending {
-    /// `None`: the service never answered.
+    /// `None` if the service never answered.
     pub status: Option<StatusCode>,
-    /// Bytes of the reply's body that left.
+    /// The number of bytes of the reply's body that were sent.
     pub sent: u64,
-    /// Whether all of the reply did.
+    /// Whether the whole reply was sent.
     pub is_complete: bool,
     /// From the head of the request to the end of the reply.
     pub duration_us: u64,
@@ -41,7 +41,7 @@ pub struct Ending {
     pub worker: Option<usize>,
 }
 
-/// Two cache lines at least, because processors fetch them in pairs.
+/// At least two cache lines, because processors fetch them in pairs.
 #[repr(align(128))]
 #[derive(Default)]
 struct Slot {
@@ -57,20 +57,20 @@ struct Slot {
 pub struct MethodIndex(usize);
 
 impl MethodIndex {
-    /// Methods that nobody has heard of are one, or clients could make up any number of them.
+    /// Unknown methods share one index; otherwise clients could create any number of them.
     pub fn of(method: &Method) -> MethodIndex {
         let known = METHODS.iter().position(|name| *name == method.as_str());
         MethodIndex(known.unwrap_or(METHODS.len() - 1))
     }
 
-    /// Of what is refused before its method is known.
+    /// The index of requests refused before their method is known.
     pub fn unknown() -> MethodIndex {
         MethodIndex(METHODS.len() - 1)
     }
 }
 
 impl Metrics {
-    /// For so many workers.
+    /// Creates counters for this number of workers.
     pub fn new(workers: usize) -> Metrics {
         Metrics { slots: (0..=workers).map(|_| Slot::default()).collect(), timed_out: Default::default() }
     }
@@ -79,7 +79,7 @@ impl Metrics {
     pub fn count(&self, method: MethodIndex, ending: &Ending) {
         let others = self.slots.len() - 1;
         let slot = &self.slots[ending.worker.unwrap_or(others).min(others)];
-        // A request that was never answered is one whose client went.
+        // The client of a request that was never answered has gone.
         let status = ending.status.map_or(400, |status| status.as_u16());
         let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
         slot.requests[method.0][class].fetch_add(1, Ordering::Relaxed);
@@ -90,20 +90,16 @@ impl Metrics {
         slot.durations.add(ending.duration_us);
     }
 
-    /// Counts a connection that ends because its client let others wait too long.
+    /// Counts a connection that ends because its client took too long.
     pub fn timed_out(&self, awaited: Awaited) {
         if let Some(place) = AWAITED.iter().position(|(known, _)| *known == awaited) {
             self.timed_out[place].fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Writes what was counted.
+    /// Writes the metrics.
     pub fn write(&self, out: &mut Exposition) {
-        out.family(
-            "dapple_http_requests_total",
-            Kind::Counter,
-            "Requests whose reply has ended, by method and class of status.",
-        );
+        out.family("dapple_http_requests_total", Kind::Counter, "Finished requests, by method and class of status.");
         for (row, method) in METHODS.iter().enumerate() {
             for (column, class) in CLASSES.iter().enumerate() {
                 let count = self.sum(|slot| &slot.requests[row][column]);
@@ -115,7 +111,7 @@ impl Metrics {
         out.single(
             "dapple_http_response_body_bytes_total",
             Kind::Counter,
-            "Bytes of replies' bodies that were sent.",
+            "Bytes of reply bodies sent.",
             self.sum(|slot| &slot.sent) as f64,
         );
         out.single(
@@ -125,7 +121,7 @@ impl Metrics {
             self.sum(|slot| &slot.cut) as f64,
         );
         let name = "dapple_connections_timed_out_total";
-        out.family(name, Kind::Counter, "Connections that ended because their client took too long.");
+        out.family(name, Kind::Counter, "Connections ended because their client took too long.");
         for ((_, label), count) in AWAITED.iter().zip(&self.timed_out) {
             out.sample(name, &[("awaited", label)], count.load(Ordering::Relaxed) as f64);
         }
@@ -133,7 +129,7 @@ impl Metrics {
         histogram::write(
             &histograms,
             "dapple_http_request_duration_seconds",
-            "From the head of a request to the last byte of its reply.",
+            "Time from the head of a request to the last byte of its reply.",
             out,
         );
     }
@@ -143,7 +139,7 @@ impl Metrics {
     }
 }
 
-/// The methods that have a number of their own; the last is all others.
+/// The methods that have their own counter; the last one stands for all others.
 const METHODS: [&str; 8] = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "CONNECT", "other"];
 const AWAITED: [(Awaited, &str); 3] =
     [(Awaited::NextRequest, "next_request"), (Awaited::Request, "request"), (Awaited::Response, "response")];

@@ -1,4 +1,4 @@
-//! The body of a request, which may be neither too large nor too slow.
+//! The body of a request, with limits on its size and pace.
 
 use std::fmt;
 use std::io;
@@ -17,16 +17,18 @@ use super::source::Source;
 use crate::BoxError;
 use crate::options::Options;
 
-/// The body of a request that is served by this crate, as it comes in.
+/// The body of a request that this crate serves, as it arrives.
 ///
-/// It ends with an error where it gets larger than [`body_bytes_max`](crate::Serve::body_bytes_max) (an
-/// [`http_body_util::LengthLimitError`]) or slower than [`body_timeout`](crate::Serve::body_timeout) allows (an `io::Error` of kind
-/// `TimedOut`); if the service answers with an error then, whichever, its client gets `413` or `408`. Both limits hold until the
-/// reply begins: a service that answers while the request comes in has a conversation, of which nobody knows how long it lasts.
+/// It ends with an error if it gets larger than [`body_bytes_max`](crate::Serve::body_bytes_max)
+/// (an [`http_body_util::LengthLimitError`]) or slower than
+/// [`body_timeout`](crate::Serve::body_timeout) allows (an `io::Error` of kind `TimedOut`). If the
+/// service then fails with any error, its client gets `413` or `408`. Both limits hold until the
+/// reply begins: a service that answers while the request arrives has a dialogue, whose length is
+/// unknown.
 ///
-/// Only time counts in which the service waits for the client.
+/// Only time in which the service waits for the client counts.
 pub struct Body {
-    /// Absent where there is no body.
+    /// `None` if there is no body.
     incoming: Option<(Source, Limits)>,
 }
 
@@ -92,7 +94,7 @@ impl HttpBody for Body {
 }
 
 impl Limits {
-    /// The client is waited for. Whether it was waited for long enough.
+    /// Notes that the service waits for the client. Returns whether it has waited long enough.
     fn wait(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(pace) = &mut self.pace else { return false };
         if self.exchange.has_reply() {
@@ -106,7 +108,7 @@ impl Limits {
         timer.as_mut().poll(cx).is_ready()
     }
 
-    /// So much came. Whether that may be.
+    /// Counts `len` bytes. Returns whether they are within the limit.
     fn take(&mut self, len: usize) -> bool {
         if let Some(pace) = &mut self.pace {
             pace.moved(len, Instant::now());
@@ -124,12 +126,15 @@ impl Limits {
         self.exchange.set_fault(fault);
         match fault {
             Fault::TooLarge => too_large(),
-            Fault::TooSlow => io::Error::new(io::ErrorKind::TimedOut, "the request's body did not come in time").into(),
+            Fault::TooSlow => {
+                io::Error::new(io::ErrorKind::TimedOut, "the request's body did not arrive in time").into()
+            }
         }
     }
 }
 
-/// The error that others know to be that of a body which is too large. Only its own crate can make one.
+/// The error that other crates recognize as a body that is too large. Only its own crate can make
+/// one.
 fn too_large() -> BoxError {
     let mut limited = Limited::new(Full::new(Bytes::from_static(b"x")), 0);
     let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -150,7 +155,7 @@ mod tests {
     use http_body_util::LengthLimitError;
 
     #[test]
-    fn others_know_the_error_of_what_is_too_large() {
+    fn other_crates_recognize_the_error_of_a_body_that_is_too_large() {
         assert!(super::too_large().is::<LengthLimitError>());
     }
 }

@@ -1,4 +1,4 @@
-//! Futures and functions whose panics are results.
+//! Turns panics of futures and functions into results.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,27 +8,27 @@ use std::task::{Context, Poll};
 use dapple_sched::foreign::{advice, discard};
 use pin_project_lite::pin_project;
 
-/// It was caught, and the panic hook has reported it.
+/// A panic that was caught, and reported by the panic hook.
 #[derive(Debug)]
 pub(crate) struct Panicked {
-    /// What to do about it, where that is known.
+    /// What the user can do about it, if known.
     pub(crate) advice: Option<&'static str>,
 }
 
-/// What `run` returns, where it does not panic.
+/// Returns the result of `run`, unless it panics.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         let advice = advice(&*payload);
-        // Which may panic itself.
+        // The payload's destructor may panic too.
         discard(payload);
         Panicked { advice }
     })
 }
 
 pin_project! {
-    /// See the module. Cancel safe as the future inside.
+    /// A future whose panic is a result. As cancel safe as the future inside.
     pub(crate) struct Caught<F> {
-        // `None` once it has panicked: it must not be polled again.
+        // `None` after a panic: it must not be polled again.
         #[pin]
         future: Option<F>,
     }
@@ -42,7 +42,7 @@ pin_project! {
 }
 
 impl<F: Future> Caught<F> {
-    /// The future that `make` makes, where that does not panic itself; `None` counts as a panic that was before.
+    /// Wraps the future that `make` makes, unless `make` panics; `None` counts as an earlier panic.
     pub(crate) fn new(make: impl FnOnce() -> Option<F>) -> Caught<F> {
         Caught { future: caught(make).ok().flatten() }
     }
@@ -56,7 +56,7 @@ impl<F: Future> Future for Caught<F> {
         let Some(future) = this.future.as_mut().as_pin_mut() else {
             return Poll::Ready(Err(Panicked { advice: None }));
         };
-        // Whatever a panic has left in the future, nobody sees: it is dropped.
+        // No code sees the state that a panic left in the future: it is dropped.
         match caught(|| future.poll(cx)) {
             Ok(polled) => polled.map(Ok),
             Err(panicked) => {

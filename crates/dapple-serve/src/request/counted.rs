@@ -1,4 +1,4 @@
-//! What is counted of a request, from its head to the end of its reply.
+//! Counts a request, from its head to the end of its reply.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use crate::handle::Numbers;
 use crate::metrics::{Ending, MethodIndex};
 
-/// Counts when it is dropped. Dropped before there is a reply, the client has gone.
+/// Counts when it is dropped. If dropped before there is a reply, the client has gone.
 pub(crate) struct Counted {
     numbers: Arc<Numbers>,
     method: MethodIndex,
@@ -19,7 +19,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// A request whose head has come.
+    /// Starts counting a request whose head has arrived.
     pub(super) fn begin(numbers: &Arc<Numbers>, method: &Method) -> Counted {
         Counted {
             numbers: numbers.clone(),
@@ -27,22 +27,22 @@ impl Counted {
             started: Instant::now(),
             status: None,
             sent: 0,
-            // The reply to it has no body on the wire, whatever the service gives.
+            // The reply to it has no body on the wire, whatever the service returns.
             is_complete: *method == Method::HEAD,
         }
     }
 
-    /// There is a reply.
+    /// Notes the status of the reply.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.status = Some(status);
     }
 
-    /// So much of its body was taken.
+    /// Notes that `len` bytes of the reply's body were sent.
     pub(super) fn sent(&mut self, len: usize) {
         self.sent += len as u64;
     }
 
-    /// All of it was.
+    /// Notes that the whole body was sent.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
     }

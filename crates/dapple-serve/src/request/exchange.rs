@@ -1,4 +1,4 @@
-//! What a request's body and its reply know of each other.
+//! The state that a request's body and its reply share.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -10,7 +10,7 @@ pub(crate) struct Exchange {
     has_reply: AtomicBool,
 }
 
-/// Which limit a body met.
+/// The limit that a body exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     TooLarge = 1,
@@ -30,7 +30,7 @@ impl Exchange {
         self.fault.store(fault as u8, Ordering::Relaxed);
     }
 
-    /// Whether all of the body has been read.
+    /// Whether the whole body has been read.
     pub(super) fn is_read(&self) -> bool {
         self.is_read.load(Ordering::Relaxed)
     }
@@ -39,8 +39,8 @@ impl Exchange {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the reply has begun: what goes on then is a conversation, in which a client may pause, and which has no end that is
-    /// known.
+    /// Whether the reply has begun: the rest is a dialogue of unknown length, in which a client may
+    /// pause.
     pub(super) fn has_reply(&self) -> bool {
         self.has_reply.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! A service whose `Clone` and `Drop` are users' code, too.
+//! A service whose `Clone` and `Drop`, which are user code, may panic.
 
 use super::caught::caught;
 
-/// A service, or that there is none, as its clone panicked. Dropping it does not panic.
+/// A service, or `None` if its clone panicked. Dropping it does not panic.
 pub(crate) struct Held<V>(Option<V>);
 
 impl<V> Held<V> {
@@ -10,14 +10,14 @@ impl<V> Held<V> {
         Held(Some(service))
     }
 
-    /// The service, unless it was lost in a panic.
+    /// The service, unless a panic destroyed it.
     pub(crate) fn into_inner(mut self) -> Option<V> {
         self.0.take()
     }
 }
 
 impl<V: Clone> Held<V> {
-    /// A clone, if that does not panic.
+    /// Returns a clone, unless cloning panics.
     pub(crate) fn another(&self) -> Held<V> {
         Held(self.0.as_ref().and_then(|service| caught(|| service.clone()).ok()))
     }

@@ -1,4 +1,4 @@
-//! The way of a request through the server: its limits, the service, and what becomes of its failures.
+//! The path of a request through the server: its limits, the service, and its failures.
 
 mod body;
 mod caught;
@@ -35,14 +35,14 @@ use crate::BoxError;
 use crate::service::HttpService;
 use crate::tower::Context;
 
-/// What came of a request.
+/// The reply to a request.
 pub(crate) struct Answered<B> {
     pub(crate) response: Response<Reply<B>>,
-    /// Whether some of the request's body may still come that was refused with it.
+    /// Whether the rest of a refused request's body may still arrive.
     pub(crate) is_left: bool,
 }
 
-/// Answers one request, whose body comes from `source` if it has one.
+/// Answers one request, whose body comes from `source`, if there is one.
 pub(crate) async fn answer<V: HttpService>(
     service: Held<V>,
     parts: Parts,
@@ -78,7 +78,7 @@ async fn serve<V: HttpService>(
     let words = Words::new(shared.on_refusal.clone(), &parts);
     let admitted = match shared.gate.admission() {
         Some(admission) => {
-            // Users' own functions are asked.
+            // These are user functions.
             let offer = match caught(|| shared.gate.offer(&parts, peer, arrival.at())) {
                 Ok(offer) => offer,
                 Err(panic) => return panicked(&panic),
@@ -117,12 +117,13 @@ async fn serve<V: HttpService>(
     }
 }
 
-/// The reply to a request that breaks the rules of its version of HTTP.
+/// The reply to a request that breaks the rules of its HTTP version.
 pub(crate) fn malformed<B>(reason: &str) -> Response<Reply<B>> {
     text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
 }
 
-/// What a client gets whose service failed. The problem is users' code: its sources, its words, its destructor.
+/// The reply of a request whose service failed. The problem is user code: its sources, its text,
+/// its destructor.
 fn failed<B>(problem: BoxError, words: &Words) -> Response<Reply<B>> {
     if let Some(refused) = Refused::find(problem.as_ref()) {
         return words.say(refused);
@@ -131,7 +132,7 @@ fn failed<B>(problem: BoxError, words: &Words) -> Response<Reply<B>> {
     text(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.\n")
 }
 
-/// What a slow handler is reported as. Without the query, which may hold what is not for logs.
+/// The name of a slow handler in reports. Leaves out the query, which may be confidential.
 struct Route {
     method: Method,
     uri: Uri,
@@ -143,7 +144,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// What a client gets whose handler panicked, or who came upon another function of the user's that did.
+/// The reply of a request whose handler, or another user function, panicked.
 fn panicked<B>(panic: &Panicked) -> Response<Reply<B>> {
     match panic.advice {
         Some(advice) => error!("a handler panicked; its request gets a 500; {advice}"),
@@ -152,12 +153,16 @@ fn panicked<B>(panic: &Panicked) -> Response<Reply<B>> {
     text(StatusCode::INTERNAL_SERVER_ERROR, "The handler failed.\n")
 }
 
-/// What a client gets whose body met a limit, whatever the service made of that.
+/// The reply to a body that exceeded a limit, whatever the service made of that.
 fn fault<B>(fault: Fault) -> Response<Reply<B>> {
     debug!(?fault, "a request met a limit");
     match fault {
-        Fault::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, "The request's body is larger than is taken here.\n"),
-        Fault::TooSlow => text(StatusCode::REQUEST_TIMEOUT, "The request's body did not come in time.\n"),
+        Fault::TooLarge => text(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "The request's body is larger than this server \
+            accepts.\n",
+        ),
+        Fault::TooSlow => text(StatusCode::REQUEST_TIMEOUT, "The request's body did not arrive in time.\n"),
     }
 }
 

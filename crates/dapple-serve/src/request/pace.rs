@@ -1,16 +1,16 @@
-//! How slow a peer may be.
+//! The limit on a slow peer.
 
 use std::time::Duration;
 
 use dapple_io::time::Instant;
 
-/// A peer has some time to begin with, which waiting for it uses up, and bytes give it more, up to what it had at first. Time in
-/// which nobody waits for it costs it nothing.
+/// A peer starts with some time. Waiting for the peer uses it up, and bytes give it more, up to the
+/// initial amount. Other time costs the peer nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     left: Duration,
     left_max: Duration,
-    /// Bytes that are worth a second.
+    /// The number of bytes that give one second.
     rate_min: u64,
     waiting_since: Option<Instant>,
 }
@@ -20,20 +20,21 @@ impl Pace {
         Pace { left: timeout, left_max: timeout, rate_min: rate_min.max(1), waiting_since: None }
     }
 
-    /// It is waited for the peer, and was already if it was so before. Returns until when.
+    /// Notes that the server waits for the peer, possibly since earlier. Returns until when it may
+    /// wait.
     pub(crate) fn wait(&mut self, now: Instant) -> Instant {
         let since = *self.waiting_since.get_or_insert(now);
         after(since, self.left)
     }
 
-    /// So many bytes moved, and it is not waited any more.
+    /// Notes that `len` bytes moved, and the wait is over.
     pub(crate) fn moved(&mut self, len: usize, now: Instant) {
         self.rest(now);
         let worth = Duration::from_micros((len as u64).saturating_mul(1_000_000) / self.rate_min);
         self.left = self.left.saturating_add(worth).min(self.left_max);
     }
 
-    /// It is not the peer that is waited for.
+    /// Notes that the server does not wait for the peer.
     pub(crate) fn rest(&mut self, now: Instant) {
         if let Some(since) = self.waiting_since.take() {
             self.left = self.left.saturating_sub(now.saturating_duration_since(since));
@@ -41,7 +42,7 @@ impl Pace {
     }
 }
 
-/// As late as the clock goes where a limit is longer than that.
+/// Adds a duration; the latest time the clock can hold if the limit is longer than that.
 pub(crate) fn after(instant: Instant, duration: Duration) -> Instant {
     instant.checked_add(duration).unwrap_or_else(|| instant + FAR)
 }
@@ -66,10 +67,10 @@ mod tests {
         assert_eq!(pace.wait(begin), begin + 10 * SECOND);
         assert_eq!(pace.wait(begin + SECOND), begin + 10 * SECOND, "one wait");
         pace.moved(200, begin + 4 * SECOND);
-        // Nobody waited until now.
+        // The server did not wait until now.
         assert_eq!(pace.wait(begin + 20 * SECOND), begin + 28 * SECOND, "10 - 4 + 2");
         pace.moved(1 << 30, begin + 21 * SECOND);
-        assert_eq!(pace.wait(begin + 30 * SECOND), begin + 40 * SECOND, "never more than at first");
+        assert_eq!(pace.wait(begin + 30 * SECOND), begin + 40 * SECOND, "never more than at the start");
     }
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_without_end_are_no_panic() {
+    fn endless_limits_do_not_panic() {
         let mut pace = Pace::new(Duration::MAX, 0);
         let now = Instant::from_std(std::time::Instant::now());
         assert!(pace.wait(now) > now);

@@ -1,4 +1,4 @@
-//! What a client is told whose request was not taken, in the words of its protocol.
+//! The reply to a refused request, in the form of its protocol.
 
 use std::sync::Arc;
 
@@ -40,13 +40,14 @@ impl Words {
 
 fn http(refused: &Refused) -> Response<String> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, format!("{refused}\n"));
-    // Whole seconds are all that there are, and none would be an invitation to try at once.
+    // The field has whole seconds, and zero would invite the client to retry at once.
     let seconds = refused.retry_after.as_secs().saturating_add(u64::from(refused.retry_after.subsec_nanos() > 0));
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     explained(response, refused)
 }
 
-/// With the reason where programs find it, whatever the page says; unless the reply has another, or is no error of HTTP.
+/// Adds the reason in a field for programs, unless the reply has that field, or is not an HTTP
+/// error.
 fn explained<B>(mut response: Response<B>, refused: &Refused) -> Response<B> {
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     if is_error && let Ok(reason) = HeaderValue::try_from(refused.reason.to_string()) {
@@ -55,7 +56,7 @@ fn explained<B>(mut response: Response<B>, refused: &Refused) -> Response<B> {
     response
 }
 
-/// A reply that is all trailers, and says when to try again as clients of gRPC know it (gRFC A6).
+/// A reply that is all trailers, and says when to retry in the form of gRPC (gRFC A6).
 fn grpc<B>(refused: &Refused) -> Response<Reply<B>> {
     let mut response = Response::new(Reply::said(""));
     let code = if refused.reason == Reason::Deadline { DEADLINE_EXCEEDED } else { UNAVAILABLE };
@@ -70,7 +71,7 @@ fn grpc<B>(refused: &Refused) -> Response<Reply<B>> {
     response
 }
 
-/// A message as gRPC has it: printable ASCII, everything else encoded, and so the percent sign.
+/// A message in gRPC's encoding: printable ASCII, everything else and the percent sign encoded.
 fn encoded_message(text: &str) -> String {
     utf8_percent_encode(text, NOT_IN_A_GRPC_MESSAGE).to_string()
 }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_whole_seconds_and_never_none() {
+    fn retry_after_has_whole_seconds_and_is_never_zero() {
         for (retry_after_ms, says) in [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (60_000, "60")] {
             let response = refusal(None, "text/plain", Reason::Class, retry_after_ms);
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_is_told_in_its_own_words() {
+    fn grpc_clients_get_grpc_statuses() {
         let response = refusal(None, "application/grpc+proto", Reason::Rate, 250);
         let field = |name: &'static str| response.headers()[HeaderName::from_static(name)].to_str().unwrap();
         assert_eq!((response.status(), field("grpc-status")), (StatusCode::OK, "14"));
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_words_of_their_own() {
+    fn programs_can_set_their_own_reply() {
         let own: OnRefusal = Arc::new(|refused| {
             let mut response = Response::new(format!("{{\"error\":\"{}\"}}", refused.reason));
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;

@@ -1,4 +1,4 @@
-//! The body of a reply: users' code, whose panics end it.
+//! The body of a reply: user code, whose panics end it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,13 +19,13 @@ pin_project! {
     pub struct Reply<B> {
         #[pin]
         content: Content<B>,
-        // Absent from a reply to what is no request.
+        // `None` for a reply to input that is not a request.
         counted: Option<Counted>,
     }
 
     impl<B> PinnedDrop for Reply<B> {
         fn drop(this: Pin<&mut Self>) {
-            // A body whose destructor panics ends no other reply of its connection.
+            // A body whose destructor panics must not end other replies of its connection.
             let mut this = this.project();
             let _ = caught(|| this.content.set(Content::Text { text: Bytes::new() }));
         }
@@ -41,17 +41,17 @@ pin_project! {
 }
 
 impl<B> Reply<B> {
-    /// The service's own.
+    /// Wraps the service's body.
     pub(super) fn of(body: B) -> Reply<B> {
         Reply { content: Content::Service { body }, counted: None }
     }
 
-    /// These bytes.
+    /// A body of these bytes.
     pub(super) fn said(text: impl Into<Bytes>) -> Reply<B> {
         Reply { content: Content::Text { text: text.into() }, counted: None }
     }
 
-    /// Counts what becomes of it.
+    /// Counts the outcome of this reply.
     pub(super) fn counted(mut self, mut counted: Counted) -> Reply<B>
     where
         B: HttpBody,
@@ -69,7 +69,7 @@ pub(super) fn text<B>(status: StatusCode, text: impl Into<Bytes>) -> Response<Re
     plain(status, text).map(Reply::said)
 }
 
-/// The same before it is a reply.
+/// The same before it has a `Reply` body.
 pub(super) fn plain<T>(status: StatusCode, text: T) -> Response<T> {
     let mut response = Response::new(text);
     *response.status_mut() = status;
@@ -89,7 +89,7 @@ where
         let polled = match this.content.as_mut().project() {
             ContentOf::Text { text } if text.is_empty() => Ok(Poll::Ready(None)),
             ContentOf::Text { text } => Ok(Poll::Ready(Some(Ok(Frame::data(std::mem::take(text)))))),
-            // With what is made of it: data and errors are users' code, too.
+            // Catches what the conversion does too: data and errors are user code.
             ContentOf::Service { body } => caught(|| body.poll_frame(cx).map_ok(to_bytes).map_err(Into::into)),
         };
         let Ok(polled) = polled else {
@@ -101,7 +101,7 @@ where
                 Poll::Ready(None) => counted.complete(),
                 Poll::Ready(Some(Ok(frame))) => {
                     counted.sent(frame.data_ref().map_or(0, Bytes::len));
-                    // A sender that knows that this is the end asks no more.
+                    // A sender that knows this is the end does not poll again.
                     if frame.is_trailers() || is_end(&this.content) {
                         counted.complete();
                     }
@@ -126,7 +126,7 @@ where
 
 fn is_end<B: HttpBody>(content: &Content<B>) -> bool {
     match content {
-        // Where it panics, the next poll is asked.
+        // After a panic here, the next poll decides.
         Content::Service { body } => caught(|| body.is_end_stream()).unwrap_or(false),
         Content::Text { text } => text.is_empty(),
     }

@@ -1,4 +1,4 @@
-//! Where the body of a request comes from.
+//! The source of a request's body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,14 +11,14 @@ use crate::http::Incoming;
 
 /// See the module.
 pub(crate) enum Source {
-    /// A connection of HTTP/1.1.
+    /// An HTTP/1.1 connection.
     Engine(Box<dyn Incoming + Send + Sync>),
-    /// hyper: a stream of HTTP/2, or a request for another protocol.
+    /// hyper: an HTTP/2 stream, or a request for another protocol.
     Hyper(hyper::body::Incoming),
 }
 
 impl Source {
-    /// The next frame: data, and at the end trailers.
+    /// Returns the next frame: data, and at the end trailers.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self {
             Source::Hyper(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
@@ -29,7 +29,7 @@ impl Source {
         }
     }
 
-    /// Whether it is known that nothing more comes.
+    /// Whether it is known that no more frames come.
     pub(super) fn is_end(&self) -> bool {
         match self {
             Source::Hyper(body) => body.is_end_stream(),

@@ -1,4 +1,4 @@
-//! Clients for which there is no connection: each is told so in its version of HTTP.
+//! Replies to clients that get no connection, in their HTTP version.
 
 use std::future::{Future, poll_fn, ready};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::http::{self as engine, Handler, Limits, RequestBody, http2};
 use crate::link::Link;
 use crate::request::caught;
 
-/// A program's own reply to clients for which there is no connection.
+/// A program's own reply to clients that get no connection.
 pub(crate) type OnFull = Arc<dyn Fn() -> Response<String> + Send + Sync>;
 
-/// Tells a client that there is no connection for it, and ends: in the program's words if it has any, or else those of HTTP/1.1. Takes
-/// some two seconds at most.
+/// Tells a client that there is no connection for it, and closes. Sends the program's reply if
+/// there is one, or `words` in HTTP/1.1. Takes at most about two seconds.
 pub(crate) async fn turn_away<S: Connection>(stream: S, words: &'static [u8], own: Option<OnFull>) {
     let own = own.and_then(|own| caught(|| own()).ok());
     let mut first = [0; PREFACE.len()];
-    // A client of HTTP/2 begins at once.
+    // An HTTP/2 client sends its preface at once.
     let read = timeout(FIRST_MAX, poll_fn(|cx| stream.poll_read(cx, &mut first))).await;
     match read {
         Ok(Ok(len)) if len > 0 && first.starts_with(&PREFACE[..len.min(PREFACE.len())]) => {
@@ -44,7 +44,7 @@ pub(crate) async fn turn_away<S: Connection>(stream: S, words: &'static [u8], ow
     }
 }
 
-/// The reply by HTTP/2, unless a program has another.
+/// The default reply over HTTP/2.
 fn full() -> Response<String> {
     let mut response = Response::new("All connections are in use. Please try again.\n".to_owned());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -53,7 +53,7 @@ fn full() -> Response<String> {
     response
 }
 
-/// All of the reply as HTTP/1.1 has it.
+/// The whole reply in HTTP/1.1 form.
 fn written(reply: &Response<String>) -> Vec<u8> {
     let (mut bytes, framing) = (Vec::new(), ReplyFraming::Len(reply.body().len() as u64));
     write_head(&mut bytes, Version::HTTP_11, reply.status(), b"", reply.headers(), b"", framing, false);
@@ -89,16 +89,16 @@ impl Handler for Refusing {
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long a client may take to begin.
+/// How long a client may take to send its first bytes.
 const FIRST_MAX: Duration = Duration::from_millis(50);
 
-/// How long a client of HTTP/2 may take to hear it.
+/// How long an HTTP/2 client may take to read the reply.
 const HTTP2_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_refusal_is_as_long_as_it_says() {
+    fn a_refusal_has_its_stated_length() {
         let text = String::from_utf8(super::written(&super::full())).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("connection: close"), "{text}");

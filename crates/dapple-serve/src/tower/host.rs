@@ -1,4 +1,4 @@
-//! What is done with the connections of a server of a tower service.
+//! Serves the accepted connections of a tower service.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,9 +18,9 @@ use crate::request::Held;
 use crate::server::Shared;
 use crate::service::HttpService;
 
-/// See the module.
+/// The host of a tower service's connections.
 pub(crate) struct TowerHost<C, V> {
-    /// A service need not be `Sync`.
+    /// In a mutex, because a service need not be `Sync`.
     pub(crate) service: Mutex<Held<V>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stage: Arc<Stage>,
@@ -34,7 +34,7 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
 
     fn serve(&self, stream: C, peer: Peer, place: Place) {
         let link = place.link().clone();
-        // Where clients leave by themselves, those that come late may, too.
+        // If clients leave by themselves, late ones may too.
         if self.stage.is_finishing() && self.shared.options.leave_timeout.is_zero() {
             link.order(Order::LastReply);
         }
@@ -47,13 +47,13 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
             drop(dapple_sched::spawn_balanced(async move {
                 match race(link.unwanted(), acceptor.accept(stream, limit)).await {
                     First::Right(Ok(stream)) => tower.serve(stream).await,
-                    First::Right(Err(error)) => debug!(%error, "a handshake of TLS failed"),
-                    First::Left(()) => debug!("a handshake of TLS was ended, as there was no room"),
+                    First::Right(Err(error)) => debug!(%error, "a TLS handshake failed"),
+                    First::Left(()) => debug!("ended a TLS handshake to make room"),
                 }
             }));
             return;
         }
-        // A task has a color of its own, so that connections are served on all cores.
+        // Each task has a color of its own, so that all cores serve connections.
         drop(dapple_sched::spawn_balanced(tower.serve(stream)));
     }
 
@@ -61,7 +61,7 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
         drop(dapple_sched::spawn(task));
     }
 
-    /// Where TLS is spoken they are just closed.
+    /// With TLS, refused connections are closed without a reply.
     fn is_plain(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_none();

@@ -27,7 +27,7 @@ use crate::request::{self, Held, Source};
 use crate::server::Shared;
 use crate::service::HttpService;
 
-/// What the requests of one connection know of it.
+/// The facts of a connection that its requests know.
 pub(crate) struct Context {
     pub(crate) peer: Peer,
     pub(crate) arrival: Arrival,
@@ -35,14 +35,14 @@ pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// See the module. Clones share the service, of which each request gets a clone.
+/// The handler. Clones share the service, and each request gets a clone of the service.
 pub(crate) struct Tower<V>(Arc<Inner<V>>);
 
 struct Inner<V> {
     context: Context,
-    /// A service need not be `Sync`.
+    /// In a mutex, because a service need not be `Sync`.
     service: Mutex<Held<V>>,
-    /// The connection's place, until another protocol takes it along.
+    /// The connection's place, until another protocol takes it over.
     place: Mutex<Option<Place>>,
 }
 
@@ -57,7 +57,7 @@ impl<V: HttpService> Tower<V> {
         Tower(Arc::new(Inner { context, service: Mutex::new(service), place: Mutex::new(Some(place)) }))
     }
 
-    /// Serves all of a connection.
+    /// Serves a whole connection.
     pub(crate) async fn serve<S: Connection>(self, stream: S) {
         let link = self.0.context.link.clone();
         let terms = engine::connection::Terms {
@@ -81,7 +81,7 @@ impl<V: HttpService> Tower<V> {
         self.0.place.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The reply to a request that hyper has read.
+    /// Replies to a request that hyper has read.
     async fn answer_hyper(
         self,
         request: http::Request<hyper::body::Incoming>,
@@ -105,10 +105,10 @@ impl<V: HttpService> Handler for Tower<V> {
 
     async fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>) -> engine::Reply {
         let Some(parts) = parts::of(request) else {
-            return self.refuse(StatusCode::BAD_REQUEST, "the target is no URI");
+            return self.refuse(StatusCode::BAD_REQUEST, "the target is not a URI");
         };
         let source = (body.len() != Some(0)).then(|| body.detach()).flatten().map(Source::Engine);
-        // In memory of its own, that of a connection which rests is small.
+        // Boxed, so that an idle connection stays small.
         let answered = Box::pin(request::answer(self.another(), parts, source, &self.0.context)).await;
         reply::of(answered, request.method == Method::HEAD).await
     }
@@ -125,7 +125,8 @@ impl<V: HttpService> Handler for Tower<V> {
         reply::text(status, format!("{reason}\n"))
     }
 
-    /// Requests for another protocol are hyper's, as only hyper can make what `hyper::upgrade::on` returns.
+    /// hyper serves requests for another protocol, because only hyper can make what
+    /// `hyper::upgrade::on` returns.
     fn wants_connection(&self, head: &Head<'_>) -> bool {
         let request = &head.request;
         let mut protocols = request.fields.all("upgrade").flat_map(|value| value.split(|byte| *byte == b','));
@@ -145,7 +146,8 @@ impl<V: HttpService> Handler for Tower<V> {
     }
 }
 
-/// Whether an offer to speak this protocol is never taken: HTTP/2 without TLS begins with its preface, as RFC 9113 has it.
+/// Whether an offer to upgrade to this protocol is always ignored: HTTP/2 without TLS begins with
+/// its preface (RFC 9113).
 fn is_ignored(protocol: &[u8]) -> bool {
     protocol.is_empty() || protocol.eq_ignore_ascii_case(b"h2c") || protocol.eq_ignore_ascii_case(b"HTTP/2.0")
 }

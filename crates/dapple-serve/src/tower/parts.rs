@@ -1,4 +1,4 @@
-//! A borrowed request as one that owns its parts.
+//! Turns a borrowed request into one that owns its parts.
 
 use bytes::Bytes;
 use dapple_http::{Form, Request};
@@ -6,7 +6,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Uri};
 
-/// The parts of a request, all in one piece of memory; `None` where its target is no URI after all.
+/// The parts of a request, all in one allocation; `None` if its target is not a URI.
 pub(super) fn of(request: &Request<'_>) -> Option<Parts> {
     let fields = || request.fields.iter();
     let len = request.path.len() + request.query.map_or(0, str::len) + 64;
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_all_that_it_says() {
+    fn a_request_keeps_all_its_parts() {
         let asked = parts("GET /a/b?c=d&e HTTP/1.1\r\nHost: x\r\nA: 1\r\nEmpty:\r\na: 2\r\n\r\n").unwrap();
         assert_eq!((asked.method.as_str(), asked.uri.path(), asked.uri.query()), ("GET", "/a/b", Some("c=d&e")));
         assert_eq!(asked.headers.get_all("a").iter().collect::<Vec<_>>(), ["1", "2"]);

@@ -1,4 +1,4 @@
-//! The reply of a tower service as HTTP/1.1 sends it.
+//! Turns the reply of a tower service into an HTTP/1.1 reply.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,7 +15,7 @@ use crate::BoxError;
 use crate::http::{Body, BodyStream, Reply};
 use crate::request::{self, Answered};
 
-/// The reply, with what the engine decides about left to it: framing and the connection.
+/// The reply. The engine decides its framing and the end of the connection.
 pub(super) async fn of<B>(answered: Answered<B>, is_head: bool) -> Reply
 where
     B: HttpBody<Data: bytes::Buf + Send, Error: Into<BoxError>> + Send + 'static,
@@ -23,7 +23,8 @@ where
     let Answered { response, is_left } = answered;
     let (parts, body) = response.into_parts();
     if parts.status.is_informational() {
-        error!(status = %parts.status, "a handler replied with a status that is no reply; its request gets a 500");
+        error!(status = %parts.status, "a handler replied with a status that is not valid for a reply; its request \
+            gets a 500");
         return text(StatusCode::INTERNAL_SERVER_ERROR, "The handler failed.\n");
     }
     let mut headers = parts.headers;
@@ -34,7 +35,8 @@ where
         headers.remove(name);
     }
     let body = if body.is_end_stream() { Body::Empty } else { begun(body).await };
-    // What the service says counts where there is no body to be measured. A reply that is shorter than it says would take the next for its end.
+    // The service's length counts only if there is no body to measure. A reply shorter than its
+    // stated length would swallow the start of the next.
     let is_said = is_head || parts.status == StatusCode::NOT_MODIFIED || body.len().is_none();
     Reply { content_len: said_len.filter(|_| is_said), close, ..Reply::new(parts.status, headers, body) }
 }
@@ -50,7 +52,7 @@ fn is_close(word: &[u8]) -> bool {
     word.trim_ascii().eq_ignore_ascii_case(b"close")
 }
 
-/// A body, of which all is taken out where that is one piece and here already.
+/// A body, converted to one piece if all of it is here already.
 async fn begun<B>(body: request::Reply<B>) -> Body
 where
     B: HttpBody<Data: bytes::Buf + Send, Error: Into<BoxError>> + Send + 'static,
@@ -71,7 +73,7 @@ where
 /// The frames of a body.
 struct Frames<B> {
     body: Pin<Box<request::Reply<B>>>,
-    /// What was taken out already.
+    /// A frame that was taken already.
     first: Option<Option<io::Result<Bytes>>>,
     trailers: Option<HeaderMap>,
 }
@@ -80,7 +82,7 @@ impl<B> Frames<B>
 where
     B: HttpBody<Data: bytes::Buf, Error: Into<BoxError>>,
 {
-    /// The next data that is not empty.
+    /// Returns the next non-empty data.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
             return Poll::Ready(match ready!(self.body.as_mut().poll_frame(cx)) {
@@ -123,5 +125,5 @@ where
     }
 }
 
-/// Larger bodies come in pieces mostly.
+/// Larger bodies mostly come in pieces.
 const WHOLE_LEN_MAX: u64 = 256 << 10;

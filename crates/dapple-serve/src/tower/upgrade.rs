@@ -1,6 +1,8 @@
-//! Requests for another protocol, such as WebSocket, which hyper answers: only hyper can make what `hyper::upgrade::on` returns.
+//! Requests for another protocol, such as WebSocket, served by hyper: only hyper can make what
+//! `hyper::upgrade::on` returns.
 //!
-//! The connection is hyper's for one request. If that is not granted, the connection ends with the reply.
+//! hyper has the connection for one request. If that does not change the protocol, the connection
+//! ends with the reply.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -28,8 +30,8 @@ use crate::http::pace::{Pace, send_pace};
 use crate::link::Link;
 use crate::service::HttpService;
 
-/// Has hyper answer the request that `first` begins with. If it changes the protocol, the connection is from then on the handler's that
-/// asked for that, with its place, until the server cuts it.
+/// Makes hyper answer the request at the start of `first`. If it changes the protocol, the handler
+/// of that request owns the connection, with its place, until the server cuts it.
 pub(super) async fn serve<S: Connection, V: HttpService>(tower: Tower<V>, stream: S, first: Bytes) {
     let context = &tower.0.context;
     let link = context.link.clone();
@@ -63,7 +65,7 @@ pub(super) async fn serve<S: Connection, V: HttpService>(tower: Tower<V>, stream
     }
 }
 
-/// Runs hyper's connection until its end, or until its client takes too little of the reply.
+/// Runs hyper's connection until it ends, or its client takes too little of the reply.
 async fn in_time(mut http: Pin<&mut impl Future<Output = hyper::Result<()>>>, pace: &Mutex<Pace>) {
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
@@ -77,7 +79,7 @@ async fn in_time(mut http: Pin<&mut impl Future<Output = hyper::Result<()>>>, pa
             let Some(deadline_ms) = pace_of(pace).waits_until_ms() else { return Poll::Pending };
             let left_ms = deadline_ms.saturating_sub(now_ms());
             if left_ms == 0 {
-                debug!("a reply to a request for another protocol was not taken");
+                debug!("the client of an upgrade request did not take its reply");
                 return Poll::Ready(());
             }
             let timer = timer.insert(Box::pin(sleep(std::time::Duration::from_millis(left_ms + CLOCK_BEHIND_MS))));
@@ -89,16 +91,16 @@ async fn in_time(mut http: Pin<&mut impl Future<Output = hyper::Result<()>>>, pa
     .await;
 }
 
-/// Where a stream is, so that it can be closed when the server says so: once it was upgraded it belongs to a task of the program's, which may
-/// never look at it again.
+/// The shared place of a stream, through which the server can close it: after an upgrade the stream
+/// belongs to a task of the program, which may never look at it again.
 type Home<S> = Arc<Mutex<Option<(S, Option<Place>)>>>;
 
-/// Takes a stream from its home. To be dropped where no lock is held.
+/// Takes a stream from its shared place. Drop the result without holding a lock.
 fn take<S>(home: Home<S>) -> Option<(S, Option<Place>)> {
     home.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// The stream as hyper has it, and then the handler's task.
+/// The stream, first in hyper's hands, then in those of the handler's task.
 struct Handed<S> {
     first: Bytes,
     link: Arc<Link>,
@@ -107,13 +109,14 @@ struct Handed<S> {
 }
 
 impl<S: Connection> Handed<S> {
-    /// What `poll` makes of the stream, if that was not closed.
+    /// Calls `poll` with the stream, unless it was closed.
     fn poll_stream<T>(&self, poll: impl FnOnce(&S) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         home.as_ref().map_or_else(|| Poll::Ready(Err(ended())), |(stream, _place)| poll(stream))
     }
 
-    /// As `poll_stream`, to write. The task that waits to write may be no reader, and is woken for orders, too.
+    /// As `poll_stream`, for writing. The task that waits to write may not be the reader, so orders
+    /// wake it too.
     fn poll_write_by<T>(
         &self,
         cx: &mut Context<'_>,
@@ -185,7 +188,7 @@ impl<S: Connection> Write for Handed<S> {
     }
 }
 
-/// Only an order to cut ends what speaks another protocol.
+/// Only an order to cut ends an upgraded connection.
 fn check(order: Order) -> io::Result<()> {
     if order == Order::Cut { Err(ended()) } else { Ok(()) }
 }
@@ -196,12 +199,12 @@ fn ended() -> io::Error {
 }
 
 fn pace_of(pace: &Mutex<Pace>) -> std::sync::MutexGuard<'_, Pace> {
-    // Nothing that can panic half-way happens under the lock.
+    // Nothing under the lock can panic halfway.
     pace.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is read in one go.
+/// How much is read at once.
 const PASSING_LEN: usize = 8 << 10;
 
-/// How much the coarse clock may be behind the timers'.
+/// How far the coarse clock may be behind the timers' clock.
 const CLOCK_BEHIND_MS: u64 = 20;
