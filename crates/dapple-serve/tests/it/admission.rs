@@ -1,4 +1,4 @@
-//! More requests than there is time for.
+//! Overload: more requests than there is time for.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -11,7 +11,8 @@ use dapple::stage::admission::{Admission, Class, Config};
 
 use crate::support::{ask, connect, end, eventually, get, outside, reply};
 
-/// Statuses of so many requests that come at once, each on a connection of its own; heads of those that were refused.
+/// Sends `count` requests at once, each on a connection of its own. Returns the number that
+/// succeeded, and the heads of the refusals.
 fn burst(addr: SocketAddr, path: &str, count: usize) -> (usize, Vec<(String, String)>) {
     let mut clients: Vec<_> = (0..count).map(|_| connect(addr)).collect();
     for client in &mut clients {
@@ -21,7 +22,7 @@ fn burst(addr: SocketAddr, path: &str, count: usize) -> (usize, Vec<(String, Str
     let (served, refused): (Vec<_>, Vec<_>) =
         replies.into_iter().partition(|(head, _)| head.starts_with("HTTP/1.1 200"));
     assert!(refused.iter().all(|(head, _)| head.starts_with("HTTP/1.1 503 ")), "{refused:?}");
-    // Who was refused may ask again on the same connection.
+    // A refused client may ask again on the same connection.
     for client in &mut clients {
         eventually("it is served", || ask(client, "/health").1 == "hello");
     }
@@ -29,16 +30,16 @@ fn burst(addr: SocketAddr, path: &str, count: usize) -> (usize, Vec<(String, Str
 }
 
 #[test]
-fn what_would_be_too_late_is_refused_with_a_reason() {
+fn late_requests_are_refused_with_a_reason() {
     let (runtime, server) = outside!();
     let mut client = connect(server.addr);
-    // It learns what these cost.
+    // The server learns the cost of these requests.
     for _ in 0..5 {
         assert_eq!(ask(&mut client, "/spin?20000").1, "spun");
     }
     let (served, refused) = burst(server.addr, "/spin?20000", 100);
     assert!(served > 0, "some are in time");
-    // Two workers have 200 ms of time within the target, which is worth ten of these.
+    // Two workers have 200 ms of time within the target, enough for ten of these requests.
     assert!(refused.len() > 50, "{} were refused", refused.len());
     for (head, body) in refused {
         let after = head.lines().find_map(|line| line.strip_prefix("retry-after: ")).expect("it says when");
@@ -53,7 +54,7 @@ fn what_would_be_too_late_is_refused_with_a_reason() {
 }
 
 #[test]
-fn without_admission_everybody_waits() {
+fn without_admission_all_requests_wait() {
     let (runtime, server) = outside!(server => server.no_admission());
     assert!(server.handle.admission().is_none());
     let (served, refused) = burst(server.addr, "/spin?10000", 50);
@@ -74,9 +75,9 @@ fn a_longer_target_takes_more() {
     end(runtime, server);
 }
 
-/// While everything is refused, those are answered whom a supervisor asks whether the server lives.
+/// While everything else is refused, health checks are answered.
 #[test]
-fn health_is_told_under_load() {
+fn health_checks_are_answered_under_load() {
     let (runtime, server) = outside!(server => server.classify(|request, _| match request.uri.path() {
         "/health" => Class::VITAL,
         _ => Class::LOW,
@@ -91,7 +92,7 @@ fn health_is_told_under_load() {
     }
     let served: usize = load.into_iter().map(|load| load.join().unwrap().0).sum();
     assert!(served < 100, "{served} of 200 were served: that is no overload");
-    // A machine that stands still for longer than the target makes even these late.
+    // If the machine stalls for longer than the target, even these are late.
     assert!(told * 2 > asked, "{told} of {asked}");
     drop(client);
     end(runtime, server);
@@ -108,9 +109,9 @@ fn servers_can_decide_together() {
     end(runtime, server);
 }
 
-/// One client with forty connections does not shed another that has one, behind the same proxy.
+/// A client with forty connections does not displace another with one, behind the same proxy.
 #[test]
-fn who_asks_for_more_gets_no_more() {
+fn a_client_that_asks_for_more_gets_no_more() {
     let (runtime, server) = outside!(server => server.target_delay(Duration::from_millis(400)).describe(|parts, _, offer| {
         offer.client(parts.headers.get("x-tenant").map_or(0, |tenant| u64::from(tenant.as_bytes()[0])))
     }));
@@ -126,7 +127,7 @@ fn who_asks_for_more_gets_no_more() {
                     client.write_all(request.as_bytes()).unwrap();
                     if reply(&mut client).0.starts_with("HTTP/1.1 503") {
                         refused += 1;
-                        // Somewhat polite, so that refusals are not all that there is to do.
+                        // A short pause, so that the server does more than refuse.
                         thread::sleep(Duration::from_millis(20));
                     }
                 }

@@ -1,4 +1,4 @@
-//! What a server does for clients who behave.
+//! Service to well-behaved clients.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use tower::service_fn;
 
 use crate::support::{Client, LIMIT, ask, connect, end, outside, reply, service, start};
 
-/// The status and the body of replies by HTTP/2, asked for at the same time on one connection.
+/// The statuses and bodies of HTTP/2 replies to requests sent at the same time on one connection.
 pub(crate) async fn by_http2<S>(stream: S, paths: &[&str]) -> Vec<Result<(StatusCode, Bytes), hyper::Error>>
 where
     S: HyperRead + HyperWrite + Unpin + Send + 'static,
@@ -55,7 +55,7 @@ fn a_connection_serves_many_requests() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("\r\ndate: "), "{head}");
         assert_eq!(body, "hello");
     }
-    // Two at once.
+    // Two requests at once.
     client.write_all(b"GET /hello HTTP/1.1\r\nhost: a\r\n\r\nGET /nothing HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     assert_eq!(reply(&mut client).1, "hello");
     assert!(reply(&mut client).0.starts_with("HTTP/1.1 404"));
@@ -68,7 +68,7 @@ fn a_connection_serves_many_requests() {
 }
 
 #[test]
-fn what_it_does_is_counted() {
+fn requests_and_connections_are_counted() {
     let (runtime, server) = outside!(server => server.no_admission());
     crate::support::eventually("it serves", || {
         server.handle.metrics().contains("dapple_http_requests_total{method=\"GET\",code=\"2xx\"} 0\n")
@@ -79,7 +79,7 @@ fn what_it_does_is_counted() {
     }
     client.write_all(b"HEAD /hello HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
     assert!(crate::support::rest(&mut client).contains("content-length: 5\r\n"));
-    // One whose client goes before there is a reply.
+    // A client that leaves before its reply.
     let mut gone = connect(server.addr);
     gone.write_all(crate::support::get("/never").as_bytes()).unwrap();
     crate::support::eventually("it is asked", || server.handle.requests() == 6);
@@ -105,7 +105,7 @@ fn what_it_does_is_counted() {
 
 #[dapple::test]
 async fn http2_is_told_apart_on_the_same_port() {
-    // A panic takes long to be told, where the machine is busy.
+    // On a busy machine it takes long to report a panic.
     let server = start!(server => server.no_admission());
     let stream = TcpStream::connect(server.addr).await.unwrap();
     let replies = by_http2(stream, &["/hello", "/nothing", "/panic", "/error", "/panic-in-body", "/hello"]).await;
@@ -115,7 +115,7 @@ async fn http2_is_told_apart_on_the_same_port() {
 }
 
 #[test]
-fn what_fails_ends_its_own_request_only() {
+fn a_failure_ends_its_own_request_only() {
     let (runtime, server) = outside!(server => server.no_admission());
     let mut client = connect(server.addr);
     for (path, says) in [("/panic", "The handler failed.\n"), ("/error", "The service failed.\n")] {
@@ -133,9 +133,9 @@ fn what_fails_ends_its_own_request_only() {
     end(runtime, server);
 }
 
-/// Whatever of the user's panics: its request fails, and nothing else does.
+/// If any user function panics, its request fails, and nothing else does.
 #[test]
-fn what_users_say_of_requests_may_fail_too() {
+fn user_functions_may_panic() {
     let (runtime, server) = outside!(server => server
         .target_delay(LIMIT)
         .classify(|request, _| match request.uri.query() {
@@ -158,7 +158,8 @@ fn what_users_say_of_requests_may_fail_too() {
     end(runtime, server);
 }
 
-/// A connection that speaks another protocol is its handler's, and no limit of HTTP holds for it any more; it counts as one.
+/// An upgraded connection belongs to its handler, and HTTP limits no longer apply; it counts as one
+/// connection.
 #[dapple::test]
 async fn connections_can_be_upgraded() {
     let second = std::time::Duration::from_secs(1);
@@ -182,9 +183,9 @@ async fn connections_can_be_upgraded() {
     }
 }
 
-/// Not granted, an upgrade ends its connection; an offer of HTTP/2 that clients make by the way does not.
+/// A refused upgrade ends its connection; an HTTP/2 offer added to a normal request does not.
 #[dapple::test]
-async fn an_upgrade_that_is_not_granted_is_a_request_like_others() {
+async fn a_refused_upgrade_is_a_normal_request() {
     let server = start!();
     let client = Client::connect(server.addr).await;
     let offer =
@@ -200,7 +201,7 @@ async fn an_upgrade_that_is_not_granted_is_a_request_like_others() {
 
 /// The reply to CONNECT has ended when the tunnel begins.
 #[dapple::test]
-async fn a_tunnel_through_http2_is_no_connection_that_rests() {
+async fn a_tunnel_through_http2_is_not_idle() {
     let second = std::time::Duration::from_secs(1);
     let server = start!(server => server.idle_timeout(second).header_timeout(second));
     let stream = TcpStream::connect(server.addr).await.unwrap();
@@ -211,7 +212,8 @@ async fn a_tunnel_through_http2_is_no_connection_that_rests() {
     assert_eq!(response.status(), 200);
     let mut tunnel = hyper::upgrade::on(response).await.unwrap();
     for _ in 0..3 {
-        // Several times as long as one that rests may stay, and less than after what hyper looks whether the peer lives.
+        // Several times the idle limit, and less than the interval at which hyper checks that the
+        // peer lives.
         dapple::time::sleep(4 * second).await;
         let len = poll_fn(|cx| Pin::new(&mut tunnel).poll_write(cx, b"hello")).await.unwrap();
         assert_eq!(len, 5);
@@ -245,7 +247,7 @@ async fn unix_sockets_are_served_too() {
 }
 
 #[dapple::test(clock = "real")]
-async fn tls_is_spoken_with_an_acceptor() {
+async fn an_acceptor_enables_tls() {
     let certificates = Certificates::self_signed(["localhost"]).unwrap();
     let root = certificates.first().clone();
     let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap();
@@ -255,7 +257,7 @@ async fn tls_is_spoken_with_an_acceptor() {
     let stream = connector.connect("localhost", stream, LIMIT).await.unwrap();
     assert_eq!(stream.alpn(), Some(&b"h2"[..]));
     assert_eq!(by_http2(stream, &["/hello"]).await[0].as_ref().unwrap().1, "hello");
-    // Whoever does not speak it is let go, and nobody is the worse for it.
+    // A client that does not speak TLS is dropped, without harm to others.
     let client = Client::connect(server.addr).await;
     client.say("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
     client.rest().await;
@@ -309,7 +311,7 @@ async fn a_service_that_is_not_ready_keeps_requests_waiting() {
     assert!(replies.iter().all(|reply| reply.as_ref().is_ok_and(|(status, body)| *status == 200 && body == "alone")));
 }
 
-/// A service of which so many clones, looks at its readiness and destructors panic from now on.
+/// A service that panics in the next clones, readiness checks and destructors, as counted here.
 #[derive(Default)]
 struct Fragile {
     clones: Arc<AtomicUsize>,
@@ -317,7 +319,7 @@ struct Fragile {
     drops: Arc<AtomicUsize>,
 }
 
-/// Panics if that is due.
+/// Panics if the counter says so.
 fn fall(due: &AtomicUsize) {
     let is_due = due.fetch_update(SeqCst, SeqCst, |due| due.checked_sub(1)).is_ok();
     assert!(!is_due, "on purpose");
@@ -360,7 +362,7 @@ impl tower::Service<Request<dapple::serve::Body>> for Fragile {
 }
 
 #[test]
-fn a_service_may_panic_wherever_it_is_asked_and_its_connection_goes_on() {
+fn a_service_may_panic_anywhere_and_its_connection_goes_on() {
     let runtime = dapple::builder().workers(2).build().unwrap();
     let fragile = Fragile::default();
     let service = fragile.shared();
@@ -379,7 +381,7 @@ fn a_service_may_panic_wherever_it_is_asked_and_its_connection_goes_on() {
         assert_eq!((body.as_str(), due.load(SeqCst)), ("The handler failed.\n", 0));
         assert_eq!(ask(&mut client, "/").1, "whole", "the connection goes on");
     }
-    // The clone that a connection gets when it is accepted.
+    // The clone that an accepted connection gets.
     fragile.clones.store(1, SeqCst);
     assert!(ask(&mut connect(addr), "/").0.starts_with("HTTP/1.1 500 "));
     assert_eq!(ask(&mut connect(addr), "/").1, "whole", "and so does the server");

@@ -1,10 +1,11 @@
-//! Requests that are too large.
+//! Bodies and heads of unusual or excessive size.
 
 use std::io::Write;
 
 use crate::support::{ask, connect, end, get, outside, reply, rest};
 
-/// A service that says a length that its body does not have: the client gets the body's, and the connection goes on.
+/// If a service states a length that its body does not have, the client gets the body's length, and
+/// the connection goes on.
 #[test]
 fn the_length_of_a_reply_is_that_of_its_body() {
     let runtime = dapple::builder().workers(2).build().unwrap();
@@ -23,15 +24,15 @@ fn the_length_of_a_reply_is_that_of_its_body() {
         let body = if path == "/empty" { "" } else { "hello" };
         assert_eq!(ask(&mut client, path).1, body);
     }
-    // Where there is no body on the wire, only the service knows.
+    // If there is no body on the wire, only the service knows its length.
     client.write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
     assert!(rest(&mut client).contains("content-length: 10\r\n"));
     runtime.shutdown(crate::support::LIMIT);
 }
 
-/// A client that waits to be told to send its body.
+/// A client that waits for `100 Continue` before it sends its body.
 #[test]
-fn a_body_that_is_announced_is_asked_for_when_it_is_read() {
+fn an_announced_body_is_requested_when_it_is_read() {
     let (runtime, server) = outside!();
     let mut client = connect(server.addr);
     client.write_all(b"POST /read HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").unwrap();
@@ -39,7 +40,8 @@ fn a_body_that_is_announced_is_asked_for_when_it_is_read() {
     client.write_all(b"hello").unwrap();
     assert_eq!(reply(&mut client).1, "5 bytes");
     assert_eq!(ask(&mut client, "/hello").1, "hello", "the connection goes on");
-    // Answered without a look at it: the client may send it or not, so that the next request's beginning is not known.
+    // If the service does not look at the body, the client may or may not send it, so the start of
+    // the next request is unknown.
     client.write_all(b"POST /hello HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").unwrap();
     let (head, body) = reply(&mut client);
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("connection: close") && body == "hello", "{head}");
@@ -47,7 +49,8 @@ fn a_body_that_is_announced_is_asked_for_when_it_is_read() {
     end(runtime, server);
 }
 
-/// By HTTP/1.0 a reply of unknown length ends with its connection, and one of known length does not, where the client wants that.
+/// In HTTP/1.0 a reply of unknown length ends with its connection; one of known length does not, if
+/// the client asks for that.
 #[test]
 fn old_clients_are_served() {
     let (runtime, server) = outside!();
@@ -67,7 +70,7 @@ fn old_clients_are_served() {
 #[test]
 fn large_heads_are_refused() {
     let (runtime, server) = outside!(server => server.header_bytes_max(16 << 10));
-    // What is allowed.
+    // Within the limit.
     let mut client = connect(server.addr);
     let some = format!("GET /hello HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "x".repeat(12 << 10));
     client.write_all(some.as_bytes()).unwrap();
@@ -78,7 +81,7 @@ fn large_heads_are_refused() {
         format!("GET /hello HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(101)),
     ] {
         let mut client = connect(server.addr);
-        // The server may have closed before all has been sent.
+        // The server may close before all is sent.
         let _ = client.write_all(head.as_bytes());
         let reply = rest(&mut client);
         assert!(reply.starts_with("HTTP/1.1 431 ") || reply.starts_with("HTTP/1.1 414 "), "{reply:?}");
@@ -88,7 +91,7 @@ fn large_heads_are_refused() {
 }
 
 #[test]
-fn nonsense_is_answered_and_not_served() {
+fn malformed_requests_are_answered_and_not_served() {
     let (runtime, server) = outside!();
     for nonsense in [
         "nonsense\r\n\r\n",
@@ -128,15 +131,15 @@ fn half_a_request_and_gone() {
 }
 
 #[test]
-fn a_body_that_says_it_is_too_large_is_not_read() {
+fn a_body_announced_as_too_large_is_not_read() {
     let (runtime, server) = outside!(server => server.body_bytes_max(1_000));
     let mut client = connect(server.addr);
     client.write_all(b"POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: 1001\r\n\r\n").unwrap();
     let (head, body) = reply(&mut client);
     assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("connection: close"), "{head}");
-    assert_eq!(body, "The request's body is larger than is taken here.\n");
+    assert_eq!(body, "The request's body is larger than this server accepts.\n");
     assert_eq!(rest(&mut client), "");
-    // As large as it may be.
+    // At the limit.
     let mut client = connect(server.addr);
     client
         .write_all(
@@ -161,12 +164,13 @@ fn a_body_that_gets_too_large_ends_there() {
         }
     }
     let (head, _) = reply(&mut client);
-    assert!(head.starts_with("HTTP/1.1 413 "), "the handler says 418, and the client is told why: {head}");
+    assert!(head.starts_with("HTTP/1.1 413 "), "the handler replies 418, and the client gets the true reason: {head}");
     drop(client);
     end(runtime, server);
 }
 
-/// What is refused while its body is on the way takes its connection with it; what has none does not.
+/// Refusing a request whose body is on the way ends its connection; refusing one without a body
+/// does not.
 #[test]
 fn a_refusal_does_not_wait_for_the_body() {
     let (runtime, server) = outside!();
@@ -179,9 +183,10 @@ fn a_refusal_does_not_wait_for_the_body() {
     end(runtime, server);
 }
 
-/// A handler that answers without a look at the body: the reply arrives, and what the body brought is no request.
+/// A handler that answers without reading the body: the reply arrives, and the body is not taken
+/// for a request.
 #[test]
-fn a_body_that_nobody_reads_is_no_request() {
+fn an_unread_body_is_not_a_request() {
     let (runtime, server) = outside!();
     let mut client = connect(server.addr);
     client.write_all(b"POST /hello HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n").unwrap();

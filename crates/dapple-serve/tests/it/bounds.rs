@@ -1,4 +1,4 @@
-//! What is bounded whatever is offered.
+//! Bounds that hold under any load.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{LIMIT, connect, end, eventually, outside, reply};
 
-/// One request with a body, in two pieces; the status of its reply, or `None` where the connection is over.
+/// Sends one request with a body, in two pieces; returns the status of its reply, or `None` if the
+/// connection is over.
 fn work(client: &mut TcpStream) -> Option<u16> {
     let head = format!("POST /work?5000 HTTP/1.1\r\nhost: a\r\ncontent-length: {BODY_LEN}\r\n\r\n");
     let piece = [b'x'; BODY_LEN / 2];
@@ -25,7 +26,7 @@ fn status(client: &mut TcpStream) -> Option<u16> {
     (len > 0).then(|| reply(client).0)?.split(' ').nth(1)?.parse().ok()
 }
 
-/// Asks again and again, at once, with new connections in place of those that end.
+/// Sends requests without pause, and replaces connections that end.
 fn press(addr: SocketAddr, is_over: &AtomicBool, counts: &[AtomicU64; 2]) {
     let mut client = connect(addr);
     while !is_over.load(Ordering::Relaxed) {
@@ -33,15 +34,16 @@ fn press(addr: SocketAddr, is_over: &AtomicBool, counts: &[AtomicU64; 2]) {
             Some(200) => drop(counts[0].fetch_add(1, Ordering::Relaxed)),
             Some(503) => drop(counts[1].fetch_add(1, Ordering::Relaxed)),
             Some(other) => panic!("{other}"),
-            // With a body unread the server ends it, and who finds no place is turned away.
+            // The server ends a connection with an unread body, and turns away clients without a
+            // place.
             None => client = connect(addr),
         }
     }
 }
 
-/// Far more requests with bodies than there is time for, on more connections than there may be.
+/// Far more requests with bodies than there is time for, on more connections than allowed.
 #[test]
-fn what_waits_and_what_is_open_stays_within_its_bounds() {
+fn waiting_requests_and_open_connections_stay_within_their_bounds() {
     let (runtime, server) = outside!(server => server.connections_max(CONNECTIONS));
     let (is_over, counts) = (Arc::new(AtomicBool::new(false)), Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
     let addr = server.addr;

@@ -1,4 +1,4 @@
-//! Listeners and connections that are made elsewhere: in memory, here.
+//! Listeners and connections of a program's own: here in memory.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ use hyper::client::conn::{http1, http2};
 
 use crate::support::{LIMIT, service};
 
-/// One direction: what was written and is not read, as much as `ROOM`.
+/// One direction: the bytes that were written and not read, at most `ROOM`.
 #[derive(Default)]
 struct Way {
     bytes: VecDeque<u8>,
@@ -87,7 +87,7 @@ fn end(way: &Mutex<Way>) {
     way.reader.take().into_iter().chain(way.writer.take()).for_each(Waker::wake);
 }
 
-/// Accepts what comes through a channel.
+/// Accepts the connections that arrive through a channel.
 struct Memory<C>(dapple::sync::Mutex<mpsc::Receiver<C>>);
 
 impl<C: Connection> Listener for Memory<C> {
@@ -140,7 +140,7 @@ fn a_server_listens_in_memory() {
     });
 }
 
-/// TLS is a layer like any other: over memory, and over itself.
+/// TLS is a layer like any other: it runs over memory, and over itself.
 #[test]
 fn tls_runs_over_any_connection() {
     let runtime = dapple::builder().workers(2).build().unwrap();
@@ -182,7 +182,7 @@ enum Misdeed {
     PanicsInEnd,
 }
 
-/// Asks for one thing, as it should, but for its misdeed.
+/// Sends one request correctly, apart from its misdeed.
 struct Rude {
     misdeed: Misdeed,
     asks: Mutex<bool>,
@@ -228,7 +228,7 @@ impl Connection for Rude {
 }
 
 #[test]
-fn a_connection_that_breaks_its_rules_ends_itself_and_no_other() {
+fn a_connection_that_breaks_its_contract_ends_only_itself() {
     const ALL: [Misdeed; 9] = [
         Misdeed::ReadsTooMuch,
         Misdeed::ReadsFarTooMuch,

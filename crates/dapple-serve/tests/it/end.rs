@@ -18,7 +18,7 @@ async fn a_server_without_clients_ends_at_once() {
 }
 
 #[dapple::test]
-async fn the_next_reply_is_the_last_and_who_rests_is_closed() {
+async fn the_next_reply_is_the_last_and_idle_connections_are_closed() {
     let server = start!(server => server.last_reply_timeout(SECOND));
     let (talking, resting) = (Client::connect(server.addr).await, Client::connect(server.addr).await);
     for client in [&talking, &resting] {
@@ -39,7 +39,7 @@ async fn the_next_reply_is_the_last_and_who_rests_is_closed() {
 }
 
 #[dapple::test]
-async fn what_is_being_answered_comes_to_its_end() {
+async fn a_request_being_answered_is_finished() {
     let server = start!(server => server.shutdown_timeout(30 * SECOND));
     let client = Client::connect(server.addr).await;
     client.say("GET /sleep?20000 HTTP/1.1\r\nhost: a\r\n\r\n").await;
@@ -57,7 +57,7 @@ async fn what_is_being_answered_comes_to_its_end() {
 }
 
 #[dapple::test]
-async fn what_takes_too_long_is_cut() {
+async fn a_request_that_takes_too_long_is_cut() {
     let server = start!(server => server.shutdown_timeout(30 * SECOND));
     let client = Client::connect(server.addr).await;
     client.say("GET /never HTTP/1.1\r\nhost: a\r\n\r\n").await;
@@ -73,7 +73,7 @@ async fn what_takes_too_long_is_cut() {
 }
 
 #[dapple::test]
-async fn it_ends_when_its_future_says() {
+async fn a_server_ends_when_its_future_resolves() {
     let (tx, rx) = dapple::sync::oneshot::channel::<()>();
     let server = start!(server => server.with_graceful_shutdown(async move { drop(rx.await) }));
     let client = Client::connect(server.addr).await;
@@ -84,7 +84,7 @@ async fn it_ends_when_its_future_says() {
 }
 
 #[dapple::test]
-async fn dropped_it_ends_in_the_background() {
+async fn a_dropped_server_ends_in_the_background() {
     let server = start!();
     let client = Client::connect(server.addr).await;
     client.say("GET /sleep?2000 HTTP/1.1\r\nhost: a\r\n\r\n").await;
@@ -92,14 +92,14 @@ async fn dropped_it_ends_in_the_background() {
         sleep(SECOND / 1_000).await;
     }
     server.task.abort();
-    assert_eq!(client.hear().await.1, "awake", "what was begun comes to its end");
+    assert_eq!(client.hear().await.1, "awake", "a started request is finished");
     while dapple::net::TcpStream::connect(server.addr).await.is_ok() {
         sleep(SECOND / 100).await;
     }
 }
 
 #[test]
-fn it_ends_with_its_runtime() {
+fn a_server_ends_with_its_runtime() {
     let (runtime, server) = outside!();
     let mut client = connect(server.addr);
     assert_eq!(crate::support::ask(&mut client, "/hello").1, "hello");
@@ -108,9 +108,9 @@ fn it_ends_with_its_runtime() {
     assert_eq!(crate::support::rest(&mut client), "");
 }
 
-/// In HTTP/2 the peer is told at once, and streams that are open come to their end.
+/// In HTTP/2 the peer gets GOAWAY at once, and open streams are finished.
 #[test]
-fn http2_says_goodbye_first() {
+fn http2_sends_goaway_first() {
     let (runtime, server) = outside!(server => server.last_reply_timeout(600 * SECOND));
     let mut peer = Frames::begin(Wire::plain(server.addr.port()).unwrap(), 65_535).unwrap();
     peer.get(1, "/sleep?300", &[(":authority", "a")]).unwrap();
@@ -126,7 +126,7 @@ fn http2_says_goodbye_first() {
 async fn clients_that_are_connected_already_are_served() {
     let listener = dapple::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    // In the kernel's backlog, as nobody accepts yet.
+    // In the kernel's backlog, because no task accepts yet.
     let client = Client::connect(addr).await;
     client.say(&crate::support::get("/hello")).await;
     let server = dapple::serve(listener, service()).with_graceful_shutdown(std::future::ready(()));
@@ -137,9 +137,9 @@ async fn clients_that_are_connected_already_are_served() {
     task.await.unwrap().unwrap();
 }
 
-/// A task that has asked for another protocol, and never reads or writes.
+/// A task that upgraded its connection, and never reads or writes.
 #[dapple::test]
-async fn what_was_upgraded_is_cut_though_its_task_does_nothing() {
+async fn an_upgraded_connection_is_cut_although_its_task_does_nothing() {
     let server = start!(server => server.shutdown_timeout(SECOND));
     let client = Client::connect(server.addr).await;
     client.say("GET /hold HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n").await;

@@ -1,5 +1,5 @@
-//! Users' code that panics wherever a server calls it: its own request fails, and its neighbors are served, also those on the
-//! same connection.
+//! User code that panics wherever a server calls it: its own request fails, and other requests are
+//! served, also on the same connection.
 
 use std::error::Error;
 use std::fmt;
@@ -20,7 +20,7 @@ use tower::service_fn;
 
 use crate::bombs::{DropBomb, panic_twice};
 
-/// Where users' code panics; each is a path.
+/// The places where user code panics; each is a path.
 const FAULTS: [&str; 11] = [
     "/call",
     "/poll",
@@ -35,7 +35,7 @@ const FAULTS: [&str; 11] = [
     "/body-panics-and-is-dropped",
 ];
 
-/// A reply's body, and where it panics.
+/// A reply's body, and the place where it panics.
 struct Faulty(&'static str, #[expect(dead_code, reason = "it is dropped")] Option<DropBomb>);
 
 impl Faulty {
@@ -134,7 +134,7 @@ async fn answer(path: String, gate: Arc<Semaphore>) -> Result<Response<Faulty>, 
 }
 
 #[dapple::test]
-async fn neighbors_on_one_connection_are_served_wherever_a_request_panics() {
+async fn other_requests_of_a_connection_are_served_wherever_one_panics() {
     let gate = Arc::new(Semaphore::new(0));
     let inner = gate.clone();
     let service = service_fn(move |request: Request<Body>| {
@@ -168,7 +168,7 @@ async fn neighbors_on_one_connection_are_served_wherever_a_request_panics() {
         let may_be_whole = ["/body-ends", "/body-size", "/body-dropped"].contains(&fault);
         let is_whole = matches!(&faulty, Ok((200, body)) if body == "whole");
         assert!(is_whole == may_be_whole, "{fault}: {faulty:?}");
-        // Before there is a reply, the client is told.
+        // Before the reply has begun, the client gets a 500.
         let is_told = matches!(&faulty, Ok((500, _)));
         assert!(is_told != fault.starts_with("/body"), "{fault}: {faulty:?}");
         gate.add_permits(1);

@@ -1,4 +1,4 @@
-//! First requests on new connections, while most of what comes is refused: most never get as far as hyper.
+//! First requests on new connections, while most are refused, so that few get as far as hyper.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,8 +10,8 @@ use http::{Response, StatusCode};
 
 use crate::support::{ask, connect, end, eventually, outside, reply, rest};
 
-/// It learns what these cost, so that it looks closely at what comes next. Returns how many it was asked for: on a busy machine, which
-/// takes long for some, it may refuse one.
+/// Teaches the server the cost of these requests, so that it considers the next ones closely.
+/// Returns how many it sent: on a busy machine some take long, and the server may refuse one.
 fn teach(addr: SocketAddr) -> u64 {
     let mut client = connect(addr);
     let (mut asked, mut taught) = (0, 0);
@@ -23,7 +23,7 @@ fn teach(addr: SocketAddr) -> u64 {
     asked
 }
 
-/// So many clients that all have asked, each on a connection of its own.
+/// Opens `count` connections that each have sent one request.
 fn crowd(addr: SocketAddr, request: &str, count: usize) -> Vec<TcpStream> {
     let mut clients: Vec<_> = (0..count).map(|_| connect(addr)).collect();
     for client in &mut clients {
@@ -35,7 +35,7 @@ fn crowd(addr: SocketAddr, request: &str, count: usize) -> Vec<TcpStream> {
 const CLOSE: &str = "GET /spin?20000 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 
 #[test]
-fn who_is_refused_hears_all_of_it_and_then_the_end() {
+fn a_refused_client_gets_the_whole_refusal_and_then_the_end() {
     let described = Arc::new(AtomicU64::new(0));
     let count = described.clone();
     let (runtime, server) = outside!(server => server.describe(move |_, _, offer| {
@@ -63,14 +63,14 @@ fn who_is_refused_hears_all_of_it_and_then_the_end() {
     assert_eq!(
         (server.handle.requests(), described.load(Ordering::Relaxed)),
         (asked, asked),
-        "each was asked about once"
+        "admission control was asked about each once"
     );
     eventually("all are gone", || server.handle.connections() == 0);
     end(runtime, server);
 }
 
 #[test]
-fn what_came_along_with_a_first_request_is_answered_behind_it() {
+fn requests_sent_along_with_the_first_are_answered_after_it() {
     let (runtime, server) = outside!();
     teach(server.addr);
     let both = "GET /spin?20000 HTTP/1.1\r\nhost: a\r\n\r\nGET /health HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -89,7 +89,7 @@ fn what_came_along_with_a_first_request_is_answered_behind_it() {
 }
 
 #[test]
-fn a_program_has_its_own_words_there_too() {
+fn a_program_can_set_its_own_reply_there_too() {
     let (runtime, server) = outside!(server => server.on_refusal(|refused| {
         let mut response = Response::new(format!("mine: {}", refused.reason));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
@@ -105,7 +105,7 @@ fn a_program_has_its_own_words_there_too() {
 }
 
 #[test]
-fn requests_with_bodies_and_other_protocols_go_their_own_way() {
+fn requests_with_bodies_and_other_protocols_are_handled_too() {
     let (runtime, server) = outside!();
     teach(server.addr);
     let crowd = crowd(server.addr, CLOSE, 40);
@@ -126,7 +126,7 @@ fn requests_with_bodies_and_other_protocols_go_their_own_way() {
 }
 
 #[test]
-fn who_sends_no_request_meets_the_limit() {
+fn a_client_without_a_request_meets_the_limit() {
     let (runtime, server) = outside!(server => server.header_timeout(Duration::from_secs(3)));
     teach(server.addr);
     let mut silent = connect(server.addr);

@@ -1,4 +1,4 @@
-//! Peers of HTTP/2 that do what nobody should: they are let go, others are served meanwhile, and nothing of them stays.
+//! Hostile HTTP/2 peers: the server drops them, serves others meanwhile, and keeps nothing of them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{Server, ask, connect, end, eventually, outside};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A server that is not patient.
+/// A server with short limits.
 macro_rules! impatient {
     ($server:expr) => {
         $server
@@ -26,15 +26,15 @@ fn attack(server: &Server, connect_http2: impl Fn() -> Wire) {
         let mut peer = Frames::begin(connect_http2(), attack.window()).unwrap();
         let path = if attack == Attack::StandingBodies { "/read" } else { "/zeros" };
         let is_ended = attack.play(&mut peer, path, attack.steps()).unwrap();
-        assert!(is_ended, "{attack:?}: the server put up with it");
-        // It is still there: whatever is left of it, the server is to give up.
+        assert!(is_ended, "{attack:?}: the server did not end the connection");
+        // The client is still there: the server must end the connection whatever is left of it.
         eventually(&format!("{attack:?}: the connection stays"), || server.handle.connections() == 0);
         drop(peer);
     }
 }
 
 #[test]
-fn attacks_by_http2_end_and_leave_nothing() {
+fn http2_attacks_end_and_leave_nothing() {
     let (runtime, server) = outside!(server => impatient!(server));
     attack(&server, || Wire::plain(server.addr.port()).unwrap());
     assert_eq!(ask(&mut connect(server.addr), "/hello").1, "hello");
@@ -42,7 +42,7 @@ fn attacks_by_http2_end_and_leave_nothing() {
 }
 
 #[test]
-fn so_they_do_within_tls() {
+fn http2_attacks_over_tls_end_and_leave_nothing() {
     let certificates = Certificates::self_signed([NAME]).unwrap();
     let trust = Trust::new(certificates.first().clone(), "h2").unwrap();
     let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap();
@@ -51,9 +51,9 @@ fn so_they_do_within_tls() {
     end(runtime, server);
 }
 
-/// A hundred streams each, within what is allowed, that the peer never goes on with.
+/// A hundred streams per connection, within the limit, that the peer never continues.
 #[test]
-fn streams_that_stand_still_are_ended() {
+fn stalled_streams_are_ended() {
     let (runtime, server) = outside!(server => impatient!(server));
     for (attack, path) in [(Attack::ClosedWindows, "/zeros"), (Attack::StandingBodies, "/read")] {
         let mut peer = Frames::begin(Wire::plain(server.addr.port()).unwrap(), attack.window()).unwrap();
@@ -67,9 +67,9 @@ fn streams_that_stand_still_are_ended() {
     end(runtime, server);
 }
 
-/// A thousand heads that never end do not keep anybody else from being served.
+/// A thousand heads that never end do not lock other clients out.
 #[test]
-fn slow_heads_by_the_thousand_keep_nobody_out() {
+fn a_thousand_slow_heads_do_not_lock_others_out() {
     let (runtime, server) = outside!(server => server.connections_max(200).header_timeout(600 * SECOND));
     let mut slow = Vec::new();
     for _ in 0..1_000 {
@@ -77,8 +77,8 @@ fn slow_heads_by_the_thousand_keep_nobody_out() {
         let _ = std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nx-slow: ");
         slow.push(client);
     }
-    // Those that have had a second give way.
-    eventually("a client who behaves is served", || {
+    // Connections give way after a second.
+    eventually("a well-behaved client is served", || {
         let mut client = connect(server.addr);
         let _ = std::io::Write::write_all(&mut client, crate::support::get("/hello").as_bytes());
         client.set_read_timeout(Some(SECOND)).unwrap();

@@ -1,4 +1,4 @@
-//! What a server logs.
+//! The server's log.
 
 use std::convert::Infallible;
 use std::fmt::{Debug, Write};
@@ -52,7 +52,7 @@ impl Subscriber for Log {
 
 /// The text is tokio's.
 #[test]
-fn a_handler_that_finds_no_tokio_runtime_is_logged_with_what_to_do() {
+fn a_handler_without_a_tokio_runtime_is_logged_with_advice() {
     tracing::subscriber::set_global_default(Log).unwrap();
     let runtime = dapple::builder().workers(1).build().unwrap();
     let addr = runtime.block_on(async {
@@ -73,6 +73,6 @@ fn a_handler_that_finds_no_tokio_runtime_is_logged_with_what_to_do() {
     // Other tests log as well.
     let lines = LINES.lock().unwrap().clone();
     let line = lines.iter().find(|line| line.contains("tokio"));
-    let line = line.unwrap_or_else(|| panic!("it is logged with what to do: {lines:?}"));
+    let line = line.unwrap_or_else(|| panic!("the log says what to do: {lines:?}"));
     assert!(line.contains("a handler panicked") && line.contains("dapple::builder().tokio()"), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Servers on real sockets, with clients who behave and clients who do not.
+//! Servers on real sockets, with well-behaved and hostile clients.
 
 mod admission;
 mod basics;

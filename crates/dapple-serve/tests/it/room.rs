@@ -1,4 +1,4 @@
-//! More connections than there is room for.
+//! More connections than there are places.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,19 +13,19 @@ use crate::site::BLOCKED;
 use crate::support::{Client, LIMIT, ask, connect, end, eventually, get, outside, reply, rest, start};
 
 #[test]
-fn those_that_rest_longest_make_room() {
+fn the_longest_idle_connections_make_room() {
     let (runtime, server) = outside!(server => server.connections_max(3).no_admission());
     let mut clients: Vec<_> = (0..3).map(|_| connect(server.addr)).collect();
     for client in &mut clients {
         assert_eq!(ask(client, "/hello").1, "hello");
-        // Longer than a tick of the coarse clock, which tells them apart.
+        // Longer than a tick of the coarse clock, so that the times differ.
         std::thread::sleep(Duration::from_millis(50));
     }
-    // It rests least of the three now.
+    // Now this one has been idle for the shortest time.
     assert_eq!(ask(&mut clients[0], "/hello").1, "hello");
     let mut newcomer = connect(server.addr);
     assert_eq!(ask(&mut newcomer, "/hello").1, "hello");
-    assert_eq!(rest(&mut clients[1]), "", "it has rested longest");
+    assert_eq!(rest(&mut clients[1]), "", "it has been idle longest");
     assert_eq!(ask(&mut clients[0], "/hello").1, "hello");
     assert_eq!(ask(&mut clients[2], "/hello").1, "hello");
     assert_eq!(server.handle.turned_away(), 0);
@@ -34,7 +34,7 @@ fn those_that_rest_longest_make_room() {
 }
 
 #[test]
-fn where_nobody_rests_newcomers_are_told_to_come_again() {
+fn without_idle_connections_newcomers_are_told_to_retry() {
     let (runtime, server) = outside!(server => server.connections_max(2));
     let mut busy: Vec<_> = (0..2).map(|_| connect(server.addr)).collect();
     for client in &mut busy {
@@ -54,9 +54,9 @@ fn where_nobody_rests_newcomers_are_told_to_come_again() {
     end(runtime, server);
 }
 
-/// A client of HTTP/2 hears it as the reply to its request. The clock stands.
+/// An HTTP/2 client gets the refusal as the reply to its request. The clock stands still.
 #[dapple::test]
-async fn newcomers_by_http2_are_told_so_in_their_protocol() {
+async fn http2_newcomers_are_refused_in_their_protocol() {
     let server = start!(server => server.connections_max(1).on_full(|| {
         http::Response::builder().status(503).body("full".to_owned()).unwrap()
     }));
@@ -75,7 +75,7 @@ async fn newcomers_by_http2_are_told_so_in_their_protocol() {
 }
 
 #[test]
-fn one_client_may_have_so_many_connections() {
+fn one_client_has_a_limit_of_connections() {
     let (runtime, server) = outside!(server => server.connections_per_client(2));
     let mut clients: Vec<_> = (0..2).map(|_| connect_as(1, server.addr)).collect();
     for client in &mut clients {
@@ -90,19 +90,19 @@ fn one_client_may_have_so_many_connections() {
     end(runtime, server);
 }
 
-/// Whether a client that comes now is served.
+/// Whether a new client is served.
 fn ask_if(client: &mut TcpStream) -> bool {
     client.write_all(get("/hello").as_bytes()).is_ok() && reply(client).1 == "hello"
 }
 
 #[test]
-fn a_limit_beyond_what_descriptors_allow_is_that() {
+fn descriptors_cap_the_configured_limit() {
     let (runtime, server) = outside!(server => server.connections_max(usize::MAX));
     assert!((1..=100_000).contains(&server.handle.connections_max()), "{}", server.handle.connections_max());
     end(runtime, server);
 }
 
-/// A client at another address of this machine: of its own, as the server sees it.
+/// A client at another address of this machine, so that the server sees another client.
 fn connect_as(client: u8, addr: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, client], 0)).into()).unwrap();
@@ -113,7 +113,7 @@ fn connect_as(client: u8, addr: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn who_holds_all_places_gives_some_to_others() {
+fn a_client_with_all_places_gives_some_to_others() {
     let (runtime, server) = outside!(server => server.connections_max(20).no_admission());
     let addr = server.addr;
     let mut greedy: Vec<_> = (0..20).map(|_| connect_as(1, addr)).collect();
@@ -121,7 +121,7 @@ fn who_holds_all_places_gives_some_to_others() {
         client.write_all(get("/never").as_bytes()).unwrap();
     }
     eventually("they are busy", || server.handle.requests() == 20);
-    // Each has its share, while the other one comes again and again.
+    // Each has its share, while the other client keeps returning.
     let mut others: Vec<TcpStream> = Vec::new();
     for client in 2..=5 {
         let mut other = connect_as(client, addr);
@@ -134,7 +134,7 @@ fn who_holds_all_places_gives_some_to_others() {
         }
         others.push(other);
     }
-    // Who has less keeps it.
+    // A client with less keeps its places.
     for other in &mut others {
         other.set_nonblocking(true).unwrap();
         assert_eq!(other.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -145,7 +145,7 @@ fn who_holds_all_places_gives_some_to_others() {
 }
 
 #[test]
-fn neither_another_protocol_keeps_others_out() {
+fn upgraded_connections_do_not_lock_others_out() {
     let (runtime, server) = outside!(server => server.connections_max(4).no_admission());
     let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
     for client in &mut greedy {
@@ -170,14 +170,14 @@ fn upgrade(client: &mut TcpStream, path: &str) {
 }
 
 #[test]
-fn nor_one_whose_client_does_not_listen() {
+fn upgraded_connections_whose_client_does_not_read_do_not_lock_others_out() {
     for (number, path) in ["/talk?0", "/talk?1"].into_iter().enumerate() {
         let (runtime, server) = outside!(server => server.connections_max(4).no_admission());
         let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
         for client in &mut greedy {
             upgrade(client, path);
         }
-        eventually("they wait to write", || BLOCKED.load(Ordering::Relaxed) == 4 * (number + 1));
+        eventually("their tasks wait to write", || BLOCKED.load(Ordering::Relaxed) == 4 * (number + 1));
         let mut other = connect_as(2, server.addr);
         assert_eq!(ask(&mut other, "/hello").1, "hello", "{path}");
         drop((greedy, other));
@@ -187,7 +187,7 @@ fn nor_one_whose_client_does_not_listen() {
 
 /// Its task would never end it.
 #[test]
-fn nor_one_that_looks_at_nothing() {
+fn upgraded_connections_that_ignore_orders_do_not_lock_others_out() {
     let (runtime, server) = outside!(server => {
         server.connections_max(4).no_admission().shutdown_timeout(Duration::ZERO)
     });
@@ -196,9 +196,9 @@ fn nor_one_that_looks_at_nothing() {
         client.write_all(get("/never").as_bytes()).unwrap();
     }
     eventually("they are busy", || server.handle.requests() == 3);
-    // The newest is asked first.
+    // The newest connection is asked first.
     upgrade(&mut greedy[3], "/hold");
-    eventually("somebody else is in", || {
+    eventually("another client is in", || {
         let mut other = connect_as(2, server.addr);
         ask(&mut other, "/hello").1 == "hello"
     });
@@ -208,7 +208,7 @@ fn nor_one_that_looks_at_nothing() {
 }
 
 #[test]
-fn nor_do_handshakes_that_do_not_go_on() {
+fn stalled_handshakes_do_not_lock_others_out() {
     let certificates = Certificates::self_signed(["localhost"]).unwrap();
     let trust = Trust::new(certificates.first().clone(), "h2").unwrap();
     let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap();
@@ -223,9 +223,10 @@ fn nor_do_handshakes_that_do_not_go_on() {
     end(runtime, server);
 }
 
-/// One after the other, each would wait for 0.2 s until somebody is cut for it. The clock stands.
+/// One after the other, each would wait for 0.2 s until a connection is cut for it. The clock
+/// stands still.
 #[dapple::test]
-async fn newcomers_wait_side_by_side() {
+async fn newcomers_wait_at_the_same_time() {
     let server = start!(server => server.connections_max(20).no_admission());
     let mut greedy = Vec::new();
     for _ in 0..20 {
@@ -253,9 +254,9 @@ async fn newcomers_wait_side_by_side() {
     assert_eq!(server.handle.turned_away(), 0);
 }
 
-/// A client has more to say, and the server lets it end. The clock stands.
+/// A client that has more to say, while the server ends its connection. The clock stands still.
 #[dapple::test]
-async fn who_is_being_closed_does_not_stand_for_those_that_rest() {
+async fn a_closing_connection_does_not_count_as_idle() {
     let server = start!(server => server.connections_max(2).no_admission());
     let closing = Client::connect(server.addr).await;
     closing.say("POST /hello HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n").await;
@@ -267,7 +268,7 @@ async fn who_is_being_closed_does_not_stand_for_those_that_rest() {
     assert_eq!(resting.rest().await, "");
 }
 
-/// It is told so, and has no other stream that could come to an end.
+/// The peer has been told, and has no other stream that could end.
 #[test]
 fn a_peer_whose_only_stream_was_too_slow_makes_room_at_once() {
     let (runtime, server) = outside!(server => {
@@ -275,7 +276,8 @@ fn a_peer_whose_only_stream_was_too_slow_makes_room_at_once() {
     });
     let mut peer = Frames::begin(Wire::plain(server.addr.port()).unwrap(), 0).unwrap();
     peer.get(1, "/zeros", &[(":authority", "a")]).unwrap();
-    // Its stream is reset, as it takes nothing of it. Nothing is acknowledged from here on.
+    // The server resets the stream because the client takes nothing of it. From here on the client
+    // acknowledges nothing.
     loop {
         let mut head = [0; 9];
         peer.wire().read_exact(&mut head).unwrap();
@@ -294,9 +296,10 @@ fn a_peer_whose_only_stream_was_too_slow_makes_room_at_once() {
     end(runtime, server);
 }
 
-/// Where requests are short, nothing is lost: those who make room do so with their reply. The clock stands.
+/// With short requests nothing is lost: connections make room after their reply. The clock stands
+/// still.
 #[dapple::test]
-async fn who_is_asked_for_room_has_time_for_its_reply() {
+async fn a_connection_that_is_asked_to_end_has_time_for_its_reply() {
     let server = start!(server => server.connections_max(4).no_admission());
     let mut greedy = Vec::new();
     for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! What the servers of these tests serve.
+//! The site that the servers of these tests serve.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,12 +20,12 @@ use hyper::upgrade::Upgraded;
 
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// The service: what it does is in the path.
+/// The service; the path selects what it does.
 pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> {
     let number = request.uri().query().and_then(|query| query.parse::<u64>().ok()).unwrap_or(0);
     if request.method() == Method::CONNECT {
         let upgraded = hyper::upgrade::on(&mut request);
-        drop(dapple::spawn(async move { shout(upgraded.await.expect("it is asked for")).await }));
+        drop(dapple::spawn(async move { shout(upgraded.await.expect("the test asks for it")).await }));
         return Ok(text(""));
     }
     match request.uri().path() {
@@ -72,18 +72,18 @@ pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> 
         }
         "/upgrade" => {
             let upgraded = hyper::upgrade::on(&mut request);
-            drop(dapple::spawn(async move { shout(upgraded.await.expect("it is asked for")).await }));
+            drop(dapple::spawn(async move { shout(upgraded.await.expect("the test asks for it")).await }));
             switched()
         }
         "/talk" => {
             let upgraded = hyper::upgrade::on(&mut request);
-            drop(dapple::spawn(async move { talk(upgraded.await.expect("it is asked for"), number == 1).await }));
+            drop(dapple::spawn(async move { talk(upgraded.await.expect("the test asks for it"), number == 1).await }));
             switched()
         }
         "/hold" => {
             let upgraded = hyper::upgrade::on(&mut request);
             drop(dapple::spawn(async move {
-                let _upgraded = upgraded.await.expect("it is asked for");
+                let _upgraded = upgraded.await.expect("the test asks for it");
                 std::future::pending::<()>().await;
             }));
             switched()
@@ -97,7 +97,7 @@ pub(crate) async fn site(mut request: Request<Body>) -> Result<Reply, BoxError> 
     }
 }
 
-/// Another protocol: what comes goes back in capitals.
+/// Another protocol: echoes input in capitals.
 async fn shout(mut upgraded: Upgraded) -> io::Result<()> {
     loop {
         let mut space = [0; 1024];
@@ -108,14 +108,14 @@ async fn shout(mut upgraded: Upgraded) -> io::Result<()> {
             return poll_fn(|cx| Pin::new(&mut upgraded).poll_shutdown(cx)).await;
         }
         let len = poll_fn(|cx| Pin::new(&mut upgraded).poll_write(cx, &text)).await?;
-        assert_eq!(len, text.len(), "there is room for so little");
+        assert_eq!(len, text.len(), "so few bytes have room");
     }
 }
 
-/// How many have waited in `talk`, each counted once.
+/// How many tasks have waited in `talk`, each counted once.
 pub(crate) static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Another one, in which the client only listens.
+/// Another protocol, in which the client only reads.
 async fn talk(mut upgraded: Upgraded, is_vectored: bool) -> io::Result<()> {
     let zeros = [0; 16 << 10];
     let mut was_blocked = false;
@@ -158,7 +158,7 @@ fn with(status: StatusCode, text: impl Into<Bytes>) -> Reply {
     response
 }
 
-/// Bodies without an end of their own.
+/// Bodies that never end by themselves.
 enum Endless {
     Zeros,
     /// After the first piece.

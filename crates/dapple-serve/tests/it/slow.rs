@@ -1,4 +1,4 @@
-//! Clients that take their time. The clock of these tests stands, so that none of them waits.
+//! Slow clients. The clock of these tests stands still, so that no test really waits.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::support::{Client, start};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Whether it took so long, as far as the ticks of timers and steps of a connection go.
+/// Asserts that this took `expected`, up to the ticks of timers and steps of a connection.
 #[track_caller]
 fn assert_took(begin: Instant, expected: Duration) {
     let took = begin.elapsed();
@@ -32,7 +32,7 @@ async fn a_head_that_trickles_meets_its_limit() {
 }
 
 #[dapple::test]
-async fn who_says_nothing_is_let_go_without_a_word() {
+async fn a_silent_client_is_closed_silently() {
     let server = start!(server => server.header_timeout(10 * SECOND));
     let begin = Instant::now();
     let client = Client::connect(server.addr).await;
@@ -41,7 +41,7 @@ async fn who_says_nothing_is_let_go_without_a_word() {
 }
 
 #[dapple::test]
-async fn a_second_head_has_its_limit_from_its_first_byte_on() {
+async fn a_second_heads_limit_starts_with_its_first_byte() {
     let server = start!(server => server.header_timeout(10 * SECOND).idle_timeout(60 * SECOND));
     let client = Client::connect(server.addr).await;
     assert_eq!(client.ask("/hello").await.1, "hello");
@@ -53,12 +53,12 @@ async fn a_second_head_has_its_limit_from_its_first_byte_on() {
 }
 
 #[dapple::test]
-async fn connections_that_rest_are_closed() {
+async fn idle_connections_are_closed() {
     let server = start!(server => server.idle_timeout(60 * SECOND));
     let client = Client::connect(server.addr).await;
     assert_eq!(client.ask("/hello").await.1, "hello");
     sleep(59 * SECOND).await;
-    assert_eq!(client.ask("/sleep?100000").await.1, "awake", "while a request is answered, nobody rests");
+    assert_eq!(client.ask("/sleep?100000").await.1, "awake", "while a request is answered, its connection is not idle");
     let begin = Instant::now();
     assert_eq!(client.rest().await, "");
     assert_took(begin, 60 * SECOND);
@@ -69,12 +69,12 @@ async fn a_body_that_pauses_for_too_long_ends() {
     let server = start!(server => server.body_timeout(5 * SECOND).rate_min(100));
     let client = Client::connect(server.addr).await;
     client.say("POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: 10000\r\n\r\n").await;
-    // As fast as it has to be, for longer than the limit.
+    // Just fast enough, for longer than the limit.
     for _ in 0..20 {
         sleep(SECOND).await;
         client.say(&"x".repeat(100)).await;
     }
-    // And then by the byte, which is not enough.
+    // Then a byte at a time, which is too slow.
     let begin = Instant::now();
     for _ in 0..4 {
         sleep(SECOND).await;
@@ -82,7 +82,7 @@ async fn a_body_that_pauses_for_too_long_ends() {
     }
     let (head, body) = client.hear().await;
     assert!(head.starts_with("HTTP/1.1 408 ") && head.contains("connection: close"), "{head}");
-    assert_eq!(body, "The request's body did not come in time.\n");
+    assert_eq!(body, "The request's body did not arrive in time.\n");
     assert!(begin.elapsed() < 6 * SECOND, "{:?}", begin.elapsed());
     assert_eq!(client.rest().await, "");
 }
@@ -96,7 +96,7 @@ async fn a_handler_that_reads_late_is_not_the_clients_fault() {
 }
 
 #[dapple::test]
-async fn a_conversation_may_pause() {
+async fn a_dialogue_may_pause() {
     let server = start!(server => server.body_timeout(5 * SECOND).body_bytes_max(10));
     let client = Client::connect(server.addr).await;
     client.say("POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").await;
@@ -123,9 +123,9 @@ async fn without_a_limit_a_body_may_take_its_time() {
     assert_eq!(client.hear().await.1, "10 bytes");
 }
 
-/// By the real clock: what waits in a socket to be read keeps the other one from jumping.
+/// Uses the real clock: bytes that wait in a socket keep the other clock from jumping.
 #[dapple::test(clock = "real")]
-async fn who_takes_nothing_of_a_reply_is_cut_off() {
+async fn a_client_that_takes_nothing_of_a_reply_is_cut() {
     let server = start!(server => server.send_timeout(SECOND / 4));
     let client = Client::connect(server.addr).await;
     client.say("GET /zeros HTTP/1.1\r\nhost: a\r\n\r\n").await;

@@ -1,4 +1,4 @@
-//! Servers for tests, and clients that say what they like.
+//! Servers for tests, and clients that send arbitrary bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,10 +12,10 @@ use tower::service_fn;
 
 use crate::site::site;
 
-/// Only a bug reaches it.
+/// A limit that only a bug reaches.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40);
 
-/// A server in the runtime that is current.
+/// A server in the current runtime.
 pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
     pub(crate) handle: ServeHandle,
@@ -27,7 +27,7 @@ pub(crate) fn service() -> impl HttpService {
     service_fn(|request: Request<Body>| site(request))
 }
 
-/// Serves the site, as the closure has it.
+/// Starts a server of the site, configured by the closure.
 macro_rules! start {
     ($server:ident => $configured:expr) => {{
         let listener = dapple::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -46,7 +46,7 @@ pub(crate) fn serve_site(listener: TcpListener) -> Serve<TcpListener, impl HttpS
     dapple::serve(listener, service())
 }
 
-/// A runtime with a server in it, for clients that block.
+/// A runtime with a server in it, for blocking clients.
 macro_rules! outside {
     ($server:ident => $configured:expr) => {{
         let runtime = dapple::builder().workers(2).build().unwrap();
@@ -57,7 +57,7 @@ macro_rules! outside {
 }
 pub(crate) use outside;
 
-/// A client that blocks.
+/// Connects a blocking client.
 pub(crate) fn connect(addr: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// One request on a connection that stays; the reply's head and body.
+/// Sends one request on a connection that stays open; returns the reply's head and body.
 pub(crate) fn ask(stream: &mut TcpStream, path: &str) -> (String, String) {
     stream.write_all(get(path).as_bytes()).unwrap();
     reply(stream)
@@ -75,12 +75,12 @@ pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n")
 }
 
-/// A reply whose length is said.
+/// Reads a reply with a stated length.
 pub(crate) fn reply(stream: &mut impl Read) -> (String, String) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        // Not `read`, which ends where the process was stopped meanwhile.
+        // Not `read`, which returns early if the process was stopped meanwhile.
         let read = stream.read_exact(&mut byte);
         read.unwrap_or_else(|error| panic!("{error} in the head: {:?}", String::from_utf8_lossy(&head)));
         head.push(byte[0]);
@@ -92,18 +92,18 @@ pub(crate) fn reply(stream: &mut impl Read) -> (String, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-/// All that comes until the end, however that comes.
+/// Reads until the end, however the connection ends.
 pub(crate) fn rest(stream: &mut impl Read) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            panic!("it does not end, after {:?}", String::from_utf8_lossy(&bytes))
+            panic!("the connection does not end, after {:?}", String::from_utf8_lossy(&bytes))
         }
         _ => String::from_utf8_lossy(&bytes).into_owned(),
     }
 }
 
-/// Waits for what is to be so.
+/// Waits until `check` holds.
 pub(crate) fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !check() {
@@ -112,14 +112,14 @@ pub(crate) fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-/// Ends a server, and the runtime it is in.
+/// Ends a server and its runtime.
 pub(crate) fn end(runtime: Runtime, server: Server) {
     server.handle.stop();
     runtime.block_on(server.task).unwrap().unwrap();
     assert_eq!(server.handle.connections(), 0);
 }
 
-/// A client of dapple's, for tests whose clock stands.
+/// A Dapple client, for tests whose clock stands still.
 pub(crate) struct Client(pub(crate) dapple::net::TcpStream);
 
 impl Client {
@@ -131,13 +131,13 @@ impl Client {
         self.0.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// A reply whose length is said.
+    /// Reads a reply with a stated length.
     pub(crate) async fn hear(&self) -> (String, String) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             let len = self.0.read(&mut byte).await.unwrap();
-            assert_eq!(len, 1, "it ended in the head: {:?}", String::from_utf8_lossy(&head));
+            assert_eq!(len, 1, "the connection ended in the head: {:?}", String::from_utf8_lossy(&head));
             head.push(byte[0]);
         }
         let head = String::from_utf8(head).unwrap();
@@ -152,7 +152,7 @@ impl Client {
         self.hear().await
     }
 
-    /// All that comes until the end, however that comes.
+    /// Reads until the end, however the connection ends.
     pub(crate) async fn rest(&self) -> String {
         let mut bytes = Vec::new();
         let mut buf = [0; 4096];
