@@ -1,4 +1,4 @@
-//! What the answer to a task is, as a frame.
+//! The answer to a task, as a frame.
 
 use std::time::Duration;
 
@@ -32,13 +32,13 @@ impl Frame {
 }
 
 impl Kind {
-    /// What a code means to who reads it.
+    /// Whether a code means that the log is full.
     pub(super) fn is_log_full(code: u8) -> bool {
         code == Kind::LogFull as u8
     }
 }
 
-/// Who comes back at once only finds the same.
+/// A client that retries sooner would find the same.
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_as_they_went_in_also_byte_by_byte() {
+    fn frames_survive_encoding_also_byte_by_byte() {
         let mut wire = BytesMut::new();
         all().iter().for_each(|frame| frame.encode(&mut wire));
         let (mut buf, mut came) = (BytesMut::new(), Vec::new());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused_before_the_rest_of_it_comes() {
+    fn malformed_frames_are_refused_before_the_rest_arrives() {
         let cases: [(&[u8], ErrorCode); 6] = [
             (&[0, 0, 0, 0], ErrorCode::Malformed),
             (&[0xff, 0xff, 0xff, 0xff], ErrorCode::TooLarge),
@@ -120,7 +120,7 @@ mod tests {
         ]
     }
 
-    /// What comes out of bytes that come in pieces of these lengths, one after another and from the first again.
+    /// Decodes bytes that arrive in pieces of these lengths, repeated.
     fn decoded(bytes: &[u8], pieces: &[usize]) -> (Vec<Frame>, Option<Malformed>) {
         let (mut buf, mut frames, mut rest) = (BytesMut::new(), Vec::new(), bytes);
         for piece in pieces.iter().cycle() {
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_frames_come_out_as_they_went_in_however_they_are_split(
+        fn any_frames_survive_encoding_however_they_are_split(
             frames in prop::collection::vec(any_frame(), 0..8),
             pieces in prop::collection::vec(1..30_000_usize, 1..8),
         ) {
@@ -159,7 +159,7 @@ mod tests {
             pieces in prop::collection::vec(1..50_usize, 1..8),
         ) {
             let mut bytes = bytes;
-            // Chance alone hardly ever writes a length that is small.
+            // Random bytes alone hardly ever contain a small length.
             for (at, len) in lengths {
                 let at = at.index(bytes.len() + 1);
                 bytes.splice(at..at, [0, 0, 0, len, len % 9]);
@@ -168,6 +168,6 @@ mod tests {
         }
     }
 
-    /// So that there are frames of both kinds: copied, and taken as they are.
+    /// Large enough for both kinds of frames: copied, and taken as they are.
     const BODY_MAX: usize = 20_000;
 }

@@ -1,4 +1,4 @@
-//! What the command line of `dapple sign` says.
+//! The command line of `dapple sign`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,107 +8,116 @@ use dapple::stage::remote::Discovery;
 use super::budget::needed;
 use crate::values::{host_and_port, number, seconds};
 
-/// Sign tasks with two secrets and log them: the SignServer of Gribble's thesis, in its four structures.
+/// Sign tasks with two secrets and log them: the SignServer of Gribble's thesis, in its four
+/// structures.
 ///
-/// `dapple sign-client` sends tasks. The protocol is in docs/sign.md.
+/// `dapple sign-client` sends tasks. docs/sign.md describes the protocol.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How the service is built: a thread for each task; all behind one queue; three stages; replicas of these stages
+    /// The structure of the service: a thread for each task; one queue around everything; three
+    /// stages; replicas of these stages
     #[arg(long, value_enum)]
     pub(super) variant: Variant,
 
-    /// The file to which 128 bytes are appended for each task; it goes on where a log is there already. Needed, but with --hosts
+    /// Append 128 bytes to this file for each task; an existing log is continued. Required unless
+    /// --hosts is given
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
 
-    /// Answer only when the record is on the disk (fsync, for all that wait at once)
+    /// Answer only when the record is on the disk (one fsync for all waiting tasks)
     #[arg(long)]
     pub(super) sync: bool,
 
-    /// How large the log may get, in MB; then tasks are answered with an error [default: 10240]
+    /// The largest size of the log, in MB; beyond it tasks are answered with an error [default:
+    /// 10240]
     #[arg(long, value_name = "N", value_parser = number::<u64>(0..=1_048_576))]
     log_max_mb: Option<u64>,
 
-    /// Where to listen; port 0 lets the kernel choose. It is not encrypted: for trusted networks
+    /// The address to listen on; with port 0 the kernel chooses one. Not encrypted: for trusted
+    /// networks only
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", value_parser = host_and_port)]
     pub(super) addr: (String, u16),
 
-    /// The first secret, all bytes of this file [default: the one that the thesis has published]
+    /// A file whose bytes are the first secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) first_secret: Option<PathBuf>,
 
-    /// The second secret
+    /// A file whose bytes are the second secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) second_secret: Option<PathBuf>,
 
-    /// Threads of Dapple [default: one per core]
+    /// The number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(super) workers: Option<u16>,
 
-    /// How many threads may have a task (threaded) [default: 256]
+    /// The most threads with a task (threaded) [default: 256]
     #[arg(long, value_name = "N", value_parser = number::<usize>(1..=32_768))]
     threads: Option<usize>,
 
-    /// How many tasks may wait to be begun (wrapped, pipelined, replicated); more are refused [default: 1024]
+    /// The most tasks waiting to start (wrapped, pipelined, replicated); more are refused [default:
+    /// 1024]
     #[arg(long, value_name = "N", value_parser = number::<usize>(1..=1_000_000))]
     queue: Option<usize>,
 
-    /// Where the replicas are (replicated), if not in this process: `dapple stage-host --stage sign` at HOST:PORT[,HOST:PORT…],
-    /// dns:NAME:PORT, srv:NAME or etcd://HOST:PORT[,HOST:PORT…]/PREFIX. Each host has its own log and secrets
+    /// Where to find replicas in other processes (replicated): `dapple stage-host --stage sign` at
+    /// HOST:PORT[,HOST:PORT…], dns:NAME:PORT, srv:NAME or etcd://HOST:PORT[,HOST:PORT…]/PREFIX.
+    /// Each host has its own log and secrets
     #[arg(long, value_name = "WHERE")]
     pub(super) hosts: Option<Discovery>,
 
-    /// How many tasks may be in service (wrapped), at each replica or host (replicated) [default: 64]
+    /// The most tasks in service (wrapped), at each replica or host (replicated) [default: 64]
     #[arg(long, value_name = "N", value_parser = number::<usize>(1..=65_536))]
     width: Option<usize>,
 
-    /// How many records are written at once at most (pipelined, replicated without --hosts) [default: 64]
+    /// The most records in one write (pipelined, replicated without --hosts) [default: 64]
     #[arg(long, value_name = "N", value_parser = number::<usize>(1..=4096))]
     batch: Option<usize>,
 
-    /// How many replicas there are at least (replicated, without --hosts) [default: 2]
+    /// The fewest replicas (replicated, without --hosts) [default: 2]
     #[arg(long, value_name = "N", value_parser = number::<usize>(1..=256))]
     replicas: Option<usize>,
 
-    /// How many replicas there may be, if the load asks for them [default: --replicas]
+    /// The most replicas under load [default: --replicas]
     #[arg(long, value_name = "N", value_parser = number::<usize>(1..=256))]
     replicas_max: Option<usize>,
 
-    /// Keep a drawing of the stages in this file, with the live lengths of their queues; text where it ends in .txt
+    /// Keep a drawing of the stages and their current queue lengths in this file; as text if its
+    /// name ends in .txt
     #[arg(long, value_name = "FILE")]
     pub(super) graph: Option<PathBuf>,
 
-    /// How large a task may be
+    /// The largest size of a task, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = number::<u32>(0..=16_777_216))]
     pub(super) task_bytes_max: u32,
 
-    /// How many connections there may be; more are told so and closed
+    /// The most connections; further ones get an error and are closed
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<u32>(1..=100_000))]
     pub(super) connections: u32,
 
-    /// How many tasks of one connection may be unanswered; it is not read from while there are more
+    /// The most unanswered tasks of one connection; beyond that the server stops reading from it
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<u32>(1..=65_536))]
     pub(super) in_flight_max: u32,
 
-    /// How much memory the tasks of all connections may take, in MiB: those that come in, those that are served, and answers that
-    /// are not yet taken. Where it is used up no connection is read from until there is room; nothing is refused for it
+    /// The memory for tasks of all connections, in MiB: incoming tasks, tasks in service, and
+    /// answers not yet taken. When it is used up the server stops reading until there is room; it
+    /// refuses nothing because of this limit
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(1..=1_048_576))]
     pub(super) tasks_mib: u64,
 
-    /// How long a client may take for a frame it has begun, or to take its answers, in seconds
+    /// How long a client may take to complete a frame, or to take its answers, in seconds
     #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
     pub(super) frame_timeout_s: Duration,
 
-    /// How long a connection may be without tasks, in seconds
+    /// How long a connection may have no tasks, in seconds
     #[arg(long, value_name = "N", default_value = "300", value_parser = seconds)]
     pub(super) idle_s: Duration,
 
-    /// How long tasks that were accepted may take after the signal to stop, in seconds
+    /// How long accepted tasks may take after the signal to stop, in seconds
     #[arg(long, value_name = "N", default_value = "30", value_parser = seconds)]
     pub(super) drain_s: Duration,
 }
 
-/// How the service is built.
+/// The structure of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Variant {
     Threaded,
@@ -118,7 +127,7 @@ pub(super) enum Variant {
 }
 
 impl Variant {
-    /// As the command line has it.
+    /// The name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Variant::Threaded => "threaded",
@@ -159,12 +168,12 @@ impl Args {
         self.replicas_max.unwrap_or(self.replicas())
     }
 
-    /// How often a task is in memory: as it came, and as a message to a host.
+    /// The number of copies of a task in memory: as it arrived, and as a message to a host.
     pub(super) fn copies(&self) -> usize {
         1 + usize::from(self.hosts.is_some())
     }
 
-    /// Options that do not go together, in a sentence.
+    /// Describes options that do not go together.
     pub(super) fn misuse(&self) -> Option<String> {
         if let Some(misuse) = self.misuse_of_variant().or_else(|| self.misuse_of_hosts()) {
             return Some(misuse);
@@ -173,7 +182,10 @@ impl Args {
             let (least, most) = (self.replicas(), self.replicas_max());
             return Some(match self.replicas {
                 Some(_) => format!("--replicas {least} is more than --replicas-max {most}; swap them"),
-                None => format!("--replicas-max {most} is less than --replicas, {least} by default; give both"),
+                None => format!(
+                    "--replicas-max {most} is less than --replicas, which is {least} by default; give \
+                    both"
+                ),
             });
         }
         let (task, all) = (needed(self.task_bytes_max as usize + FRAME_LEN, self.copies()), self.tasks_mib << 20);
@@ -189,7 +201,7 @@ impl Args {
             .then(|| "--graph: the threaded variant has no stages; choose another --variant".to_owned())
     }
 
-    /// An option of which the variant has nothing.
+    /// Finds an option that the variant does not use.
     fn misuse_of_variant(&self) -> Option<String> {
         use Variant::{Pipelined, Replicated, Threaded, Wrapped};
         let options: [(&str, bool, &[Variant]); 6] = [
@@ -204,16 +216,16 @@ impl Args {
         let (option, _, variants) = options.into_iter().find(is_misused)?;
         let variants: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
         let (variant, others) = (self.variant.name(), variants.join(", "));
-        Some(format!("{option} means nothing to --variant {variant}; it is for {others}. Leave it out"))
+        Some(format!("--variant {variant} does not use {option}, which is for {others}; leave it out"))
     }
 
     fn misuse_of_hosts(&self) -> Option<String> {
         if self.hosts.is_none() {
-            let missing = "--log FILE is missing: the file to which a record is appended for each task";
+            let missing = "--log FILE is missing: the file to which each task appends a record";
             return self.log.is_none().then(|| missing.to_owned());
         }
         if self.variant != Variant::Replicated {
-            return Some("--hosts has the replicas of --variant replicated; the other variants have none".to_owned());
+            return Some("--hosts is only for --variant replicated".to_owned());
         }
         let of_hosts = [
             ("--log", self.log.is_some()),
@@ -225,21 +237,24 @@ impl Args {
         if let Some((option, _)) = of_hosts.into_iter().find(|(_, is_given)| *is_given) {
             let name = option.trim_start_matches("--");
             return Some(format!(
-                "{option} does not go with --hosts, as each host has its own; \
-                 give --sign-{name} to `dapple stage-host --stage sign` there"
+                "{option} does not go with --hosts, because each host has its own; give --sign-{name} to `dapple \
+                stage-host --stage sign` there"
             ));
         }
         let of_this_process = [
             ("--replicas", self.replicas.is_some(), "there are as many replicas as hosts"),
             ("--replicas-max", self.replicas_max.is_some(), "there are as many replicas as hosts"),
-            ("--batch", self.batch.is_some(), "each host has its own log, and writes as it likes"),
+            ("--batch", self.batch.is_some(), "each host has its own log and batch size"),
         ];
         if let Some((option, _, why)) = of_this_process.into_iter().find(|(_, is_given, _)| *is_given) {
             return Some(format!("{option} does not go with --hosts: {why}"));
         }
         (self.task_bytes_max > HOST_TASK_BYTES_MAX).then(|| {
             let bytes = self.task_bytes_max;
-            format!("--task-bytes-max {bytes} is more than a host takes; with --hosts up to {HOST_TASK_BYTES_MAX}")
+            format!(
+                "--task-bytes-max {bytes} is more than a host accepts; with --hosts the most is \
+                {HOST_TASK_BYTES_MAX}"
+            )
         })
     }
 }
@@ -247,5 +262,5 @@ impl Args {
 /// The length, the kind and the number of a task.
 const FRAME_LEN: usize = 13;
 
-/// Messages to hosts have up to 4 MiB, with a little beside the task.
+/// Messages to hosts have at most 4 MiB, including some overhead.
 const HOST_TASK_BYTES_MAX: u32 = (4 << 20) - 64;

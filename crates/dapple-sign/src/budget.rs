@@ -1,39 +1,41 @@
-//! The memory that tasks may take, over all connections.
+//! The memory budget for the tasks of all connections.
 //!
-//! A frame is not read on before there is room for all of it, so what is counted is what is kept: a part of a frame that comes slowly,
-//! tasks in the stages, and answers that nobody takes. Who has to wait is not read from, in the order of arrival; nothing is refused.
-//! Nobody waits here with a share of his own that others wait for, so that it goes on as soon as a task is signed, or a client that
-//! does not go on is cut off.
+//! The server reads a frame on only when there is room for all of it, so the budget counts
+//! everything that is kept: parts of slow frames, tasks in the stages, and answers that clients
+//! have not taken. Connections that wait for room are not read from, in order of arrival; nothing
+//! is refused. No connection holds a share while it waits for another, so reading goes on as soon
+//! as a task is signed or a stalled client is cut off.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dapple::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// All of it. Clones are the same one.
+/// The whole budget. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     /// In units of [`UNIT_LEN`].
     units: Arc<Semaphore>,
-    /// How often a task is in memory while it is served.
+    /// The number of copies of a task in memory while it is served.
     copies: usize,
 }
 
-/// What one task has of it, until this is dropped.
+/// The share of one task, until this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Share(Option<OwnedSemaphorePermit>);
 
 impl Budget {
-    /// So many MiB, for tasks that are in memory `copies` times.
+    /// Creates a budget of `mib` MiB, for tasks that are in memory `copies` times.
     pub(super) fn new(mib: u64, copies: usize) -> Budget {
         let units = usize::try_from(mib << 20).unwrap_or(usize::MAX) / UNIT_LEN;
         Budget { units: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))), copies }
     }
 
-    /// Waits until there is room for a frame of this length. Cancel safe: dropped, it takes nothing.
+    /// Waits until there is room for a frame of this length. Cancel safe: if dropped, it takes
+    /// nothing.
     pub(super) async fn take(&self, frame_len: usize) -> Share {
         let units = u32::try_from(needed(frame_len, self.copies).div_ceil(UNIT_LEN)).unwrap_or(u32::MAX);
-        // Nobody closes it.
+        // The semaphore is never closed.
         Share(self.units.clone().acquire_many_owned(units).await.ok())
     }
 }
@@ -44,7 +46,8 @@ impl Share {
         self.0.is_none()
     }
 
-    /// The body of a task that keeps its part of the share as long as it is in memory, and what is left for the answer.
+    /// Splits the share: the returned body keeps its part while it is in memory, the rest is for
+    /// the answer.
     pub(super) fn split(mut self, body: Bytes) -> (Bytes, Share) {
         let of_body =
             self.0.as_mut().and_then(|all| all.split(all.num_permits().saturating_sub(ANSWER_LEN / UNIT_LEN)));
@@ -52,7 +55,7 @@ impl Share {
     }
 }
 
-/// A body, and its share.
+/// A body and its share.
 struct Kept {
     body: Bytes,
     _share: Share,
@@ -64,12 +67,12 @@ impl AsRef<[u8]> for Kept {
     }
 }
 
-/// What a frame of this length counts.
+/// The units that a frame of this length needs.
 pub(super) fn needed(frame_len: usize, copies: usize) -> usize {
     frame_len * copies + ANSWER_LEN
 }
 
-/// What a task takes beside its bytes, until its answer is written.
+/// The memory of a task besides its bytes, until its answer is written.
 const ANSWER_LEN: usize = 2 * UNIT_LEN;
 
 const UNIT_LEN: usize = 1024;
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_room_waits_for_it() {
+    fn a_task_without_room_waits_for_it() {
         let runtime = dapple::builder().workers(1).build().unwrap();
         runtime.block_on(async {
             let budget = Budget::new(1, 2);

@@ -1,7 +1,9 @@
-//! A connection of the server: tasks come in, answers go out in the order in which they are ready.
+//! A connection of the server: receives tasks, and sends answers in the order in which they are
+//! ready.
 //!
-//! What it holds is bounded: the tasks that are unanswered by a semaphore, whose permit an answer keeps until it is written, and so what
-//! waits to be written too; and their memory by the budget of all connections. Where one is used up nothing more is read.
+//! A semaphore bounds the unanswered tasks, and the answers waiting to be written, because an
+//! answer keeps its permit until it is written. The budget of all connections bounds their memory.
+//! When either is used up, the server stops reading.
 
 use std::io::ErrorKind;
 use std::net::Shutdown;
@@ -21,7 +23,7 @@ use super::frames::{End, Frames};
 use super::signer::{Failure, Signer, Task};
 use dapple::task::{First, race};
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) signer: Signer,
@@ -32,17 +34,18 @@ pub(super) struct Service {
     pub(super) idle: Duration,
 }
 
-/// A frame for the writer, and what it frees.
+/// A frame for the writer, and the place that it frees.
 type Outgoing = (Frame, Place);
 
-/// What an answer holds until it is written: its place among the unanswered tasks, and its share of the memory.
+/// What an answer holds until it is written: its permit, and its share of the memory.
 #[derive(Debug, Default)]
 struct Place {
     _in_flight: Option<OwnedSemaphorePermit>,
     _share: Share,
 }
 
-/// Serves a connection to its end, which `stage` brings: what was accepted is answered, what still comes refused.
+/// Serves a connection until it ends, or `stage` ends it: then it answers accepted tasks, and
+/// refuses new ones.
 pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, stage: &Stage) {
     let (read, write) = stream.into_split();
     let (tx, rx) = mpsc::channel(CHANNEL_LEN);
@@ -63,7 +66,7 @@ pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, stage: &Stag
     }
     let Connection { mut frames, tx, .. } = connection;
     drop(tx);
-    // It ends when all that was accepted is answered.
+    // The writer ends when all accepted tasks are answered.
     if writer.await.is_ok_and(|is_written| is_written) {
         let _ = timeout(LINGER, frames.discard()).await;
     }
@@ -72,18 +75,18 @@ pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, stage: &Stag
 struct Connection {
     frames: Frames,
     in_flight: Arc<Semaphore>,
-    /// That of the frame that comes next, as soon as its length is known.
+    /// The share of the next frame, taken as soon as its length is known.
     share: Share,
     service: Arc<Service>,
     tx: mpsc::Sender<Outgoing>,
 }
 
 impl Connection {
-    /// The first frame of each side.
+    /// Exchanges the first frames.
     async fn greet(&mut self, stage: &Stage) -> Result<(), End> {
         let limit = self.service.frame_timeout;
         let first = match race(timeout(limit, self.frames.next()), stage.finishing()).await {
-            First::Left(first) => first.unwrap_or_else(|_| Err(late("the first frame did not come in time")))?,
+            First::Left(first) => first.unwrap_or_else(|_| Err(late("the first frame did not arrive in time")))?,
             First::Right(_) => return Err(End::Finished),
         };
         match first {
@@ -93,7 +96,7 @@ impl Connection {
                 self.say(Frame::Welcome { version: VERSION, task_bytes_max, in_flight_max }).await
             }
             Frame::Hello { lowest, highest } => {
-                let text = format!("version {VERSION} is spoken here, and {lowest} to {highest} there");
+                let text = format!("this server speaks version {VERSION}; the client speaks {lowest} to {highest}");
                 Err(End::Malformed(Malformed { code: ErrorCode::Version, text }))
             }
             _ => Err(unexpected("the first frame has to be HELLO")),
@@ -107,7 +110,8 @@ impl Connection {
                 First::Right(_) => return self.refuse_until_answered().await,
             };
             let Frame::Task { id, body } = frame else { return Err(unexpected("clients send TASK only")) };
-            // As many are unanswered as may be: this one waits, and all behind it in the network.
+            // At the limit of unanswered tasks this one waits, and all later ones stay in the
+            // network.
             let Ok(permit) = self.in_flight.clone().acquire_owned().await else { return Err(End::Finished) };
             let (body, share) = share.split(body);
             let place = Place { _in_flight: Some(permit), _share: share };
@@ -115,7 +119,7 @@ impl Connection {
             drop(dapple::spawn(async move {
                 let frame = match race(outcome, tx.closed()).await {
                     First::Left(result) => Frame::answer(id, result),
-                    // The client has gone: what is not in service yet is given up.
+                    // The client has gone: tasks that are not in service yet are cancelled.
                     First::Right(()) => return,
                 };
                 let _ = tx.send((frame, place)).await;
@@ -123,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// After the signal to stop: until all that was accepted is answered, what comes is refused.
+    /// After the signal to stop: refuses new tasks until all accepted ones are answered.
     async fn refuse_until_answered(&mut self) -> Result<(), End> {
         let (in_flight, all) = (self.in_flight.clone(), self.service.in_flight_max);
         let mut answered = std::pin::pin!(in_flight.acquire_many(all));
@@ -138,14 +142,15 @@ impl Connection {
         }
     }
 
-    /// The next frame, and its share of the memory. The time for which it waits for that is not the client's.
+    /// Returns the next frame, and its share of the memory. Waiting for that share does not count
+    /// against the client.
     ///
-    /// Cancel safe: what has come of a frame is kept, and so is its share.
+    /// Cancel safe: the part of a frame that has arrived stays, and so does its share.
     async fn next_frame(&mut self) -> Result<(Frame, Share), End> {
         let limit = self.service.frame_timeout;
         if !self.frames.is_amid() {
             let begun = timeout(self.service.idle, self.frames.read_more()).await;
-            begun.unwrap_or_else(|_| Err(late("no task came for too long")))?;
+            begun.unwrap_or_else(|_| Err(late("no task arrived for too long")))?;
         }
         let len = timeout(limit, self.frames.length()).await.unwrap_or_else(|_| Err(late(TOO_SLOW)))?;
         if self.share.is_empty() {
@@ -155,12 +160,13 @@ impl Connection {
         Ok((frame, std::mem::take(&mut self.share)))
     }
 
-    /// Why the connection ends, behind all answers: for its client nothing comes after it.
+    /// Sends the reason why the connection ends, after all answers: the client gets nothing after
+    /// it.
     async fn say_last(&self, Malformed { code, text }: Malformed) {
         let answered = self.in_flight.acquire_many(self.service.in_flight_max);
         let is_gone = matches!(race(answered, self.tx.closed()).await, First::Right(()));
         if is_gone || self.say(Frame::Error { code, text }).await.is_err() {
-            tracing::debug!("the client has gone before it was told why its connection ends");
+            tracing::debug!("the client left before it could be told why its connection ends");
         }
     }
 
@@ -169,7 +175,7 @@ impl Connection {
     }
 }
 
-/// Writes what is ready, together; false where the client does not take it.
+/// Writes all ready frames together; returns `false` if the client does not take them.
 async fn write_all(write: WriteHalf<TcpStream>, mut rx: mpsc::Receiver<Outgoing>, limit: Duration) -> bool {
     let (mut buf, mut batch) = (BytesMut::new(), Vec::new());
     while rx.recv_many(&mut batch, CHANNEL_LEN).await > 0 {
@@ -178,7 +184,7 @@ async fn write_all(write: WriteHalf<TcpStream>, mut rx: mpsc::Receiver<Outgoing>
         match timeout(limit, write.write_all(&buf)).await {
             Ok(Ok(())) => batch.clear(),
             Ok(Err(_)) | Err(_) => {
-                // The reader, too, shall notice.
+                // This lets the reader notice too.
                 let _ = write.shutdown(Shutdown::Both);
                 return false;
             }
@@ -187,12 +193,12 @@ async fn write_all(write: WriteHalf<TcpStream>, mut rx: mpsc::Receiver<Outgoing>
     true
 }
 
-/// What the client is told of an end, where it can be told.
+/// The error frame for an end, if one can be sent.
 fn told(end: End) -> Result<(), Malformed> {
     match end {
         End::Finished => Ok(()),
         End::Cut(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            Err(Malformed { code: ErrorCode::Malformed, text: "the connection ended amid a frame".to_owned() })
+            Err(Malformed { code: ErrorCode::Malformed, text: "the connection ended within a frame".to_owned() })
         }
         End::Cut(error) => {
             tracing::debug!(%error, "a connection was cut");
@@ -210,16 +216,16 @@ fn unexpected(text: &str) -> End {
     End::Malformed(Malformed { code: ErrorCode::Malformed, text: text.to_owned() })
 }
 
-const TOO_SLOW: &str = "a frame did not come as a whole in time";
+const TOO_SLOW: &str = "a frame did not arrive completely in time";
 
-/// What the first frame may have in it: far more than it has in this version.
+/// The most bytes in the first frame: far more than this version uses.
 const HELLO_BYTES_MAX: usize = 64;
 
-/// Answers that wait for the writer; the tasks behind them wait with their permit.
+/// The most answers that wait for the writer; later tasks wait with their permit.
 const CHANNEL_LEN: usize = 256;
 
-/// For how long the client may take its last answers.
+/// How long the client may take for its last answers.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A new server is there in about this time, if there is to be one.
+/// About how long a new server takes to start, if there is one.
 const STOPPING_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
-//! Keyed MD5, as the thesis has it: the digest of a secret followed by the task (Gribble, Appendix A.1).
+//! Keyed MD5 as in the thesis: the digest of a secret followed by the task (Gribble, Appendix A.1).
 //!
-//! It stands here for work that costs CPU time, and to compare with the thesis. It is no signature that withstands an attacker.
+//! It stands for work that costs CPU time, and makes results comparable with the thesis. It is not
+//! a signature that withstands an attacker.
 
 use std::fmt;
 use std::fs;
@@ -20,11 +21,11 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    /// Those of two files, or, where one is not given, the one that the thesis has published.
+    /// Reads the secrets from two files; if one is not given, uses the one published in the thesis.
     ///
     /// # Errors
     ///
-    /// A file cannot be read, is empty, or larger than any secret needs to be.
+    /// A file cannot be read, is empty, or is larger than any secret needs to be.
     pub(super) fn read(first: Option<&Path>, second: Option<&Path>) -> Result<Secrets, SecretError> {
         Ok(Secrets {
             first: first.map_or_else(|| Ok(PUBLISHED_FIRST.into()), read)?,
@@ -49,10 +50,10 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// Why there is no secret.
+/// The reason why there is no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    #[error("the secret {0} cannot be read: {1}")]
+    #[error("cannot read the secret {0}: {1}")]
     Read(String, #[source] io::Error),
     #[error("the secret {0} is empty; write at least one byte into it, for example with `openssl rand -out {0} 16`")]
     Empty(String),
@@ -60,10 +61,10 @@ pub enum SecretError {
     TooLong(String),
 }
 
-/// Says on stderr that anybody can sign, where a secret was not given.
+/// Warns on stderr that anyone can sign, if a secret was not given.
 pub(super) fn warn_of_published(first: Option<&Path>, second: Option<&Path>) {
     if first.is_none() || second.is_none() {
-        eprintln!("dapple: a secret that is not given is the one that the thesis has published: for trying only");
+        eprintln!("dapple: using a secret published in the thesis, because none was given: for trials only");
     }
 }
 

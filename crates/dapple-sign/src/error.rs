@@ -1,4 +1,4 @@
-//! Why `dapple sign` or its client does not run, in sentences that say what to do.
+//! Errors that keep `dapple sign` or its client from running, with messages that say what to do.
 
 use std::io;
 
@@ -6,11 +6,11 @@ use super::digest::SecretError;
 use super::log::OpenError;
 use dapple_serve::host::ListenError;
 
-/// Why the server or the client does not run.
+/// The reason why the server or the client does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignError {
-    /// Options that make no sense.
+    /// The options make no sense.
     #[error("{0}")]
     Misuse(String),
     /// A secret cannot be read.
@@ -19,7 +19,7 @@ pub enum SignError {
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] OpenError),
-    /// It cannot listen.
+    /// The server cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The graph cannot be written.
@@ -28,7 +28,7 @@ pub enum SignError {
     /// Threads or descriptors are missing.
     #[error("the server cannot start: {0}")]
     Runtime(#[source] io::Error),
-    /// The client has found a fault.
+    /// The client has found an error.
     #[error("{0}")]
     Client(String),
 }

@@ -1,8 +1,9 @@
-//! The frames of the protocol, version 1, without any input or output: `docs/sign.md` describes it for others.
+//! The frames of the protocol, version 1, without I/O; `docs/sign.md` describes it.
 //!
-//! A frame is its length (four bytes, of what follows), its kind (one byte), and what the kind has. Numbers are big-endian.
+//! A frame is its length (four bytes, without themselves), its kind (one byte), and the content of
+//! that kind. Numbers are big-endian.
 //!
-//! It knows nothing of the rest of the program, so that the fuzz targets can have it by itself.
+//! This module uses nothing else of the program, so that the fuzz targets can include it alone.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// An MD5 digest.
 pub(super) type Digest = [u8; DIGEST_LEN];
 
-/// Signed, and in the log.
+/// A task that was signed, and is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signed {
     /// Its place in the log.
@@ -19,35 +20,36 @@ pub(super) struct Signed {
     pub(super) second: Digest,
 }
 
-/// What is said over a connection.
+/// A message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// The client's first word: the lowest and the highest version that it speaks.
+    /// The client's first frame: the lowest and highest version that it speaks.
     Hello { lowest: u8, highest: u8 },
-    /// The server's first word.
+    /// The server's first frame.
     Welcome { version: u8, task_bytes_max: u32, in_flight_max: u32 },
-    /// To be signed.
+    /// A task to be signed.
     Task { id: u64, body: Bytes },
-    /// It was signed and is in the log.
+    /// The task was signed and is in the log.
     Signed { id: u64, signed: Signed },
-    /// It was not signed, and is not in the log. It may be tried again after so many milliseconds.
+    /// The task was not signed, and is not in the log. The client may retry after this many
+    /// milliseconds.
     Refused { id: u64, reason: u8, retry_after_ms: u32, text: String },
-    /// It could not be signed.
+    /// The task could not be signed.
     Failed { id: u64, code: u8, text: String },
-    /// The connection ends, for this reason.
+    /// The connection ends for this reason.
     Error { code: ErrorCode, text: String },
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorCode {
-    /// What came is no frame, or none that may come here.
+    /// The input is not a frame, or the frame is not allowed here.
     Malformed = 1,
-    /// A task is larger than the server takes.
+    /// A task is larger than the server accepts.
     TooLarge = 2,
-    /// No version that both speak.
+    /// Client and server have no version in common.
     Version = 3,
-    /// As many connections as may be.
+    /// The connection limit is reached.
     Connections = 4,
     /// The client was silent for too long, or too slow with a frame.
     TimeOut = 5,
@@ -61,7 +63,7 @@ impl ErrorCode {
     }
 }
 
-/// What came is no frame.
+/// Input that is not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
     pub(super) code: ErrorCode,
@@ -69,7 +71,7 @@ pub(super) struct Malformed {
 }
 
 impl Frame {
-    /// Appends it.
+    /// Appends the frame to `out`.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         let start = out.len();
         out.put_u32(0);
@@ -121,31 +123,32 @@ impl Frame {
         out[start..start + LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
     }
 
-    /// How long the first frame in `buf` is, its length included, as soon as that is there. It is judged before the rest comes.
+    /// The length of the first frame in `buf`, including its length field, as soon as that field
+    /// has arrived. Checks it before the rest arrives.
     ///
     /// # Errors
     ///
-    /// It is empty, or has more than `task_bytes_max` in it.
+    /// The frame is empty, or its content exceeds `task_bytes_max`.
     pub(super) fn announced(buf: &[u8], task_bytes_max: usize) -> Result<Option<usize>, Malformed> {
         let Some((length, _)) = buf.split_first_chunk::<LENGTH_LEN>() else { return Ok(None) };
         let len = u32::from_be_bytes(*length) as usize;
         if len == 0 {
-            return Err(malformed("a frame has a kind at least, and this one is empty"));
+            return Err(malformed("a frame has at least a kind, and this one is empty"));
         }
         if len > TASK_HEAD_LEN + task_bytes_max {
             let most = TASK_HEAD_LEN + task_bytes_max;
-            let text = format!("a frame of {len} bytes is too large: up to {most} are taken here");
+            let text = format!("a frame of {len} bytes is too large: the limit is {most}");
             return Err(Malformed { code: ErrorCode::TooLarge, text });
         }
         Ok(Some(LENGTH_LEN + len))
     }
 
-    /// Takes the first frame from `buf`, where it is there as a whole. A small one gets memory of its own, so that it keeps nothing else
-    /// of what came together with it.
+    /// Takes the first frame from `buf` if it is complete. Copies a small frame, so that it keeps
+    /// no other bytes in memory.
     ///
     /// # Errors
     ///
-    /// What comes is no frame, or has more than `task_bytes_max` in it.
+    /// The input is not a frame, or its content exceeds `task_bytes_max`.
     pub(super) fn decode(buf: &mut BytesMut, task_bytes_max: usize) -> Result<Option<Frame>, Malformed> {
         let len = match Frame::announced(buf, task_bytes_max)? {
             Some(len) if buf.len() >= len => len,
@@ -174,14 +177,14 @@ fn parse(mut frame: Bytes) -> Result<Frame, Malformed> {
         REFUSED => 13,
         FAILED => 9,
         ERROR => 1,
-        _ => return Err(malformed(&format!("there are no frames of kind {kind} in version {VERSION}"))),
+        _ => return Err(malformed(&format!("version {VERSION} has no frames of kind {kind}"))),
     };
     let is_open = matches!(kind, TASK | REFUSED | FAILED | ERROR);
     if frame.len() < needed || (frame.len() > needed && !is_open) {
         return Err(malformed(&format!("a frame of kind {kind} cannot have {} bytes", frame.len())));
     }
     if matches!(kind, HELLO | WELCOME) && frame.split_to(MAGIC.len()) != MAGIC {
-        return Err(malformed("the first frame does not begin as this protocol does"));
+        return Err(malformed("the first frame does not begin as this protocol requires"));
     }
     Ok(match kind {
         HELLO => Frame::Hello { lowest: frame.get_u8(), highest: frame.get_u8() },
@@ -219,17 +222,17 @@ fn malformed(text: &str) -> Malformed {
     Malformed { code: ErrorCode::Malformed, text: text.to_owned() }
 }
 
-/// The version that is spoken here.
+/// The version of the protocol.
 pub(super) const VERSION: u8 = 1;
 
-/// Frames of the server are small; a client needs no more than this.
+/// Frames of the server are small; a client accepts no larger ones.
 pub(super) const REPLY_BYTES_MAX: usize = 4096;
 
 pub(super) const DIGEST_LEN: usize = 16;
 
 const MAGIC: &[u8] = b"DSGN";
 
-/// How long the length of a frame is.
+/// The size of a frame's length field.
 pub(super) const LENGTH_LEN: usize = 4;
 
 /// The kind and the number of a task.
@@ -243,5 +246,5 @@ const REFUSED: u8 = 5;
 const FAILED: u8 = 6;
 const ERROR: u8 = 7;
 
-/// Copying so much is nothing beside the two digests of it.
+/// Copying this many bytes costs little compared with the two digests.
 pub(super) const COPIED_LEN_MAX: usize = 16 * 1024;

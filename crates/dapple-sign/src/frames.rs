@@ -1,4 +1,4 @@
-//! Frames from a connection.
+//! Reads frames from a connection.
 
 use std::io;
 
@@ -11,18 +11,18 @@ use super::frame::{COPIED_LEN_MAX, Frame, Malformed};
 #[derive(Debug)]
 pub(super) struct Frames {
     read: ReadHalf<TcpStream>,
-    /// Not more than two chunks, or one frame that is larger.
+    /// At most two chunks, or one larger frame.
     buf: BytesMut,
     chunk: Box<[u8]>,
     task_bytes_max: usize,
 }
 
-/// Why there is no further frame.
+/// The reason why there is no further frame.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The other side has said all.
+    /// The other side has finished.
     Finished,
-    /// It was cut off in a frame, or the network failed.
+    /// The connection ended within a frame, or the network failed.
     Cut(io::Error),
     Malformed(Malformed),
 }
@@ -32,17 +32,18 @@ impl Frames {
         Frames { read, buf: BytesMut::new(), chunk: vec![0; CHUNK_LEN].into(), task_bytes_max }
     }
 
-    /// From now on tasks may be so large.
+    /// Allows tasks of this size from now on.
     pub(super) fn allow(&mut self, task_bytes_max: usize) {
         self.task_bytes_max = task_bytes_max;
     }
 
-    /// Whether a frame has begun to come.
+    /// Whether a part of a frame has arrived.
     pub(super) fn is_amid(&self) -> bool {
         !self.buf.is_empty()
     }
 
-    /// How long the next frame is, as soon as that has come; the rest of it may be read or not. Cancel safe: what has come is kept.
+    /// Waits for the length of the next frame; the rest of it may be unread. Cancel safe: bytes
+    /// that have arrived stay.
     pub(super) async fn length(&mut self) -> Result<usize, End> {
         loop {
             if let Some(len) = self.announced()? {
@@ -52,7 +53,7 @@ impl Frames {
         }
     }
 
-    /// The next frame. Cancel safe: what has come is kept.
+    /// Returns the next frame. Cancel safe: bytes that have arrived stay.
     pub(super) async fn next(&mut self) -> Result<Frame, End> {
         loop {
             if let Some(frame) = self.ready()? {
@@ -62,7 +63,7 @@ impl Frames {
         }
     }
 
-    /// The next frame, if it is here already.
+    /// Returns the next frame, if it has arrived already.
     pub(super) fn ready(&mut self) -> Result<Option<Frame>, End> {
         Frame::decode(&mut self.buf, self.task_bytes_max).map_err(End::Malformed)
     }
@@ -74,7 +75,8 @@ impl Frames {
     /// Waits for more bytes. Cancel safe.
     pub(super) async fn read_more(&mut self) -> Result<(), End> {
         let wanted = match self.announced()? {
-            // It gets memory of its own, of just that length, and nothing of what comes after it.
+            // A large frame gets memory of its own, of just that length, without the bytes after
+            // it.
             Some(len) if len > COPIED_LEN_MAX && len > self.buf.len() => {
                 if self.buf.capacity() != len {
                     let mut exact = BytesMut::with_capacity(len);
@@ -96,7 +98,8 @@ impl Frames {
         }
     }
 
-    /// Reads what still comes, and drops it: what is closed with bytes unread would be reset, and take answers on their way along.
+    /// Reads and discards further input: closing with unread bytes would reset the connection, and
+    /// lose answers on their way.
     pub(super) async fn discard(&mut self) {
         while self.read.read(&mut self.chunk).await.is_ok_and(|len| len > 0) {}
     }

@@ -1,4 +1,5 @@
-//! The service as a stage of `dapple stage-host`: a task comes in, both digests go back, and this host's log has the record.
+//! The service as a stage of `dapple stage-host`: it receives tasks, returns both digests, and
+//! records each task in this host's log.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -19,48 +20,49 @@ use super::log::{Log, LogError, OpenError};
 use super::signer::{Failure, Hashed, Logged, Pipelined, STAGE, Task, around, log_stage};
 use crate::values::number;
 
-/// What the command line of `dapple stage-host` says of the stage `sign`.
+/// The options of `dapple stage-host` for the stage `sign`.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of the stage `sign`")]
 pub struct HostArgs {
-    /// The file to which 128 bytes are appended for each task; it goes on where a log is there already. Without it there is no stage
-    /// `sign`
+    /// Append 128 bytes to this file for each task; an existing log is continued. Without it there
+    /// is no stage `sign`
     #[arg(long, value_name = "FILE")]
     sign_log: Option<PathBuf>,
 
-    /// Answer only when the record is on the disk (fsync, for all that wait at once)
+    /// Answer only when the record is on the disk (one fsync for all waiting tasks)
     #[arg(long)]
     sign_sync: bool,
 
-    /// How large the log may get, in MB; then this host takes no tasks
+    /// The largest size of the log, in MB; beyond it this host takes no tasks
     #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = number::<u64>(0..=1_048_576))]
     sign_log_max_mb: u64,
 
-    /// The first secret, all bytes of this file [default: the one that the thesis has published]
+    /// A file whose bytes are the first secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     sign_first_secret: Option<PathBuf>,
 
-    /// The second secret
+    /// A file whose bytes are the second secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     sign_second_secret: Option<PathBuf>,
 }
 
-/// Where the log comes from.
+/// The source of the log.
 enum Source {
     Open(Log),
-    /// From the process that is being replaced, as soon as that has ended.
+    /// The process that is being replaced, as soon as it has ended.
     Predecessor(PathBuf),
 }
 
 type LogStage = Stage<Hashed, Logged, LogError>;
 
 impl HostArgs {
-    /// Registers the stage, with its log opened and locked, if it is to run: where `stages` has it, and also where that is empty and there
-    /// is a log for it. Blocks.
+    /// Registers the stage, with its log opened and locked, if it should run: if `stages` names it,
+    /// or is empty and a log is given. Blocks.
     ///
     /// # Errors
     ///
-    /// There is no log, or it cannot be opened; a secret cannot be read; options for a stage that is not to run.
+    /// There is no log, or it cannot be opened; a secret cannot be read; options are for a stage
+    /// that does not run.
     pub fn register(&self, host: HostBuilder, stages: &[String], take_over: bool) -> Result<HostBuilder, HostError> {
         let is_named = stages.iter().any(|name| name == STAGE);
         if !is_named && (!stages.is_empty() || self.sign_log.is_none()) {
@@ -69,14 +71,14 @@ impl HostArgs {
                     Err(HostError::Options(format!("{option} needs --sign-log FILE, the log of the stage `{STAGE}`")))
                 }
                 Some(option) => Err(HostError::Options(format!(
-                    "{option} is for the stage `{STAGE}`, which is not to run; add --stage {STAGE}"
+                    "{option} is for the stage `{STAGE}`, which does not run; add --stage {STAGE}"
                 ))),
                 None => Ok(host),
             };
         }
         let Some(path) = &self.sign_log else {
             return Err(HostError::Options(format!(
-                "the stage `{STAGE}` needs a log: give --sign-log FILE, to which a record is appended for each task"
+                "the stage `{STAGE}` needs a log: give --sign-log FILE, to which each task appends a record"
             )));
         };
         let (first, second) = (self.sign_first_secret.as_deref(), self.sign_second_secret.as_deref());
@@ -90,7 +92,7 @@ impl HostArgs {
         Ok(register(host, secrets, source, (self.sign_sync, self.sign_log_max_mb << 20)))
     }
 
-    /// Registers the stage to be listed, not to be run.
+    /// Registers the stage for listing only.
     pub fn register_to_list(&self, host: HostBuilder) -> HostBuilder {
         host.register_fn(STAGE, async |_: Task| Err::<Signed, BoxError>(closed().into()))
     }
@@ -99,7 +101,7 @@ impl HostArgs {
         Log::open(path, self.sign_sync, self.sign_log_max_mb << 20)
     }
 
-    /// An option that was given, if one was.
+    /// The first option that was given, if any.
     fn given(&self) -> Option<&'static str> {
         let options = [
             ("--sign-log", self.sign_log.is_some()),
@@ -123,7 +125,7 @@ fn register(host: HostBuilder, secrets: Secrets, source: Source, limits: (bool, 
     })
 }
 
-/// Sees to it that there is a log, one for all replicas, so that it stays in order.
+/// Provides a log, one for all replicas, so that it stays in order.
 fn provide(source: Source, tx: watch::Sender<Option<LogStage>>, (is_durable, len_max): (bool, u64)) {
     let path = match source {
         Source::Open(log) => return drop(tx.send_replace(Some(log_stage(BATCH_LEN_MAX, log)))),
@@ -143,7 +145,7 @@ fn provide(source: Source, tx: watch::Sender<Option<LogStage>>, (is_durable, len
     }));
 }
 
-/// One replica: the three stages behind a queue that refuses what is too much.
+/// One replica: the three stages after a queue that refuses excess tasks.
 fn stage(replica: usize, secrets: Secrets, log: watch::Receiver<Option<LogStage>>) -> Stage<Task, Signed, BoxError> {
     let made = Arc::new(OnceCell::new());
     let front = Stage::builder(format!("{STAGE} {replica}")).queue_len_max(QUEUE_LEN_MAX).width(WIDTH).shed();
@@ -166,12 +168,13 @@ async fn pipeline(
     Ok(around(first, &log.ok_or_else(closed)?, format!("second digest {replica}"), &secrets))
 }
 
-/// What the caller is told. A refusal says that nothing of the task was done, so that it may be sent to another host.
+/// The error that the caller gets. A refusal means that nothing was done, so the task may go to
+/// another host.
 fn told(error: Error) -> BoxError {
     let error = match error {
         PipelineError::First(StageError::Refused(refused)) => return refused.into(),
         PipelineError::Next(PipelineError::First(StageError::Refused(refused))) => return refused.into(),
-        // The host is out until it can take tasks again.
+        // The host is unavailable until it can take tasks again.
         PipelineError::Next(PipelineError::First(StageError::Service(LogError::Full(_) | LogError::Closed(_)))) => {
             return closed().into();
         }
@@ -193,12 +196,12 @@ fn not_startable(error: impl std::error::Error) -> HostError {
     HostError::Io(io::Error::other(format!("the stage `{STAGE}` cannot start: {error}")))
 }
 
-/// As of `dapple sign`.
+/// The same as for `dapple sign`.
 const BATCH_LEN_MAX: usize = 64;
 const WIDTH: usize = 64;
 const QUEUE_LEN_MAX: usize = 1024;
 
 const PREDECESSOR_PAUSE: Duration = Duration::from_millis(10);
 
-/// How soon a log that is full, or broken, may be in order again.
+/// How soon a full or broken log may work again.
 const CLOSED_RETRY_AFTER: Duration = Duration::from_secs(1);

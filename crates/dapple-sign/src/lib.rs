@@ -1,5 +1,6 @@
-//! `dapple sign` and `dapple sign-client`: the SignServer of S. Gribble's dissertation (Berkeley, 2000; section 4.4 and Appendix A), built
-//! four times on the design framework, and the client that measures it.
+//! `dapple sign` and `dapple sign-client`: the SignServer of S. Gribble's dissertation (Berkeley,
+//! 2000; section 4.4 and Appendix A), built four times on Dapple's stages, and the client that
+//! measures it.
 
 #![forbid(unsafe_code)]
 

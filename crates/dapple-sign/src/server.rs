@@ -19,11 +19,12 @@ use super::frame::{ErrorCode, Frame};
 use super::log::Log;
 use super::signer::{Backing, Parts, Signer};
 
-/// Serves until SIGTERM or SIGINT; then all tasks that were accepted are answered. A second signal ends it at once.
+/// Serves until SIGTERM or SIGINT, then answers all accepted tasks. A second signal ends it at
+/// once.
 ///
 /// # Errors
 ///
-/// What kept the server from starting.
+/// The server cannot start.
 pub fn run(args: &Args) -> Result<(), SignError> {
     if let Some(misuse) = args.misuse() {
         return Err(SignError::Misuse(misuse));
@@ -79,7 +80,7 @@ async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignEr
 impl Sessions for Service {
     fn full(&self) -> Vec<u8> {
         let mut buf = BytesMut::new();
-        let text = "as many connections as may be; try again later, or use those that you have".to_owned();
+        let text = "connection limit reached; retry later or reuse an existing connection".to_owned();
         Frame::Error { code: ErrorCode::Connections, text }.encode(&mut buf);
         buf.into()
     }
@@ -89,7 +90,7 @@ impl Sessions for Service {
     }
 }
 
-/// What tasks are signed with, for the line that is printed.
+/// Describes the signer, for the line that is printed.
 fn describe(args: &Args, backing: &Backing) -> String {
     match backing {
         Backing::Hosts(hosts) => format!("by the hosts {hosts}"),
@@ -105,7 +106,7 @@ fn describe(args: &Args, backing: &Backing) -> String {
 fn announce(args: &Args, addr: SocketAddr, behind: &str) {
     let mut stdout = io::stdout().lock();
     let line = format!("listening on {addr}, {}, {behind}", args.variant.name());
-    // A closed stdout is no reason not to serve.
+    // A closed stdout must not stop the server.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     if args.hosts.is_none() {
         warn_of_published(args.first_secret.as_deref(), args.second_secret.as_deref());

@@ -1,4 +1,4 @@
-//! What the command line of the client says.
+//! The command line of the client.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,39 +7,40 @@ use crate::values::{host_and_port, number, seconds};
 
 /// Send tasks to `dapple sign` in a closed loop, and measure throughput and latency.
 ///
-/// Each answer is followed by the next task, so that P tasks are in flight all the time. Where a server refuses, the task's place rests for as long
-/// as the server says. With several servers, connections are spread over them; those of a server that dies go to the others, and back.
+/// Each answer starts the next task, so that P tasks are in flight all the time. After a refusal
+/// the next task waits as long as the server says. With several servers, the client spreads its
+/// connections over them; when a server dies, its connections move to the others, and later back.
 #[derive(Debug, clap::Args)]
 pub struct ClientArgs {
-    /// Where the server is; may be given several times
+    /// The address of the server; may be given several times
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", value_parser = host_and_port)]
     pub(super) addr: Vec<(String, u16)>,
 
-    /// How many tasks are in flight, over all connections
+    /// The number of tasks in flight, over all connections
     #[arg(long, value_name = "P", default_value_t = 1, value_parser = number::<usize>(1..=1_000_000))]
     pub(super) in_flight: usize,
 
-    /// How many connections
+    /// The number of connections
     #[arg(long, value_name = "C", default_value_t = 1, value_parser = number::<usize>(1..=20_000))]
     pub(super) connections: usize,
 
-    /// For how long, in seconds
+    /// The duration in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(super) secs: Duration,
 
-    /// How large a task is
+    /// The size of a task in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 5_000, value_parser = number::<usize>(0..=16_777_216))]
     pub(super) task_bytes: usize,
 
-    /// Compute the digests too, and compare; it is so where a secret is given
+    /// Compute the digests too, and compare; implied by giving a secret
     #[arg(long)]
     verify: bool,
 
-    /// The first secret, all bytes of this file [default: the one that the thesis has published]
+    /// A file whose bytes are the first secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) first_secret: Option<PathBuf>,
 
-    /// The second secret
+    /// A file whose bytes are the second secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) second_secret: Option<PathBuf>,
 
@@ -51,7 +52,7 @@ pub struct ClientArgs {
     #[arg(long)]
     pub(super) quiet: bool,
 
-    /// Threads
+    /// The number of worker threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16>(1..=1024))]
     pub(super) workers: u16,
 }

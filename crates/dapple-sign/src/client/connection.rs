@@ -17,7 +17,7 @@ use crate::frame::{Frame, REPLY_BYTES_MAX, Signed, VERSION};
 use crate::frames::{End, Frames};
 use crate::signer::Kind;
 
-/// What all connections are to do.
+/// The plan that all connections follow.
 pub(super) struct Plan {
     pub(super) addrs: Vec<(String, u16)>,
     pub(super) task_bytes: usize,
@@ -26,15 +26,15 @@ pub(super) struct Plan {
     pub(super) tally: Arc<Tally>,
 }
 
-/// Keeps `slots` tasks in flight until the end, over one connection: to the server of this number where that can be, otherwise to
-/// the next that answers.
+/// Keeps `slots` tasks in flight over one connection until the end: to server `number` if possible,
+/// otherwise to the next that answers.
 pub(super) async fn drive(plan: Arc<Plan>, number: usize, slots: usize) {
     let mut pause = PAUSE_MIN;
     while Instant::now() < plan.end {
         let mut outcome = Ok(());
         for step in 0..plan.addrs.len() {
             let addr = &plan.addrs[(number + step) % plan.addrs.len()];
-            // Away from home, it looks now and then whether that is back.
+            // A connection to another server checks now and then whether its own is back.
             let until = if step == 0 { plan.end } else { plan.end.min(Instant::now() + AWAY_MAX) };
             outcome = match connect(addr).await {
                 Ok(stream) => Session::new(&plan, stream, slots, number, until).run().await,
@@ -54,11 +54,11 @@ pub(super) async fn drive(plan: Arc<Plan>, number: usize, slots: usize) {
     }
 }
 
-/// Connects to whichever address of a host answers.
+/// Connects to any address of a host that answers.
 ///
 /// # Errors
 ///
-/// Why none does.
+/// The reason why none answers.
 pub(super) async fn connect((host, port): &(String, u16)) -> Result<TcpStream, String> {
     match timeout(CONNECT_MAX, TcpStream::connect((host.as_str(), *port))).await {
         Ok(connected) => connected.map_err(|error| error.to_string()),
@@ -66,7 +66,7 @@ pub(super) async fn connect((host, port): &(String, u16)) -> Result<TcpStream, S
     }
 }
 
-/// An address as the command line has it.
+/// An address in command-line form.
 pub(super) fn shown((host, port): &(String, u16)) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -77,10 +77,10 @@ struct Session<'p> {
     frames: Frames,
     tx: mpsc::Sender<Frame>,
     slots: usize,
-    /// No task is sent after this.
+    /// The time after which no task is sent.
     until: Instant,
     pending: HashMap<u64, (Instant, Bytes)>,
-    /// When places of refused tasks may be used again.
+    /// When the slots of refused tasks may be used again.
     resting: BinaryHeap<Reverse<Instant>>,
     next_id: u64,
     number: u64,
@@ -89,7 +89,7 @@ struct Session<'p> {
 impl<'p> Session<'p> {
     fn new(plan: &'p Plan, stream: TcpStream, slots: usize, number: usize, until: Instant) -> Session<'p> {
         let (read, write) = stream.into_split();
-        // One for each place, and the first frame.
+        // One for each slot, and the first frame.
         let (tx, rx) = mpsc::channel(slots + 1);
         drop(dapple::spawn(write_all(write, rx)));
         let frames = Frames::new(read, REPLY_BYTES_MAX);
@@ -97,24 +97,24 @@ impl<'p> Session<'p> {
         Session { plan, frames, tx, slots, until, pending, resting, next_id: 0, number: number as u64 }
     }
 
-    /// `Err` says what ended it too early.
+    /// Runs the session. `Err` says what ended it too early.
     async fn run(mut self) -> Result<(), String> {
         self.exchange().await
     }
 
     async fn exchange(&mut self) -> Result<(), String> {
         self.send(Frame::Hello { lowest: VERSION, highest: VERSION }).await?;
-        let welcome = timeout(GRACE, self.frames.next()).await.map_err(|_| "the server does not greet".to_owned())?;
+        let welcome = timeout(GRACE, self.frames.next()).await.map_err(|_| "the server sent no greeting".to_owned())?;
         match welcome.map_err(said)? {
             Frame::Welcome { version, .. } if version != VERSION => {
-                return Err(format!("the server speaks version {version}, and only {VERSION} is spoken here"));
+                return Err(format!("the server speaks version {version}; this client speaks only {VERSION}"));
             }
             Frame::Welcome { task_bytes_max, .. } if (task_bytes_max as usize) < self.plan.task_bytes => {
-                return Err(format!("the server takes tasks of up to {task_bytes_max} bytes only"));
+                return Err(format!("the server accepts only tasks of up to {task_bytes_max} bytes"));
             }
             Frame::Welcome { .. } => {}
             Frame::Error { text, .. } => return Err(format!("the server says: {text}")),
-            other => return Err(format!("the server greets with {other:?}")),
+            other => return Err(format!("the server sent an unexpected greeting: {other:?}")),
         }
         for _ in 0..self.slots {
             self.send_task().await?;
@@ -136,7 +136,7 @@ impl<'p> Session<'p> {
             match timeout_at(wake, self.frames.next()).await {
                 Ok(frame) => self.take(frame.map_err(said)?).await?,
                 Err(_) if Instant::now() >= self.until + GRACE => {
-                    return Err("answers did not come in time".to_owned());
+                    return Err("answers did not arrive in time".to_owned());
                 }
                 Err(_) => {}
             }
@@ -178,7 +178,7 @@ impl<'p> Session<'p> {
     }
 
     fn answered(&mut self, id: u64) -> Result<(Instant, Bytes), String> {
-        self.pending.remove(&id).ok_or_else(|| format!("the server answers a task {id} that was not sent"))
+        self.pending.remove(&id).ok_or_else(|| format!("the server answered a task {id} that was not sent"))
     }
 
     fn is_right(&self, body: &[u8], signed: &Signed) -> bool {
@@ -186,7 +186,7 @@ impl<'p> Session<'p> {
         secrets.first(body) == signed.first && secrets.second(body) == signed.second
     }
 
-    /// The next task, if it is not over.
+    /// Sends the next task, unless the time is over.
     async fn send_task(&mut self) -> Result<(), String> {
         let now = Instant::now();
         if now >= self.until {
@@ -205,7 +205,7 @@ impl<'p> Session<'p> {
 }
 
 impl Drop for Session<'_> {
-    /// Also where it is given up amid all, nobody will know what became of these.
+    /// // Also if dropped halfway: the fate of these tasks stays unknown.
     fn drop(&mut self) {
         self.plan.tally.counts().lost += self.pending.len() as u64;
     }
@@ -243,13 +243,13 @@ fn said(end: End) -> String {
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How long tasks go to another server before the own is tried again.
+/// How long tasks go to another server before the connection tries its own again.
 const AWAY_MAX: Duration = Duration::from_secs(1);
 
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A log that is full now is so a moment later too.
+/// A log that is full now will still be full a moment later.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 const WRITE_FRAMES_MAX: usize = 64;

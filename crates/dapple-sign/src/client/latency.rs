@@ -1,4 +1,5 @@
-//! Latencies, counted in steps of less than 2 %, so that any number of them takes the same memory.
+//! Latencies, counted in steps of less than 2 %, so that the memory does not depend on their
+//! number.
 
 /// Counts of durations in microseconds.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ impl Latency {
         self.max_us
     }
 
-    /// The duration that this part of all does not exceed; 0 where there are none.
+    /// The duration that this part of all counts does not exceed; 0 if there are none.
     pub(super) fn quantile_us(&self, part: f64) -> u64 {
         let wanted = (part * self.count as f64).ceil().max(1.0) as u64;
         let mut below = 0;
@@ -45,7 +46,7 @@ impl Latency {
     }
 }
 
-/// Below 64 each has its step; from there on each power of two has 64.
+/// Below 64 us each microsecond has its own step; above, each power of two has 64 steps.
 fn step(us: u64) -> usize {
     let shift = (u64::BITS - us.leading_zeros()).saturating_sub(BITS + 1);
     ((u64::from(shift) << BITS) + (us >> shift)) as usize

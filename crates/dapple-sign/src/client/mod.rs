@@ -1,4 +1,5 @@
-//! `dapple sign-client`: a closed loop of tasks, as the client of the thesis (Gribble, Figure 7 and Appendix A.5).
+//! `dapple sign-client`: a closed loop of tasks, like the client of the thesis (Gribble, Figure 7
+//! and Appendix A.5).
 
 mod args;
 mod connection;
@@ -21,19 +22,22 @@ use super::digest::Secrets;
 use super::error::SignError;
 use dapple::task::{First, race};
 
-/// Sends tasks for as long as was asked, or until SIGINT or SIGTERM, and prints what became of them. Exit code 1 where a digest was wrong, or nothing was signed.
+/// Sends tasks for the requested time, or until SIGINT or SIGTERM, and prints the outcome. Returns
+/// exit code 1 if a digest was wrong, or nothing was signed.
 ///
 /// # Errors
 ///
-/// The command line makes no sense, or no server is there.
+/// The command line makes no sense, or no server answers.
 pub fn run(args: &ClientArgs) -> Result<ExitCode, SignError> {
     let secrets = match args.verifies() {
         true => Some(Secrets::read(args.first_secret.as_deref(), args.second_secret.as_deref())?),
         false => None,
     };
     if args.connections > args.in_flight {
-        let text =
-            format!("--connections {} for --in-flight {}: some would have no task", args.connections, args.in_flight);
+        let text = format!(
+            "--connections {} for --in-flight {}: some connections would have no task",
+            args.connections, args.in_flight
+        );
         return Err(SignError::Misuse(text));
     }
     let runtime = dapple::builder().workers(usize::from(args.workers)).build().map_err(SignError::Runtime)?;
@@ -45,16 +49,16 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode, SignError> {
     runtime.shutdown(Duration::from_secs(1));
     let tally = tally?;
     let report = if args.json { tally.to_json(args) } else { tally.to_text(args) };
-    // Whoever has closed stdout does not want to know.
+    // A closed stdout is no error.
     let _ = writeln!(io::stdout(), "{report}");
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Looks which servers are there. Says it of those that are not.
+/// Checks which servers answer, and reports the others.
 ///
 /// # Errors
 ///
-/// None is.
+/// No server answers.
 async fn find_servers(addrs: &[(String, u16)]) -> Result<(), SignError> {
     let mut silent = Vec::new();
     for addr in addrs {
@@ -68,7 +72,7 @@ async fn find_servers(addrs: &[(String, u16)]) -> Result<(), SignError> {
         return Err(SignError::Client(text));
     }
     for text in silent {
-        tracing::warn!("{text}; its tasks go to the others until one does");
+        tracing::warn!("{text}; its tasks go to other servers until it answers");
     }
     Ok(())
 }
@@ -113,7 +117,7 @@ async fn measure(args: &ClientArgs, secrets: Option<Secrets>, signals: &mut Stop
     tally
 }
 
-/// How long answers may come after the last task was sent.
+/// How long answers may take after the last task was sent.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);

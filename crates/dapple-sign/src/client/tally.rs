@@ -1,4 +1,4 @@
-//! What became of all tasks.
+//! The outcomes of all tasks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::args::ClientArgs;
 use super::latency::Latency;
 
-/// Counts of all connections.
+/// Counts over all connections.
 #[derive(Debug)]
 pub(super) struct Tally {
     begin: Instant,
@@ -17,25 +17,25 @@ pub(super) struct Tally {
 
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// When the time is over for which is measured.
+    /// The end of the measured time.
     end: Instant,
-    /// Of the tasks that were signed.
+    /// The latencies of signed tasks.
     pub(super) latency: Latency,
-    /// Not taken, with a time to come back.
+    /// Refused, with a time to retry.
     pub(super) refused: u64,
     /// Answered with an error.
     pub(super) failed: u64,
     /// Of these, because the log is full.
     pub(super) log_full: u64,
-    /// Sent, and the connection ended before the answer: whether they were signed is not known.
+    /// Sent, but the connection ended before the answer: whether they were signed is unknown.
     pub(super) lost: u64,
-    /// Answered with other digests than expected.
+    /// Answered with unexpected digests.
     pub(super) wrong: u64,
-    /// Attempts to connect that failed, and connections that ended with an error.
+    /// Failed attempts to connect, and connections that ended with an error.
     pub(super) connection_errors: u64,
-    /// Signed in each second.
+    /// The number signed in each second.
     each_s: Vec<u64>,
-    /// What the last error said.
+    /// The text of the last error.
     pub(super) last_error: Option<String>,
 }
 
@@ -60,7 +60,8 @@ impl Tally {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A task that was sent then has been signed. Those that come after the end count in the latency only.
+    /// Counts a signed task that was sent at `sent`. A task signed after the end counts in the
+    /// latency only.
     pub(super) fn signed(&self, sent: Instant, now: Instant) {
         let mut counts = self.counts();
         let us = now.saturating_duration_since(sent).as_micros();
@@ -74,26 +75,26 @@ impl Tally {
         }
     }
 
-    /// It is over before its time.
+    /// Ends the measured time early.
     pub(super) fn end_now(&self) {
         let mut counts = self.counts();
         counts.end = counts.end.min(Instant::now());
     }
 
-    /// Something went wrong with a connection.
+    /// Counts an error of a connection.
     pub(super) fn connection_error(&self, text: String) {
         let mut counts = self.counts();
         counts.connection_errors += 1;
         counts.last_error = Some(text);
     }
 
-    /// Whether what came back was right, and anything did.
+    /// Whether there were answers, and all were right.
     pub(super) fn is_good(&self) -> bool {
         let counts = self.counts();
         counts.wrong == 0 && counts.latency.count() > 0
     }
 
-    /// Prints how far it is, and returns how many were signed; `before` is what the last call returned.
+    /// Prints progress, and returns the number signed; `before` is what the last call returned.
     pub(super) fn show_progress(&self, before: u64) -> u64 {
         let counts = self.counts();
         let signed = counts.latency.count();
@@ -143,11 +144,11 @@ impl Tally {
         let (latency, secs) = (&counts.latency, counts.secs(self.begin));
         let ms = |us: f64| Duration::from_micros(us as u64).as_secs_f64() * 1e3;
         let verified = if args.verifies() { ", all digests compared" } else { "" };
-        let last = counts.last_error.as_ref().map(|error| format!("\nthe last error: {}", printable(error)));
+        let last = counts.last_error.as_ref().map(|error| format!("\nlast error: {}", printable(error)));
         let (in_time, shown_secs) = (counts.signed_in_time(), (secs * 1e3).round() / 1e3);
         let under_way = match latency.count() - in_time {
             0 => String::new(),
-            late => format!(", and {late} that were under way then"),
+            late => format!(", and {late} that were in flight then"),
         };
         let hint = if counts.wrong > 0 { OTHER_SECRETS } else { "" };
         format!(
@@ -178,7 +179,7 @@ impl Counts {
         self.failed + self.lost + self.wrong + self.connection_errors
     }
 
-    /// Signed before the end; those that were under way then come on top.
+    /// The tasks signed before the end, without those in flight then.
     fn signed_in_time(&self) -> u64 {
         self.each_s.iter().sum()
     }
@@ -188,9 +189,10 @@ impl Counts {
     }
 }
 
-/// What a server says goes to a terminal, where control characters would be obeyed.
+/// Replaces control characters, which a terminal would obey, in a server's text.
 fn printable(text: &str) -> String {
     text.chars().map(|one| if one.is_control() { char::REPLACEMENT_CHARACTER } else { one }).collect()
 }
 
-const OTHER_SECRETS: &str = "\nwrong digests: the server may have other secrets; give the same files as there with --first-secret and --second-secret";
+const OTHER_SECRETS: &str = "\nwrong digests: the server may have other secrets; give the client the same files with \
+    --first-secret and --second-secret";

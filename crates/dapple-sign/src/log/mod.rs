@@ -1,8 +1,9 @@
 //! The log: a file to which records are appended in order.
 //!
-//! Who has the lock of the tail writes. A record counts when its write, and with `--sync` its fsync, has succeeded; what was written of
-//! a batch that failed is cut off again, so that nothing is in the log that was not acknowledged. Where that fails too, the log is
-//! broken, and takes nothing until the process begins anew.
+//! The thread with the lock of the tail writes. A record counts when its write, and with `--sync`
+//! its fsync, has succeeded. The log cuts off what a failed batch has written, so that it holds
+//! only acknowledged records. If cutting fails too, the log is broken, and takes nothing until the
+//! process restarts.
 
 mod open;
 mod record;
@@ -20,7 +21,7 @@ pub(crate) use self::open::OpenError;
 pub(super) use self::record::Entry;
 use self::record::RECORD_LEN;
 
-/// The log. Clones are the same one.
+/// The log. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Log(Arc<Shared>);
 
@@ -28,9 +29,10 @@ pub(super) struct Log(Arc<Shared>);
 struct Shared {
     tail: Mutex<Tail>,
     waiting: Mutex<Waiting>,
-    /// Held by the thread that writes what waits; the others find theirs written when they have it.
+    /// Held by the thread that writes waiting entries; the others find theirs written when they get
+    /// the lock.
     leading: Mutex<()>,
-    /// Whether a record has to be on the disk before it counts.
+    /// Whether a record counts only when it is on the disk.
     is_durable: bool,
     len_max: u64,
 }
@@ -43,38 +45,40 @@ struct Tail {
     /// The number of the next record.
     next: u64,
     broken: Option<String>,
-    /// The last write failed, which has been said.
+    /// Whether the last write failed, which has been logged.
     is_failing: bool,
 }
 
-/// Entries of callers that bring one at a time. Bounded by who may call: the width of a stage, or the limit of threads.
+/// The entries of callers that bring one at a time. The callers bound their number: the width of a
+/// stage, or the limit of threads.
 #[derive(Debug, Default)]
 struct Waiting {
     entries: Vec<(Entry, oneshot::Sender<Result<u64, LogError>>)>,
-    /// Whether somebody writes and will look again.
+    /// Whether a thread is writing, and will look again.
     is_led: bool,
 }
 
-/// Why an entry is not in the log.
+/// The reason why an entry is not in the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LogError {
     #[error("the log is full ({0}); nothing of this task was kept")]
     Full(String),
-    /// Whether something of the task was kept is not known.
-    #[error("the log cannot be written: {0}")]
+    /// Whether anything of the task was kept is unknown.
+    #[error("cannot write to the log: {0}")]
     Broken(String),
-    /// It broke before, and nothing was tried for this task.
-    #[error("the log cannot be written any more: {0}")]
+    /// The log broke earlier, and did not try this task.
+    #[error("the log can no longer be written: {0}")]
     Closed(String),
 }
 
 impl Log {
-    /// How many records are in it.
+    /// The number of records in the log.
     pub(super) fn records(&self) -> u64 {
         self.tail().len / RECORD_LEN as u64
     }
 
-    /// Appends entries, in their order, and makes all of them durable together. Returns their numbers. Blocks.
+    /// Appends entries in order, and makes all of them durable together. Returns their numbers.
+    /// Blocks.
     pub(super) fn append_all(&self, entries: &[Entry]) -> Vec<Result<u64, LogError>> {
         let mut tail = self.tail();
         if let Some(problem) = &tail.broken {
@@ -86,14 +90,14 @@ impl Log {
             Err(error) => vec![Err(error); room],
         };
         if room < entries.len() && !std::mem::replace(&mut tail.is_failing, true) {
-            tracing::error!(len_max = self.0.len_max, "the log is full, and its tasks are not signed");
+            tracing::error!(len_max = self.0.len_max, "the log is full; its tasks are not signed");
         }
-        let full = || LogError::Full(format!("it has {} of {} bytes", tail.len, self.0.len_max));
+        let full = || LogError::Full(format!("the log has {} of {} bytes", tail.len, self.0.len_max));
         results.resize_with(entries.len(), || Err(full()));
         results
     }
 
-    /// Appends an entry, together with those that others bring meanwhile. Blocks.
+    /// Appends an entry, together with entries of other callers. Blocks.
     pub(super) fn append_blocking(&self, entry: Entry) -> Result<u64, LogError> {
         let (tx, mut rx) = oneshot::channel();
         self.waiting().entries.push((entry, tx));
@@ -107,7 +111,8 @@ impl Log {
         rx.try_recv().unwrap_or_else(|_| Err(lost()))
     }
 
-    /// As [`append_blocking`](Self::append_blocking), for a task. Cancel safe: dropped, the entry is appended none the less.
+    /// As [`append_blocking`](Self::append_blocking), for a Dapple task. Cancel safe: if dropped,
+    /// the entry is appended all the same.
     pub(super) async fn append(&self, entry: Entry) -> Result<u64, LogError> {
         let (tx, rx) = oneshot::channel();
         let leads = {
@@ -117,13 +122,13 @@ impl Log {
         };
         if leads {
             let log = self.clone();
-            // Detached, as others count on it also where this caller goes away.
+            // Detached, because other callers depend on it even if this one goes away.
             drop(dapple::spawn(async move { spawn_blocking(move || while log.write_waiting() {}).await }));
         }
         rx.await.unwrap_or_else(|_| Err(lost()))
     }
 
-    /// Writes what waits; false, and nobody leads any more, when there is nothing.
+    /// Writes the waiting entries; returns `false` if there are none, and stops leading.
     fn write_waiting(&self) -> bool {
         let batch = {
             let mut waiting = self.waiting();
@@ -135,7 +140,7 @@ impl Log {
         };
         let (entries, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         for (answer, result) in answers.into_iter().zip(self.append_all(&entries)) {
-            // Who has gone does not want to know.
+            // A caller that has gone needs no answer.
             let _ = answer.send(result);
         }
         true
@@ -151,7 +156,7 @@ impl Log {
 }
 
 impl Tail {
-    /// Returns the number of the first.
+    /// Writes entries, and returns the number of the first.
     fn write(&mut self, entries: &[Entry], is_durable: bool) -> Result<u64, LogError> {
         if entries.is_empty() {
             return Ok(self.next);
@@ -172,9 +177,10 @@ impl Tail {
             return Err(if is_full { LogError::Full(text) } else { LogError::Broken(text) });
         }
         if is_durable && let Err(error) = self.file.sync_data() {
-            // What the disk has now, nobody knows; an fsync that succeeds later would not tell (PostgreSQL's lesson of 2018).
+            // The state of the disk is unknown, and a later fsync that succeeds would not reveal it
+            // (PostgreSQL's lesson of 2018).
             self.cut(&error);
-            self.broken = Some(format!("an fsync failed, and what is on the disk is not known: {error}"));
+            self.broken = Some(format!("an fsync failed, and the state of the disk is unknown: {error}"));
             return Err(LogError::Broken(error.to_string()));
         }
         self.is_failing = false;
@@ -184,13 +190,13 @@ impl Tail {
         Ok(first)
     }
 
-    /// Takes back what may have been written.
+    /// Cuts off what may have been written.
     fn cut(&mut self, cause: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::error!(error = %cause, "the log cannot be written; its tasks are answered with an error");
+            tracing::error!(error = %cause, "cannot write to the log; its tasks are answered with an error");
         }
         if let Err(error) = self.file.set_len(self.len) {
-            self.broken = Some(format!("{cause}; and what was half written cannot be cut off: {error}"));
+            self.broken = Some(format!("{cause}; and the incomplete record cannot be cut off: {error}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Opening a log, new or as the last process left it.
+//! Opens a log, new or as the last process left it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,28 +12,28 @@ use tracing::warn;
 use super::record::{self, MAGIC, RECORD_LEN};
 use super::{Log, Shared, Tail, Waiting};
 
-/// Why there is no log.
+/// The reason why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("there is no folder for the log {0}; make it with `mkdir -p`, or choose another file")]
+    #[error("there is no folder for the log {0}; create it with `mkdir -p`, or choose another file")]
     NoFolder(String),
-    #[error("the log {0} cannot be opened: {1}; choose another file")]
+    #[error("cannot open the log {0}: {1}; choose another file")]
     Open(String, #[source] io::Error),
-    #[error("{0} is no regular file; choose another file")]
+    #[error("{0} is not a regular file; choose another file")]
     NoFile(String),
     #[error("{0} is not a log of `dapple sign`, and stays as it is; choose another file")]
     Foreign(String),
-    #[error("another process writes to the log {0}; stop that, or choose another file")]
+    #[error("another process writes to the log {0}; stop that process, or choose another file")]
     Taken(String),
 }
 
 impl Log {
-    /// Opens or creates the log in a file, and locks it against other processes. What a process that died has left at the end and
-    /// is no whole record is cut off. Blocks.
+    /// Opens or creates the log in a file, and locks it against other processes. Cuts off an
+    /// incomplete record that a dead process left at the end. Blocks.
     ///
     /// # Errors
     ///
-    /// There can be no log there.
+    /// The file cannot be used as a log.
     pub(crate) fn open(path: &Path, is_durable: bool, len_max: u64) -> Result<Log, OpenError> {
         let name = path.display().to_string();
         let failed = |error: io::Error| match error.kind() {
@@ -49,7 +49,7 @@ impl Log {
         let (len, next) =
             tail(&file, metadata.len()).map_err(failed)?.ok_or_else(|| OpenError::Foreign(name.clone()))?;
         if len < metadata.len() {
-            warn!(log = name, bytes = metadata.len() - len, "half a record at the end of the log was cut off");
+            warn!(log = name, bytes = metadata.len() - len, "cut off an incomplete record at the end of the log");
             file.set_len(len).map_err(failed)?;
         }
         if is_durable {
@@ -61,7 +61,8 @@ impl Log {
     }
 }
 
-/// How much of a file is whole records, and the number of the next one; `None` where it is something else than a log.
+/// The length of the whole records in a file, and the number of the next one; `None` if the file is
+/// not a log.
 fn tail(file: &File, file_len: u64) -> io::Result<Option<(u64, u64)>> {
     let mut record = [0; RECORD_LEN];
     let begin = usize::try_from(file_len).unwrap_or(RECORD_LEN).min(RECORD_LEN);

@@ -1,9 +1,9 @@
-//! One record of the log: 128 bytes, as in the thesis, that can be checked by themselves.
+//! A record of the log: 128 bytes, as in the thesis, with a checksum of its own.
 
 use crate::digest::checksum;
 use crate::frame::{DIGEST_LEN, Digest};
 
-/// What is known of a task when it is logged.
+/// The facts of a task when it is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The number that its client gave it.
@@ -12,8 +12,8 @@ pub(crate) struct Entry {
     pub(crate) digest: Digest,
 }
 
-/// Appends the record of an entry: what it is, its place in the log, the time (microseconds since 1970), the client's number, the
-/// first digest, zeros, and the MD5 of all that.
+/// Appends the record of an entry: the magic, its place in the log, the time (microseconds since
+/// 1970), the client's number, the first digest, zeros, and the MD5 of all that.
 pub(super) fn encode(entry: &Entry, sequence: u64, time_us: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(MAGIC);
@@ -26,7 +26,7 @@ pub(super) fn encode(entry: &Entry, sequence: u64, time_us: u64, out: &mut Vec<u
     out.extend_from_slice(&check);
 }
 
-/// The place in the log that a record says it has, if it is one.
+/// The place in the log that a record states, if it is a valid record.
 pub(super) fn sequence(record: &[u8]) -> Option<u64> {
     let (checked, check) = record.split_at_checked(CHECKED_LEN)?;
     let is_whole = checked.starts_with(MAGIC) && check == checksum(checked);
@@ -34,10 +34,10 @@ pub(super) fn sequence(record: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*number))
 }
 
-/// How a record begins.
+/// The magic bytes of a record.
 pub(super) const MAGIC: &[u8; 8] = b"DSIGLOG1";
 
-/// Bytes of a record.
+/// The length of a record in bytes.
 pub(super) const RECORD_LEN: usize = 128;
 
 const CHECKED_LEN: usize = RECORD_LEN - DIGEST_LEN;

@@ -1,4 +1,4 @@
-//! A task's bytes in a message to a host: as they are by postcard; by JSON a list of numbers, and on the way in a text as well.
+//! A task's bytes in a message to a host: as they are in postcard; in JSON a list of numbers.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl<'de> Visitor<'de> for Body {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Bytes, A::Error> {
-        // What the list says of its length is not believed; what it has is bounded by the message.
+        // The stated length of the list is not trusted; the message bounds its real length.
         let mut bytes = Vec::new();
         while let Some(byte) = list.next_element()? {
             bytes.push(byte);
@@ -53,7 +53,7 @@ mod tests {
     use crate::signer::Task;
 
     #[test]
-    fn a_task_comes_out_as_it_went_in_and_takes_little_more_than_its_bytes() {
+    fn a_task_survives_encoding_and_takes_little_more_than_its_bytes() {
         let task = Task { id: 300, body: Bytes::from((0..=255).collect::<Vec<u8>>()) };
         for (encoding, len_max) in [(Encoding::Postcard, 260), (Encoding::Json, 1_000)] {
             let bytes = encoding.encode(&task).unwrap();

@@ -1,4 +1,4 @@
-//! Why a task was not signed.
+//! The reasons why a task was not signed.
 
 use std::convert::Infallible;
 
@@ -6,23 +6,23 @@ use dapple::stage::{PipelineError, Refused, StageError};
 
 use crate::log::LogError;
 
-/// Why a task was not signed.
+/// The reason why a task was not signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Nothing was done; it may be tried again.
+    /// Nothing was done; the client may retry.
     Refused(Refused),
-    /// It could not be done, in the words of the last field.
+    /// Signing failed; the last field says why.
     Failed(Kind, String),
 }
 
-/// What went wrong.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// There is no room in the log. Nothing of the task was kept.
+    /// The log has no room. Nothing of the task was kept.
     LogFull = 1,
     /// The log cannot be written.
     LogBroken = 2,
-    /// The server has a bug, or ends.
+    /// The server has a bug, or is ending.
     Internal = 3,
 }
 
@@ -48,7 +48,7 @@ impl<E: Into<Failure>> From<StageError<E>> for Failure {
             StageError::Refused(refused) => Failure::Refused(refused),
             StageError::Service(error) => error.into(),
             StageError::Panicked(text) => Failure::Failed(Kind::Internal, format!("the server has a bug: {text}")),
-            _ => Failure::Failed(Kind::Internal, "the server ended before it was signed".to_owned()),
+            _ => Failure::Failed(Kind::Internal, "the server ended before the task was signed".to_owned()),
         }
     }
 }

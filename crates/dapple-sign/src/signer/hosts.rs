@@ -1,8 +1,10 @@
-//! Replicas in other processes and on other machines, behind one queue: *replicate* over the network (Gribble, 4.4.4, Figure 27).
+//! Replicas in other processes and on other machines, after one queue: *replicate* over the network
+//! (Gribble, 4.4.4, Figure 27).
 //!
-//! Each host has the stage [`STAGE`] of `dapple stage-host`, with a log of its own. Of two hosts drawn by chance, the one with fewer tasks gets
-//! the next. What a host has surely not begun goes to another one; all else ends with an error that the client is told, as nobody knows
-//! whether it is in a log.
+//! Each host has the stage [`STAGE`] of `dapple stage-host`, with a log of its own. Of two random
+//! hosts, the one with fewer tasks gets the next. A task that a host has certainly not begun goes
+//! to another one; all other failures reach the client as errors, because whether the task is in a
+//! log is unknown.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use dapple::time::sleep;
 use super::{Failure, Kind, STAGE, Signed, Task};
 use crate::args::Args;
 
-/// All hosts. Clones are the same ones.
+/// All hosts. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts(Stage<Task, Signed, BoxError>);
 
@@ -46,7 +48,7 @@ impl Hosts {
     }
 }
 
-/// As many are taken out of the queue as all hosts that are there may have.
+/// Takes as many tasks out of the queue as all present hosts may have.
 async fn widen(front: Stage<Task, Signed, BoxError>, hosts: Balancer<String, RemoteStage<Task, Signed>>, width: usize) {
     let mut before = 1;
     loop {
@@ -59,7 +61,8 @@ async fn widen(front: Stage<Task, Signed, BoxError>, hosts: Balancer<String, Rem
     }
 }
 
-/// Sends again what has surely not begun, at once, as others may have room; but not what would be too late, or is no better elsewhere.
+/// Sends a task again, at once, if no host has certainly begun it, since other hosts may have room;
+/// but not if it would be too late, or no host would do better.
 #[derive(Clone, Copy, Debug)]
 struct NotBegun;
 
@@ -94,7 +97,8 @@ impl From<BoxError> for Failure {
     }
 }
 
-/// Where there is no host, and nobody knows when there will be one, who comes back at once would only ask again and again.
+/// If there is no host, and no expected time, a client that retries at once would only be refused
+/// again.
 fn with_time(mut refused: Refused) -> Refused {
     if refused.reason == Reason::Unavailable && refused.retry_after.is_zero() {
         refused.retry_after = LOOK_EVERY;
@@ -102,13 +106,13 @@ fn with_time(mut refused: Refused) -> Refused {
     refused
 }
 
-/// The first one included. Where a host has just died, its tasks find another with the second.
+/// Including the first attempt. Tasks of a host that just died find another host at the second.
 const ATTEMPTS_MAX: u32 = 4;
 
 const RETRY_WAIT_MIN: Duration = Duration::from_millis(2);
 const RETRY_WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// How soon it is seen that there are more hosts, or fewer.
+/// How soon a change in the number of hosts is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_surely_not_begun_is_sent_again() {
+    fn only_tasks_that_certainly_have_not_begun_are_sent_again() {
         let peer = || "a:1".to_owned();
         let (again, done) = (Verdict::Again, Verdict::Done);
         let unreachable =
@@ -142,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_that_nothing_was_done_only_where_that_is_sure() {
+    fn a_client_is_told_that_nothing_was_done_only_if_that_is_certain() {
         let peer = || "a:1".to_owned();
         let lost = Failure::from(remote(RemoteError::Unknown { peer: peer(), why: "reset".to_owned() }));
         assert!(matches!(&lost, Failure::Failed(Kind::Internal, text) if text.contains("may have run")), "{lost:?}");
         let late = Failure::from(remote(RemoteError::TimedOut { peer: peer(), sent: true }));
         assert!(matches!(late, Failure::Failed(Kind::Internal, _)));
-        let failed = Failure::from(remote(RemoteError::Failed("the log cannot be written: x".to_owned())));
+        let failed = Failure::from(remote(RemoteError::Failed("cannot write to the log: x".to_owned())));
         assert!(matches!(&failed, Failure::Failed(Kind::Internal, text) if text.contains("cannot be written")));
         let nobody = Failure::from(BoxError::from(Refused::new(Reason::Unavailable, Duration::ZERO)));
         assert!(matches!(&nobody, Failure::Refused(refused) if refused.retry_after == LOOK_EVERY), "{nobody:?}");

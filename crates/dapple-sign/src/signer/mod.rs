@@ -1,7 +1,7 @@
-//! The four structures of the service (Gribble, 4.4): they take a task and give both digests.
+//! The four structures of the service (Gribble, 4.4): each takes a task and returns both digests.
 //!
-//! A task is refused at the door or served to its end: once it has been logged, nothing behind it refuses, so that what is in the log
-//! is what was acknowledged.
+//! A task is either refused at the entrance or served to its end: once it has been logged, no later
+//! stage refuses it, so the log holds exactly the acknowledged tasks.
 
 mod body;
 mod failure;
@@ -30,7 +30,7 @@ use super::digest::Secrets;
 use super::frame::Signed;
 use super::log::{Log, LogError};
 
-/// To be signed.
+/// A task to be signed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     /// The number that its client gave it.
@@ -39,23 +39,23 @@ pub(super) struct Task {
     pub(super) body: Bytes,
 }
 
-/// What all variants are made of.
+/// The parts that all variants share.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) secrets: Secrets,
     pub(super) log: Log,
 }
 
-/// What does the work.
+/// Where the work is done.
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// This process.
+    /// In this process.
     Here(Parts),
-    /// The stage [`STAGE`] of others.
+    /// In the stage [`STAGE`] of other processes.
     Hosts(Discovery),
 }
 
-/// One of the variants. Clones are the same one.
+/// One of the variants. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) enum Signer {
     Threaded(Threads),
@@ -65,11 +65,11 @@ pub(super) enum Signer {
     Hosts(Hosts),
 }
 
-/// What becomes of a task.
+/// The outcome of a task.
 pub(super) type Outcome = Pin<Box<dyn Future<Output = Result<Signed, Failure>> + Send>>;
 
 impl Signer {
-    /// The one that was asked for. Needs a runtime.
+    /// Creates the variant that the options ask for. Needs a runtime.
     pub(super) fn new(args: &Args, backing: Backing) -> Signer {
         let parts = match backing {
             Backing::Here(parts) => parts,
@@ -83,7 +83,8 @@ impl Signer {
         }
     }
 
-    /// Sends a task in, or refuses it; it never waits for room. Dropped, the outcome gives the task up where it is not in service.
+    /// Accepts or refuses a task; it never waits for room. Dropping the outcome cancels a task that
+    /// is not in service.
     pub(super) fn sign(&self, task: Task) -> Outcome {
         match self {
             Signer::Threaded(threads) => Box::pin(threads.sign(task)),
@@ -100,7 +101,7 @@ impl Signer {
         }
     }
 
-    /// The stages; none where there are none.
+    /// The graph of stages, if the variant has any.
     pub(super) fn graph(&self) -> Option<Graph> {
         let graph = Graph::new();
         match self {
@@ -114,5 +115,5 @@ impl Signer {
     }
 }
 
-/// How a stage host calls this service.
+/// The name of this stage at a stage host.
 pub(super) const STAGE: &str = "sign";

@@ -1,7 +1,8 @@
 //! Three stages, one after another: *pipeline* (Gribble, 4.4.3, Figure 25).
 //!
-//! Each digest has a color, so that both are computed at the same time on two workers. The log is served by one call at a time, which takes
-//! all that waits, up to a batch: one write and one fsync for all of it. Only the first stage refuses; the others let those before wait.
+//! Each digest has a color, so that two workers compute both at the same time. The log serves one
+//! call at a time, which takes all waiting tasks up to a batch: one write and one fsync for all of
+//! them. Only the first stage refuses; the others make earlier stages wait.
 
 use std::convert::Infallible;
 
@@ -58,7 +59,7 @@ pub(crate) fn log_stage(batch: usize, log: Log) -> Stage<Hashed, Logged, LogErro
     })
 }
 
-/// The two stages of the digests, around that of the log.
+/// The two digest stages around the log stage.
 pub(crate) fn around(
     first: StageBuilder<Task>,
     log: &Stage<Hashed, Logged, LogError>,
@@ -79,5 +80,5 @@ pub(crate) fn around(
     first.then(log.clone().then(second))
 }
 
-/// How many wait between two stages; more wait where they come from.
+/// The most tasks that wait between two stages; more wait in the stage before.
 const BETWEEN_LEN_MAX: usize = 256;

@@ -1,6 +1,7 @@
-//! Several pipelines behind one queue: *replicate* (Gribble, 4.4.4, Figure 27).
+//! Several pipelines after one queue: *replicate* (Gribble, 4.4.4, Figure 27).
 //!
-//! Each replica has both digests for itself; the log is one, so that it stays in order. Those in other processes are in [`super::hosts`].
+//! Each replica computes both digests by itself; there is one log, so that it stays in order.
+//! Replicas in other processes are in [`super::hosts`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,7 +14,7 @@ use super::{Failure, Parts, Signed, Task};
 use crate::args::Args;
 use crate::log::LogError;
 
-/// All replicas. Clones are the same ones.
+/// All replicas. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Replicas {
     front: Replicated<Task, Signed, Error>,

@@ -1,7 +1,8 @@
 //! A thread for each task, and no stage (Gribble, 4.4.1, Figure 21).
 //!
-//! A thread takes a task through both digests and waits for the disk in between. It then takes another one that comes within a while, as
-//! in the thesis' pool. Where all threads that may be have a task, the next one is refused.
+//! A thread takes a task through both digests and waits for the disk in between. It then takes the
+//! next task that arrives within a while, like the thesis's pool. When all allowed threads have a
+//! task, the next task is refused.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,7 +16,7 @@ use dapple::sync::oneshot;
 use super::{Failure, Kind, Parts, Signed, Task};
 use crate::log::Entry;
 
-/// The threads. Clones are the same ones; they end when all clones are gone, and they have nothing to do.
+/// The threads. Clones share them; they end when all clones are gone and no task is left.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads(Arc<Shared>);
 
@@ -24,17 +25,17 @@ struct Shared {
     parts: Parts,
     threads_max: usize,
     state: Mutex<State>,
-    /// There is a task for an idle thread.
+    /// Signals a task to an idle thread.
     come: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Each has an idle thread that is about to take it: never more than there are such.
+    /// Jobs that idle threads are about to take; never more than there are such threads.
     jobs: VecDeque<Job>,
     idle: usize,
     threads: usize,
-    /// How long a task takes: a mean in which the last sixteen count most.
+    /// The average duration of a task, in which the last sixteen count most.
     mean: Duration,
 }
 
@@ -77,7 +78,7 @@ impl Threads {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(%error, threads = state.threads, "no further thread can be had");
+                tracing::warn!(%error, threads = state.threads, "cannot start a further thread");
                 Err(Failure::Refused(Refused::new(Reason::Busy, state.mean)))
             }
         }
@@ -85,12 +86,12 @@ impl Threads {
 }
 
 impl Shared {
-    /// A thread's life.
+    /// The loop of a thread.
     fn work(&self, job: Job) {
         let mut next = Some(job);
         while let Some(job) = next {
             let begin = Instant::now();
-            // Who has gone does not want to know.
+            // A client that has gone needs no answer.
             let _ = job.answer.send(self.sign(&job.task));
             next = self.next_job(begin.elapsed());
         }
@@ -102,7 +103,8 @@ impl Shared {
         Ok(Signed { sequence, first, second: self.parts.secrets.second(&task.body) })
     }
 
-    /// The next task for this thread, which is counted out where there is none for a while.
+    /// The next task for this thread; `None`, and the thread no longer counts, if none arrives for
+    /// a while.
     fn next_job(&self, took: Duration) -> Option<Job> {
         let mut state = self.state();
         state.mean = (state.mean * 15 + took) / 16;
@@ -122,5 +124,5 @@ impl Shared {
     }
 }
 
-/// For how long a thread waits for another task.
+/// How long a thread waits for another task.
 const IDLE_MAX: Duration = Duration::from_secs(5);

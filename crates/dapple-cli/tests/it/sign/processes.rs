@@ -1,4 +1,4 @@
-//! Ends of all kinds, the client, and command lines that make no sense.
+//! All kinds of ends, the client, and invalid command lines.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -35,7 +35,7 @@ fn after_kill_every_acknowledged_task_is_in_the_durable_log() {
 }
 
 #[test]
-fn at_the_signal_to_stop_what_was_accepted_is_answered_and_the_rest_is_refused() {
+fn at_the_signal_to_stop_accepted_tasks_are_answered_and_the_rest_is_refused() {
     for variant in VARIANTS {
         let folder = tempfile::tempdir().unwrap();
         let mut server = Server::start(variant, folder.path(), &["--sync"]);
@@ -65,10 +65,10 @@ fn sign_client(options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_dapple")).arg("sign-client").args(options).output().unwrap()
 }
 
-/// Runs the client, for longer where the machine was too busy for anything to come of it.
+/// Runs the client, for longer if the machine was too busy for a result.
 fn sign_client_until(options: &[&str], is_enough: impl Fn(&Output) -> bool) -> Output {
     let mut outputs = ["1.2", "6", "40"].iter().map(|secs| sign_client(&[options, &["--secs", secs]].concat()));
-    outputs.find(|output| is_enough(output)).expect("something comes of it")
+    outputs.find(|output| is_enough(output)).expect("there is a result")
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn the_client_counts_what_the_server_has_logged() {
     assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"));
     assert!(String::from_utf8(output.stderr).unwrap().contains("signed/s"));
 
-    // With other secrets all is wrong, and it says so.
+    // With other secrets all digests are wrong, and the client says so.
     let options = ["--addr", address, "--first-secret", second, "--json", "--quiet"];
     let output = sign_client_until(&options, |output| json(output)["wrong"].as_u64().unwrap() > 0);
     assert_eq!((output.status.code(), &json(&output)["signed"]), (Some(1), &0.into()));
@@ -105,7 +105,7 @@ fn the_client_counts_what_the_server_has_logged() {
 }
 
 #[test]
-fn a_client_that_is_interrupted_tells_what_it_has_measured_and_what_is_uncertain() {
+fn an_interrupted_client_reports_its_measurements_and_what_is_uncertain() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start("pipelined", folder.path(), &[]);
     let mut client = Command::new(env!("CARGO_BIN_EXE_dapple"));
@@ -131,7 +131,7 @@ fn a_client_that_is_interrupted_tells_what_it_has_measured_and_what_is_uncertain
     );
 }
 
-/// What the client prints of a server that welcomes it like this, and then says that to its first task.
+/// The client's output for a server that sends this welcome, and this answer to the first task.
 fn printed_of(welcome: &'static [u8], answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -157,19 +157,19 @@ fn printed_of(welcome: &'static [u8], answer: &'static [u8]) -> String {
 #[test]
 fn the_client_takes_no_other_version_and_no_control_characters_from_a_server() {
     let printed = printed_of(b"\0\0\0\x0e\x02DSGN\x09\0\x01\0\0\0\0\0\x09", b"");
-    assert!(printed.contains("the server speaks version 9, and only 1 is spoken here"), "{printed}");
+    assert!(printed.contains("the server speaks version 9; this client speaks only 1"), "{printed}");
     let error = b"\0\0\0\x0c\x07\x01full\x1b[31m\n";
     let printed = printed_of(b"\0\0\0\x0e\x02DSGN\x01\0\x01\0\0\0\0\0\x09", error);
-    assert!(printed.contains("the last error: the server says: full\u{fffd}[31m\u{fffd}"), "{printed:?}");
+    assert!(printed.contains("last error: the server says: full\u{fffd}[31m\u{fffd}"), "{printed:?}");
 }
 
 #[test]
-fn when_a_server_dies_its_tasks_go_to_the_other_and_back_and_none_is_lost_unseen() {
+fn when_a_server_dies_its_tasks_go_to_the_other_and_back_and_losses_are_counted() {
     let (folder, other_folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut server = Server::start("pipelined", folder.path(), &["--sync"]);
     let other = Server::start("pipelined", other_folder.path(), &["--sync"]);
     let address = server.address.clone();
-    // As long as it takes: it is interrupted when the server that began anew has had tasks.
+    // Runs until the restarted server has had tasks, and is then interrupted.
     let options = ["--in-flight", "8", "--connections", "4", "--secs", "600", "--json", "--quiet"];
     let mut client = Command::new(env!("CARGO_BIN_EXE_dapple"));
     client.args(["sign-client", "--addr", &address, "--addr", &other.address]).args(options);
@@ -201,7 +201,7 @@ fn when_a_server_dies_its_tasks_go_to_the_other_and_back_and_none_is_lost_unseen
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_once_and_the_others_get_its_tasks() {
+fn a_missing_server_is_reported_once_and_the_others_get_its_tasks() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start("pipelined", folder.path(), &[]);
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -212,7 +212,7 @@ fn a_server_that_is_not_there_is_told_once_and_the_others_get_its_tasks() {
     assert!(result["signed"].as_u64().unwrap() > 0, "{result}");
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(said.matches(&format!("no server answers at {dead}")).count(), 1, "{said}");
-    // Where none is there, all are named.
+    // If no server answers, all are named.
     let output = sign_client(&["--addr", &dead, "--addr", "127.0.0.1:1"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains(&dead) && said.contains("127.0.0.1:1"), "{said}");
@@ -229,13 +229,13 @@ fn all_addresses_of_a_name_are_tried() {
     }
 }
 
-/// Whole records, while a server may write.
+/// The number of whole records, while a server may be writing.
 fn log_len(folder: &Path) -> usize {
     std::fs::read(folder.join("log")).unwrap().len() / 128
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_sentence() {
+fn impossible_options_are_explained() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -253,18 +253,18 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--addr", &address], 1, "choose another with `--addr HOST:PORT`"),
         (&["--graph", &missing], 1, "the graph of stages cannot be written"),
         (&["--replicas", "3", "--replicas-max", "2"], 2, "--replicas 3 is more than --replicas-max 2"),
-        (&["--replicas-max", "1"], 2, "--replicas-max 1 is less than --replicas, 2 by default"),
+        (&["--replicas-max", "1"], 2, "--replicas-max 1 is less than --replicas, which is 2 by default"),
         (&["--queue", "0"], 2, "from 1 to"),
-        (&["--threads", "9"], 2, "--threads means nothing to --variant replicated; it is for threaded."),
-        (&["--variant", "threaded", "--queue", "9"], 2, "it is for wrapped, pipelined, replicated."),
-        (&["--variant", "pipelined", "--width", "9"], 2, "it is for wrapped, replicated."),
-        (&["--variant", "wrapped", "--batch", "9"], 2, "it is for pipelined, replicated."),
-        (&["--variant", "wrapped", "--replicas", "9"], 2, "--replicas means nothing to --variant wrapped"),
-        (&["--variant", "wrapped", "--replicas-max", "9"], 2, "--replicas-max means nothing to --variant wrapped"),
+        (&["--threads", "9"], 2, "--variant replicated does not use --threads, which is for threaded;"),
+        (&["--variant", "threaded", "--queue", "9"], 2, "which is for wrapped, pipelined, replicated;"),
+        (&["--variant", "pipelined", "--width", "9"], 2, "which is for wrapped, replicated;"),
+        (&["--variant", "wrapped", "--batch", "9"], 2, "which is for pipelined, replicated;"),
+        (&["--variant", "wrapped", "--replicas", "9"], 2, "--variant wrapped does not use --replicas,"),
+        (&["--variant", "wrapped", "--replicas-max", "9"], 2, "--variant wrapped does not use --replicas-max,"),
         (&["--tasks-mib", "1", "--task-bytes-max", "1048576"], 2, "give 2 or more"),
         (&["--hosts", "a:1"], 2, "give --sign-log to `dapple stage-host --stage sign`"),
         (&["--hosts", "ftp://a:1"], 2, "is none of HOST:PORT"),
-        (&["--variant", "wrapped", "--hosts", "a:1"], 2, "--hosts has the replicas of --variant replicated"),
+        (&["--variant", "wrapped", "--hosts", "a:1"], 2, "--hosts is only for --variant replicated"),
     ];
     for (options, code, words) in cases {
         let mut sign = Command::new(env!("CARGO_BIN_EXE_dapple"));
