@@ -1,8 +1,10 @@
-//! Colors, callbacks, tasks, run queues, workers and stealing: the scheduler under Dapple, without any I/O.
+//! The scheduler of Dapple: colors, callbacks, tasks, run queues, workers and stealing, without any
+//! I/O.
 //!
-//! *Write it as if it ran on one core.* Every callback and every task has a [`Color`]. What has the same color runs
-//! one at a time, in order; what has different colors runs in parallel, on one worker per core. State that belongs to
-//! a color is a [`Colored`] value, which can be touched only while its color is held.
+//! *Write it as if it ran on one core.* Every callback and every task has a [`Color`]. Those of the
+//! same color run one at a time, in order; those of different colors run in parallel, on one worker
+//! per core. State that belongs to a color is a [`Colored`] value, which can be touched only while
+//! its color is held.
 //!
 //! ```
 //! use dapple_sched::{Color, Colored, Runtime, spawn};
@@ -22,8 +24,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The invariants C1 to C10 and the vocabulary are in the project's ARCHITECTURE.md; the texts this implements are
-//! libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and threads" (PLDI 2007).
+//! The invariants C1 to C10 and the vocabulary are in the project's ARCHITECTURE.md; the texts this
+//! implements are libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and
+//! threads" (PLDI 2007).
 
 mod color;
 pub mod environment;
@@ -83,9 +86,10 @@ use std::future::Future;
 
 /// Starts a task with a color of its own (C3) in the current runtime.
 ///
-/// `Send` already guards what the default color guarded in C++, so a task that names no color need not share one.
+/// `Send` already guards what the default color guarded in C++, so a task without a named color
+/// need not share one.
 ///
-/// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+/// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
 ///
 /// # Panics
 /// If no runtime is current; see [`Handle::current`].
@@ -106,14 +110,15 @@ where
     Handle::current().spawn(future)
 }
 
-/// As [`spawn`], for a task that lives long and has turns all the time, such as a connection: where more than 64 turns wait on this
-/// worker, the task starts on the worker with the shortest queue.
+/// As [`spawn`], for a task that lives long and has frequent turns, such as a connection: if more
+/// than 64 turns wait on this worker, the task starts on the worker with the shortest queue.
 ///
-/// Two workers that both have a queue take nothing from each other, so that a server whose connections all begin on one of them
-/// serves those of the other ones faster. Cost: that of [`spawn`], and a look at each worker; where the task starts elsewhere, a
-/// color and a post to another worker, some 0.3 us.
+/// Two workers that both have a queue steal nothing from each other. So a server with connections
+/// that all begin on one worker serves those on the other workers faster. Cost: that of [`spawn`],
+/// and a look at each worker; if the task starts elsewhere, also a color and a post to another
+/// worker, some 0.3 us.
 ///
-/// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+/// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
 ///
 /// # Panics
 /// If no runtime is current; see [`Handle::current`].

@@ -1,4 +1,5 @@
-//! The scheduler, taken apart for the models in `tests/`: workers that a model steps itself, on threads of its own.
+//! The parts of the scheduler for the models in `tests/`: workers that a model steps itself, on
+//! threads of its own.
 //!
 //! Compiled only with `--cfg dapple_loom` or `--cfg dapple_shuttle`.
 
@@ -26,30 +27,30 @@ pub struct Model {
 }
 
 impl Model {
-    /// A runtime of so many workers, none of which runs yet. Panics are counted and not reported: the hook that prints
-    /// them, and fails models, has seen them already.
+    /// A runtime of so many workers, none of which runs yet. Panics are counted and not reported:
+    /// the hook that prints them, and fails models, has seen them already.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
         Model::make(workers, driver, None)
     }
 
-    /// As `new`; workers come and go by [`Model::set_active`]. At first all work.
+    /// As `new`, with workers that come and go by [`Model::set_active`]. At first all are in use.
     pub fn with_rests(workers: usize, driver: Arc<dyn Driver>) -> Model {
         Model::make(workers, driver, Some(Cpus::new(workers, Default::default())))
     }
 
-    /// From now on so many workers work, and the others rest; as the monitor does.
+    /// From now on `active` workers are in use, and the others rest, as set by the monitor.
     pub fn set_active(&self, active: usize) {
         self.shared.set_active(active);
     }
 
-    /// Workers that count as asleep and able to help.
+    /// The number of workers that count as asleep and able to help.
     pub fn sleepers(&self) -> usize {
         self.shared.sleepers()
     }
 
     fn make(workers: usize, driver: Arc<dyn Driver>, cpus: Option<Cpus>) -> Model {
         let quiet = Some(Box::new(|_: &PanicInfo<'_>| ()) as _);
-        // What is reported depends on the time, of which models have none.
+        // Slow callbacks depend on time, which models do not have.
         let never_slow = SlowRule { after: Duration::MAX, ..SlowRule::default() };
         let shared = Shared::new(
             workers,
@@ -62,7 +63,7 @@ impl Model {
         Model { shared: shared.expect("a model's alarm needs nothing") }
     }
 
-    /// The way to colors, tasks and counters.
+    /// A handle, for colors, tasks and counters.
     pub fn handle(&self) -> Handle {
         Handle::from_shared(self.shared.clone())
     }
@@ -76,7 +77,8 @@ impl Model {
         f(&ModelWorker { worker: &worker })
     }
 
-    /// References to the runtime: this one, its clones, handles, and each color that has not been freed.
+    /// References to the runtime: this one, its clones, handles, and each color that has not been
+    /// freed.
     pub fn references(&self) -> usize {
         Arc::strong_count(&self.shared)
     }
@@ -86,13 +88,13 @@ impl Model {
         self.shared.stop();
     }
 
-    /// Lets callbacks of a color seem to take long, so that placement leaves it where it is.
+    /// Makes callbacks of a color seem long, so that placement leaves it where it is.
     pub fn seem_long(&self, color: &Color) {
         // SAFETY: a handle keeps its cell alive.
         unsafe { color.cell().as_ref() }.seem_long();
     }
 
-    /// What the monitor's thread does, until the runtime ends; between two looks others run.
+    /// The monitor's thread, until the runtime ends; other threads run between two looks.
     pub fn monitor(&self) -> impl FnOnce() + Send + 'static {
         let (shared, timer) = (Arc::downgrade(&self.shared), self.shared.alarm.timer());
         move || monitor::run(shared, timer)
@@ -103,7 +105,8 @@ impl Model {
         self.shared.slots[worker].is_overdue()
     }
 
-    /// Marks a worker as the monitor does with one that is in a long callback, whether it is or not, until a thief comes.
+    /// Marks a worker as the monitor marks one in a long callback, whether it is in one or not,
+    /// until a thief comes.
     pub fn mark_overdue(&self, worker: usize) {
         self.shared.slots[worker].mark.set_overdue_for_good();
     }
@@ -121,7 +124,7 @@ impl OwnedLock {
         OwnedLock(Arc::new(crate::sync::lock::OwnedLock::new(&driver, 0)))
     }
 
-    /// The calling thread is the owner from here on, until [`OwnedLock::unbind`].
+    /// Makes the calling thread the owner, until [`OwnedLock::unbind`].
     pub fn bind(&self) {
         self.0.bind();
     }
@@ -168,12 +171,12 @@ impl ModelWorker<'_> {
         self.worker.sleep();
     }
 
-    /// Works until [`Model::stop`], then drops what is left.
+    /// Works until [`Model::stop`], then drops everything left.
     pub fn run(&self) {
         self.worker.run();
     }
 
-    /// Drops what is left, as a worker does that stops.
+    /// Drops everything left, as a worker does that stops.
     pub fn exit(&self) {
         self.worker.exit();
     }

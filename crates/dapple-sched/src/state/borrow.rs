@@ -1,18 +1,18 @@
-//! A state's value, with a count of the closures that have borrowed it: counted as `RefCell` counts.
+//! A state's value, with a count of the closures that borrow it, as `RefCell` counts.
 //!
-//! The count is touched only by the one thread that holds the state's color for writing: an atomic which needs no order.
-//! Readers that hold the color for reading leave no mark: as long as they do, no thread holds it for writing, and so no
-//! thread can write the state.
+//! Only the thread that holds the state's color for writing touches the count: an atomic which
+//! needs no order. Readers that hold the color for reading are not counted: meanwhile no thread
+//! holds it for writing, and so no thread can write the state.
 //!
 //! | count | closures inside | next |
 //! |---|---|---|
 //! | 0 | none, or readers that hold the color for reading | -1 (a writer enters), 1 (a reader enters) |
-//! | -1 | one that writes | 0 (it ends) |
-//! | n > 0 | n that read, on the thread that holds the color for writing | n + 1, n - 1 |
+//! | -1 | one writer | 0 (it ends) |
+//! | n > 0 | n readers, on the thread that holds the color for writing | n + 1, n - 1 |
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-// Not that of the models, which look at the value, and at the color that guards both.
+// Not the atomics of the models, which check the value and the color that guards both.
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use crate::sync::UnsafeCell;
@@ -24,17 +24,17 @@ pub(super) struct Lent<T> {
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
-/// A closure that writes is inside.
+/// A writing closure is inside.
 pub struct Writer<'a, T> {
     lent: &'a Lent<T>,
     value: *mut T,
 }
 
-/// A closure that reads is inside.
+/// A reading closure is inside.
 pub struct Reader<'a, T> {
     lent: &'a Lent<T>,
     value: *const T,
-    /// It is counted.
+    /// Whether it is counted.
     counts: bool,
 }
 
@@ -43,13 +43,14 @@ impl<T> Lent<T> {
         Lent { closures: AtomicIsize::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
-    /// Adds to the count. Relaxed, here and below: it orders nothing, and one thread at a time touches it.
+    /// Adds to the count. Relaxed, here and below: it orders nothing, and one thread at a time
+    /// touches it.
     #[inline]
     fn count(&self, by: isize) {
         self.closures.store(self.closures.load(Relaxed) + by, Relaxed);
     }
 
-    /// A closure that writes enters, unless another one is inside.
+    /// Lets a writing closure enter, unless another closure is inside.
     ///
     /// # Safety
     /// The caller holds the state's color for writing until the writer is dropped.
@@ -62,15 +63,16 @@ impl<T> Lent<T> {
         })
     }
 
-    /// A closure that reads enters, unless one that writes is inside.
+    /// Lets a reading closure enter, unless a writing one is inside.
     ///
     /// # Safety
-    /// The caller holds the state's color until the reader is dropped; for reading only, unless it `counts`.
+    /// The caller holds the state's color until the reader is dropped; only for reading, unless it
+    /// `counts`.
     pub(super) unsafe fn read(&self, counts: bool) -> Option<Reader<'_, T>> {
         let enters = !counts || self.closures.load(Relaxed) >= 0;
         enters.then(|| {
             if counts {
-                // The frames of as many closures as an `isize` counts fit into no stack.
+                // No stack has room for as many closures as an `isize` counts.
                 self.count(1);
             }
             Reader { lent: self, value: self.value.with(|value| value).cast(), counts }
@@ -80,7 +82,7 @@ impl<T> Lent<T> {
     /// The value, for the last handle to drop.
     ///
     /// # Safety
-    /// Called once; nothing else is called afterwards.
+    /// Called once, and last.
     pub(super) unsafe fn take(&mut self) -> T {
         // SAFETY: promised by the caller.
         self.value.with_mut(|value| unsafe { ManuallyDrop::take(&mut *value) })
@@ -118,7 +120,8 @@ impl<T> Deref for Reader<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a closure that writes holds the color for writing, and finds the count where this thread does so, too.
+        // SAFETY: a writing closure holds the color for writing; if this thread does so, too, that
+        // closure finds the count.
         unsafe { &*self.value }
     }
 }

@@ -16,11 +16,11 @@ use crate::state::borrow::{Lent, Reader, Writer};
 use crate::state::wait::{self, Wait};
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 
-/// A value that belongs to a color, and can be touched only while that color is held. No lock to forget, no data race
-/// to chase: the compiler leaves no other way in.
+/// A value that belongs to a color, and that only a holder of the color can touch. It has no lock
+/// to forget and no data race: the compiler leaves no other access.
 ///
-/// Cloning makes another handle to the same value, like [`Arc`]. The value is dropped with the last handle, while its
-/// color is held.
+/// A clone is another handle to the same value, as with [`Arc`]. The value is dropped with the last
+/// handle, while its color is held.
 ///
 /// ```
 /// use dapple_sched::{Colored, Runtime};
@@ -43,7 +43,7 @@ use crate::sync::atomic::{AtomicBool, Ordering::*};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// No reference gets out of the closure:
+/// No reference leaves the closure:
 ///
 /// ```compile_fail
 /// # async fn f(state: dapple_sched::Colored<String>) {
@@ -51,24 +51,25 @@ use crate::sync::atomic::{AtomicBool, Ordering::*};
 /// # }
 /// ```
 ///
-/// and nothing that is bound to a thread gets in:
+/// and nothing that is bound to a thread enters it:
 ///
 /// ```compile_fail
 /// let state = dapple_sched::Colored::new(std::rc::Rc::new(1));
 /// ```
 ///
-/// # What can go wrong, and who says so
+/// # Mistakes, and how they show
 ///
-/// | mistake | answer |
+/// | mistake | result |
 /// |---|---|
 /// | touching the value outside of its color | does not compile: there is no other access |
-/// | awaiting while it is held | does not compile: the closure is not `async` |
-/// | asking for the same value inside its closure | [`TryWithError::Busy`], or a panic that says so |
+/// | an `await` while it is held | does not compile: the closure is not `async` |
+/// | access to the same value inside its closure | [`TryWithError::Busy`], or a panic that says so |
 /// | [`Colored::with_blocking`] on a worker, or while holding a color | a panic that says what to write instead |
-/// | going on after a panic in a closure | a panic that says that the value is poisoned; [`Colored::clear_poison`] |
-/// | needing two values at once | [`when`](crate::when()) holds them together; or take a copy from the first, or give both the same color |
-// No bounds here and on `Inner` and `With`: the compiler erases lifetimes inside `async` blocks, and could then not
-// prove `'static` for a `Colored<Vec<&'static str>>` that is held across an await. `with_color` demands them.
+/// | access after a panic in a closure | a panic that says that the value is poisoned; [`Colored::clear_poison`] |
+/// | use of two values at once | [`when`](crate::when()) holds them together; or take a copy from the first, or give both the same color |
+// No bounds here and on `Inner` and `With`: the compiler erases lifetimes inside `async` blocks,
+// and could then not prove `'static` for a `Colored<Vec<&'static str>>` that is held across an
+// await. `with_color` demands them.
 pub struct Colored<T> {
     inner: Arc<Inner<T>>,
 }
@@ -77,7 +78,7 @@ struct Inner<T> {
     color: Color,
     /// The line that made it.
     made_from: Origin,
-    /// `drop_in_color` for this `T`, which demands more of it than this struct does.
+    /// `drop_in_color` for this `T`, with bounds that this struct does not have.
     drop_value: fn(&Color, T),
     /// A closure has panicked.
     poisoned: AtomicBool,
@@ -85,22 +86,24 @@ struct Inner<T> {
     value: Lent<T>,
 }
 
-// SAFETY: `T` is `Send`, and only whoever holds the color touches the value, one at a time (C1).
+// SAFETY: `T` is `Send`, and only a holder of the color touches the value, one at a time (C1).
 unsafe impl<T: Send> Send for Inner<T> {}
-// SAFETY: as above. A `&T` is shared between threads only by those who hold the color for reading, which demands `Sync`.
+// SAFETY: as above. Only holders of the color for reading share a `&T` between threads, which
+// demands `Sync`.
 unsafe impl<T: Send> Sync for Inner<T> {}
 
-/// Why [`Colored::try_with`] did not run its closure.
+/// The reason why [`Colored::try_with`] did not run its closure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TryWithError {
     /// The color is held, or callbacks wait in it. Await [`Colored::with`], or [`Colored::post`].
     Busy,
-    /// A closure panicked while it had the value, which may be half changed. See [`Colored::clear_poison`].
+    /// A closure panicked in this value, which may be half changed. See [`Colored::clear_poison`].
     Poisoned,
-    /// The value is pinned to another thread, a worker, which this one is not. See [`crate::Pinned`].
+    /// The value is pinned to a worker, and this is another thread. See [`crate::Pinned`].
     Elsewhere,
-    /// The pinned value is not there: it has not been made yet, its maker panicked, or its worker is about to end.
+    /// The pinned value is missing: it has not been made yet, its maker panicked, or its worker is
+    /// about to end.
     Absent,
 }
 
@@ -112,7 +115,7 @@ impl fmt::Display for TryWithError {
             TryWithError::Elsewhere => {
                 "the state is pinned to a worker, and this is not its thread: await `with`, or use `post`"
             }
-            TryWithError::Absent => "the pinned state is not there: it has not been made yet, or its maker panicked",
+            TryWithError::Absent => "the pinned state is missing: it has not been made yet, or its maker panicked",
         })
     }
 }
@@ -139,7 +142,7 @@ impl<T: Send + 'static> Colored<T> {
         Colored::with_color(value, &Color::new())
     }
 
-    /// A value of a given color. Values of one color may be used in each other's closures.
+    /// A value of a given color. Closures on one value may use the other values of its color.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -166,35 +169,38 @@ impl<T: Send + 'static> Colored<T> {
         }
     }
 
-    /// Runs a closure on the value, in the awaiting task's own poll, while the color is held: at once if the color is
-    /// free and nothing waits in it, otherwise when the color reaches this request, which it accepts when the future
-    /// is first polled. Lazy: nothing happens before that.
+    /// Runs a closure on the value, in the awaiting task's own poll, while the color is held: at
+    /// once if the color is free and nothing waits in it, otherwise when the color reaches this
+    /// request. The color accepts the request when the future is first polled; before that, nothing
+    /// happens.
     ///
-    /// The closure may borrow the task's locals. It cannot await, so a hold never waits for another. Inside a callback
-    /// or task that holds the color already, it runs in line as a part of it (C2).
+    /// The closure may borrow the task's locals. It cannot await, so no hold waits for another. In
+    /// a callback or task that holds the color already, it runs in line as a part of that (C2).
     ///
-    /// Works from any executor. On a foreign one, a request whose turn has come holds the color until its future is
-    /// polled or dropped: do not keep it unpolled in a `select!`.
+    /// Works from any executor. On a foreign one, a request that has its turn holds the color until
+    /// its future is polled or dropped: do not leave it unpolled in a `select!`.
     ///
-    /// Cancel safety: dropping the future before it is ready cancels the request; the closure then never runs.
+    /// Cancel safety: dropping the future before it is ready cancels the request; the closure then
+    /// never runs.
     ///
     /// # Order
-    /// The closure runs after everything that the color accepted before the request, and before everything that it
-    /// accepted later. In the order of the *task's* color the poll in which that happens has no place: it goes before what
-    /// that color has accepted and not started yet, because the state is held until then. There are two ways to lose the
-    /// place in the order of the state's color, and in both of them the color accepts the request anew, behind what it has
-    /// accepted meanwhile:
+    /// The closure runs after everything that the color accepted before the request, and before
+    /// everything that it accepted later. The poll that runs it has no place in the order of the
+    /// *task's* color: it goes before everything that this color has not started yet, because the
+    /// state is held until then. A request can lose its place in the order of the state's color in
+    /// two ways. Then the color accepts it again, after everything that it accepted meanwhile:
     ///
-    /// - The task is polled while it could run the closure, and does not poll this future, as in a `select!` whose other
-    ///   branch was ready.
-    /// - It is *outrun*: when its turn has come, the task's own color is held by somebody else (a
-    ///   [`when`](crate::when()), a reader, a closure in line), who may wait for just this state. The request is then made
-    ///   once more, for both colors as one set, and cannot be outrun again. While that set waits, nothing else runs in the
-    ///   task's color once it has been reached there.
+    /// - The task is polled while it could run the closure, and does not poll this future, as in a
+    ///   `select!` with another branch ready.
+    /// - It is *outrun*: at its turn, the task's own color has another holder (a
+    ///   [`when`](crate::when()), a reader, a closure in line), which may wait for this very state.
+    ///   The request is then made once more, for both colors as one set, and cannot be outrun
+    ///   again. When the set has reached the task's color, nothing else runs in that color while
+    ///   the set still waits.
     ///
     /// # Panics
-    /// When awaited: if the value is poisoned; if a closure is already inside this very value. A panic in the closure
-    /// unwinds into the caller and poisons the value (C8).
+    /// When awaited: if the value is poisoned, or a closure is already inside it. A panic in the
+    /// closure unwinds into the caller and poisons the value (C8).
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -214,9 +220,10 @@ impl<T: Send + 'static> Colored<T> {
         With { state: self, closure: Some(f), wait: Wait::new(), result: PhantomData }
     }
 
-    /// Queues a closure to run on the value. Eager; yields no result. After shutdown it is dropped instead.
+    /// Queues a closure to run on the value. Eager; has no result. After shutdown it is dropped
+    /// instead.
     ///
-    /// A panic in the closure poisons the value and is reported like that of any callback (C8).
+    /// A panic in the closure poisons the value and is reported as for any callback (C8).
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -238,8 +245,8 @@ impl<T: Send + 'static> Colored<T> {
         });
     }
 
-    /// Runs a closure on the value now, if the color is free and nothing waits in it, or is held by the running
-    /// callback already.
+    /// Runs a closure on the value now, if the color is free and nothing waits in it, or if the
+    /// running callback already holds it.
     ///
     /// # Errors
     /// [`TryWithError`]; the closure has not run.
@@ -268,8 +275,8 @@ impl<T: Send + 'static> Colored<T> {
     /// As [`Colored::with`], for plain threads: blocks until the color reaches the request.
     ///
     /// # Panics
-    /// On a worker, which must not block (C9); on a thread that holds a color, which could wait for itself; and as
-    /// [`Colored::with`].
+    /// On a worker, which must not block (C9); on a thread that holds a color, which could wait for
+    /// itself; and as [`Colored::with`].
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -300,7 +307,7 @@ impl<T: Send + 'static> Colored<T> {
         }
     }
 
-    /// Runs the closure on the value, which it poisons if it panics.
+    /// Runs the closure on the value, and poisons the value if it panics.
     #[inline]
     fn lend_to<R>(&self, mut writer: Writer<'_, T>, f: impl FnOnce(&mut T) -> R) -> R {
         struct Poison<'a, T>(&'a Colored<T>, bool);
@@ -338,13 +345,15 @@ impl<T> Colored<T> {
         if self.is_poisoned() {
             return Err(TryWithError::Poisoned);
         }
-        // A thread that holds the color for writing could write inside of the closure: the count keeps it from that.
+        // A thread that holds the color for writing could write inside of the closure; the count
+        // prevents that.
         let counts = held.may_write(color);
-        // SAFETY: the color is held, as asserted, for longer than the reader lives; for writing only if it is counted.
+        // SAFETY: the color is held, as asserted, for longer than the reader lives; for writing
+        // only if the reader is counted.
         unsafe { self.inner.value.read(counts) }.ok_or(TryWithError::Busy)
     }
 
-    /// Where the value is: equal for handles to the same one only.
+    /// The address of the value: equal only for handles to the same one.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -364,13 +373,14 @@ impl<T> Colored<T> {
         &self.inner.color
     }
 
-    /// Whether a closure has panicked while it had the value.
+    /// Whether a closure has panicked in the value.
     pub fn is_poisoned(&self) -> bool {
-        // Acquire pairs with the release of whoever sets or clears it.
+        // Acquire pairs with the release of the thread that sets or clears it.
         self.inner.poisoned.load(Acquire)
     }
 
-    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to mend it.
+    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to
+    /// repair it.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -418,18 +428,18 @@ impl<T> Drop for Inner<T> {
     }
 }
 
-/// Panics because a closure cannot have a state.
+/// Panics because a closure cannot get a state.
 #[cold]
 pub(super) fn panic_refused(color: &Color, error: TryWithError) -> ! {
     if error == TryWithError::Poisoned {
         panic!(
-            "the state of color {color} is poisoned: a closure panicked while it had it; clear_poison() makes it accessible"
+            "the state of color {color} is poisoned: a closure panicked inside it; clear_poison() makes it accessible"
         )
     }
     panic!("a closure is already inside this state of color {color}: use what it was given")
 }
 
-/// Panics where blocking is forbidden.
+/// Panics if blocking is forbidden.
 pub(super) fn may_block() {
     assert!(
         !context::on_worker(),
@@ -451,7 +461,7 @@ pub struct With<'a, T, F, R> {
     result: PhantomData<fn() -> R>,
 }
 
-// The closure is never pinned: it is moved out when it is called.
+// The closure is never pinned: the call moves it out.
 impl<T, F, R> Unpin for With<'_, T, F, R> {}
 
 impl<T: Send + 'static, F: FnOnce(&mut T) -> R, R> Future for With<'_, T, F, R> {
@@ -471,7 +481,8 @@ impl<T, F, R> fmt::Debug for With<'_, T, F, R> {
 }
 
 impl Color {
-    /// Drops a value while this color is held: here if this thread holds it, in a callback otherwise.
+    /// Drops a value while this color is held: here if this thread holds it, otherwise in a
+    /// callback.
     pub(crate) fn drop_in_color<D: Send + 'static>(&self, value: D) {
         if context::holds(self.cell()) {
             context::in_frame(self.cell(), |_| drop(value));

@@ -1,7 +1,7 @@
-//! State that belongs to colors: the public types and functions by which programs reach it.
+//! State that belongs to colors: the public types and functions for it.
 //!
-//! The highest module: it may import all others, and none of them imports it. Begin with `colored`; then read `reading`, `when` and
-//! `set`, for several colors, and `pinned`.
+//! The highest module: it may import all others, and none of them imports it. Begin with `colored`;
+//! then read `reading`, `when` and `set`, for several colors, and `pinned`.
 
 mod borrow;
 pub(crate) mod colored;

@@ -1,4 +1,5 @@
-//! Colors that stay on one worker, and what is not `Send`: state and futures that never leave its thread.
+//! Colors that stay on one worker, and state and futures that are not `Send` and never leave its
+//! thread.
 
 use std::any::Any;
 use std::fmt;
@@ -24,16 +25,17 @@ use crate::worker::Worker;
 use crate::worker::local::{Found, Locals, Presence};
 
 impl Color {
-    /// A fresh color that stays on one worker, whose index is below [`Handle::workers`]: its callbacks and the polls of
-    /// its tasks run on that worker's thread and nowhere else. For what is bound to a thread: [`Pinned`] state,
-    /// [`Color::spawn_pinned`], libraries that want to be called from one thread.
+    /// A fresh color that stays on one worker, with an index below [`Handle::workers`]: its
+    /// callbacks and the polls of its tasks run only on that worker's thread. For anything bound to
+    /// a thread: [`Pinned`] state, [`Color::spawn_pinned`], libraries that want to be called from
+    /// one thread.
     ///
-    /// It is never stolen, not even from behind a callback that does not end: what is pinned waits for its worker while
-    /// others sleep (the exception to C6). So pin what must be pinned, and nothing else.
+    /// No worker steals it, even from an endless callback: pinned work waits for its worker while
+    /// others sleep (the exception to C6). So pin only what must be pinned.
     ///
-    /// Callbacks of a pinned color are `Send` like any others, and may be *dropped* elsewhere, after a shutdown. A
-    /// [`crate::Colored`] with a pinned color guards a `Send` value: a closure that finds the color free runs in line,
-    /// on the thread that asks.
+    /// Callbacks of a pinned color are `Send` like any others, and another thread may *drop* them
+    /// after a shutdown. A [`crate::Colored`] with a pinned color guards a `Send` value: a closure
+    /// that finds the color free runs in line, on the calling thread.
     ///
     /// # Panics
     /// If there is no such worker; if no runtime is current.
@@ -52,7 +54,7 @@ impl Color {
         Handle::current().pinned_color(worker)
     }
 
-    /// The index of the worker that this color stays on; `None` if it may move.
+    /// The index of the color's worker; `None` if the color may move.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -73,11 +75,11 @@ impl Color {
         cell.is_pinned().then(|| usize::from(cell.home.load(Relaxed)))
     }
 
-    /// As [`Color::spawn`], for a future that is not `Send`: one that keeps an `Rc` or a `RefCell` across its awaits.
-    /// Only the closure that makes it is sent to the worker, and the output back. It is polled and dropped on that
-    /// worker's thread, also at shutdown.
+    /// As [`Color::spawn`], for a future that is not `Send`: one that keeps an `Rc` or a `RefCell`
+    /// across its awaits. Only the closure that makes it goes to the worker, and the output comes
+    /// back. That worker's thread polls and drops it, even at shutdown.
     ///
-    /// Cancel safety: dropping the handle detaches the task, which runs on; what it yields is dropped.
+    /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
     /// Cost: two allocations more than [`Color::spawn`], and two look-ups for each poll.
     ///
@@ -113,7 +115,7 @@ impl Color {
     }
 }
 
-/// A color's worker, and the number by which something is found there.
+/// A color's worker, and a key for something on that worker.
 struct Place {
     color: Color,
     worker: usize,
@@ -129,7 +131,7 @@ impl Place {
         Place { color, worker, key }
     }
 
-    /// Calls `f` if this is the worker's own thread.
+    /// Calls `f` on the worker's own thread; on others returns `None`.
     fn here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         context::with_worker(|worker| {
             let here = worker.index == self.worker && ptr::eq(&*worker.shared, self.color.shared());
@@ -139,7 +141,7 @@ impl Place {
     }
 }
 
-/// A task's future that keeps the real one, which is not `Send`, on its worker.
+/// A task's future that leaves the real one, which is not `Send`, on its worker.
 struct Local<M, F> {
     place: Place,
     /// `None` once the future was made.
@@ -164,7 +166,7 @@ impl<M: FnOnce() -> F, F: Future + 'static> Future for Local<M, fn() -> F> {
                     kept.expect("a task that has not ended has its future on its worker")
                 }
             };
-            // While it is polled it is nobody else's: a panic drops it right here.
+            // During its poll only this thread has it: a panic drops it right here.
             let polled = future.as_mut().as_mut().poll(cx);
             if polled.is_pending() {
                 worker.locals.add_future(place.key, place.color.clone(), future);
@@ -177,18 +179,19 @@ impl<M: FnOnce() -> F, F: Future + 'static> Future for Local<M, fn() -> F> {
 
 impl<M, F> Drop for Local<M, F> {
     fn drop(&mut self) {
-        // Elsewhere, its worker has stopped, and drops it by itself.
+        // On another thread: its worker has stopped, and drops it itself.
         let future = self.place.here(|worker| worker.locals.remove_future(self.place.key));
         drop(future);
     }
 }
 
-/// State that stays on the thread of one worker, and so need not be `Send`: an `Rc`, a `RefCell`, a handle of a library
-/// that is bound to a thread. The counterpart of [`crate::Colored`] for a [pinned](Color::pinned) color.
+/// State that stays on the thread of one worker, and so need not be `Send`: an `Rc`, a `RefCell`, a
+/// handle of a library that is bound to a thread. The counterpart of [`crate::Colored`] for a
+/// [pinned](Color::pinned) color.
 ///
-/// Cloning makes another handle to the same value; handles are `Send`. The value is dropped with the last handle, on its
-/// worker's thread while its color is held; at shutdown, after the tasks that are pinned to that worker, in the order
-/// of making.
+/// A clone is another handle to the same value; handles are `Send`. The value is dropped with the
+/// last handle, on its worker's thread while its color is held. At shutdown, values are dropped
+/// after the tasks pinned to that worker, in the order of making.
 ///
 /// ```
 /// use dapple_sched::{Color, Pinned, Runtime};
@@ -204,7 +207,7 @@ impl<M, F> Drop for Local<M, F> {
 /// ```
 pub struct Pinned<T> {
     inner: Arc<Inner>,
-    /// Handles are `Send` and `Sync` whatever `T` is: they hold none.
+    /// Handles are `Send` and `Sync` for any `T`, because they contain none.
     value: PhantomData<fn(T) -> T>,
 }
 
@@ -215,10 +218,10 @@ struct Inner {
 }
 
 impl<T: 'static> Pinned<T> {
-    /// Makes a value on the worker of a pinned color: right here, if that is what holds the color now, otherwise in a
-    /// callback of it. What is done with the handle meanwhile comes after that.
+    /// Makes a value on the worker of a pinned color: at once if this thread holds the color there,
+    /// otherwise in a callback of it. Everything done with the handle comes after that.
     ///
-    /// A maker that panics leaves no value: the state is poisoned for good.
+    /// A maker that panics leaves no value: the state stays poisoned.
     ///
     /// # Panics
     /// If the color is not pinned.
@@ -257,9 +260,10 @@ impl<T: 'static> Pinned<T> {
         made.expect("a pinned color runs on its worker");
     }
 
-    /// Queues a closure to run on the value. Eager; yields no result. After shutdown it is dropped instead.
+    /// Queues a closure to run on the value. Eager; has no result. After shutdown it is dropped
+    /// instead.
     ///
-    /// A panic in the closure poisons the value and is reported like that of any callback (C8).
+    /// A panic in the closure poisons the value and is reported as for any callback (C8).
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -278,17 +282,19 @@ impl<T: 'static> Pinned<T> {
         self.color().post(move || this.access(f));
     }
 
-    /// Runs a closure on the value on its worker, and awaits what it returns. Lazy: nothing happens before the future is
-    /// first polled. On that worker, if the color is free and nothing waits in it or if it is held already, at once.
+    /// Runs a closure on the value on its worker, and awaits its result. Lazy: nothing happens
+    /// before the future is first polled. On that worker, if the color is free and nothing waits in
+    /// it or if it is held already, the closure runs at once.
     ///
     /// Works from any thread and any executor.
     ///
-    /// Cancel safety: dropping the future before it is ready cancels the request; the closure has run to its end by
-    /// then, or never runs.
+    /// Cancel safety: dropping the future before it is ready cancels the request; the closure has
+    /// ended by then, or never runs.
     ///
     /// # Panics
-    /// When awaited: if the value is poisoned; if the runtime has shut down; if a closure is already inside this very
-    /// value. A panic in the closure goes on in the caller and poisons the value (C8).
+    /// When awaited: if the value is poisoned; if the runtime has shut down; if a closure is
+    /// already inside the value. A panic in the closure goes on in the caller and poisons the value
+    /// (C8).
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
@@ -310,8 +316,9 @@ impl<T: 'static> Pinned<T> {
         PinnedWith { state: self.clone(), closure: Some(f), task: None, origin: Location::caller() }
     }
 
-    /// Runs a closure on the value now, on its worker only: if the color is free and nothing waits in it, or is held by
-    /// the running callback already. Neither the closure nor what it returns need be `Send`.
+    /// Runs a closure on the value now, on its worker only: if the color is free and nothing waits
+    /// in it, or if the running callback already holds it. The closure and its result need not be
+    /// `Send`.
     ///
     /// # Errors
     /// [`TryWithError`]; the closure has not run.
@@ -371,7 +378,7 @@ impl<T: 'static> Pinned<T> {
                 "a closure is already inside this state, pinned to worker {}: use what it was given",
                 place.worker
             ),
-            Found::Absent => panic!("the state pinned to worker {} is not there: its maker panicked", place.worker),
+            Found::Absent => panic!("the state pinned to worker {} is missing: its maker panicked", place.worker),
         });
         result.expect("a pinned color runs on its worker")
     }
@@ -383,13 +390,14 @@ impl<T> Pinned<T> {
         &self.inner.place.color
     }
 
-    /// Whether a closure has panicked while it had the value, or its maker has.
+    /// Whether a closure has panicked in the value, or its maker has.
     pub fn is_poisoned(&self) -> bool {
-        // Acquire pairs with the release of whoever sets or clears it.
+        // Acquire pairs with the release of the thread that sets or clears it.
         self.inner.poisoned.load(Acquire)
     }
 
-    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to mend it.
+    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to
+    /// repair it.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).panic_handler(|_| ()).build()?;
@@ -411,7 +419,7 @@ impl<T> Pinned<T> {
     }
 }
 
-/// Sets the poison when it is dropped, by a panic.
+/// Poisons the value when a panic drops this.
 struct PoisonUnlessDone<'a>(&'a AtomicBool);
 
 impl Drop for PoisonUnlessDone<'_> {
@@ -421,7 +429,7 @@ impl Drop for PoisonUnlessDone<'_> {
     }
 }
 
-/// A value that was taken out to be used, and goes back also where a closure panics.
+/// A value that is taken out during its use, and goes back even if a closure panics.
 struct Using<'a> {
     locals: &'a Locals,
     key: u64,
@@ -467,7 +475,7 @@ impl Drop for Inner {
         if let Some(Some(value)) = here {
             return drop(value);
         }
-        // Dropping counts as running (C1). Where the worker has stopped it drops the value by itself.
+        // Dropping counts as running (C1). A worker that has stopped drops the value itself.
         color.post(move || drop(context::with_worker(|worker| worker.locals.remove_value(key))));
     }
 }
@@ -482,7 +490,7 @@ pub struct PinnedWith<T, F, R> {
     origin: Origin,
 }
 
-// The closure is never pinned: it is moved out when it is called.
+// The closure is never pinned: the call moves it out.
 impl<T, F, R> Unpin for PinnedWith<T, F, R> {}
 
 impl<T, F, R> Future for PinnedWith<T, F, R>

@@ -1,4 +1,4 @@
-//! Reading state beside others who read it (C5).
+//! Reading a state in parallel with other readers (C5).
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::runtime::context;
 use crate::state::colored::{Colored, TryWithError, may_block, panic_refused};
 use crate::state::wait::{self, Wait};
 
-/// A state that takes part in a [`when`](crate::when()) for reading; see [`Colored::reading`].
+/// A state in a [`when`](crate::when()), for reading; see [`Colored::reading`].
 pub struct Reading<'a, T> {
     pub(crate) state: &'a Colored<T>,
 }
@@ -34,21 +34,24 @@ impl<T> fmt::Debug for Reading<'_, T> {
 }
 
 impl<T: Send + Sync + 'static> Colored<T> {
-    /// Runs a closure on the value while its color is held for reading, in the awaiting task's own poll. Readers of one
-    /// color run in parallel, on as many workers as there are; whoever holds it for himself runs alone. Who came first
-    /// goes first, so neither side starves (C5): a reader that comes after a writer waits for him.
+    /// Runs a closure on the value while its color is held for reading, in the awaiting task's own
+    /// poll. Readers of one color run in parallel, on as many workers as there are; a writer runs
+    /// alone. The first to come goes first, so neither side starves (C5): a reader that comes after
+    /// a writer waits for it.
     ///
-    /// At once if the color is free or only read and nothing waits in it; otherwise when the color reaches this request.
-    /// Lazy, works from any executor, and may borrow the task's locals, as [`Colored::with`]. Inside a closure that has
-    /// the color already, it runs in line.
+    /// It runs at once if nothing waits in the color and the color is free or only read; otherwise
+    /// when the color reaches this request. Lazy, works from any executor, and may borrow the
+    /// task's locals, as [`Colored::with`]. Inside a closure that has the color already, it runs in
+    /// line.
     ///
-    /// It pays where closures take longer than a few hundred nanoseconds: entering and leaving takes the color's lock.
+    /// Worth it for closures of more than a few hundred nanoseconds: entering and leaving take the
+    /// color's lock.
     ///
     /// Cancel safety: as [`Colored::with`].
     ///
     /// # Panics
-    /// When awaited: if the value is poisoned. A panic in the closure unwinds into the caller; it poisons nothing, as the
-    /// closure could not change the value.
+    /// When awaited: if the value is poisoned. A panic in the closure unwinds into the caller; it
+    /// poisons nothing, because the closure could not change the value.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
@@ -75,10 +78,11 @@ impl<T: Send + Sync + 'static> Colored<T> {
         Read { state: self, closure: Some(f), wait: Wait::new(), result: PhantomData }
     }
 
-    /// Queues a closure to run on the value while its color is held for reading. Eager; yields no result. It has a place
-    /// in the order of the color, and runs beside its other readers.
+    /// Queues a closure to run on the value while its color is held for reading. Eager; has no
+    /// result. It has a place in the order of the color, and runs in parallel with other readers.
     ///
-    /// Cost: more than [`Colored::post`], as it runs in a color of its own, made for it: for closures that are long.
+    /// Cost: more than [`Colored::post`], because it runs in a fresh color of its own: use it for
+    /// long closures.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
@@ -103,8 +107,8 @@ impl<T: Send + Sync + 'static> Colored<T> {
         unsafe { request::submit_closure([member], origin, closure, |_| (color.shared(), color.alive().is_pinned())) };
     }
 
-    /// Runs a closure on the value now, if the color is free or only read and nothing waits in it, or is held by the
-    /// running callback already.
+    /// Runs a closure on the value now, if nothing waits in the color and the color is free or only
+    /// read, or if the running callback already holds it.
     ///
     /// # Errors
     /// [`TryWithError`]; the closure has not run.
@@ -168,7 +172,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
         Reading { state: self }
     }
 
-    /// Runs the closure on the value, without changing anything.
+    /// Runs the closure on the value, which it cannot change.
     fn access_read<R>(&self, held: Held<'_>, f: impl FnOnce(&T) -> R) -> R {
         let value = self.view(held).unwrap_or_else(|error| panic_refused(self.color(), error));
         context::in_state(self.made_from(), || f(&value))
@@ -184,7 +188,7 @@ pub struct Read<'a, T, F, R> {
     result: PhantomData<fn() -> R>,
 }
 
-// The closure is never pinned: it is moved out when it is called.
+// The closure is never pinned: the call moves it out.
 impl<T, F, R> Unpin for Read<'_, T, F, R> {}
 
 impl<T: Send + Sync + 'static, F: FnOnce(&T) -> R, R> Future for Read<'_, T, F, R> {

@@ -1,4 +1,4 @@
-//! What several colors can be named by: the trait [`Set`] and those that implement it.
+//! Names for several colors: the trait [`Set`] and its implementors.
 
 use crate::color::Color;
 use crate::color::rights::ColorRef;
@@ -8,7 +8,8 @@ use crate::state::borrow::{Reader, Writer};
 use crate::state::colored::{Colored, TryWithError};
 use crate::state::reading::Reading;
 
-/// What [`when`](crate::when()) takes. Implemented for tuples, slices, arrays and vectors; nobody else can.
+/// The argument of [`when`](crate::when()): tuples, slices, arrays and vectors. The trait is
+/// sealed.
 pub trait Set: part::Sealed {
     #[doc(hidden)]
     type Owned: Owned;
@@ -23,14 +24,14 @@ pub trait Set: part::Sealed {
 /// The states of a set, kept for a closure.
 #[doc(hidden)]
 pub trait Owned: Send + 'static {
-    /// What the closure is given.
+    /// The closure's argument.
     type Access<'x>;
     /// The states while a closure has them.
     type Lent<'x>
     where
         Self: 'x;
-    /// Lets a closure have the states. The first one that is poisoned, or has a closure inside that is in the way, is why not, as
-    /// its color, and which of both.
+    /// Lends the states to a closure. Otherwise returns the color of the first state that is
+    /// poisoned or that a closure already has, and which of the two it is.
     fn lend<'x>(&'x self, held: Held<'x>) -> Result<Self::Lent<'x>, (&'x Color, TryWithError)>;
     fn access<'g, 'x: 'g>(lent: &'g mut Self::Lent<'x>) -> Self::Access<'g>
     where
@@ -92,7 +93,7 @@ impl<T: Send + 'static> Owned for Colored<T> {
     }
 }
 
-/// A state that is read.
+/// A state for reading.
 #[doc(hidden)]
 pub struct Reads<T>(Colored<T>);
 
@@ -135,8 +136,8 @@ impl Part for Color {
     }
 }
 
-/// What keeps a bare color that a request is about: nothing, as what is held or queued keeps it, but for the default
-/// color of whatever runtime was current when it was named.
+/// Keeps a bare color of a request alive. Held or queued colors need nothing for that; the default
+/// color of the runtime that was current does.
 #[doc(hidden)]
 pub struct Kept(Color);
 
@@ -163,7 +164,7 @@ impl Owned for Kept {
     fn each_state(&self, _f: &mut dyn FnMut(usize)) {}
 }
 
-/// A color that takes part in a [`when`](crate::when()) for reading; see [`Color::reading`].
+/// A color in a [`when`](crate::when()), for reading; see [`Color::reading`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReadingColor<'a>(pub(crate) &'a Color);
 
@@ -181,8 +182,8 @@ impl Part for ReadingColor<'_> {
 }
 
 impl Color {
-    /// This color, to be held for reading, as a part of a [`when`](crate::when()): closures that hold it so may overlap
-    /// each other, and no callback of the color.
+    /// This color, for reading, as a part of a [`when`](crate::when()): closures that hold it this
+    /// way may overlap each other, but no callback of the color.
     pub fn reading(&self) -> ReadingColor<'_> {
         ReadingColor(self)
     }
@@ -248,7 +249,7 @@ impl<O: Owned> Owned for Vec<O> {
     }
 }
 
-/// Implements [`Set`] for references to many of one kind.
+/// Implements [`Set`] for references to many values of one kind.
 macro_rules! many {
     ($([$($generics:tt)*] $many:ty;)+) => {$(
         impl<$($generics)*> part::Sealed for $many {}

@@ -1,5 +1,6 @@
-//! What the futures of [`Colored::with`](crate::Colored::with), [`Colored::read`](crate::Colored::read) and
-//! [`When::with`](crate::When::with) have in common: they run a closure at once, or queue and run it later.
+//! The common part of the futures of [`Colored::with`](crate::Colored::with),
+//! [`Colored::read`](crate::Colored::read) and [`When::with`](crate::When::with): they run a
+//! closure at once, or queue and run it later.
 
 use std::panic::Location;
 use std::ptr;
@@ -19,7 +20,7 @@ use crate::task::budget::poll_budget;
 /// A wait that may not have begun.
 pub(super) struct Wait {
     ticket: Option<Arc<Ticket>>,
-    /// Where it was asked for.
+    /// The line that asked.
     origin: Origin,
 }
 
@@ -33,8 +34,9 @@ impl Wait {
         self.ticket.is_some()
     }
 
-    /// Runs `run` while what is wanted is held. `now` runs it, or gives it back where that is not free; `queue` queues a wait
-    /// for it, together with the color of the task that waits if that was outrun.
+    /// Runs `run` while the wanted colors are held. `now` runs it if they are free, and otherwise
+    /// gives it back; `queue` queues a wait for them, together with the task's own color if an
+    /// earlier wait was outrun.
     pub(super) fn poll<F, R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -50,7 +52,7 @@ impl Wait {
         }
         let mut outrun = false;
         if let Some(ticket) = &self.ticket {
-            // A waker may panic, and the wait be dropped then.
+            // A waker may panic, which drops the wait.
             let chance = ticket.poll(cx.waker());
             if !matches!(chance, Chance::Wait) {
                 self.ticket = None;
@@ -95,7 +97,7 @@ impl Drop for Wait {
     }
 }
 
-/// Runs `run` if the color is held by this thread, or is free, for reading or not.
+/// Runs `run` if this thread holds the color or the color is free; for reading or writing.
 #[inline]
 pub(super) fn hold_now<F, R>(color: ColorRef<'_>, reads: bool, origin: Origin, run: F) -> Result<R, F>
 where
@@ -112,7 +114,7 @@ where
     }
 }
 
-/// Queues a wait for `color`; `outrun`: together with the color of the task that waits.
+/// Queues a wait for `color`; `outrun`: together with the waiting task's own color.
 fn queue(color: ColorRef<'_>, reads: bool, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
     context::with_task_color(|own| match own.filter(|own| outrun && ptr::eq(own.shared, color.shared)) {
         Some(own) => {

@@ -22,22 +22,24 @@ use crate::state::set::{Owned, Set};
 use crate::state::wait::Wait;
 use crate::sync::atomic::Ordering::Relaxed;
 
-/// Names several colors or states, to be held at once: a tuple of up to eight of `&Colored<T>`,
-/// [`Colored::reading`](crate::Colored::reading), `&Color` and [`Color::reading`](crate::Color::reading), or a reference
-/// to a slice, an array or a `Vec` of one of these types.
+/// Names several colors or states, in order to hold them together: a tuple of up to eight of
+/// `&Colored<T>`, [`Colored::reading`](crate::Colored::reading), `&Color` and
+/// [`Color::reading`](crate::Color::reading), or a reference to a slice, an array or a `Vec` of one
+/// of these types.
 ///
-/// All of them accept what follows in one step, and it starts when it holds them all. However sets overlap and in
-/// whatever order colors are named, nothing deadlocks: what was accepted first goes first, in all colors that two sets
-/// have in common. No paper built this; it is the several-color callback that libasync-mp's authors wished for (thesis,
-/// section 7.1).
+/// All of them accept the closure in one step, and it starts when it holds them all. However sets
+/// overlap and in whatever order they name colors, nothing deadlocks: the set accepted first goes
+/// first, in all colors that two sets share. No paper built this; it is the several-color callback
+/// that libasync-mp's authors wished for (thesis, section 7.1).
 ///
-/// **One step** also for those who post to single colors. What somebody posts to one of the colors, and what he (or whoever
-/// learns of it) posts to another one later, come both before the set, both behind it, or the first before and the second
-/// behind. Never is the first behind and the second before. So a set that reads several states never sees what came of
-/// something without that itself.
+/// Acceptance is **one step** for posts to single colors, too. Take a post to one of the colors,
+/// and a later post to another one by the same thread or by one that learned of the first. They
+/// come both before the set, both after it, or the first before and the second after, but never the
+/// first after and the second before. So a set that reads several states never sees an effect
+/// without its cause.
 ///
-/// Two states of the same color, or a color named twice, count as that color once, for writing if one of them is. The
-/// same state cannot be named twice, as there would be two `&mut` to it.
+/// Two states of the same color, or a color named twice, count as that color once, for writing if
+/// one of them is. A set cannot name the same state twice, because it would need two `&mut` to it.
 ///
 /// ```
 /// use dapple_sched::{Colored, Runtime, when};
@@ -58,13 +60,13 @@ use crate::sync::atomic::Ordering::Relaxed;
 /// ```
 ///
 /// # Panics
-/// [`When::post`], [`When::with`] and their kin panic at once, before anything is accepted, if the same state is named
-/// twice, or the colors belong to different runtimes.
+/// [`When::post`], [`When::with`] and their kin panic at once, before any color accepts anything,
+/// if a set names the same state twice, or colors of different runtimes.
 pub fn when<S: Set>(set: S) -> When<S> {
     When { set, priority: Priority::NORMAL }
 }
 
-/// Several colors that are to be held at once; see [`when()`].
+/// Several colors to be held together; see [`when()`].
 #[must_use = "nothing is held until `post` or `with`"]
 pub struct When<S> {
     set: S,
@@ -72,24 +74,25 @@ pub struct When<S> {
 }
 
 impl<S: Set> When<S> {
-    /// The priority of what follows; see [`Color::post_with`](crate::Color::post_with).
+    /// Sets the priority of the closure; see [`Color::post_with`](crate::Color::post_with).
     pub fn priority(mut self, priority: Priority) -> When<S> {
         self.priority = priority;
         self
     }
 
-    /// Queues a closure that runs once while all the colors are held. Eager; accepted by all of them at once. A bare
-    /// color gives the closure nothing but `()`.
+    /// Queues a closure that runs once while all the colors are held. Eager; all colors accept it
+    /// at once. For a bare color the closure gets `()`.
     ///
-    /// After shutdown the closure is dropped instead, while the colors are held. Never refused, whatever a color's
-    /// capacity. A panic in the closure poisons the states that it held for writing, and is reported like that of any
-    /// callback (C8).
+    /// After shutdown the closure is dropped instead, while the colors are held. Never refused,
+    /// whatever a color's capacity. A panic in the closure poisons the states that it held for
+    /// writing, and is reported as for any callback (C8).
     ///
-    /// Cost: where all colors are free and at home on the posting worker, about that of two callbacks; otherwise the
-    /// locks of all their homes, and a turn in each color that was not free.
+    /// Cost: if all colors are free and at home on the posting worker, about that of two callbacks;
+    /// otherwise the locks of all their homes, and a turn in each color that was not free.
     ///
     /// # Panics
-    /// As [`when()`]; also if the colors are pinned to different workers, as nobody could ever hold them all.
+    /// As [`when()`]; also if colors are pinned to different workers, because no worker could hold
+    /// them all.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
@@ -118,24 +121,28 @@ impl<S: Set> When<S> {
             let pinned = settle_pins(members);
             (runtime_of(members), pinned)
         };
-        // SAFETY: the set has handles to its colors, and `runtime_of` checks whose they are.
+        // SAFETY: the set has handles to its colors, and `runtime_of` checks their runtime.
         unsafe { request::submit_closure(members, origin, move |held| access(&owned, held, f), check) };
     }
 
-    /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if they are all free,
-    /// otherwise when all have reached this request, which they accept, in one step, when the future is first polled.
-    /// Lazy; it may borrow the task's locals; works from any executor, as [`Colored::with`](crate::Colored::with).
+    /// Runs a closure while all the colors are held, in the awaiting task's own poll: at once if
+    /// they are all free, otherwise when all have reached this request. They accept it in one step
+    /// when the future is first polled. Lazy; may borrow the task's locals; works from any
+    /// executor, as [`Colored::with`](crate::Colored::with).
     ///
-    /// In a task whose own color is one of them, the request takes its place in the order of that color too, and the
-    /// task is polled once it holds them all. Otherwise the task is polled before what its own color has accepted; and it
-    /// may be outrun, and then asks anew for the colors and its own, as [`Colored::with`](crate::Colored::with) has it under "Order".
+    /// If the task's own color is one of them, the request takes its place in the order of that
+    /// color too, and the task is polled once it holds them all. Otherwise the task is polled
+    /// before everything that its own color has accepted; and the request may be outrun, and is
+    /// then made again for the colors and the task's own, as
+    /// [`Colored::with`](crate::Colored::with) says under "Order".
     ///
-    /// Cancel safety: dropping the future before it is ready cancels the request; the closure then never runs. Colors
-    /// that it already held are let go of at once.
+    /// Cancel safety: dropping the future before it is ready cancels the request; the closure then
+    /// never runs. Colors that it already holds are released at once.
     ///
     /// # Panics
-    /// When called, as [`when()`]. When awaited: if a state is poisoned, or a closure is already inside it. A panic in
-    /// the closure unwinds into the caller and poisons the states that it held for writing (C8).
+    /// When called, as [`when()`]. When awaited: if a state is poisoned, or a closure is already
+    /// inside it. A panic in the closure unwinds into the caller and poisons the states that it
+    /// held for writing (C8).
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
@@ -158,7 +165,7 @@ impl<S: Set> When<S> {
         WithAll { when: self, owned, closure: Some(f), wait: Wait::new(), result: PhantomData }
     }
 
-    /// Runs a closure now, if all the colors are free or held by the running callback already.
+    /// Runs a closure now, if all the colors are free or the running callback already holds them.
     ///
     /// # Errors
     /// [`TryWithError`]; the closure has not run.
@@ -231,7 +238,7 @@ impl<S: Set> When<S> {
         let mut members = self.set.members(owned, self.ask(origin));
         let shared = runtime_of(members.as_ref());
         let members = members.as_mut();
-        // Those that this thread has already go to the end.
+        // Colors that this thread has already go to the end.
         let mut wanted = members.len();
         let mut at = 0;
         while at < wanted {
@@ -254,9 +261,9 @@ impl<S: fmt::Debug> fmt::Debug for When<S> {
     }
 }
 
-/// Panics if a state is named twice.
+/// Panics if the set names a state twice.
 fn assert_all_different(owned: &impl Owned) {
-    // As many as a tuple has; no allocation for those.
+    // As many as a tuple has; those need no allocation.
     let mut few = [0; 8];
     let mut many = Vec::new();
     let mut len = 0;
@@ -284,7 +291,7 @@ const NAMED_TWICE: &str =
 #[inline]
 fn runtime_of(members: &[Member]) -> *const Shared {
     let Some(first) = members.first() else {
-        // Nothing is held; it only needs somewhere to run.
+        // A set without colors; the closure only needs a place to run.
         return Arc::as_ptr(Handle::current().shared());
     };
     let shared = |member: &Member| member.color().shared;
@@ -295,8 +302,8 @@ fn runtime_of(members: &[Member]) -> *const Shared {
     shared(first)
 }
 
-/// Panics if colors are pinned to different workers. A pinned one is held for writing: the closure runs in a turn of it. Whether
-/// there is one.
+/// Panics if colors are pinned to different workers. Marks a pinned one as held for writing,
+/// because the closure runs in its turn. Returns whether there is one.
 #[inline]
 fn settle_pins(members: &mut [Member]) -> bool {
     let mut pinned_to = None;
@@ -324,7 +331,7 @@ fn access<O: Owned, R>(owned: &O, held: Held<'_>, f: impl for<'x> FnOnce(O::Acce
     }
 }
 
-/// Runs a closure on the states of a set, which it poisons if it panics.
+/// Runs a closure on the states of a set, and poisons them if it panics.
 fn lend_to<O: Owned, R>(owned: &O, mut lent: O::Lent<'_>, f: impl for<'x> FnOnce(O::Access<'x>) -> R) -> R {
     struct Poison<'a, O: Owned>(&'a O, bool);
     impl<O: Owned> Drop for Poison<'_, O> {
@@ -350,7 +357,7 @@ pub struct WithAll<S: Set, F, R> {
     result: PhantomData<fn() -> R>,
 }
 
-// Nothing is pinned: the closure is moved out when it is called.
+// Nothing is pinned: the call moves the closure out.
 impl<S: Set, F, R> Unpin for WithAll<S, F, R> {}
 
 impl<S, F, R> Future for WithAll<S, F, R>
@@ -371,11 +378,12 @@ where
 }
 
 impl<S: Set> When<S> {
-    /// Has all colors accept a request of whoever polls; `outrun`: with the color of the task that is polled.
+    /// Makes all colors accept a request of the polling task; `outrun`: together with the task's
+    /// own color.
     fn submit(&self, owned: &S::Owned, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
         let mut members = self.set.members(owned, self.ask(origin));
         let shared = runtime_of(members.as_ref());
-        // The poll of a task holds its color: as a reader of that it would wait for itself.
+        // The poll of a task holds its color; a request to read that color would wait for itself.
         context::with_task_color(|own| {
             let mut has_own = false;
             for member in members.as_mut() {

@@ -1,10 +1,11 @@
-//! A barrier with a near side that costs nothing and a far side that costs microseconds: `membarrier`.
+//! A barrier that costs nothing on the near side and microseconds on the far side: `membarrier`.
 //!
-//! The only fence of the scheduler, and its only handshakes on two words. A worker writes where it is before each poll of a
-//! light task, and looks for a thief afterwards (`light.rs`); and it writes that it is in its own lock, and looks whether it may
-//! be (`lock/owned.rs`). A read-modify-write there would cost as much as the poll, or as the post. What is handed over goes
-//! through acquire and release like everything else, so that race detectors see it; the barrier decides only which of two
-//! threads gives way.
+//! The only fence of the scheduler, and its only handshakes on two words. Before each poll of a
+//! light task a worker writes its position, and looks for a thief afterwards (`light.rs`). A worker
+//! also writes that it is in its own lock, and looks whether it may be (`lock/owned.rs`). A
+//! read-modify-write there would cost as much as the poll, or as the post. Data is handed over by
+//! acquire and release like everything else, so that race detectors see it; the barrier decides
+//! only which of two threads gives way.
 
 #[cfg(all(target_os = "linux", not(miri)))]
 use std::sync::OnceLock;
@@ -12,25 +13,26 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::runtime::driver::Barrier;
 
-/// Keeps a store before it in front of a load after it. The far side makes this thread pass a real fence at that moment, so
-/// here it is the compiler that is told.
+/// Keeps a store before it in front of a load after it. The far side makes this thread pass a real
+/// fence at that moment, so this tells only the compiler.
 #[inline(always)]
 pub(crate) fn light_barrier() {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     std::sync::atomic::compiler_fence(SeqCst);
-    // A model has both sides alike.
+    // In a model both sides are alike.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     crate::sync::atomic::fence(SeqCst);
 }
 
-/// Makes each running thread of the process pass a full memory barrier before it returns (`membarrier`, Linux 4.14). False
-/// where the kernel, or a container's filter, refuses. Cost: some microseconds, and an interrupt of each core that runs a
-/// thread of the process.
+/// Makes each running thread of the process pass a full memory barrier before it returns
+/// (`membarrier`, Linux 4.14). False if the kernel, or a container's filter, refuses. Cost: some
+/// microseconds, and an interrupt of each core that runs a thread of the process.
 #[derive(Debug)]
 pub struct Membarrier;
 
-// SAFETY: the private expedited command returns 0 only once each thread of this process has been in a state in which all its
-// accesses before and after are ordered by a full barrier: running ones by an interrupt, others by the switch to them.
+// SAFETY: the private expedited command returns 0 only once each thread of this process has been in
+// a state in which a full barrier orders all its accesses before and after: running threads by an
+// interrupt, others by the switch to them.
 #[cfg(all(target_os = "linux", not(miri)))]
 unsafe impl Barrier for Membarrier {
     fn pass(&self) -> bool {
@@ -42,11 +44,11 @@ unsafe impl Barrier for Membarrier {
 
 #[cfg(all(target_os = "linux", not(miri)))]
 fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: takes three numbers, and touches no memory of ours.
+    // SAFETY: takes three numbers, and touches none of our memory.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-// SAFETY: it never says that threads have passed one.
+// SAFETY: it never claims that threads have passed a barrier.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 unsafe impl Barrier for Membarrier {
     fn pass(&self) -> bool {
@@ -60,8 +62,8 @@ mod tests {
 
     #[test]
     fn this_kernel_has_it() {
-        // Of the kernels that Dapple runs on all do. Where a container refuses, tasks are polled one at a time, and a worker
-        // takes its own lock like any other.
+        // Every kernel that Dapple supports has it. In a container that refuses it, tasks are
+        // polled one at a time, and a worker takes its own lock as any thread does.
         assert!(Membarrier.pass());
     }
 }

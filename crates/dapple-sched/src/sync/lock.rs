@@ -1,11 +1,12 @@
 //! A small spin lock for sections of a few dozen instructions.
 //!
-//! Not `std::sync::Mutex`, because the scheduler is checked by loom and by ThreadSanitizer, and neither sees through
-//! std's futex lock. A section under this lock never calls user code, never allocates without bound and never blocks.
+//! Not `std::sync::Mutex`, because loom and ThreadSanitizer check the scheduler, and neither sees
+//! through std's futex lock. A section under this lock never calls user code, never allocates
+//! without bound and never blocks.
 //!
 //! | state | meaning | next |
 //! |---|---|---|
-//! | `false` | free | `swap(true)` by whoever enters |
+//! | `false` | free | `swap(true)` by the thread that enters |
 //! | `true` | held | `store(false)` by the holder |
 
 mod owned;
@@ -26,14 +27,14 @@ pub(crate) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `locked` lets one guard exist at a time, so the value only ever moves between threads.
+// SAFETY: `locked` lets one guard exist at a time, so the value only moves between threads.
 unsafe impl<T: Send> Sync for Lock<T> {}
 // SAFETY: as above; the lock owns its value.
 unsafe impl<T: Send> Send for Lock<T> {}
 
 /// Access to the value of a lock; dropping it unlocks.
 pub(crate) struct Guard<'a, T> {
-    /// What is true as long as the guard is there.
+    /// True as long as the guard exists.
     held: &'a AtomicBool,
     value: &'a UnsafeCell<T>,
 }
@@ -69,7 +70,7 @@ impl<T> Lock<T> {
         self.try_lock().or_else(|| {
             (0..SPINS_BEFORE_YIELD).find_map(|_| {
                 spin_loop();
-                // Relaxed: only a hint when to try again; `try_lock` orders.
+                // Relaxed: a hint when to try again; `try_lock` orders.
                 if self.locked.load(Relaxed) { None } else { self.try_lock() }
             })
         })
@@ -79,8 +80,8 @@ impl<T> Lock<T> {
     fn lock_contended(&self) -> Guard<'_, T> {
         let mut spins = 0u32;
         loop {
-            // Relaxed: only a hint when to try again; `try_lock` orders. (loom would explore how stale the hint can be
-            // for ever.)
+            // Relaxed: a hint when to try again; `try_lock` orders. (loom would explore for ever
+            // how stale the hint can be.)
             while cfg!(not(dapple_loom)) && self.locked.load(Relaxed) {
                 wait_a_little(&mut spins);
             }
@@ -103,7 +104,8 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (see the states of the lock), and `&self` excludes `deref_mut`.
+        // SAFETY: this guard is the only one (see the states of the lock), and `&self` excludes
+        // `deref_mut`.
         self.value.with(|value| unsafe { &*value })
     }
 }
@@ -121,7 +123,8 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `try_lock`.
         if cfg!(dapple_loom) {
-            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin for ever.
+            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin
+            // for ever.
             self.held.swap(false, Release);
         } else {
             self.held.store(false, Release);
@@ -129,7 +132,8 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// The holder may have been preempted (more workers than cores): now and then it is given the core.
+/// The holder may have been preempted (more workers than cores), so this yields the core now and
+/// then.
 fn wait_a_little(spins: &mut u32) {
     *spins += 1;
     if spins.is_multiple_of(SPINS_BEFORE_YIELD) { yield_now() } else { spin_loop() }

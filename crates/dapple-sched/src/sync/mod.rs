@@ -1,11 +1,12 @@
-//! The means by which threads synchronize: atomics, the spin lock (`lock`), the lock that has an owner (`lock/owned.rs`), the barrier, counts of
-//! references. This file is the one place that knows whether atomics come from `std`, from loom or from shuttle.
+//! The means by which threads synchronize: atomics, the spin lock (`lock`), the lock with an owner
+//! (`lock/owned.rs`), the barrier, reference counts. Only this file knows whether atomics come from
+//! `std`, from loom or from shuttle.
 //!
-//! Lies below all other modules. Imports from above only the trait of a driver and the token of the current thread, both for
-//! the lock that has an owner. Begin with `lock`.
+//! Below all other modules. Imports from above only the trait of a driver and the token of the
+//! current thread, both for the lock with an owner. Begin with `lock`.
 //!
-//! Everything lock-free in this crate takes its atomics, cells and thread-locals from here, so that the models in
-//! `tests/loom/` and `tests/shuttle/` run the shipped code and not a copy of it.
+//! All lock-free code of this crate takes its atomics, cells and thread-locals from here, so that
+//! the models in `tests/loom/` and `tests/shuttle/` run the shipped code and not a copy of it.
 
 pub(crate) mod barrier;
 pub(crate) mod lock;

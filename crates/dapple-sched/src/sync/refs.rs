@@ -1,13 +1,14 @@
-//! Adding to counts of references, which must not come round to 0: safe code can forget handles and wakers in a loop.
+//! Increments of reference counts, which must not wrap around to 0: safe code can forget handles
+//! and wakers in a loop.
 //!
-//! As in `Arc`, the process ends once a count is past the half of what it can hold. The other half is for threads that have
-//! added to the count and have not looked yet.
+//! As in `Arc`, the process ends once a count exceeds half of its range. The other half is for
+//! threads that have incremented the count and have not checked it yet.
 
 use crate::sync::atomic::{AtomicU32, Ordering, Ordering::*};
 
 /// Adds a reference.
 ///
-/// Relaxed, as in `Arc`: the caller has a reference, or what else keeps the last one from going.
+/// Relaxed, as in `Arc`: the caller has a reference, or otherwise keeps the last one.
 #[inline]
 pub(crate) fn add(count: &AtomicU32) {
     if count.fetch_add(1, Relaxed) > REFS_MAX {
@@ -15,7 +16,7 @@ pub(crate) fn add(count: &AtomicU32) {
     }
 }
 
-/// Adds a reference if there is one, and `order` both where there is and where there is none.
+/// Adds a reference if the count is not 0, with `order` in both cases.
 #[inline]
 pub(crate) fn add_if_any(count: &AtomicU32, order: Ordering) -> bool {
     let mut refs = count.load(order);
@@ -36,7 +37,7 @@ fn too_many() -> ! {
     std::process::abort();
 }
 
-/// More references than that are a leak.
+/// More references than this are a leak.
 const REFS_MAX: u32 = u32::MAX / 2;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
@@ -48,12 +49,13 @@ mod tests {
     use super::*;
     use crate::{Color, Runtime};
 
-    /// Forgets the reference that is one too many.
+    /// Forgets one reference too many.
     fn overflow(what: &str) {
         let runtime = Runtime::builder().workers(1).build().unwrap();
         let _entered = runtime.enter();
         let color = Color::named(7);
-        // SAFETY: a handle keeps its cell alive. Nothing is freed: what is stored is what forgotten handles leave behind.
+        // SAFETY: a handle keeps its cell alive. Nothing is freed: the stored count is what
+        // forgotten handles leave behind.
         let count = unsafe { &color.cell().as_ref().refs };
         count.store(REFS_MAX + 1, Relaxed);
         match what {
