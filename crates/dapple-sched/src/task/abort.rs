@@ -1,4 +1,4 @@
-//! Ending a task from elsewhere than its join handle.
+//! Ending a task without its join handle.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl AbortHandle {
         self.task.abort();
     }
 
-    /// Whether the task has ended, be it by itself.
+    /// Whether the task has ended, in whatever way.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

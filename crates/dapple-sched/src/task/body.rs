@@ -1,4 +1,5 @@
-//! A task's own part: its future, in whose place the output comes, and the functions that know its type.
+//! A task's own part: its future, later replaced by the output, and the functions that know its
+//! type.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -26,26 +27,27 @@ use crate::task::join_error::JoinError;
 #[repr(C)]
 struct TaskCell<F: Future, G> {
     header: Header,
-    /// Touched by callbacks of the color until `DONE`, then by the join handle.
+    /// Callbacks of the color touch it until `DONE`, then the join handle does.
     stage: UnsafeCell<Stage<F>>,
     given: PhantomData<G>,
 }
 
-/// The state says which of them it is: the future until `DONE`, then the output, or with `FAILED` the error.
+/// The task's state says which it is: the future until `DONE`, then the output, or with `FAILED`
+/// the error.
 union Stage<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<F::Output>,
     error: ManuallyDrop<JoinError>,
 }
 
-/// What the join handle yields, made of what is stored.
+/// Makes the output of the join handle from the stored output.
 trait Give<O> {
     type Given: Send + 'static;
 
     fn give(stored: O) -> Self::Given;
 }
 
-/// The output, as it is.
+/// The output itself.
 struct AsItIs;
 
 impl<O: Send + 'static> Give<O> for AsItIs {
@@ -56,7 +58,7 @@ impl<O: Send + 'static> Give<O> for AsItIs {
     }
 }
 
-/// An output that stands elsewhere.
+/// A boxed output.
 struct FromBox;
 
 impl<O: Send + 'static> Give<Box<O>> for FromBox {
@@ -67,7 +69,7 @@ impl<O: Send + 'static> Give<Box<O>> for FromBox {
     }
 }
 
-/// A future that stands elsewhere, and whose output is to do so.
+/// A boxed future with a boxed output.
 struct Elsewhere<F>(Pin<Box<F>>);
 
 impl<F: Future> Future for Elsewhere<F> {
@@ -84,7 +86,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    // What is larger than a block stands elsewhere, and the task has a pointer to it.
+    // A future larger than a block is boxed, and the task has the pointer.
     if const { TaskCell::<F, AsItIs>::fits() } {
         begin::<F, AsItIs>(start, background, origin, future)
     } else if const { TaskCell::<Pin<Box<F>>, AsItIs>::fits() } {
@@ -103,7 +105,7 @@ where
     let flags = SCHEDULED | JOINED | if background { BACKGROUND } else { 0 };
     let place = |shared: &Shared, word, flags| {
         if !background {
-            // Relaxed: a number; what a worker has counted before it fell asleep is visible to a thread that sees it asleep.
+            // Relaxed: a count; a thread that sees a worker asleep sees what it counted before.
             shared.tasks_live.fetch_add(1, Relaxed);
         }
         TaskCell::<F, G>::place(shared, word, flags, future)
@@ -129,7 +131,7 @@ where
     const VTABLE: &'static TaskVTable =
         &TaskVTable { node: super::NODE, poll: Self::poll, take: Self::take, free: Self::free };
 
-    /// Whether a block has room for it. In a model all tasks have an allocation of their own.
+    /// Whether a block has room for it. In a model every task has an allocation of its own.
     const fn fits() -> bool {
         #[cfg(not(any(dapple_loom, dapple_shuttle)))]
         return memory::class_of(size_of::<Self>(), align_of::<Self>()).is_some();
@@ -140,19 +142,20 @@ where
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     const CLASS: usize = match memory::class_of(size_of::<Self>(), align_of::<Self>()) {
         Some(class) => class,
-        // `spawn` puts elsewhere what does not fit, so that nobody asks for this class. It is no panic, as the compiler looks at the
-        // constants of a branch that is never taken, too.
+        // `spawn` boxes a future that does not fit, so this class is never used. Not a panic,
+        // because the compiler also evaluates the constants of branches that are never taken.
         None => usize::MAX,
     };
 
-    /// Makes the task: with a count of its own, and one for the handle.
+    /// Makes the task with two counts: its own, and one for the handle.
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     fn place(shared: &Shared, word: *mut (), flags: u32, future: F) -> TaskRef {
         let block = memory::alloc(shared, Self::CLASS).into_raw().cast::<TaskCell<F, G>>();
         let node = Node::of_task(ptr::from_ref(Self::VTABLE).cast(), word);
         let at = block.as_ptr();
-        // SAFETY: a block of this size, which is ours. The count is stored last, and atomically: whoever looks for live tasks
-        // reads it at any time, and nothing else of the block where it is 0.
+        // SAFETY: a block of this size, which is ours. The count is stored last, and atomically: a
+        // thread that looks for live tasks may read it at any time, and reads nothing else of a
+        // block with count 0.
         unsafe {
             (&raw mut (*at).header.node).write(node);
             (&raw mut (*at).header.state).write(AtomicU32::new(flags));
@@ -174,18 +177,21 @@ where
     }
 
     /// # Safety
-    /// The task was made by `place` for this `F`, and the caller owns the stage, for as long as it uses what is returned: a
-    /// callback of the color, or the light task's poll, before DONE, or the one handle after it.
+    /// The task was made by `place` for this `F`. The caller owns the stage as long as it uses the
+    /// result: a callback of the color, or the light task's poll, before DONE; the one handle after
+    /// it.
     unsafe fn stage<'a>(task: LiveTask<'_>) -> &'a mut Stage<F> {
-        // SAFETY: promised by the caller. A future that must not move may have references to itself; such a one is not `Unpin`,
-        // nor is the stage.
+        // SAFETY: promised by the caller. A future that must not move may have references to
+        // itself; then neither it nor the stage is `Unpin`.
         unsafe { task.pointer().cast::<TaskCell<F, G>>().as_ref().stage.with_mut(|stage| &mut *stage) }
     }
 
-    /// Polls, or without a context drops the future. A panic is the task's result (C8), and so is one of the destructor.
+    /// Polls the future, or without a context drops it. A panic becomes the task's result (C8),
+    /// even one of the destructor.
     ///
     /// # Safety
-    /// As [`TaskCell::stage`]; the task is not done. There is no future afterwards, unless the outcome is [`Outcome::Pending`].
+    /// As [`TaskCell::stage`]; the task is not done. Afterwards the future is gone, unless the
+    /// outcome is [`Outcome::Pending`].
     unsafe fn poll(task: LiveTask<'_>, cx: Option<&mut Context<'_>>) -> Outcome {
         // SAFETY: promised by the caller.
         let stage = unsafe { Self::stage(task) };
@@ -219,8 +225,8 @@ where
     }
 
     /// # Safety
-    /// As [`TaskCell::stage`], once the result is stored, and once; `failed` says whether it is an error. `to` is the address of
-    /// an `Option<Result<G::Given, JoinError>>`, which is `None`.
+    /// As [`TaskCell::stage`], called once after the result is stored; `failed` says whether it is
+    /// an error. `to` is the address of an `Option<Result<G::Given, JoinError>>` that is `None`.
     unsafe fn take(task: LiveTask<'_>, failed: bool, to: Option<NonNull<()>>) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -238,7 +244,7 @@ where
     fn drop_result(task: LiveTask<'_>, result: Result<F::Output, JoinError>) {
         let color = || Some(super::ensure_color(task).cell());
         match result {
-            // Nothing awaits the task, or its result: the panic is left to the handler.
+            // Nothing awaits the task or its result, so the panic goes to the handler.
             Err(error) if error.is_panic() => crate::runtime::panics::tell(task.shared(), color(), error.into_panic()),
             result => {
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(result))) {
@@ -251,7 +257,8 @@ where
     /// # Safety
     /// The last reference is gone.
     unsafe fn free(task: NonNull<Header>) {
-        // SAFETY: promised by the caller; made by `place`, and the stage is empty. Relaxed: the last one sees what all others did.
+        // SAFETY: promised by the caller; made by `place`, and the stage is empty. Relaxed: the
+        // last reference sees what all others did.
         unsafe {
             Side::release(task.as_ref().node.task_word().load(Relaxed));
             #[cfg(not(any(dapple_loom, dapple_shuttle)))]

@@ -1,22 +1,25 @@
-//! The budget of a poll: how many awaits of it may be ready at once before it has to let others go.
+//! The budget of a poll: the number of its awaits that may be ready at once before it has to yield.
 //!
-//! A task whose awaits are all ready would never return to its worker: other tasks, timers and events would wait for good. So
-//! each poll of a task has [`BUDGET`] such awaits. Each that is ready at once spends one. When none is left, the next one
-//! wakes its task and answers `Pending`, and the task goes to the end of its queue, as by [`yield_now`](crate::yield_now).
+//! A task with awaits that are all ready would never return to its worker: other tasks, timers and
+//! events would wait for ever. So each poll of a task has a budget of [`BUDGET`] such awaits, and
+//! each one that is ready at once spends one. When none is left, the next await wakes its task and
+//! returns `Pending`, and the task goes to the end of its queue, as by
+//! [`yield_now`](crate::yield_now).
 //!
-//! Only polls of tasks, and of what `block_on` drives, have a budget. Callbacks have none, nor has another executor. Inside a
-//! poll there may be another executor, or a look at a future with a waker that does nothing. Therefore an await is refused
-//! only if its waker has reached the task that is polled here.
+//! Only polls of tasks, and of futures that `block_on` drives, have a budget; callbacks and other
+//! executors have none. A poll may contain another executor, or poll a future with a waker that
+//! does nothing. So an await is refused only if its waker reaches the task that is polled here.
 //!
 //! | `left` | meaning |
 //! |---|---|
-//! | up to [`BUDGET`] | so many are left; negative: how often an await was refused since |
-//! | above | there is no limit; [`UNLIMITED`] less what was ready |
+//! | up to [`BUDGET`] | the number left; negative: the number of awaits refused since |
+//! | above | no limit; [`UNLIMITED`] minus the awaits that were ready |
 
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr;
-// Not those of the models: one thread writes the number, another reads it for reports, and nothing depends on it.
+// Not the models' atomics: one thread writes the number, another reads it for reports, and nothing
+// depends on it.
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
@@ -24,16 +27,16 @@ use crate::runtime::block_on::Parker;
 use crate::runtime::context;
 use crate::task::wake_if_polled;
 
-/// What is left to the poll that a thread is in.
+/// The budget of the poll that a thread is in.
 pub(crate) struct Budget {
-    /// Written by the thread, and read by the monitor.
+    /// The thread writes it, and the monitor reads it.
     left: AtomicI64,
-    /// Of a thread that drives a future by `block_on`; null for a worker. It outlives the budget.
+    /// The parker of a thread in `block_on`; null for a worker. It outlives the budget.
     parker: AtomicPtr<Parker>,
 }
 
 impl Budget {
-    /// That of a worker.
+    /// A worker's budget.
     pub(crate) const fn new() -> Budget {
         Budget { left: AtomicI64::new(UNLIMITED), parker: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -47,14 +50,14 @@ impl Budget {
         }
     }
 
-    /// A poll of a task begins.
+    /// Begins the poll of a task.
     #[inline]
     pub(crate) fn begin(&self) {
-        // Relaxed, here and below: one thread writes it; who else reads it takes it for a hint.
+        // Relaxed, here and below: one thread writes it; for other readers it is a hint.
         self.left.store(BUDGET, Relaxed);
     }
 
-    /// What follows is no poll of a task.
+    /// Ends it: no budget until the next poll of a task.
     #[inline]
     pub(crate) fn end(&self) {
         self.left.store(UNLIMITED, Relaxed);
@@ -72,7 +75,8 @@ impl Budget {
     }
 }
 
-/// Runs a poll of a task inside whatever this thread does, which goes on with its own budget afterwards.
+/// Runs the poll of a task inside other work of this thread, which then goes on with its own
+/// budget.
 #[inline]
 pub(super) fn in_poll<R>(poll: impl FnOnce() -> R) -> R {
     with_left(BUDGET, poll)
@@ -92,19 +96,21 @@ fn with_left<R>(left: i64, run: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Calls `drive` with a budget of this thread, which is no worker, while it drives a future.
+/// Calls `drive`, which drives a future on a thread that is not a worker, with a budget for that
+/// thread.
 pub(crate) fn with_own<R>(parker: &Parker, drive: impl FnOnce(&Budget) -> R) -> R {
     let budget = Budget { parker: AtomicPtr::new(ptr::from_ref(parker).cast_mut()), ..Budget::new() };
     context::in_budget(&budget, || drive(&budget))
 }
 
-/// Spends one ready await of the poll that this thread is in. `Pending`, with the task woken: none is left.
+/// Spends one ready await of this thread's current poll. `Pending`, with the task woken: none is
+/// left.
 ///
-/// For futures that are written by hand, in libraries that are to be used on Dapple: ask where the future is about to return
-/// `Ready` without having waited, before it takes what it would return, and return `Pending` where this does.
-/// [`budgeted`] does so for a future that exists.
+/// For hand-written futures in libraries for Dapple. Ask when the future is about to return `Ready`
+/// without having waited, before it takes its result, and return `Pending` if this does.
+/// [`budgeted`] does so for an existing future.
 ///
-/// It never says `Pending` outside of a task and of `block_on`. Cost: some nanoseconds.
+/// Never returns `Pending` outside of a task and of `block_on`. Cost: some nanoseconds.
 ///
 /// ```
 /// use std::collections::VecDeque;
@@ -149,8 +155,8 @@ pub fn poll_budget(cx: &Context<'_>) -> Poll<()> {
     })
 }
 
-/// Polls by a function, and spends one ready await if that is ready; [`poll_budget`] for what cannot tell before it is polled.
-/// `Pending`, with the task woken and nothing polled: none is left.
+/// Polls by a function, and spends one ready await if it is ready; [`poll_budget`] for code that
+/// cannot tell before it polls. `Pending`, with the task woken and nothing polled: none is left.
 ///
 /// ```
 /// use std::task::Poll;
@@ -170,7 +176,7 @@ pub fn poll_budgeted<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>
         if polled.is_pending()
             && let Some(budget) = budget
         {
-            // It waits: that is no await that was ready.
+            // It waits, so no ready await was spent.
             budget.left.store(budget.left() + 1, Relaxed);
         }
         polled
@@ -180,24 +186,24 @@ pub fn poll_budgeted<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>
 #[cold]
 fn refuse(budget: &Budget, left: i64, cx: &Context<'_>) -> Poll<()> {
     if left <= -REFUSALS_MAX {
-        // The task was woken before, and whatever polls here does not return to the worker: another executor, say, that
-        // waits for just this future. It would wait for good.
+        // The task was woken before, but the code that polls here does not return to the worker:
+        // for example another executor that waits for just this future. It would wait for ever.
         budget.begin();
         return Poll::Ready(());
     }
     if !wake_if_polled(cx.waker()) {
         cx.waker().wake_by_ref();
     }
-    // A waker that leads elsewhere is that of an executor inside the task, or does nothing.
+    // A waker that leads elsewhere belongs to an executor inside the task, or does nothing.
     if budget.is_woken() { Poll::Pending } else { Poll::Ready(()) }
 }
 
-/// Spends one ready await, and lets others go if none is left: for a loop that might never wait, and has no await of
-/// Dapple's in it.
+/// Spends one ready await, and yields if none is left: for a loop that might never wait, and
+/// contains no await of Dapple's.
 ///
-/// Unlike [`yield_now`](crate::yield_now), which lets others go each time, it costs some nanoseconds.
+/// Unlike [`yield_now`](crate::yield_now), which yields every time, it costs some nanoseconds.
 ///
-/// Cancel safety: nothing is lost by dropping it.
+/// Cancel safety: dropping it loses nothing.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -234,8 +240,8 @@ impl Future for ConsumeBudget {
     }
 }
 
-/// The same future, but one that lets others go when the budget of the poll is used up; see [`poll_budget`]. For futures of
-/// libraries that know nothing of it.
+/// The same future, but it yields when the budget of the poll is used up; see [`poll_budget`]. For
+/// futures of libraries that do not know of budgets.
 ///
 /// Cancel safety: as the future inside.
 ///
@@ -270,7 +276,8 @@ impl<F: Future> Future for Budgeted<F> {
     }
 }
 
-/// The same future, polled without a budget: no await of it is refused. Others then wait until it waits.
+/// The same future, polled without a budget: none of its awaits is refused, and others wait until
+/// it waits.
 ///
 /// Cancel safety: as the future inside.
 ///
@@ -310,15 +317,15 @@ impl<F: Future> Future for Unconstrained<F> {
     }
 }
 
-/// What a thread has that is no worker and drives nothing.
+/// The budget of a thread that is not a worker and drives nothing.
 pub(crate) const NO_BUDGET: *const Budget = ptr::null();
 
-/// As many as tokio has.
+/// The same as tokio's.
 const BUDGET: i64 = if cfg!(any(dapple_loom, dapple_shuttle)) { 4 } else { 128 };
 
-/// A poll that was refused so often does not end by that. A combinator may well poll as many futures in one go, and then
-/// some of them are not refused.
+/// A poll with this many refusals does not react to them. A combinator may well poll as many
+/// futures in one go; then some of them are not refused.
 const REFUSALS_MAX: i64 = 1_024;
 
-/// No poll comes to the end of it.
+/// More than any poll can spend.
 const UNLIMITED: i64 = i64::MAX / 2;

@@ -1,4 +1,4 @@
-//! Waiting for a task, and letting go of it.
+//! Waiting for a task, or detaching it.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::task::abort::AbortHandle;
 use crate::task::budget::poll_budget;
 use crate::task::join_error::JoinError;
 
-/// Waits for a task: a future that yields its result, or why there is none.
+/// Waits for a task: a future with the task's result, or the reason why there is none.
 ///
 /// Dropping the handle detaches the task, which runs on.
 ///
@@ -28,14 +28,14 @@ use crate::task::join_error::JoinError;
 /// ```
 pub struct JoinHandle<T> {
     pub(super) task: TaskRef,
-    /// The result is no longer with the task.
+    /// Whether the result has been taken from the task.
     pub(super) taken: bool,
     pub(super) output: PhantomData<fn() -> T>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Asks the task to end: its future is dropped in its color, as soon as that color has a turn. A task that has
-    /// finished keeps its result.
+    /// Asks the task to end: its color drops the future in its next turn. A task that has finished
+    /// keeps its result.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -49,13 +49,14 @@ impl<T> JoinHandle<T> {
         self.task.abort();
     }
 
-    /// A way to abort the task that can be kept apart from this handle; there is an example at [`AbortHandle`].
+    /// A handle that only aborts the task and can be kept apart from this one; there is an example
+    /// at [`AbortHandle`].
     pub fn abort_handle(&self) -> AbortHandle {
         AbortHandle::new(self.task.clone())
     }
 
-    /// Ready when the task has ended; the result stays for whoever awaits the handle. One waker is kept, that of the last
-    /// poll, by this or by awaiting.
+    /// Ready when the task has ended; the result stays for an await of the handle. Only the waker
+    /// of the last poll is kept, of this function or of an await.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -69,7 +70,7 @@ impl<T> JoinHandle<T> {
         poll_joined(&self.task, cx)
     }
 
-    /// Whether the task has ended and its result can be had without waiting.
+    /// Whether the task has ended and its result is available without waiting.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -103,10 +104,10 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         self.taken = true;
         let mut output: Option<Result<T, JoinError>> = None;
         let task = self.task.task();
-        // Relaxed: DONE was seen, and what was set with it.
+        // Relaxed: DONE was seen, and FAILED is set with it.
         let failed = task.header().state.load(Relaxed) & FAILED != 0;
-        // SAFETY: `T` is the output of the task's future (see `spawn`); DONE gives the output to this one handle, which takes
-        // it once.
+        // SAFETY: `T` is the output of the task's future (see `spawn`); DONE gives the output to
+        // this one handle, which takes it once.
         unsafe { (task.vtable().take)(task, failed, Some(NonNull::from(&mut output).cast())) };
         Poll::Ready(output.expect("`take` moves it there"))
     }
@@ -117,8 +118,8 @@ impl<T> Drop for JoinHandle<T> {
         let header = self.task.header();
         // AcqRel: acquires the output if the task is done.
         let state = header.state.fetch_and(!JOINED, AcqRel);
-        // The joiner's waker may be all that keeps the joiner alive: dropped now, not with the task, so that a chain
-        // of tasks does not fall like dominoes.
+        // The joiner's waker may be all that keeps the joiner alive. Dropped now, not with the
+        // task, so that a chain of tasks does not fall like dominoes.
         let joiner = header.side().and_then(|side| side.joiner.lock().take());
         drop(joiner);
         if state & DONE != 0 && !self.taken {

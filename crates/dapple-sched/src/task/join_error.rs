@@ -1,11 +1,11 @@
-//! How a task ends that yields nothing.
+//! The end of a task without an output.
 
 use std::any::Any;
 use std::fmt;
 
 use crate::runtime::panics;
 
-/// Why a task yielded no result.
+/// The reason why a task has no output.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -17,7 +17,8 @@ use crate::runtime::panics;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Where a library panicked because it found no tokio runtime, a second line of the text says what to do.
+/// If a library panicked because it found no tokio runtime, a second line of the text says what to
+/// do.
 pub struct JoinError {
     cause: Cause,
 }
@@ -46,7 +47,7 @@ impl JoinError {
         matches!(self.cause, Cause::Aborted)
     }
 
-    /// What the task panicked with; to be passed to [`std::panic::resume_unwind`], for example.
+    /// The panic's payload, for [`std::panic::resume_unwind`], for example.
     ///
     /// # Panics
     /// If the task did not panic; ask [`JoinError::is_panic`] first.
@@ -92,5 +93,5 @@ impl fmt::Debug for JoinError {
 
 impl std::error::Error for JoinError {}
 
-// A task has room for it wherever it has room for a pointer.
+// Any task with room for a pointer has room for it.
 const _: () = assert!(std::mem::size_of::<JoinError>() == 8);

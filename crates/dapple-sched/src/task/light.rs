@@ -1,28 +1,31 @@
-//! Light tasks on a worker: stretches of polls, wakes, and what becomes of a task whose color is asked for. What a light
-//! task is stands in `task`.
+//! Light tasks on a worker: stretches of polls, wakes, and the switch to a color when something
+//! asks for it. `task` says what a light task is.
 //!
 //! # Stretches
 //!
-//! A worker takes up to [`STRETCH_MAX`] light tasks from its queue at once, under its lock, and polls them one after the
-//! other without any. A task that yields stays where it is; when the stretch is over, those go to the end of the queue under
-//! the same acquisition of the lock that takes the next ones. So a yield costs no locked instruction.
+//! A worker takes up to [`STRETCH_MAX`] light tasks from its queue at once, under its lock, and
+//! polls them one after the other without the lock. A task that yields stays in the stretch;
+//! afterwards those tasks go to the end of the queue under the same acquisition of the lock that
+//! takes the next ones. So a yield costs no locked instruction.
 //!
-//! The tasks of a stretch would wait if one of them took long, and C6 wants them polled by who sleeps meanwhile. So they
-//! stand in an array that thieves can see, and may take from a worker that is overdue:
+//! The tasks of a stretch would wait if one of them took long, and C6 demands that a sleeping
+//! worker polls them meanwhile. So they are in an array that thieves can see, and may take from an
+//! overdue worker:
 //!
 //! | word | written by | says |
 //! |---|---|---|
 //! | `len` | the worker, under its lock | how many entries there are; 0 between stretches |
-//! | `at` | the worker, before each poll | the entry that is polled, which is nobody else's |
-//! | `tasks[i]` | the worker; a thief who has taken it, under the worker's lock | a task that is to be polled (after `at`), or once more (before it); or null |
-//! | `thief` | a thief, under the worker's lock; cleared by the worker, under it | look before you go on |
+//! | `at` | the worker, before each poll | the entry that is polled, which no other thread takes |
+//! | `tasks[i]` | the worker; a thief that has taken it, under the worker's lock | a task that is to be polled (after `at`), or once more (before it); or null |
+//! | `thief` | a thief, under the worker's lock; cleared by the worker, under it | the worker looks before it goes on |
 //!
-//! Before a poll the worker writes `at`, then reads `thief`; the thief writes `thief`, then reads `at`. One of them must
-//! see the other, which takes a full barrier between the write and the read on both sides. The worker would pay for that with
-//! each poll. So the thief makes all threads pass one ([`crate::Barrier`], `membarrier`), and the worker's own is
-//! for the compiler only. Where `at` was seen, all other entries are the thief's; the worker finds `thief` set before its next
-//! poll, ends the stretch, and looks under its lock at what is left. Where the driver has no such barrier, a stretch is one
-//! task.
+//! Before a poll the worker writes `at`, then reads `thief`; the thief writes `thief`, then reads
+//! `at`. One of them must see the other, so both sides need a full barrier between the write and
+//! the read. The worker would pay for that with each poll. So the thief makes all threads pass one
+//! ([`crate::Barrier`], `membarrier`), and the worker's own is for the compiler only. If the thief
+//! saw `at`, all other entries belong to it; the worker finds `thief` set before its next poll,
+//! ends the stretch, and looks under its lock for the rest. If the driver has no such barrier, a
+//! stretch is one task.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,11 +58,11 @@ pub(crate) struct Stretch {
     tasks: [AtomicPtr<Header>; STRETCH_MAX],
 }
 
-/// The entry of a stretch that its worker is at: no thief takes it.
+/// The current entry of a stretch: no thief takes it.
 struct Entry<'a>(&'a AtomicPtr<Header>);
 
 impl Entry<'_> {
-    /// The entry is over: its task waits, has ended, or goes on elsewhere.
+    /// Leaves the entry: its task waits, has ended, or goes on elsewhere.
     #[inline]
     fn leave(&self) {
         // Relaxed, here and below: the next store of `at` releases it.
@@ -72,19 +75,20 @@ impl Entry<'_> {
 }
 
 impl Stretch {
-    /// The address of the task that is polled, as far as can be seen from elsewhere.
+    /// The address of the task that is polled, as far as other threads can see.
     pub(crate) fn polled(&self) -> usize {
-        // Relaxed: for reports, of polls that have been there for long.
+        // Relaxed: for reports on long polls.
         self.tasks[self.at.load(Relaxed).min(STRETCH_MAX - 1)].load(Relaxed).addr()
     }
 
-    /// The worker goes on to an entry, which nobody else takes from here on. False: there was a thief, and the stretch ends.
+    /// Goes on to an entry, which no other thread takes from here on. False: there was a thief, and
+    /// the stretch ends.
     #[inline(always)]
     fn go_to(&self, at: usize) -> bool {
-        // Release: a thief who sees it sees what became of the entries before.
+        // Release: a thief that sees it sees the outcome of earlier entries.
         self.at.store(at, Release);
         light_barrier();
-        // Relaxed: what the thief did is seen under the lock. The first entry nobody takes.
+        // Relaxed: the lock shows what the thief did. No thief takes the first entry.
         at == 0 || !self.thief.load(Relaxed)
     }
 
@@ -98,16 +102,17 @@ impl Stretch {
     }
 }
 
-/// Whether tasks of a runtime that name no color may be light: nobody watches callbacks, and no policy is to be told of all
-/// colors.
+/// Whether a runtime's tasks without a named color may be light: there is no observer, and no
+/// policy that has to know all colors.
 pub(crate) fn allowed(shared: &Shared) -> bool {
     !shared.policed && !trace::is_on() && !switches::shared_queue()
 }
 
-/// Queues a light task to be polled: here, if this is a worker of its runtime, otherwise where it was polled last.
+/// Queues a light task for a poll: on this thread's worker, if it belongs to the runtime, otherwise
+/// on the worker that polled it last.
 pub(super) fn enqueue(task: LightTask) {
     if trace::is_on() {
-        // The observer is to see its polls.
+        // The observer must see its polls.
         return join_color(task);
     }
     if let Some(task) = context::offer_worker(task, Worker::enqueue_light) {
@@ -117,10 +122,10 @@ pub(super) fn enqueue(task: LightTask) {
 
 #[cold]
 fn enqueue_from_outside(task: LightTask) {
-    // A count of our own: the task may be over as soon as it is queued.
+    // A count of our own: the task may end as soon as it is queued.
     let shared = task.task().shared().counted();
     shared.check_process();
-    // Relaxed: a number to show.
+    // Relaxed: for statistics.
     shared.posts_outside.fetch_add(1, Relaxed);
     // Relaxed: a hint.
     let home = (task.task().header().state().load(Relaxed) >> HOME_SHIFT) as usize;
@@ -140,12 +145,12 @@ fn enqueue_from_outside(task: LightTask) {
 }
 
 thread_local! {
-    /// Whether this thread is dropping a light task, and those that are to follow it.
+    /// Whether this thread is dropping a light task, and the tasks that are to follow it.
     static DROPPING: (Cell<bool>, Cell<Chunk>) = const { (Cell::new(false), Cell::new(Chunk::EMPTY)) };
 }
 
-/// Ends a light task that will not be polled any more. Its end may wake others that end as well: one after the other, not
-/// one inside the other.
+/// Ends a light task that will not be polled any more. Its end may wake others that end as well:
+/// this drops them one after the other, not one inside the other.
 fn drop_light(task: LightTask) {
     DROPPING.with(|(active, waiting)| {
         let mut chunk = waiting.replace(Chunk::EMPTY);
@@ -155,21 +160,22 @@ fn drop_light(task: LightTask) {
         }
         while let Some(task) = chunk.pop() {
             waiting.set(chunk);
-            // A count, as the task may be the last of its runtime.
+            // A count on the runtime, because the task may be the last thing that keeps it.
             let shared = task.task().shared().counted();
             let end = || {
-                // Acquire: what the wakers did.
+                // Acquire: pairs with the wakers.
                 if task.task().header().state().load(Acquire) & COLORED != 0 {
                     join_color(task);
                 } else {
                     context::in_light_frame(task.unfinished(), Unfinished::drop_unpolled);
                 }
             };
-            // A panic, such as that of a foreign waker's destructor, must not keep the others from their end.
+            // A panic, such as one in a foreign waker's destructor, must not keep the others from
+            // their end.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(end)) {
                 crate::runtime::panics::report(&shared, None, payload);
             }
-            // As must not the end of the runtime: its driver may be anybody's code.
+            // Neither must the end of the runtime: its driver may be foreign code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(shared))) {
                 crate::runtime::panics::discard(payload);
             }
@@ -179,23 +185,24 @@ fn drop_light(task: LightTask) {
     });
 }
 
-/// A light task goes on in its color, that was asked for meanwhile, or is made here. This thread does not poll it, so the
-/// color is `Held` for it.
+/// Moves a light task to its color, which was asked for meanwhile, or is made here. This thread
+/// does not poll the task, so the color is `Held` for it.
 fn join_color(task: LightTask) {
-    // As it may end meanwhile.
+    // Retained, because the task may end meanwhile.
     let task = task.task().retain();
     let color = task.color().clone();
-    // The thread that made the color may be about to say so. From here on a wake must post to it, and that thread must see
-    // that it is held. AcqRel: as where it is made.
+    // The thread that made the color may be about to set COLORED. From here on a wake must post to
+    // the color, and that thread must see that the color is held. AcqRel: as in `make_color`.
     task.header().state.fetch_or(COLORED, AcqRel);
-    // SAFETY: the node was the light task's, and so is the hold.
+    // SAFETY: the node belonged to the light task, and so does the hold.
     unsafe {
         Scheduled::new(task.task(), true).enqueue();
         hold::release(Hold::new(color.cell(), false));
     }
 }
 
-/// The color of the light task that this thread polls was asked for, in this poll: which goes on as a turn of it.
+/// Makes the current poll of a light task go on as a turn of its color, which this very poll has
+/// asked for.
 ///
 /// # Safety
 /// The color is new, `Running` here, and set in the task's record.
@@ -227,7 +234,8 @@ pub(super) unsafe fn go_on_as_turn(task: LiveTask<'_>, color: NonNull<ColorCell>
 }
 
 impl Worker {
-    /// Queues a light task here. Gives it back if it is of another runtime, or this worker has stopped.
+    /// Queues a light task here. Returns it if it belongs to another runtime, or this worker has
+    /// stopped.
     fn enqueue_light(&self, task: LightTask) -> Option<LightTask> {
         if !ptr::eq(&*self.shared, task.task().shared()) {
             return Some(task);
@@ -243,7 +251,8 @@ impl Worker {
         None
     }
 
-    /// Takes tasks for a stretch; false if it is the turn of a color, or there are none. The queue is this worker's.
+    /// Takes tasks for a stretch; false if a color is next, or there are none. The queue is this
+    /// worker's.
     #[inline]
     pub(crate) fn begin_stretch(&self, queue: &mut RunQueue) -> bool {
         if queue.light.is_empty() {
@@ -254,7 +263,7 @@ impl Worker {
             return false;
         }
         let stretch = &self.slot().stretch;
-        // Relaxed, all of them: under the lock, which every thief takes.
+        // Relaxed, all: under the lock, which every thief takes.
         let to = |at: usize, task: LightTask| stretch.tasks[at].store(task.into_raw().as_ptr(), Relaxed);
         let len = queue.light.take(max, self.tuning.event_share, to);
         queue.note_taken(len);
@@ -264,14 +273,15 @@ impl Worker {
         true
     }
 
-    /// How many tasks the next stretch has, where `wanted` are to be polled: no more than take [`STRETCH_NS`].
+    /// The length of the next stretch, with `wanted` tasks to poll: at most the number that takes
+    /// [`STRETCH_NS`].
     #[inline]
     fn stretch_len(&self, wanted: usize, mean_ns: u32) -> usize {
         let by_time = STRETCH_NS / (mean_ns as usize).max(1);
         wanted.min(by_time.max(1)).min(self.shared.stretch_max)
     }
 
-    /// Puts what is left of the last stretch to the end of the queue, which is this worker's.
+    /// Puts the rest of the last stretch to the end of the queue, which is this worker's.
     #[inline]
     pub(crate) fn end_stretch(&self, queue: &mut RunQueue) {
         let len = self.stretch.replace(0);
@@ -279,7 +289,7 @@ impl Worker {
             return;
         }
         let stretch = &self.slot().stretch;
-        // Relaxed, all of them: under the lock, which every thief has had.
+        // Relaxed, all: under the lock, which every thief has had.
         let left = stretch.tasks[..len].iter().filter_map(|entry| NonNull::new(entry.load(Relaxed)));
         // SAFETY: they were put into the stretch, and its end forgets them there.
         queue.light.append(left.map(|task| unsafe { LightTask::from_raw(task) }));
@@ -322,8 +332,8 @@ impl Worker {
         self.pass_time(passed_ns);
     }
 
-    /// Goes through the tasks of a stretch. What `each` is given stands in the entry still: `each` leaves it there, or takes
-    /// it out. Returns how many there were before a thief came.
+    /// Goes through the tasks of a stretch. The task that `each` gets is still in the entry: `each`
+    /// leaves it there, or takes it out. Returns the number of tasks before a thief came.
     #[inline]
     fn walk_stretch(&self, len: usize, mut each: impl FnMut(Entry<'_>, LightTask)) -> usize {
         let stretch = &self.slot().stretch;
@@ -332,7 +342,8 @@ impl Worker {
                 return at;
             }
             let entry = Entry(&stretch.tasks[at]);
-            // Relaxed: this worker wrote it; a thief takes it only where we have seen it.
+            // Relaxed: this worker wrote it; a thief takes it only if this worker will see the
+            // thief.
             if let Some(task) = NonNull::new(entry.0.load(Relaxed)) {
                 // SAFETY: it was put into the stretch, and this worker is at the entry.
                 each(entry, unsafe { LightTask::from_raw(task) });
@@ -341,7 +352,7 @@ impl Worker {
         len
     }
 
-    /// Returns how many were polled.
+    /// Returns the number of tasks polled.
     #[inline]
     fn poll_stretch(&self, len: usize) -> usize {
         let slot = self.slot();
@@ -351,7 +362,7 @@ impl Worker {
     #[inline]
     fn poll_light(&self, slot: &Slot, entry: Entry<'_>, task: LightTask) {
         let header = task.task().header();
-        // Acquire: what the waker did, also one that found it queued.
+        // Acquire: pairs with the waker, even one that found the task queued.
         let state = header.state().load(Acquire);
         let task = if state & (WOKEN | ABORTED | COLORED) == 0 {
             task
@@ -364,21 +375,22 @@ impl Worker {
         slot.set_origin(task.task().header().spawned_from());
         slot.budget.begin();
         self.woken.set(false);
-        // SAFETY: the task ends in `settle_light`, or stays in the stretch until the frame has another one.
+        // SAFETY: the task ends in `settle_light`, or stays in the stretch until the frame has
+        // another one.
         unsafe { self.frame.set_task(task.task()) };
         let polled = task.unfinished().poll();
-        // The usual end of a poll that yields: it stays in the stretch.
+        // The usual end of a poll that yields: the task stays in the stretch.
         if !polled.is_pending() || !self.woken.get() || !self.frame.is_light() {
             self.settle_light(entry, polled);
         }
     }
 
-    /// What is to be done before a poll; `None` if there is none.
+    /// The work before a poll; `None` if the task is not to be polled.
     #[inline(never)]
     fn prepare(&self, entry: &Entry<'_>, task: LightTask, state: u32) -> Option<LightTask> {
         if state & COLORED != 0 {
             entry.leave();
-            // The one before may be gone by now.
+            // The previous task may be gone by now.
             self.frame.clear_task();
             join_color(task);
             return None;
@@ -393,12 +405,12 @@ impl Worker {
             self.end_turn_of_light();
             return None;
         }
-        // AcqRel: what the waker did; what it does from here on asks for one more poll.
+        // AcqRel: acquires what the waker did; a later wake asks for one more poll.
         task.task().header().state().fetch_and(!WOKEN, AcqRel);
         Some(task)
     }
 
-    /// What follows from a poll, but where the task has only yielded.
+    /// The work after a poll, unless the task has only yielded.
     #[inline(never)]
     fn settle_light(&self, entry: Entry<'_>, polled: Polled) {
         self.slot().budget.end();
@@ -408,7 +420,7 @@ impl Worker {
                 ended.finish();
                 self.end_turn_of_light();
             }
-            // It has a color now, and the color a turn that ends here.
+            // It has a color now, and the color has a turn that ends here.
             Err(_) if !self.frame.is_light() => {
                 entry.leave();
                 self.end_turn_of_light();
@@ -429,19 +441,20 @@ impl Worker {
         }
     }
 
-    /// An observer is to see the polls of tasks that were queued before.
+    /// Moves tasks that were queued before to their colors, because an observer must see their
+    /// polls.
     #[cold]
     fn color_stretch(&self, len: usize) {
-        // Nobody polls them, so a color that is made is held for its task.
+        // No thread polls them, so a color that is made is held for its task.
         self.walk_stretch(len, |entry, task| {
             entry.leave();
             join_color(task);
         });
     }
 
-    /// The poll is over. If it has become a turn, that ends.
+    /// Ends the poll; if it has become a turn, ends that.
     fn end_turn_of_light(&self) {
-        // It may be gone, or another thread's.
+        // The task may be gone, or belong to another thread.
         self.frame.clear_task();
         if self.frame.is_light() {
             return;
@@ -452,7 +465,8 @@ impl Worker {
         self.frame.begin_light();
     }
 
-    /// Takes the other tasks of a stretch over, of a worker that is overdue. The locks of both are held; returns how many.
+    /// Takes the other tasks of an overdue worker's stretch. The locks of both are held; returns
+    /// their number.
     pub(crate) fn steal_stretch(&self, own: &mut RunQueue, slot: &Slot) -> usize {
         let stretch = &slot.stretch;
         // Relaxed: under the lock.
@@ -464,14 +478,15 @@ impl Worker {
         if !self.shared.driver.barrier().is_some_and(Barrier::pass) {
             return 0;
         }
-        // Acquire pairs with the store in `poll_stretch`: what became of the entries before.
+        // Acquire pairs with the store in `poll_stretch`: the outcome of earlier entries.
         let at = stretch.at.load(Acquire);
         let mut taken = 0;
         for (_, entry) in stretch.tasks[..len].iter().enumerate().filter(|(entry, _)| *entry != at) {
-            // Relaxed: the worker looks at the entry again under its lock only. An exchange, as models see only the last
-            // access to a word.
+            // Relaxed: the worker looks at the entry again only under its lock. An exchange,
+            // because models see only the last access to a word.
             if let Some(task) = NonNull::new(entry.swap(ptr::null_mut(), Relaxed)) {
-                // SAFETY: the worker has not come to the entry, or is through with it, and sees us before it goes on.
+                // SAFETY: the worker has not come to the entry, or is done with it, and sees us
+                // before it goes on.
                 own.light.push(unsafe { LightTask::from_raw(task) }, false);
                 taken += 1;
             }
@@ -479,7 +494,7 @@ impl Worker {
         taken
     }
 
-    /// Drops the light tasks that a worker which stops leaves behind.
+    /// Drops the light tasks of a worker that stops.
     pub(crate) fn drop_light_tasks(mut tasks: LightQueue) {
         while let Some(task) = tasks.pop() {
             drop_light(task);
@@ -487,14 +502,14 @@ impl Worker {
     }
 }
 
-/// Tasks of a stretch: enough for the lock to cost each of them less than half a nanosecond.
+/// Enough tasks in a stretch for the lock to cost each of them less than half a nanosecond.
 pub(crate) const STRETCH_MAX: usize = if cfg!(any(dapple_loom, dapple_shuttle)) { 3 } else { 32 };
 
 /// A stretch is to take no longer than this.
 const STRETCH_NS: usize = 20_000;
 
-/// Stretches between two that are timed, where polls are short.
+/// For short polls: stretches between two timed ones.
 const LOOK_EVERY: u32 = 63;
 
-/// Polls that are longer are timed in every stretch.
+/// Longer polls are timed in every stretch.
 const LONG_POLL_NS: u32 = 1_000;

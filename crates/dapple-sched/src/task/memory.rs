@@ -1,10 +1,10 @@
-//! Memory for tasks: blocks of slabs, which also tell what tasks there are.
+//! Memory for tasks: blocks of slabs, which also list all tasks.
 //!
-//! A task is to cost its future and 32 bytes, the allocator's own share included: the runtime, which each task would otherwise
-//! point to, is found by the task's address (`memory/slab`).
+//! A task is to cost its future plus 32 bytes, including the allocator's own share. So a task has
+//! no pointer to its runtime, which is found from the task's address (`memory/slab`).
 //!
-//! Whether a block is a task is told by its count, which is 0 where it is free; so a shutdown finds all tasks that are left
-//! without a list of them.
+//! A block is a task if its count is not 0. So a shutdown finds all remaining tasks without a list
+//! of them.
 
 use std::cell::Cell;
 use std::ptr;
@@ -25,7 +25,7 @@ pub(crate) struct TaskMemory {
 /// The free blocks of one worker.
 pub(crate) struct FreeTasks {
     lists: Box<[FreeList<Tasks>]>,
-    /// One of them has seen a burst.
+    /// Whether one of them has seen a burst.
     burst: Cell<bool>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Tasks;
 impl Kind for Tasks {
     type Owner = Shared;
 
-    /// Large, as the allocator loses a page for each.
+    /// Large, because the allocator loses a page for each slab.
     const SLAB_SIZE: usize = 1 << 20;
 
     const ALIGN: usize = BLOCK_ALIGN_MAX;
@@ -61,7 +61,7 @@ impl Kind for Tasks {
 
     fn prepare(block: &Block<Tasks>) {
         let task = block.pointer().cast::<Header>().as_ptr();
-        // SAFETY: the block is ours, and has room for a header, of which the count is not the first word.
+        // SAFETY: the block is ours, and has room for a header; the count is not its first word.
         unsafe { (&raw mut (*task).refs).write(AtomicU32::new(0)) };
     }
 }
@@ -71,15 +71,16 @@ impl TaskMemory {
         TaskMemory { classes: (0..CLASSES).map(|_| Lock::new(Class::new())).collect() }
     }
 
-    /// Visits the tasks that have not ended, and some that have; those that start meanwhile perhaps. Not under a lock.
+    /// Visits the tasks that have not ended, some that have, and perhaps some that start meanwhile.
+    /// Takes no lock during a visit.
     pub(crate) fn each(&self, mut visit: impl FnMut(TaskRef)) {
         for class in &self.classes {
-            // SAFETY: a block that was handed out once has a count, be it 0.
+            // SAFETY: a block that was handed out once has a count, perhaps 0.
             slab::walk(class, |block| unsafe { TaskRef::retain_if_any(block.cast()) }, &mut visit);
         }
     }
 
-    /// The number that the color of the task at an address has, or would have.
+    /// The number that the color of the task at that address has, or would have.
     pub(crate) fn id_at(&self, address: usize) -> Option<u64> {
         self.classes.iter().find_map(|class| class.lock().id_at(address))
     }
@@ -90,7 +91,8 @@ impl FreeTasks {
         FreeTasks { lists: (0..CLASSES).map(|_| FreeList::new()).collect(), burst: Cell::new(false) }
     }
 
-    /// For a worker without work: after a burst, gives memory back, a chain of blocks at a time. True: there may be more.
+    /// For a worker without work: after a burst, gives memory back, one chain of blocks at a time.
+    /// True: there may be more.
     pub(crate) fn give_back_some(&self, shared: &Shared) -> bool {
         let mut lists = self.lists.iter().enumerate();
         if self.burst.get() && !lists.any(|(class, list)| list.saw_burst() && list.give_back_some(shared, class)) {
@@ -100,7 +102,7 @@ impl FreeTasks {
     }
 }
 
-/// The class for blocks of so many bytes and that alignment; `None` where they need an allocation of their own.
+/// The class for blocks of that size and alignment; `None` if they need an allocation of their own.
 pub(super) const fn class_of(size: usize, align: usize) -> Option<usize> {
     let step = if align > STEP { BLOCK_ALIGN_MAX } else { STEP };
     let size = size.next_multiple_of(step);
@@ -113,14 +115,14 @@ pub(super) fn shared_of(task: LiveTask<'_>) -> &Shared {
     about(task).owner()
 }
 
-/// The number that the color of a task has, if it is a light one.
+/// The number of the task's color, if the task is light.
 pub(super) fn id_of(task: LiveTask<'_>) -> u64 {
     about(task).id_at(task.pointer().addr().get())
 }
 
 #[inline]
 fn about(task: LiveTask<'_>) -> &About<Tasks> {
-    // SAFETY: a task is in a block, which is in use for as long as it is alive.
+    // SAFETY: a task is in a block, which is in use as long as the task is alive.
     unsafe { About::of(task.pointer().cast()) }
 }
 
@@ -134,7 +136,7 @@ pub(super) fn alloc(shared: &Shared, class: usize) -> Block<Tasks> {
     recycled.unwrap_or_else(|| slab::take_one(shared, class))
 }
 
-/// Gives the memory of a task back, whose count is 0 again.
+/// Gives the memory of a task back; its count is 0 again.
 pub(super) fn free(block: Block<Tasks>) {
     let left = context::offer_worker(block, |worker, block| {
         if !ptr::eq(&*worker.shared, block.about().owner()) {
@@ -143,7 +145,7 @@ pub(super) fn free(block: Block<Tasks>) {
         let class = block.about().class();
         let list = &worker.free_tasks.lists[class];
         list.keep(block);
-        // Rather than a division for each.
+        // Avoids a division for each block.
         if list.trim(|len| len * Tasks::size_of_class(class) >= CHAIN_SIZE) {
             worker.free_tasks.burst.set(true);
         }
@@ -154,21 +156,21 @@ pub(super) fn free(block: Block<Tasks>) {
     }
 }
 
-/// The least that a task takes: its header, and room for an error.
+/// The least size of a task: its header, and room for an error.
 const BLOCK_MIN: usize = size_of::<Header>() + 8;
 
 /// Blocks up to this size come from slabs.
 const BLOCK_MAX: usize = 2_048;
 
-/// From one size of block to the next.
+/// The step between block sizes.
 const STEP: usize = 8;
 
-/// What is aligned to more has an allocation of its own.
+/// A larger alignment needs an allocation of its own.
 const BLOCK_ALIGN_MAX: usize = 16;
 
 const CLASSES: usize = (BLOCK_MAX - BLOCK_MIN) / STEP + 1;
 
-/// A chain has so many bytes of blocks.
+/// Bytes of blocks in a chain.
 const CHAIN_SIZE: usize = 16 << 10;
 
 const _: () = assert!(BLOCK_MIN.is_multiple_of(STEP));

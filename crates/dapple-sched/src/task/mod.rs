@@ -1,24 +1,27 @@
 //! Tasks: a future with a color, polled by callbacks of that color.
 //!
-//! Imports everything from below. Imports nothing from above, which is `state`.
-//! Begin with this file; then read `rights`, what code may do with a task, `body`, a task's own part, and `light`, how a worker polls tasks without a color.
+//! Imports everything from below, and not `state`, which is above. Begin with this file; then read
+//! `rights`, the rights of code to a task, `body`, a task's own part, and `light`, the polling of
+//! tasks without a color.
 //!
-//! A task is one block of memory: a header of 32 bytes whose first field is the node that is queued when the task is woken,
-//! and the future, in whose place the output comes.
+//! A task is one block of memory: a header of 32 bytes, with the node that a wake queues as its
+//! first field, and the future, which the output later replaces.
 //!
 //! # Light tasks
 //!
-//! A task that was spawned without a color has one of its own (C3). As long as nobody asks for that color nobody can post to
-//! it, hold it or wait for it, so there is nothing that it would have to exclude but the task's own polls; and these exclude
-//! each other by the task's state alone. Such a task is *light*: its color is not made, its node stands in a worker's queue
-//! of light tasks (`queue`) and not in a color's fifo, and it is polled in a stretch with others (`light.rs`).
+//! A task spawned without a color has one of its own (C3). Until something asks for that color,
+//! nothing can post to it, hold it or wait for it, so it only has to keep the task's own polls
+//! apart; and the task's state alone does that. Such a task is *light*: its color is not made, its
+//! node is in a worker's queue of light tasks (`queue`) instead of a color's fifo, and the worker
+//! polls it in a stretch with others (`light.rs`).
 //!
-//! Whoever asks for the color makes it. From then on the task is polled by callbacks of it like any other. What makes the
-//! color sets `COLORED`, which decides in one step who begins with it:
+//! The first thread that asks for the color makes it. From then on callbacks of the color poll the
+//! task like any other. That thread sets `COLORED`, which decides in one step which side has the
+//! color first:
 //!
 //! | the light task | the new color is | and becomes free |
 //! |---|---|---|
-//! | waits, or has ended | `Held` by who made it | at once |
+//! | waits, or has ended | `Held` by the thread that made it | at once |
 //! | is queued, or is polled by another thread | `Held` for the task | when its turn among the light tasks comes, or this poll ends |
 //! | is polled here | `Running`: the poll goes on as a turn of the color | when the poll ends |
 //!
@@ -26,23 +29,25 @@
 //!
 //! | bit | set by | cleared by | meaning |
 //! |---|---|---|---|
-//! | `SCHEDULED` | spawn, wake, abort; whoever sets it queues | colored: the poll, when it begins. Light: the poll, when it ends and nothing came meanwhile | colored: the node is queued. Light: it is queued, or polled |
+//! | `SCHEDULED` | spawn, wake, abort; the thread that sets it queues | colored: the poll, when it begins. Light: the poll, when it ends and nothing came meanwhile | colored: the node is queued. Light: it is queued, or polled |
 //! | `WOKEN` | wake, abort, if `SCHEDULED` was set | a poll, when it begins or ends | light: poll once more. (Colored: nothing) |
-//! | `ABORTED` | abort, shutdown | nobody | the next callback drops the future instead of polling it |
-//! | `COLORED` | spawn, whoever makes the color | nobody | polls are callbacks of the color |
-//! | `DONE` | the callback that ends the task | nobody | the output (or error) is stored; the node is never queued again |
-//! | `FAILED` | with `DONE` | nobody | it is an error |
-//! | `JOINER` | who waits for the end | nobody | there is a waker in the task's record |
-//! | `JOINED` | spawn | dropping the join handle | somebody may take the output |
-//! | `BACKGROUND` | spawn | nobody | a graceful shutdown does not wait for it |
+//! | `ABORTED` | abort, shutdown | – | the next callback drops the future instead of polling it |
+//! | `COLORED` | spawn, the thread that makes the color | – | polls are callbacks of the color |
+//! | `DONE` | the callback that ends the task | – | the output (or error) is stored; the node is never queued again |
+//! | `FAILED` | with `DONE` | – | the output is an error |
+//! | `JOINER` | the waiter for the end | – | there is a waker in the task's record |
+//! | `JOINED` | spawn | dropping the join handle | there is a handle that may take the output |
+//! | `BACKGROUND` | spawn | – | a graceful shutdown does not wait for it |
 //!
-//! The upper half of the word is the worker that polled the light task last. Whoever of "end of the task" and "drop of the
-//! handle" changes the state second drops the output; the end, before it sets DONE.
+//! The upper half of the word is the worker that polled the light task last. Of "end of the task"
+//! and "drop of the handle", the second to change the state drops the output; the end does so
+//! before it sets DONE.
 //!
 //! # Counts
 //!
-//! One for the task until it has ended, one for each handle and waker, and one for the node while it stands in the fifo of a
-//! color. (In a queue of light tasks the first one is enough, as what stands there has not ended.)
+//! One for the task until it has ended, one for each handle and waker, and one for the node while
+//! it is in the fifo of a color. (In a queue of light tasks the first one is enough, because a
+//! queued light task has not ended.)
 
 pub(crate) mod abort;
 mod body;
@@ -91,7 +96,7 @@ pub(crate) use waker::{is_table, is_waker_of_task, wake_if_polled};
 /// The part of a task that does not depend on its future.
 #[repr(C)]
 pub(crate) struct Header {
-    /// At offset zero, so that a node is a task. Its third word is described in `side`.
+    /// At offset zero, so that a node is a task. `side` describes its third word.
     node: Node,
     state: AtomicU32,
     refs: AtomicU32,
@@ -99,32 +104,34 @@ pub(crate) struct Header {
     shared: Arc<Shared>,
 }
 
-/// What can be done with a task of some future.
+/// The functions for a task with a certain type of future.
 #[repr(C)]
 pub(crate) struct TaskVTable {
-    /// First, so that the node's is the task's.
+    /// First, so that the node's table is the task's.
     node: VTable,
     /// Without a context, drops the future.
     poll: unsafe fn(LiveTask<'_>, Option<&mut Context<'_>>) -> Outcome,
-    /// Moves the result, which is an error or is not, to that address; without one, drops it.
+    /// Moves the result, an error if the flag says so, to that address; without an address, drops
+    /// it.
     take: unsafe fn(LiveTask<'_>, bool, Option<NonNull<()>>),
     free: unsafe fn(NonNull<Header>),
 }
 
-/// What a poll left in the place of the future.
+/// The outcome of a poll; the future's place may now hold an output or an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Pending,
     /// The output is stored.
     Done,
-    /// An error is.
+    /// An error is stored.
     Failed,
 }
 
 /// A counted reference to a task.
 pub(crate) struct TaskRef(NonNull<Header>);
 
-// SAFETY: a task's future and output are `Send` (bounds of `spawn`), its shared parts are atomic or locked.
+// SAFETY: a task's future and output are `Send` (bounds of `spawn`), its shared parts are atomic or
+// locked.
 unsafe impl Send for TaskRef {}
 // SAFETY: as above.
 unsafe impl Sync for TaskRef {}
@@ -135,7 +142,7 @@ pub(crate) struct TaskLook {
     pub(crate) spawned_from: Option<Origin>,
     /// It is queued, or polled.
     pub(crate) scheduled: bool,
-    /// If it was asked for.
+    /// The number of its color, if something has asked for it.
     pub(crate) color_id: Option<u64>,
     /// A color that it waits for.
     pub(crate) wait: Option<TaskWait>,
@@ -143,20 +150,20 @@ pub(crate) struct TaskLook {
     pub(crate) joined_by: Option<usize>,
 }
 
-/// What a task starts as.
+/// The color with which a task starts.
 pub(crate) enum Start {
-    /// With a color of its own that nobody has asked for, in this runtime.
+    /// A color of its own that nothing has asked for, in this runtime.
     Light(Arc<Shared>),
     /// In this color.
     Colored(Color),
 }
 
-/// Aborts every task that is left; called once all workers have stopped.
+/// Aborts all remaining tasks; called once all workers have stopped.
 pub(crate) fn drop_all(shared: &Shared) {
     shared.tasks.each(|task| task.abort());
 }
 
-/// The color of a task, made where nothing has asked for it before.
+/// The color of a task; made if nothing has asked for it before.
 pub(crate) fn ensure_color(task: LiveTask<'_>) -> &Color {
     match task.color() {
         Some(color) => {
@@ -167,12 +174,14 @@ pub(crate) fn ensure_color(task: LiveTask<'_>) -> &Color {
     }
 }
 
-/// Another thread has made the color of a task, and is about to say so in its state. If it is polled here, that is done
-/// here: what this poll posts to the color comes before its own next poll, which must not be one among the light tasks.
+/// Another thread has made the color of a task, and is about to set COLORED. If this thread polls
+/// the task, it does so here: the color runs posts of this poll before its next poll, which must
+/// not be one among the light tasks.
 fn note_color(task: LiveTask<'_>) {
     let header = task.header();
-    // Relaxed: a thread that has not seen the bit sets it, and DONE is set by this thread, which then polls it no more: the
-    // thread that made the color sees DONE, and lets go. AcqRel: as in `make_color`.
+    // Relaxed: a thread that has not seen the bit sets it. This thread sets DONE and then polls the
+    // task no more: the thread that made the color sees DONE, and releases the color. AcqRel: as in
+    // `make_color`.
     if header.state.load(Relaxed) & (COLORED | DONE) == 0 && context::polls_light(task) {
         header.state.fetch_or(COLORED, AcqRel);
     }
@@ -198,11 +207,12 @@ fn make_color(task: LiveTask<'_>) -> &Color {
             color
         }
         Ok(color) => {
-            // AcqRel: the thread that ends the light task's poll, or begins it, sees the color; or else we see that there is none.
-            // (A wake that comes after the end sets SCHEDULED, too; and the poll itself may have set COLORED before.)
+            // AcqRel: the thread that ends or begins the light task's poll sees the color; or else
+            // we see that no poll is under way. (A wake after the end sets SCHEDULED, too; and the
+            // poll itself may have set COLORED before.)
             let old = header.state.fetch_or(COLORED, AcqRel);
             if old & COLORED == 0 && (old & SCHEDULED == 0 || old & DONE != 0) {
-                // SAFETY: it is held, and by nobody else.
+                // SAFETY: this thread alone holds it.
                 hold::release(unsafe { Hold::new(cell, false) });
             }
             color
@@ -222,23 +232,24 @@ fn make_color(task: LiveTask<'_>) -> &Color {
     }
 }
 
-/// What becomes of a queued task: it has its turn, or will not have it any more.
+/// The end of a queued task's wait: its turn, or its drop.
 const NODE: VTable = VTable {
-    // SAFETY: a task's node, with its count; called by a turn of the task's color.
+    // SAFETY: a task's node, with its count; a turn of the task's color calls this.
     run: |node, _| run(unsafe { dequeue(node) }),
-    // SAFETY: as above, or by what holds the color.
+    // SAFETY: as above, or the color's holder calls this.
     drop: |node| drop_queued(unsafe { dequeue(node) }),
     waits: None,
 };
 
-/// The node has left its color's fifo: clears SCHEDULED. Returns the state before, and the future; `None` where the task
-/// has ended.
+/// The node has left its color's fifo: clears SCHEDULED. Returns the state before, and the future;
+/// `None` if the task has ended.
 ///
 /// # Safety
-/// The node is a task's, with its count the caller's to give. This thread is in a turn of the task's color, or holds it.
+/// The node is a task's, and the caller gives up its count. This thread is in a turn of the task's
+/// color, or holds it.
 unsafe fn dequeue(node: NonNull<Node>) -> (TaskRef, Option<(u32, Unfinished)>) {
     let task = TaskRef(node.cast());
-    // AcqRel: acquires what the waker did before it woke; what it does from here on schedules anew.
+    // AcqRel: acquires what the waker did before it woke; a later wake schedules the task again.
     let state = task.header().state.fetch_and(!(SCHEDULED | WOKEN), AcqRel);
     // SAFETY: promised by the caller; the task is not done.
     let unfinished = (state & DONE == 0).then(|| (state, unsafe { Unfinished::in_color(task.task()) }));
@@ -260,9 +271,9 @@ fn drop_queued((task, unfinished): (TaskRef, Option<(u32, Unfinished)>)) {
     task.header().revoke_grants();
 }
 
-/// Polls a task that has a color, and sees to what follows from it.
+/// Polls a task that has a color, and does the work that follows.
 fn poll_colored(task: Unfinished) {
-    // What is granted while this poll runs may have come too late for it. There is one more, for that grant.
+    // A grant during this poll may come too late for it; the next poll is for that grant.
     let granted = task.task().header().take_grants();
     let polled = context::in_task(task, |task| budget::in_poll(|| task.poll()));
     Header::revoke(granted);
@@ -276,7 +287,7 @@ impl Header {
         Side::of(self.node.task_word())
     }
 
-    /// Where the task was spawned.
+    /// The line that spawned the task.
     pub(crate) fn spawned_from(&self) -> Origin {
         self.node.plain_origin().unwrap_or_else(|| self.node.posted_from())
     }
@@ -292,8 +303,9 @@ impl Header {
     }
 
     fn take_grants(&self) -> *mut Ticket {
-        // Relaxed: what was noted before DONE was set is visible, as both go through `state`; of a later one `note_grant`
-        // sees DONE. While the task is not done, what is missed now is seen at its next poll.
+        // Relaxed: a grant noted before DONE was set is visible, because both go through `state`;
+        // for a later one `note_grant` sees DONE. While the task is not done, its next poll sees a
+        // grant that this misses.
         match self.side().map(|side| &side.granted) {
             // Acquire pairs with `note_grant`.
             Some(granted) if !granted.load(Relaxed).is_null() => granted.swap(ptr::null_mut(), AcqRel),
@@ -301,7 +313,7 @@ impl Header {
         }
     }
 
-    /// The task will not use them any more.
+    /// Takes back all grants: the task will not use them any more.
     fn revoke_grants(&self) {
         Header::revoke(self.take_grants());
     }
@@ -318,7 +330,7 @@ impl Header {
 }
 
 impl TaskRef {
-    /// A reference, if this is a task: perhaps one that has ended, so that what is returned may be the last reference.
+    /// A reference, if this is a task; it may have ended, and the result may be the last reference.
     ///
     /// # Safety
     /// It is a task's memory, in use or free.
@@ -342,7 +354,7 @@ impl TaskRef {
         self.task().shared()
     }
 
-    /// Sees to it that the task is polled.
+    /// Makes the task be polled.
     pub(crate) fn wake(&self) {
         self.schedule(0);
     }
@@ -357,7 +369,8 @@ impl TaskRef {
         let mut old = header.state.load(Relaxed);
         loop {
             let new = bits | old | if old & SCHEDULED == 0 { SCHEDULED } else { WOKEN };
-            // An exchange also where nothing changes. AcqRel: releases what the waker did to the poll that looks at the state.
+            // An exchange even if nothing changes. AcqRel: releases what the waker did to the poll
+            // that looks at the state.
             match header.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => old = now,
@@ -378,27 +391,28 @@ impl TaskRef {
         ensure_color(self.task())
     }
 
-    /// The task waits for that color, or for several, asked for at that line; to be shown.
+    /// Notes, for dumps, that the task waits for that color, or for several, and the line that
+    /// asked.
     pub(crate) fn note_wait(&self, color_id: Option<u64>, asked_at: Origin) {
         Side::own(self.header().node.task_word()).note_wait(color_id, asked_at);
     }
 
-    /// That wait is over.
+    /// Notes that that wait is over.
     pub(crate) fn end_wait(&self, asked_at: Origin) {
         if let Some(side) = self.header().side() {
             side.end_wait(asked_at);
         }
     }
 
-    /// What is known of it without polling it; `None` where it has ended.
+    /// The facts about the task that are known without polling it; `None` if it has ended.
     pub(crate) fn look(&self) -> Option<TaskLook> {
         let header = self.header();
-        // Relaxed: to be shown.
+        // Relaxed: for dumps.
         let state = header.state.load(Relaxed);
         let side = header.side();
         (state & DONE == 0).then(|| TaskLook {
             address: self.0.addr().get(),
-            // Of a task that is traced and queued, the record has it, which may go at any time.
+            // For a task that is traced and queued the record has it, and may go at any time.
             spawned_from: header.node.origin().ok(),
             scheduled: state & SCHEDULED != 0,
             color_id: side.and_then(Side::color).map(Color::id),
@@ -410,7 +424,7 @@ impl TaskRef {
         })
     }
 
-    /// What stands in the color's fifo when the task has been woken.
+    /// The node that a wake puts into the color's fifo.
     pub(crate) fn node(&self) -> NonNull<Node> {
         self.0.cast()
     }
@@ -420,8 +434,8 @@ impl TaskRef {
         self.color().cell()
     }
 
-    /// Polls the task here. A poll that is queued already will find out by itself that it comes too late; an abort is
-    /// left to it.
+    /// Polls the task here. A poll that is queued already notices that it comes too late; it also
+    /// handles an abort.
     ///
     /// # Safety
     /// This thread holds the task's color.
@@ -433,7 +447,7 @@ impl TaskRef {
         }
     }
 
-    /// Remembers a grant, to be taken back when the task has been polled and has not used it.
+    /// Notes a grant, which is taken back if the task is polled and does not use it.
     pub(crate) fn note_grant(&self, ticket: Arc<Ticket>) {
         let header = self.header();
         let granted: &AtomicPtr<Ticket> = &Side::own(header.node.task_word()).granted;
@@ -448,9 +462,9 @@ impl TaskRef {
                 Err(now) => old = now,
             }
         }
-        // A task that has ended is not polled again, and nobody else would take the grant back. A read-modify-write on
-        // the word that DONE is set in: either we see DONE, or the end of the task sees the grant.
-        // AcqRel pairs with `finish`.
+        // A task that has ended is not polled again, and no other thread would take the grant back.
+        // A read-modify-write on the word with DONE: either we see DONE, or the end of the task
+        // sees the grant. AcqRel pairs with `finish`.
         if header.state.fetch_or(0, AcqRel) & DONE != 0 {
             header.revoke_grants();
         }
@@ -467,13 +481,14 @@ impl Drop for TaskRef {
     fn drop(&mut self) {
         // AcqRel: as in `Arc`.
         if self.header().refs.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: the last reference. The task's own goes when it is done, so the future is gone.
+            // SAFETY: the last reference. The task gives up its own when it is done, so the future
+            // is gone.
             unsafe { (self.task().vtable().free)(self.0) };
         }
     }
 }
 
-/// What has come of a join, for one who waits with this waker.
+/// The state of a join, for a waiter with this waker.
 pub(crate) fn poll_joined(task: &TaskRef, cx: &Context<'_>) -> Poll<()> {
     if task.is_done() {
         return Poll::Ready(());
@@ -497,7 +512,7 @@ pub(crate) const COLORED: u32 = 1 << 6;
 const JOINER: u32 = 1 << 7;
 const FAILED: u32 = 1 << 8;
 
-/// Above these bits stands the worker that polled the light task last.
+/// Above these bits is the worker that polled the light task last.
 pub(crate) const HOME_SHIFT: u32 = 16;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]

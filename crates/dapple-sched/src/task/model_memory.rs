@@ -1,5 +1,5 @@
-//! Memory for tasks in a model: an allocation each, and a list of them. Models keep track of each atomic, so that memory must
-//! not be used again.
+//! Memory for tasks in a model: one allocation each, and a list of them. Models keep track of each
+//! atomic, so memory must not be reused.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use crate::sync::lock::Lock;
 
 /// The tasks of one runtime.
 pub(crate) struct TaskMemory {
-    /// They have no count for standing here.
+    /// Entries have no count.
     tasks: Lock<Vec<ManuallyDrop<TaskRef>>>,
 }
 
@@ -19,7 +19,7 @@ impl TaskMemory {
         TaskMemory { tasks: Lock::new(Vec::new()) }
     }
 
-    /// The count is not taken.
+    /// Adds a task, without a count.
     pub(crate) fn add(&self, task: TaskRef) {
         self.tasks.lock().push(ManuallyDrop::new(task));
     }
@@ -32,7 +32,7 @@ impl TaskMemory {
     pub(crate) fn each(&self, visit: impl FnMut(TaskRef)) {
         let all = {
             let tasks = self.tasks.lock();
-            // SAFETY: a task is taken out, under this lock, before it is freed.
+            // SAFETY: a task leaves the list, under this lock, before it is freed.
             tasks.iter().filter_map(|task| unsafe { TaskRef::retain_if_any(task.0) }).collect::<Vec<_>>()
         };
         all.into_iter().for_each(visit);

@@ -1,9 +1,10 @@
-//! A worker's queue of light tasks that are to be polled. Lives in its run queue, under the home lock.
+//! A worker's queue of light tasks to be polled. Part of its run queue, under the home lock.
 //!
-//! Tasks are linked through their nodes, in chunks of up to [`CHUNK`], so that a thief takes half of ten million by moving
-//! some thousand chunks. Like the levels of the run queue there are two lists: what was woken from outside (other threads,
-//! I/O events, timers) stands in the express one, and has a share of the polls, half of them by default, so that it starts soon also where millions
-//! of tasks always have more to do.
+//! Tasks are linked through their nodes, in chunks of up to [`CHUNK`], so that a thief takes half
+//! of ten million by moving some thousand chunks. As in the run queue there are two lists. Tasks
+//! woken from outside (other threads, I/O events, timers) are in the express one, which has a share
+//! of the polls, half by default, so that they start soon even if millions of tasks always have
+//! more to do.
 
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
@@ -13,22 +14,22 @@ use super::rights::LightTask;
 use crate::worker::TINY_CALLBACK_NS;
 use crate::worker::tuning::{Credit, Share};
 
-/// Light tasks that are to be polled.
+/// Light tasks to be polled.
 #[derive(Default)]
 pub(crate) struct LightQueue {
     ordinary: List,
     express: List,
-    /// Polls, and tasks that callbacks of this worker have woken or started; halved together, so that they tell of the
-    /// recent past.
+    /// Polls, and tasks that callbacks of this worker have woken or started; halved together, so
+    /// that they describe the recent past.
     polls: u32,
     wakes: u32,
-    /// Mean time of a poll, sampled; 0: not known.
+    /// Mean time of a poll, sampled; 0 if unknown.
     pub(crate) mean_ns: u32,
-    /// Beside colors where one of the two is from outside: whether tasks go next.
+    /// Whether tasks go before colors next, if one of the two kinds is from outside.
     pub(crate) turn: Credit,
-    /// Whether the next task is one from outside, where others wait as well.
+    /// Whether the next task is one from outside, if both kinds wait.
     express_turn: Credit,
-    /// Beside colors: how many polls tasks are to have before the next color, times the number of colors.
+    /// The number of polls that tasks get before the next color, times the number of colors.
     pub(crate) credit: usize,
 }
 
@@ -40,7 +41,7 @@ struct List {
 
 /// Light tasks in order, linked through their nodes.
 pub(super) struct Chunk {
-    /// Null, as `tail`, where there are none.
+    /// Null, like `tail`, if there are none.
     head: *mut Header,
     tail: *mut Header,
     len: u32,
@@ -60,7 +61,7 @@ impl LightQueue {
         self.ordinary.len + self.express.len
     }
 
-    /// Whether something waits that was woken from outside.
+    /// Whether a task waits that was woken from outside.
     pub(crate) fn has_express(&self) -> bool {
         self.express.len > 0
     }
@@ -72,8 +73,8 @@ impl LightQueue {
         list.append(Chunk::of(task));
     }
 
-    /// Takes up to `max` tasks, which `to` is given with their place: of both lists, the express one having its share. Returns
-    /// how many.
+    /// Takes up to `max` tasks, and calls `to` with each and its index. Takes from both lists, by
+    /// the share of the express one. Returns their number.
     #[inline]
     pub(super) fn take(&mut self, max: usize, event_share: Share, mut to: impl FnMut(usize, LightTask)) -> usize {
         let mut taken = 0;
@@ -85,7 +86,7 @@ impl LightQueue {
             taken += 1;
         }
         if taken < max {
-            // What comes from outside next does not wait.
+            // The next task from outside does not wait.
             self.express_turn.alone(false);
         }
         while taken < max && self.ordinary.len > 0 {
@@ -99,7 +100,7 @@ impl LightQueue {
         self.express.pop().or_else(|| self.ordinary.pop())
     }
 
-    /// Queues tasks at the end, one behind the other.
+    /// Queues tasks at the end, in order.
     #[inline]
     pub(super) fn append(&mut self, tasks: impl Iterator<Item = LightTask>) {
         let mut chunk = Chunk::EMPTY;
@@ -109,7 +110,7 @@ impl LightQueue {
         }
     }
 
-    /// Counts tasks that were polled.
+    /// Counts polls of tasks.
     pub(super) fn note_polls(&mut self, polls: u32) {
         self.polls += polls;
         if self.polls >= HISTORY_POLLS {
@@ -123,14 +124,16 @@ impl LightQueue {
         self.wakes = self.wakes.saturating_add(1);
     }
 
-    /// Whether moving tasks to another core gains more than the traffic between cores that it brings: each of them that is
-    /// woken by another, and would then be woken from the other core, must pay for that by what it does.
+    /// Whether moving tasks to another core gains more than its traffic between cores costs. A task
+    /// that another one wakes would then be woken from the other core, so its own work must
+    /// outweigh that.
     fn pays(&self) -> bool {
         self.mean_ns == 0
             || u64::from(self.mean_ns) * u64::from(self.polls) >= u64::from(TINY_CALLBACK_NS) * u64::from(self.wakes)
     }
 
-    /// Moves half of the victim's tasks here, or `all`; `any` tasks, or only where that pays. Returns how many.
+    /// Moves half of the victim's tasks here, or `all`; `any` of them, or only if that pays.
+    /// Returns their number.
     pub(crate) fn steal(&mut self, theirs: &mut LightQueue, all: bool, any: bool) -> usize {
         if !any && !theirs.pays() {
             return 0;
@@ -143,7 +146,7 @@ impl LightQueue {
 }
 
 impl List {
-    /// Adds tasks to the last chunk, or as a chunk of their own where that is full.
+    /// Adds tasks to the last chunk, or as a chunk of their own if that one is full.
     #[inline]
     fn append(&mut self, more: Chunk) {
         self.len += more.len as usize;
@@ -172,7 +175,7 @@ impl List {
         popped
     }
 
-    /// The older half, in whole chunks as far as there are several.
+    /// Moves the older half, in whole chunks if there are several.
     fn steal(&mut self, theirs: &mut List, all: bool) -> usize {
         let before = self.len;
         if all {
@@ -207,7 +210,7 @@ impl Chunk {
     /// Adds tasks at the end.
     #[inline]
     pub(super) fn push(&mut self, more: Chunk) {
-        // SAFETY: what stands in a chunk is alive.
+        // SAFETY: tasks in a chunk are alive.
         match unsafe { self.tail.as_ref() } {
             Some(last) => last.node().next.set(more.head.cast()),
             None => self.head = more.head,
@@ -216,13 +219,14 @@ impl Chunk {
         self.len += more.len;
     }
 
-    /// Takes up to `max` tasks off the front. Returns how many.
+    /// Takes up to `max` tasks off the front. Returns their number.
     #[inline]
     fn take(&mut self, max: usize, mut to: impl FnMut(usize, LightTask)) -> usize {
         let run = max.min(self.len as usize);
         let mut next = self.head;
         for at in 0..run {
-            // SAFETY: there are so many; from `of`, and no longer in the chunk. The link of the last one is not followed.
+            // SAFETY: there are so many; from `of`, and no longer in the chunk. The link of the
+            // last one is not followed.
             let task = unsafe { LightTask::from_raw(NonNull::new_unchecked(next)) };
             next = task.task().header().node().next.get().cast();
             to(at, task);
@@ -243,13 +247,13 @@ impl Chunk {
     }
 }
 
-/// Tasks in a chunk, after which a new one begins.
+/// The number of tasks in a chunk, after which a new one begins.
 const CHUNK: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 2 } else { 1_024 };
 
-/// Where there is one chunk, a thief takes its tasks one by one, at most so many.
+/// If there is only one chunk, a thief takes its tasks one by one, at most this many.
 const STEAL_SINGLY: usize = 64;
 
-/// When so many polls were counted, the counters about the recent past are halved.
+/// After this many polls the counters of the recent past are halved.
 const HISTORY_POLLS: u32 = 4_096;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
@@ -260,7 +264,8 @@ mod tests {
     use crate::color::node::Node;
     use crate::sync::atomic::AtomicU32;
 
-    /// So many places of stretches of `max` tasks, each of which is queued again where it was: those that were from outside.
+    /// Takes `places` stretches of `max` tasks, and queues each task again in its list; returns the
+    /// number of tasks from outside.
     fn from_outside(share: Share, max: usize, places: usize) -> usize {
         let task = || Header {
             node: Node::of_task(ptr::null(), ptr::null_mut()),
@@ -288,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_from_outside_has_its_share_of_stretches_of_any_length() {
+    fn tasks_from_outside_have_their_share_of_stretches_of_any_length() {
         for max in [1, 2, 3, 32] {
             for (share, one_of) in [(Share::HALF, 2), (Share::one_of(8), 8)] {
                 let outside = from_outside(share, max, 960);

@@ -1,4 +1,5 @@
-//! What code may do with a task, as types: each is made where that right begins, and goes where it ends.
+//! The rights of code to a task, as types: each value is made when the right begins, and goes when
+//! it ends.
 //!
 //! | type | its owner | begins | ends |
 //! |---|---|---|---|
@@ -7,9 +8,10 @@
 //! | [`Scheduled`] | has set `SCHEDULED`, and with it the task's node | spawn, wake, abort, or from a `LightTask` | when the task is queued |
 //! | [`LightTask`] | has set `SCHEDULED` of a light task: its place in the queues and its next poll | spawn, wake, abort | in a poll, or as it goes on in its color |
 //! | [`Unfinished`] | has the future: it holds the color or owns the `LightTask`, and the task is not done | from a turn of the color, or a `LightTask` | when the task pauses, or as an `Ended` |
-//! | [`Ended`] | has stored the output, which no other thread knows of yet | a poll, or dropping the future | [`Ended::finish`] |
+//! | [`Ended`] | has stored the output, which no other thread knows yet | a poll, or dropping the future | [`Ended::finish`] |
 //!
-//! A task that is not done has a count of its own. So the last three keep it alive; the last one gives up that count.
+//! A task that is not done has a count of its own. So the last three types keep it alive; the last
+//! one gives up that count.
 
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
@@ -33,7 +35,7 @@ use crate::sync::refs;
 use crate::task::light;
 use crate::task::waker::raw_waker;
 
-/// A task that is alive for `'a`. As a reference, but to all of its memory.
+/// A task that is alive for `'a`. Like a reference, but to all of its memory.
 #[derive(Clone, Copy)]
 pub(crate) struct LiveTask<'a>(NonNull<Header>, PhantomData<&'a Header>);
 
@@ -48,10 +50,10 @@ pub(super) struct Scheduled<'a> {
 #[must_use = "the task would never be polled"]
 pub(crate) struct LightTask(Unfinished);
 
-/// The right to the future of a task, which has a count of its own until it is done.
+/// The right to the future of a task that is not done. The task has a count of its own until then.
 pub(crate) struct Unfinished(ManuallyDrop<TaskRef>);
 
-/// A task whose output is stored, but not published.
+/// A task with a stored but unpublished output.
 #[must_use = "the task would never end"]
 pub(crate) struct Ended {
     /// With the task's own count.
@@ -59,20 +61,20 @@ pub(crate) struct Ended {
     failed: bool,
 }
 
-/// A task that was polled: its future, or what has come of it.
+/// A task after a poll: its future, or its output.
 #[must_use = "the task may have ended"]
 pub(crate) struct Polled {
     task: ManuallyDrop<TaskRef>,
     outcome: Outcome,
 }
 
-/// What follows when a light task pauses, by what came during its poll.
+/// The state of a light task after its poll, by what happened during the poll.
 pub(super) enum Paused {
     /// It waits for a wake.
     Waits,
-    /// It waits, and the color that was made meanwhile is the caller's to release.
+    /// It waits; the caller releases the color that was made meanwhile.
     WaitsInColor(NonNull<ColorCell>),
-    /// It was woken, and is to be polled again.
+    /// It was woken, and will be polled again.
     Woken(LightTask),
     /// It was woken, and has a color.
     WokenInColor(LightTask),
@@ -80,7 +82,8 @@ pub(super) enum Paused {
 
 impl<'a> LiveTask<'a> {
     /// # Safety
-    /// The task is alive for `'a`: something that lasts as long has a count, or the right to its future.
+    /// The task is alive for `'a`: something that lives as long has a count, or the right to its
+    /// future.
     #[inline]
     pub(crate) unsafe fn new(task: NonNull<Header>) -> LiveTask<'a> {
         LiveTask(task, PhantomData)
@@ -93,7 +96,7 @@ impl<'a> LiveTask<'a> {
 
     #[inline]
     pub(crate) fn header(self) -> &'a Header {
-        // SAFETY: alive for `'a`; of the header nothing but atomics and cells changes.
+        // SAFETY: alive for `'a`; only atomics and cells of the header change.
         unsafe { self.0.as_ref() }
     }
 
@@ -103,7 +106,7 @@ impl<'a> LiveTask<'a> {
         unsafe { &*self.header().node.task_vtable().cast::<TaskVTable>() }
     }
 
-    /// The runtime of the task, which it keeps.
+    /// The runtime of the task, which keeps it.
     #[inline]
     pub(crate) fn shared(self) -> &'a Shared {
         memory::shared_of(self)
@@ -114,15 +117,15 @@ impl<'a> LiveTask<'a> {
         TaskRef(self.0)
     }
 
-    /// The color of the task, if it was asked for.
+    /// The color of the task, if something has asked for it.
     pub(crate) fn color(self) -> Option<&'a Color> {
         self.header().side().and_then(Side::color)
     }
 
-    /// Whether this thread, which polls the task, will poll it again, as far as the state says: the state does not note that
-    /// this worker itself has woken a light one.
+    /// Whether this thread, which polls the task, will poll it again, as far as the state says: the
+    /// state does not note wakes of a light task by its own worker.
     pub(crate) fn is_woken(self) -> bool {
-        // Relaxed: of what this thread did itself.
+        // Relaxed: for this thread's own changes.
         let state = self.header().state.load(Relaxed);
         state & if state & COLORED == 0 { WOKEN } else { SCHEDULED } != 0
     }
@@ -130,13 +133,15 @@ impl<'a> LiveTask<'a> {
 
 impl<'a> Scheduled<'a> {
     /// # Safety
-    /// SCHEDULED is the caller's, who set it when the task was not done, and had its color, as `colored` says, or was light.
+    /// SCHEDULED belongs to the caller, which set it when the task was not done; the task had its
+    /// color then if `colored`, or else was light.
     #[inline]
     pub(super) unsafe fn new(task: LiveTask<'a>, colored: bool) -> Scheduled<'a> {
         Scheduled { task, colored }
     }
 
-    /// Sees to it that the task is polled: queues it with the light tasks, or its node in its color, with a count of its own.
+    /// Makes the task be polled: queues it with the light tasks, or its node, with a count of its
+    /// own, in its color.
     #[inline]
     pub(super) fn enqueue(self) {
         let task = self.task;
@@ -145,14 +150,15 @@ impl<'a> Scheduled<'a> {
         }
         let color = task.color().expect("COLORED comes after the color").alive();
         mem::forget(task.retain());
-        // SAFETY: SCHEDULED, and with it the node, is ours; it has a count from here on.
+        // SAFETY: SCHEDULED, and so the node, is ours; it has a count from here on.
         post::place(color, unsafe { OwnedNode::from_raw(task.pointer().cast()) });
     }
 }
 
 impl LightTask {
     /// # Safety
-    /// The task is light, and SCHEDULED the caller's: the caller set it, or has it from [`LightTask::into_raw`].
+    /// The task is light, and SCHEDULED belongs to the caller: it set it, or has it from
+    /// [`LightTask::into_raw`].
     #[inline]
     pub(super) unsafe fn from_raw(task: NonNull<Header>) -> LightTask {
         LightTask(Unfinished::of(task))
@@ -177,8 +183,8 @@ impl LightTask {
 
 impl Unfinished {
     /// # Safety
-    /// This thread is in a turn of the task's color, or holds it, and the task is not done. It gives up what is returned before
-    /// it releases the color.
+    /// This thread is in a turn of the task's color, or holds it, and the task is not done. The
+    /// thread gives up the result before it releases the color.
     pub(super) unsafe fn in_color(task: LiveTask<'_>) -> Unfinished {
         Unfinished::of(task.0)
     }
@@ -197,7 +203,7 @@ impl Unfinished {
     pub(super) fn poll(self) -> Polled {
         // SAFETY: the waker borrows the task's own count, and is not dropped.
         let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw_waker(self.0.0)) });
-        // SAFETY: the future is ours, as the task is not done.
+        // SAFETY: the future is ours, because the task is not done.
         let outcome = unsafe { (self.task().vtable().poll)(self.task(), Some(&mut Context::from_waker(&waker))) };
         Polled { task: self.0, outcome }
     }
@@ -213,13 +219,14 @@ impl Unfinished {
     pub(super) fn drop_unpolled(self) {
         // Relaxed: it never changes.
         if self.task().header().state.load(Relaxed) & BACKGROUND == 0 {
-            // Relaxed: a number to show.
+            // Relaxed: for statistics.
             self.task().shared().tasks_dropped.fetch_add(1, Relaxed);
         }
         self.abort().finish();
     }
 
-    /// Gives up the future of a light task that was polled by that worker; no thread-local note of the poll is left.
+    /// Gives up the future of a light task after a poll on that worker; no thread-local note of the
+    /// poll is left.
     ///
     /// # Safety
     /// It comes from a [`LightTask`], and the poll did not go on as a turn of the color.
@@ -234,7 +241,8 @@ impl Unfinished {
                 COLORED => old & !SCHEDULED,
                 _ => old & !WOKEN,
             };
-            // AcqRel: releases the poll to the next one; acquires what the waker did, and the color.
+            // AcqRel: releases the poll to the next one; acquires what the waker did, and the
+            // color.
             match state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => old = now,
@@ -242,7 +250,7 @@ impl Unfinished {
         }
         match old & (WOKEN | COLORED) {
             0 => Paused::Waits,
-            // It is held for this poll, so that the task is still ours.
+            // The color is held for this poll, so the task is still ours.
             COLORED => Paused::WaitsInColor(self.task().color().expect("COLORED comes after the color").cell()),
             WOKEN => Paused::Woken(LightTask(self)),
             _ => Paused::WokenInColor(LightTask(self)),
@@ -270,36 +278,38 @@ impl Ended {
         self.task.task()
     }
 
-    /// Publishes the output. A task that may have been granted something has a record, if only since its future was dropped.
+    /// Publishes the output. A task that may have a grant has a record, made at the latest when its
+    /// future was dropped.
     #[inline]
     pub(super) fn finish(self) {
         if self.task().header().side().is_some() { self.finish_granted() } else { self.publish() }
     }
 
     fn finish_granted(self) {
-        // What was granted is over, but counts on the task, which counts on it.
+        // The grants are over, but each counts on the task, which counts on it.
         let kept = self.task().retain();
         self.publish();
         kept.header().revoke_grants();
     }
 
-    /// Publishes the output, and gives up the task's own count. The color of a light task that was asked for meanwhile is
-    /// released.
+    /// Publishes the output, and gives up the task's own count. If something asked for the color of
+    /// a light task meanwhile, releases it.
     fn publish(self) {
         let task = self.task();
         let header = task.header();
         let mut dropped = false;
-        // Acquire, here and below: where it says so, the handle is gone.
+        // Acquire, here and below: without JOINED the handle is gone.
         let mut state = header.state.load(Acquire);
         let was_light = loop {
             if state & JOINED == 0 && !dropped {
-                // Before DONE, from which on the color may be anybody's: this counts as running.
+                // Before DONE, after which any thread may have the color: this counts as running.
                 // SAFETY: no handle is left, nor will be, so the output is ours.
                 unsafe { (task.vtable().take)(task, self.failed, None) };
                 dropped = true;
                 state = header.state.load(Acquire);
             }
-            // Of a light task SCHEDULED says that it is polled; of a colored one, that the node is queued once more.
+            // For a light task SCHEDULED says that it is polled; for a colored one, that the node
+            // is queued again.
             let light = context::polls_light(task);
             let over = if light { SCHEDULED | WOKEN } else { 0 };
             let done = DONE | if self.failed { FAILED } else { 0 };
@@ -310,14 +320,15 @@ impl Ended {
             }
         };
         if state & (JOINED | JOINER) == JOINED | JOINER {
-            // A joiner stores its waker and changes the state afterwards: either we see the bit, or it sees DONE.
+            // A joiner stores its waker and changes the state afterwards: either we see the bit, or
+            // it sees DONE.
             let joiner = header.side().and_then(|side| side.joiner.lock().take());
             if let Some(joiner) = joiner {
                 joiner.wake();
             }
         }
         if state & BACKGROUND == 0 {
-            // Relaxed: a number; see `spawn`.
+            // Relaxed: a count; see `spawn`.
             task.shared().tasks_live.fetch_sub(1, Relaxed);
         }
         if was_light && state & COLORED != 0 {

@@ -1,17 +1,17 @@
-//! The part of a task that few tasks need: made when it is first asked for, freed with the task.
+//! The side record of a task, for fields that few tasks need: made on demand, freed with the task.
 //!
-//! A task's third word is where it was spawned, as long as that is all there is to say. Otherwise it is the address of a
-//! record, with the bit [`SIDE`]:
+//! A task's third word is the line that spawned it, as long as nothing else is needed. Otherwise it
+//! is the address of a record, with the bit [`SIDE`]:
 //!
-//! | record | who has it | holds | next |
+//! | record | used by | holds | next |
 //! |---|---|---|---|
-//! | none | a light task that nobody waits for | the line is in the word itself | own (color asked for, joined, granted, traced, waits for a color) |
-//! | shared | the tasks of one color that one line spawned after one another | color, line | own (joined, granted, traced, waits for a color) |
-//! | own | one task | color, if it was asked for; line; joiner; grants; what color it waits for | gone with the task |
+//! | none | a light task without waiters | the line is in the word itself | own (color asked for, joined, granted, traced, waits for a color) |
+//! | shared | consecutive tasks of one color and one spawning line | color, line | own (joined, granted, traced, waits for a color) |
+//! | own | one task | color, if asked for; line; joiner; grants; the color that it waits for | gone with the task |
 //!
-//! The word changes by one compare-and-swap from none or shared to own, and never again. A record that was replaced is
-//! kept by the one that replaced it, so that whoever has read the word may go on using what he read as long as he has the
-//! task.
+//! The word changes by one compare-and-swap from none or shared to own, and never again. The new
+//! record keeps the one that it replaced, so a thread that has read the word may use that record as
+//! long as it has the task.
 
 use std::panic::Location;
 use std::ptr;
@@ -25,28 +25,28 @@ use crate::runtime::foreign::KeptWaker;
 use crate::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::sync::lock::Lock;
 
-/// What a task has beyond its header.
+/// The data of a task beyond its header.
 #[repr(align(8))]
 pub(crate) struct Side {
-    /// As a node's: where the task was spawned, or what traces it.
+    /// As in a node: the line that spawned the task, or its trace record.
     pub(crate) origin: AtomicPtr<()>,
-    /// That of a shared record.
+    /// The color of a shared record.
     given: Option<Color>,
-    /// Of one's own record: a boxed handle; null until the color is asked for. Set once.
+    /// For an own record: a boxed handle; null until something asks for the color. Set once.
     color: AtomicPtr<Color>,
-    /// Who waits for the end of the task.
+    /// The waiter for the end of the task.
     pub(super) joiner: Lock<Option<KeptWaker>>,
     /// Grants that were handed to the task; see `ticket.rs`.
     pub(crate) granted: AtomicPtr<Ticket>,
     /// The shared record that this one replaced, which has the color.
     base: Option<Arc<Side>>,
-    /// The line that asked for the color that the task waits for, and that color's number, or [`SEVERAL`]; null where it waits
-    /// for none. Only to be shown, so that models do not look at them.
+    /// The line that asked for the color that the task waits for, and that color's number, or
+    /// [`SEVERAL`]; null if it waits for none. Only for dumps, so models do not look at them.
     waits_at: std::sync::atomic::AtomicPtr<Location<'static>>,
     waits_for: std::sync::atomic::AtomicU64,
 }
 
-/// The shared record of a color that was used last. It keeps nothing alive.
+/// The shared record of a color that was used last. Keeps nothing alive.
 pub(crate) struct LastSide(Lock<Weak<Side>>);
 
 impl Side {
@@ -68,11 +68,11 @@ impl Side {
     pub(crate) fn of(word: &AtomicPtr<()>) -> Option<&Side> {
         // Acquire pairs with the exchange in `own`.
         let record = record(word.load(Acquire));
-        // SAFETY: a record lives as long as the task whose word this is.
+        // SAFETY: a record lives as long as the task that has this word.
         unsafe { record.as_ref() }
     }
 
-    /// The record that is this task's own, made where there is none.
+    /// The task's own record; made if there is none.
     pub(crate) fn own(word: &AtomicPtr<()>) -> &Side {
         // Acquire: as in `of`.
         let mut old = word.load(Acquire);
@@ -85,7 +85,7 @@ impl Side {
             }
             // Relaxed: the line of a shared record never changes.
             let origin = shared.map_or(old, |base| base.origin.load(Relaxed));
-            // SAFETY: the word has a count, and here is another one.
+            // SAFETY: the word has a count; this adds another one.
             let base = shared.map(|_| unsafe {
                 Arc::increment_strong_count(base);
                 Arc::from_raw(base)
@@ -93,8 +93,9 @@ impl Side {
             let made = Arc::into_raw(Arc::new(Side::new(origin, None, base)));
             // AcqRel: releases the record to `of`.
             let now = word.compare_exchange(old, with_bit(made), AcqRel, Acquire).err();
-            // SAFETY: the new record is the word's, and is freed with the task only, and the count that the word had is ours; or
-            // the exchange failed, and the new record is ours.
+            // SAFETY: the new record belongs to the word and is freed only with the task, and the
+            // word's count on the old one is ours; or the exchange failed, and the new record is
+            // ours.
             unsafe {
                 match now {
                     None => {
@@ -110,14 +111,14 @@ impl Side {
         }
     }
 
-    /// A record for one task more of `color` that was spawned at `origin`: that of the last one, if it fits. Returns the
-    /// task's third word, which has a count.
+    /// A record for one more task of `color`, spawned at `origin`: the last record, if it fits.
+    /// Returns the task's third word, which has a count.
     pub(crate) fn share(color: &Color, origin: Origin) -> *mut () {
         let origin = light_word(origin);
         let cell = color.alive();
         let mut last = cell.ext.get_or_make().last_side.0.lock();
         let side = match last.upgrade() {
-            // Relaxed: it never changes, and the lock orders what is read of the record.
+            // Relaxed: it never changes, and the lock orders reads of the record.
             Some(side) if side.origin.load(Relaxed) == origin => side,
             other => {
                 let side = Arc::new(Side::new(origin, Some(color.clone()), None));
@@ -135,7 +136,7 @@ impl Side {
         self.given.is_some()
     }
 
-    /// The color, if it was asked for.
+    /// The color, if something has asked for it.
     #[inline]
     pub(crate) fn color(&self) -> Option<&Color> {
         let holder = self.base.as_deref().unwrap_or(self);
@@ -143,32 +144,32 @@ impl Side {
         holder.given.as_ref().or_else(|| unsafe { holder.color.load(Acquire).as_ref() })
     }
 
-    /// Gives the task its color; gives it back where another thread was first.
+    /// Gives the task its color; returns it if another thread was first.
     pub(super) fn set_color(&self, color: Color) -> Result<&Color, Color> {
         let color = Box::into_raw(Box::new(color));
-        // AcqRel: releases the handle, and what was done to the color before, to `color`.
+        // AcqRel: releases the handle, and earlier changes of the color, to `color`.
         let set = self.color.compare_exchange(ptr::null_mut(), color, AcqRel, Acquire);
-        // SAFETY: as in `color`; or ours, as the exchange failed.
+        // SAFETY: as in `color`; or ours, because the exchange failed.
         unsafe { if set.is_ok() { Ok(&*color) } else { Err(*Box::from_raw(color)) } }
     }
 
-    /// The task waits for a color, or for several: asked for at that line.
+    /// Notes that the task waits for a color, or for several, and the line that asked.
     pub(crate) fn note_wait(&self, color_id: Option<u64>, asked_at: Origin) {
-        // Relaxed, here and below: to be shown. What it points to is a constant of the program.
+        // Relaxed, here and below: for dumps. It points to a constant of the program.
         self.waits_for.store(color_id.unwrap_or(SEVERAL), Relaxed);
         self.waits_at.store(ptr::from_ref(asked_at).cast_mut(), Relaxed);
     }
 
-    /// That wait is over.
+    /// Notes that that wait is over.
     pub(crate) fn end_wait(&self, asked_at: Origin) {
         if ptr::eq(self.waits_at.load(Relaxed), asked_at) {
             self.waits_at.store(ptr::null_mut(), Relaxed);
         }
     }
 
-    /// What the task waits for, if that is a color.
+    /// The task's wait, if it is for a color.
     pub(crate) fn wait(&self) -> Option<TaskWait> {
-        // SAFETY: `note_wait` stored it, which takes nothing shorter-lived than the program.
+        // SAFETY: `note_wait` stored it; it takes only references that live as long as the program.
         let asked_at = unsafe { self.waits_at.load(Relaxed).as_ref() }?;
         Some(match self.waits_for.load(Relaxed) {
             SEVERAL => TaskWait::Colors { asked_at },
@@ -179,7 +180,7 @@ impl Side {
     /// Gives up a task's third word.
     ///
     /// # Safety
-    /// The word has a count, which is the caller's to give.
+    /// The word has a count, which the caller gives up.
     pub(crate) unsafe fn release(word: *mut ()) {
         let record = record(word);
         if !record.is_null() {
@@ -199,7 +200,7 @@ impl Drop for Side {
             drop(last);
             drop(before);
         }
-        // Relaxed: `&mut self` is ordered after all else.
+        // Relaxed: `&mut self` comes after everything else.
         let color = self.color.load(Relaxed);
         if !color.is_null() {
             // SAFETY: from a box, in `set_color`.
@@ -226,7 +227,7 @@ fn record(word: *mut ()) -> *const Side {
     if word.addr() & SIDE == 0 { ptr::null() } else { word.map_addr(|addr| addr & !SIDE).cast() }
 }
 
-/// What a light task's third word is when it starts.
+/// The third word of a light task when it starts.
 pub(super) fn light_word(origin: Origin) -> *mut () {
     ptr::from_ref(origin).cast_mut().cast()
 }

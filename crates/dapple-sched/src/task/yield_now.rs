@@ -1,4 +1,4 @@
-//! Letting others go first.
+//! Yielding to other work.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use crate::task::wake_if_polled;
 
-/// Lets everything go first that is runnable now: the task is queued again at the end of its color.
+/// Lets all work that is runnable now go first: the task goes to the end of its color's queue.
 ///
-/// Cancel safety: nothing is lost by dropping it.
+/// Cancel safety: dropping it loses nothing.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -45,7 +45,7 @@ impl Future for YieldNow {
             return Poll::Ready(());
         }
         self.yielded = true;
-        // The usual one, that of the task itself, without a call through the waker.
+        // The usual waker, the task's own, without a call through its table.
         if !wake_if_polled(cx.waker()) {
             cx.waker().wake_by_ref();
         }

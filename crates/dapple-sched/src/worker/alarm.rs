@@ -1,26 +1,30 @@
-//! The alarm that calls the monitor when a worker does not come round: a dead man's switch.
+//! The alarm that calls the monitor when a worker ends no turn: a dead man's switch.
 //!
-//! A worker in a long callback cannot look around, and those that sleep must not tick. A thread that looks after them every
-//! millisecond takes a processor from a worker as often, which costs a busy server a tenth of its processor time. So time runs
-//! the other way: a timer of the kernel's calls the monitor unless the workers put it off, which they do where they look at the
-//! kernel anyway. While they do, the monitor sleeps. When the alarm goes off, the monitor looks twice, shortly one after the
-//! other: a worker that has ended no turn in between is in a long callback.
+//! A worker in a long callback cannot look around, and sleeping workers must not tick. A thread
+//! that checked on workers every millisecond would take a processor from them as often, which costs
+//! a busy server a tenth of its processor time. So it works the other way round: a kernel timer
+//! calls the monitor unless the workers put it off, which they do when they look at the kernel
+//! anyway. Until then the monitor sleeps. When the alarm goes off, the monitor looks twice, in
+//! short order: a worker that has ended no turn in between is in a long callback. A worker that is
+//! awake *comes round* when it gets to this point between two turns.
 //!
-//! One word, the *pulse*, has the number of workers that sleep, of these the number of those that rest (`rest`) and so cannot help, and two
-//! bits about the timer:
+//! One word, the *pulse*, has the number of sleeping workers, the number of those that rest
+//! (`rest`) and so cannot help, and two bits about the timer:
 //!
 //! | bits | the timer | next |
 //! |---|---|---|
-//! | none | on, at a distance at which a sleeper can help in time; or the monitor is about to look | put off: when each worker that is awake has come round. `AT_REST`: all sleep, and the last of them, or the monitor, sees to it |
-//! | `FAR` | on, and far off, as none sleeps who could help | none: the first worker that falls asleep; or as above |
+//! | none | on, and near enough for a sleeper to help in time; or the monitor is about to look | put off: when each worker that is awake has come round. `AT_REST`: all sleep, and the last of them, or the monitor, sets it |
+//! | `FAR` | on, and far off, as no sleeper could help | none: the first worker that falls asleep; or as above |
 //! | `AT_REST` | off | none: the first worker that wakes |
 //!
-//! **No worker is missed.** One that is stuck has not come round since the timer was put off for the last time but one, so the timer
-//! goes off. `AT_REST` is set only while all sleep, and `FAR` only while none does, by an exchange of the whole word; a worker that
-//! wakes or falls asleep changes the number in the same word, and so learns in the same step whether it has to see to
-//! the timer. The timer and the bits change under one lock, so that the bits never promise a timer that is not on.
+//! **No worker is missed.** A stuck worker has not come round since the last time but one that the
+//! timer was put off, so the timer goes off. `AT_REST` is set only while all sleep, and `FAR` only
+//! while none does, by an exchange of the whole word. A worker that wakes or falls asleep changes
+//! the number in the same word, and so learns in the same step whether it has to change the timer.
+//! The timer and the bits change under one lock, so the bits never promise a timer that is not on.
 //!
-//! Orderings: all that changes the pulse is an `AcqRel` read-modify-write. The timer is under the lock; all else is a hint.
+//! Orderings: every change of the pulse is an `AcqRel` read-modify-write. The timer is under the
+//! lock; everything else is a hint.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -43,15 +47,17 @@ pub(crate) struct Alarm {
     timer: Arc<Timer>,
     /// Held while the timer and the word change.
     changes: Mutex<Changes>,
-    /// When the timer was set, in nanoseconds since the runtime started. A hint, as is the next.
+    /// The time when the timer was set, in nanoseconds since the runtime started. A hint, as is the
+    /// next field.
     put_off_at: AtomicU64,
-    /// Until then callbacks that do not end are looked for more often: there was one lately.
+    /// Until then the monitor looks for endless callbacks more often, because there was one
+    /// recently.
     wary_until: AtomicU64,
 }
 
 /// The right to change the alarm.
 struct Changes {
-    /// The runtime ends.
+    /// Whether the runtime ends.
     is_over: bool,
 }
 
@@ -66,7 +72,7 @@ impl Alarm {
         })
     }
 
-    /// For the monitor, which waits for it without holding the runtime.
+    /// The timer, for the monitor, which waits for it without keeping the runtime alive.
     pub(crate) fn timer(&self) -> Arc<Timer> {
         self.timer.clone()
     }
@@ -99,14 +105,14 @@ impl Shared {
         }
     }
 
-    /// A worker counts as asleep from now on.
+    /// Counts a worker as asleep.
     pub(super) fn fell_asleep(&self, wakes_seldom: bool, rests: bool) {
         let old = self.pulse.fetch_add(sleeper(rests), AcqRel);
         if old & FAR != 0 && self.slots.len() > 1 && !rests {
-            // It could help those that are awake.
+            // This worker could help those that are awake.
             self.set_alarm(false);
         } else if wakes_seldom && (old & SLEEPERS) as usize + 1 == self.slots.len() {
-            // It would only go off for nothing.
+            // Otherwise it would go off for nothing.
             self.rest_alarm();
         }
     }
@@ -115,7 +121,7 @@ impl Shared {
         self.pulse.fetch_sub(sleeper(rested), AcqRel);
     }
 
-    /// The worker, which is the caller, has come round, though it does not see to the alarm.
+    /// Notes that the calling worker has come round, without changing the alarm.
     pub(super) fn mark_round(&self, worker: usize) {
         if cfg!(not(dapple_loom)) {
             // Relaxed here and below: a mark that is seen late puts the alarm off late.
@@ -123,15 +129,17 @@ impl Shared {
         }
     }
 
-    /// The worker, which is the caller, has come round, or has just woken. Returns the time, and whether the alarm was put off or set.
+    /// Notes that the calling worker has come round, or has just woken. Returns the time, and
+    /// whether the alarm was put off or set.
     pub(super) fn come_round(&self, worker: usize) -> (u64, bool) {
-        // The monitor is in no model of loom, and its alarm would multiply what there is to search.
+        // The monitor is in no model of loom, and its alarm would multiply the states to search.
         if cfg!(dapple_loom) {
             return (0, false);
         }
         self.mark_round(worker);
         let now = self.now_ns();
-        // Relaxed: the bit is not set while this worker is awake, and its own exchange has seen what came before.
+        // Relaxed: the bit is not set while this worker is awake, and the worker's own exchange has
+        // seen earlier changes.
         let pulse = self.pulse.load(Relaxed);
         if pulse & AT_REST != 0 {
             self.begin_round();
@@ -157,11 +165,11 @@ impl Shared {
             slot.came_round.store(false, Relaxed);
             slot.turns_then.store(slot.counters.turns(), Relaxed);
         }
-        // The monitor is also to look how many processors there are.
+        // The monitor also has to count the processors.
         self.set_alarm(self.cpus.as_ref().is_some_and(|cpus| cpus.is_due(self.now_ns())));
     }
 
-    /// Sets the alarm: far off where no worker could help; or `soon`.
+    /// Sets the alarm: far off if no worker could help, unless `soon`.
     pub(super) fn set_alarm(&self, soon: bool) {
         let changes = self.alarm.changes();
         if changes.is_over {
@@ -176,7 +184,8 @@ impl Shared {
         self.pulse.fetch_and(!(FAR | AT_REST), AcqRel);
     }
 
-    /// Sets the alarm far off; false where a worker sleeps that could help. The caller may change the alarm.
+    /// Sets the alarm far off; false if a sleeping worker could help. The caller has the right to
+    /// change the alarm.
     fn set_far(&self) -> bool {
         let can_be_helped = |pulse| self.slots.len() > 1 && helpers(pulse) > 0;
         // Relaxed: the exchange decides.
@@ -189,7 +198,7 @@ impl Shared {
         self.pulse.fetch_update(AcqRel, Relaxed, far).is_ok()
     }
 
-    /// Turns the alarm off; false where a worker is awake.
+    /// Turns the alarm off; false if a worker is awake.
     pub(super) fn rest_alarm(&self) -> bool {
         if cfg!(dapple_loom) {
             return true;
@@ -203,12 +212,12 @@ impl Shared {
         rests
     }
 
-    /// When it goes off where a sleeper can help.
+    /// The time until it goes off while a sleeper can help.
     fn helped_after(&self) -> Duration {
         if self.alarm.is_wary(self.now_ns()) { NEAR } else { CALM }
     }
 
-    /// A callback took as long as others should not have to wait: for a while the alarm is a near one.
+    /// A callback took longer than others should wait: for a while the alarm is near.
     #[cold]
     pub(super) fn be_wary(&self) {
         // Relaxed: a hint.
@@ -221,15 +230,16 @@ pub(crate) fn helpers(pulse: u32) -> u32 {
     (pulse & SLEEPERS) - (pulse >> RESTING_SHIFT & RESTING_MAX)
 }
 
-/// What a worker that sleeps adds to the pulse.
+/// The amount that a sleeping worker adds to the pulse.
 fn sleeper(rests: bool) -> u32 {
     1 + (u32::from(rests) << RESTING_SHIFT)
 }
 
-/// Bits of the pulse that count workers which sleep.
+/// Bits of the pulse that count sleeping workers.
 const SLEEPERS: u32 = 0xffff;
 
-/// Above these are the bits that count those of them which rest: of 1,024 workers one does not.
+/// Above these are the bits that count the resting ones among them; of 1,024 workers at least one
+/// does not rest.
 const RESTING_SHIFT: u32 = 16;
 const RESTING_MAX: u32 = 0x3ff;
 
@@ -237,23 +247,26 @@ const RESTING_MAX: u32 = 0x3ff;
 const FAR: u32 = 1 << 30;
 pub(crate) const AT_REST: u32 = 1 << 31;
 
-/// How long after the workers came round it goes off, while some of them sleep and could help, and callbacks were long lately.
-/// With the second look that is below the two milliseconds of C6.
+/// The time until it goes off after the workers came round, while some of them sleep and could
+/// help, and callbacks were long recently. Together with the second look that is below the two
+/// milliseconds of C6.
 ///
-/// To set a timer that goes off before the kernel's next tick takes a virtual machine out of itself: 20 us where this was measured, and
-/// half a microsecond for one that goes off later. So it is a near one only where there is something to find.
+/// A timer that is due before the kernel's next tick costs a virtual machine an exit: 20 us as
+/// measured, against half a microsecond for a later one. So the alarm is near only when there is
+/// something to find.
 const NEAR: Duration = Duration::from_micros(1_400);
 
-/// The same where no callback was long lately: the first one is found a few milliseconds later than those that follow.
+/// The same if no callback was long recently: the first long one is found a few milliseconds later
+/// than the next ones.
 const CALM: Duration = Duration::from_millis(5);
 
-/// The same while all are awake, or there is but one: then it is for reports of slow callbacks.
+/// The same while all are awake, or there is only one: then it serves reports of slow callbacks.
 const FAR_AFTER: Duration = Duration::from_millis(10);
 
-/// For the second look: whether the worker still is where it was, and what became of the processor.
+/// For the second look: whether the worker is still in the same turn, and which thread used the processor.
 const SOON: Duration = Duration::from_micros(400);
 
-/// It is put off about so often.
+/// The interval at which it is put off.
 const NEAR_EVERY_NS: u64 = 1_100_000;
 const CALM_EVERY_NS: u64 = 2_500_000;
 const FAR_EVERY_NS: u64 = 5_000_000;
@@ -261,10 +274,11 @@ const FAR_EVERY_NS: u64 = 5_000_000;
 /// How long a long callback is remembered.
 const WARY_NS: u64 = 2_000_000_000;
 
-/// A callback that takes so long is a long one.
+/// A callback of this time is a long one.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-/// A worker that slept longer than this the last time turns the timer off when all sleep again; one that wakes more often puts it off instead.
+/// If a worker's last sleep was longer than this, it turns the timer off when all sleep again; a
+/// worker that wakes more often puts it off instead.
 pub(super) const SELDOM_NS: u64 = 4_000_000;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -291,7 +305,7 @@ mod timer {
             Timer(None)
         }
 
-        /// Makes it go off once, so long after now; `None`: not at all. An earlier setting is void.
+        /// Makes it go off once, after that time; `None`: not at all. Replaces an earlier setting.
         pub(super) fn set(&self, after: Option<Duration>) {
             let Some(timer) = &self.0 else { return };
             let nanos = after.map_or(0, |after| after.as_nanos() as i64);
@@ -309,7 +323,8 @@ mod timer {
     }
 }
 
-/// Models have no time: what is set goes off as soon as the monitor waits, and others may set it again or turn it off before.
+/// Models have no time: a timer goes off as soon as the monitor waits, and others may set it again
+/// or turn it off before.
 #[cfg(dapple_shuttle)]
 mod timer {
     use std::io;
@@ -328,7 +343,7 @@ mod timer {
             Timer(Mutex::new(false), Condvar::new())
         }
 
-        /// One that is far off never goes off by itself, so that nothing can depend on it.
+        /// A far timer never goes off by itself, so that nothing can depend on it.
         pub(super) fn set(&self, after: Option<Duration>) {
             *self.0.lock().unwrap() = after.is_some_and(|after| after < super::FAR_AFTER);
             self.1.notify_one();

@@ -1,4 +1,4 @@
-//! The time slice of a turn, read from the clock as seldom as the callbacks are short.
+//! The time slice of a turn, with few clock readings for short callbacks.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -7,12 +7,12 @@ use crate::environment::measured_now;
 
 /// Tells a turn when to make room for I/O, timers and other colors.
 pub(crate) struct Slice {
-    /// Not set until the first look, where the callbacks are known to be short.
+    /// Not set until the first look, if the callbacks are known to be short.
     started: Cell<Option<Instant>>,
 }
 
 impl Slice {
-    /// `timed`: from the start on, because the turn is a sample.
+    /// `timed`: reads the clock at once, because the turn is a sample.
     #[inline]
     pub(crate) fn start(timed: bool) -> Slice {
         Slice { started: Cell::new(timed.then(measured_now)) }
@@ -23,7 +23,7 @@ impl Slice {
         self.started.get().is_some()
     }
 
-    /// Whether it is over, to be asked after as many callbacks as [`until_look`] says.
+    /// Whether the slice is over. Ask after as many callbacks as [`until_look`] says.
     pub(super) fn is_over(&self, slice_ns: u64) -> bool {
         if self.started.get().is_none() {
             self.started.set(Some(measured_now()));
@@ -31,12 +31,12 @@ impl Slice {
         self.elapsed_ns() > slice_ns
     }
 
-    /// When the clock was started.
+    /// The time of the first clock reading.
     pub(crate) fn started(&self) -> Option<Instant> {
         self.started.get()
     }
 
-    /// Time since the start; zero where the clock was not started.
+    /// Time since the start; zero if the clock was not read.
     pub(crate) fn elapsed_ns(&self) -> u64 {
         // A model must not depend on the clock.
         let started = self.started.get().filter(|_| cfg!(not(any(dapple_loom, dapple_shuttle))));
@@ -44,21 +44,22 @@ impl Slice {
     }
 }
 
-/// The mean of a time that is sampled, from the mean before (0: none) and one sample more. A sample that is far off does not
-/// count for much, and is soon forgotten: the thread may have been preempted in it, for some milliseconds.
+/// The smoothed mean of a sampled time, from the former mean (0: none) and one more sample. An
+/// outlier counts little, and is soon forgotten: the thread may have been preempted for some
+/// milliseconds.
 #[inline]
 pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
     if mean_ns == 0 {
         return sample_ns;
     }
-    // Up to a point: a mean of a nanosecond could not grow by less than one.
+    // Up to a point: a mean of one nanosecond could not grow by less than one.
     let counted = sample_ns.min(mean_ns.saturating_mul(4).max(COUNTED_MIN_NS));
     (mean_ns / 4 * 3 + counted / 4 + (mean_ns % 4 * 3 + counted % 4) / 4).min(sample_ns.saturating_mul(4))
 }
 
-/// How many callbacks may run until the clock is looked at: sixteen short ones at most, so that a callback that
-/// suddenly takes a millisecond delays the end of the turn by sixteen; 64 where sixteen take less time than half a dozen looks;
-/// and each one while nothing is known of them (`mean_ns` is 0).
+/// How many callbacks may run until the next clock reading: at most sixteen short ones, so that a
+/// callback that suddenly takes a millisecond delays the end of the turn by sixteen at most; 64 if
+/// sixteen take less time than half a dozen readings; one while nothing is known (`mean_ns` is 0).
 #[inline]
 pub(super) fn until_look(mean_ns: u16) -> u32 {
     match mean_ns {
@@ -68,16 +69,16 @@ pub(super) fn until_look(mean_ns: u16) -> u32 {
     }
 }
 
-/// How long one color may run while others wait, if the program has not set it otherwise.
+/// The default time for which one color may run while others wait.
 pub(super) const SLICE_NS: u64 = 500_000;
 
-/// A callback that is shorter costs no more than a look at the clock.
+/// A shorter callback costs no more than a clock reading.
 pub(super) const TINY_NS: u16 = 50;
 
-/// How much time may pass between two looks at the clock, by what callbacks took so far.
+/// The time that may pass between two clock readings, judged by earlier callbacks.
 const LOOK_EVERY_NS: u32 = 32_000;
 
-/// A sample always counts for as much as this.
+/// A sample always counts at least this much.
 const COUNTED_MIN_NS: u32 = 100;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]

@@ -1,4 +1,4 @@
-//! The end of a worker: what can no longer run is dropped.
+//! The end of a worker, which drops everything that can no longer run.
 
 use std::mem;
 
@@ -11,9 +11,10 @@ use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 
 impl Worker {
-    /// The worker's last act: what can no longer run is dropped, while its color is held.
+    /// The worker's last act: drops everything that can no longer run, each thing while its color
+    /// is held.
     pub(crate) fn exit(&self) {
-        // Acquire pairs with the subtraction of those that have ended.
+        // Acquire pairs with the subtraction by workers that have ended.
         if switches::shared_queue() && self.shared.workers_alive.load(Acquire) > 1 {
             return self.leave_shared_queue();
         }
@@ -37,11 +38,11 @@ impl Worker {
         colors.into_iter().for_each(hold::release);
         Worker::drop_light_tasks(light);
         self.locals.drop_all(&self.shared);
-        // AcqRel: the last one sees all that the others did.
+        // AcqRel: the last one sees everything that the others did.
         if self.shared.workers_alive.fetch_sub(1, AcqRel) == 1 {
             crate::task::drop_all(&self.shared);
             foreign::contain(|| self.shared.driver.shutdown());
-            // What their destructors have made.
+            // Values that their destructors have made.
             self.locals.drop_all(&self.shared);
             if let Some(context) = &self.shared.thread_context {
                 foreign::contain(|| context.shutdown());
@@ -49,7 +50,7 @@ impl Worker {
         }
     }
 
-    /// Goes; the last worker sees to what is left in the one queue.
+    /// Leaves; the last worker drops the rest of the one queue.
     fn leave_shared_queue(&self) {
         let mut afterwards = Afterwards::new();
         let mut queue = self.lock_own();

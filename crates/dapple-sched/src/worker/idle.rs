@@ -1,4 +1,4 @@
-//! A worker with nothing to do: looks at the kernel, steals, spins briefly, sleeps.
+//! A worker without work: polls the kernel, steals, spins briefly, sleeps.
 
 use std::mem;
 
@@ -14,20 +14,22 @@ use crate::worker::mark::Help;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
-/// A worker looks for work. Ends also where a panic of foreign code passes through the driver.
+/// A worker that looks for work. The drop ends the search, even if a panic of foreign code passes
+/// through the driver.
 struct Search<'a>(&'a Shared);
 
 impl Drop for Search<'_> {
     fn drop(&mut self) {
-        // Relaxed: a hint that keeps several from being woken for the same work.
+        // Relaxed: a hint that keeps several workers from being woken for the same work.
         self.0.searching.store(0, Relaxed);
     }
 }
 
-/// A worker counts as asleep. Ends as [`Search`]: a worker that counted as asleep for good would switch C6 off.
+/// A worker that counts as asleep. Ends as [`Search`] does: a worker that stayed counted as asleep
+/// would disable C6.
 struct Sleep<'a> {
     worker: &'a Worker,
-    /// It counts among those that rest.
+    /// It counts as resting.
     rests: bool,
     began_ns: u64,
 }
@@ -57,17 +59,17 @@ impl Worker {
             found = self.slot().remote_waits() || self.steal();
             round += 1;
         }
-        // Spinning that paid is tried longer the next time, spinning that did not, shorter.
+        // The next spin is longer after one that paid, shorter after one that did not.
         if round > 0 {
             self.spin_rounds.set(if found { (rounds * 2).min(SPIN_ROUNDS_MAX) } else { (rounds / 2).max(1) });
         }
         found
     }
 
-    /// Sleeps in the driver until there is work, or something that could be work.
+    /// Sleeps in the driver until there may be work.
     pub(crate) fn sleep(&self) {
         if switches::shared_queue() {
-            // Its one sleep word cannot tell who sleeps.
+            // The one sleep word cannot tell which worker sleeps.
             return std::thread::yield_now();
         }
         let Some(rests) = self.begin_sleep() else { return };
@@ -84,7 +86,8 @@ impl Worker {
         }
     }
 
-    /// Counts as asleep from now on, and says whether this worker rests; `None`: there is something to do.
+    /// Counts as asleep from now on, and says whether this worker rests; `None`: there is something
+    /// to do.
     pub(crate) fn begin_sleep(&self) -> Option<bool> {
         let slot = self.slot();
         let queue = slot.lock();
@@ -106,7 +109,8 @@ impl Worker {
         self.wakes(slept_from_ns);
     }
 
-    /// Takes colors from other workers. True: some were taken, or events of another worker were dispatched.
+    /// Steals colors from other workers. True: it took some, or dispatched events of another
+    /// worker.
     pub(crate) fn steal(&self) -> bool {
         let workers = self.shared.slots.len();
         if workers == 1 || !switches::stealing() {
@@ -116,14 +120,14 @@ impl Worker {
         let mut saw_waiting = false;
         let found = (0..workers).map(|n| (start + n) % workers).filter(|&victim| victim != self.index).any(|victim| {
             let slot = &self.shared.slots[victim];
-            // Relaxed: hints; what is taken is decided under the locks.
+            // Relaxed: hints; the locks decide.
             let help = slot.help();
             if help == Help::No && slot.len.load(Relaxed) == 0 {
                 return false;
             }
             saw_waiting = true;
             let stolen = self.steal_from(slot, victim);
-            // What belongs to a worker that does not come back soon includes its events and timers (C6).
+            // Help for a worker that ends no turn includes its events and timers (C6).
             (help != Help::No && self.poll_driver(victim)) || stolen > 0
         });
         // Relaxed: a hint.
@@ -142,7 +146,7 @@ impl Worker {
         if own.closed || theirs.closed {
             return 0;
         }
-        // Under the lock: its turn may have ended while we came. Relaxed: hints, as above.
+        // Under the lock: the worker's turn may have ended meanwhile. Relaxed: hints, as above.
         let help = slot.help();
         let any = help == Help::All || slot.behind.load(Relaxed);
         let mut stolen = self.steal_colors(&mut own, &mut theirs, help, any);
@@ -164,13 +168,14 @@ impl Worker {
         stolen
     }
 
-    /// Moves half of the colors, or all where the worker is to be helped; `any` of them, or only those that are worth moving.
+    /// Moves half of the colors, or all if the worker needs help; `any` of them, or only those that
+    /// are worth moving.
     ///
-    /// Half means every other one. Colors often stand in the queue in the order in which they and their state were
-    /// made, so that a worker which has a stretch of them walks through memory in equal steps; behind the last of the
-    /// stretch the processor fetches ahead the next one, which is what the other worker is writing. With halves in one
-    /// piece two workers ran empty callbacks at 1.0 to 1.4 times the rate of one (and 1.4 to 2 times the CPU per
-    /// callback), with every other one at 1.9 to 2.0 (1.03).
+    /// Half means every other one. Colors often queue in the order in which they and their state
+    /// were made, so a worker with a contiguous part of them walks through memory in equal steps.
+    /// Past its last color the processor prefetches the next one, which the other worker is
+    /// writing. With contiguous halves two workers ran empty callbacks at 1.0 to 1.4 times the rate
+    /// of one (and 1.4 to 2 times the CPU per callback), with every other one at 1.9 to 2.0 (1.03).
     fn steal_colors(&self, own: &mut RunQueue, theirs: &mut RunQueue, help: Help, any: bool) -> usize {
         let all = help != Help::No;
         let wanted = if all { theirs.len() } else { theirs.len().div_ceil(2) };
@@ -180,7 +185,7 @@ impl Worker {
         theirs.each(|mut home| {
             looked += 1;
             let moves = !home.color().is_pinned() && (any || pays(&mut home));
-            // Every other one of those.
+            // Every other one of those worth moving.
             if moves && (all || !mem::replace(&mut passed, false)) {
                 passed = true;
                 take_over(home, own, help);
@@ -191,7 +196,7 @@ impl Worker {
         stolen
     }
 
-    /// Takes over what is linked to a worker that does not come back soon.
+    /// Takes over the colors that are linked to a worker that ends no turn.
     fn steal_news(
         &self,
         own: &mut RunQueue,
@@ -205,7 +210,8 @@ impl Worker {
         while let Some(notified) = news.pop() {
             notified.with_color(|color, notified| {
                 let home = HomeGuard::of(&mut *theirs, color);
-                // Running: its fifo is its worker's; put back, still notified. So is what is pinned.
+                // A running color's fifo belongs to its worker: put it back, still notified. Put a
+                // pinned one back, too.
                 let Some(mut home) = home.filter(|home| !color.is_pinned() && home.state() != State::Running) else {
                     return left.strays.push(notified);
                 };
@@ -213,11 +219,11 @@ impl Worker {
                 match home.state() {
                     State::Idle if color.len() > 0 && (help == Help::All || pays(&mut home)) => {
                         take_over(home, own, help);
-                        // It was idle, so nothing reads it.
+                        // It was idle, so it has no readers.
                         HomeGuard::of(&mut *own, color).into_iter().for_each(|mut home| _ = home.enqueue());
                         taken += 1;
                     }
-                    // Drained before, and nobody may know it any more.
+                    // Drained before, and perhaps without handles.
                     State::Idle if color.len() == 0 => home.dead().into_iter().for_each(|dead| left.dead.push(dead)),
                     State::Idle | State::Queued | State::Reading => left.granted.append(home.enqueue()),
                     State::Held | State::Running => {}
@@ -227,7 +233,7 @@ impl Worker {
         taken
     }
 
-    /// The worker is awake again, and has come round.
+    /// Notes that the worker is awake again, and has come round.
     fn wakes(&self, slept_from_ns: u64) {
         let (now_ns, _) = self.shared.come_round(self.index);
         let seldom = now_ns.saturating_sub(slept_from_ns) > SELDOM_NS;
@@ -238,7 +244,7 @@ impl Worker {
         }
     }
 
-    /// Between two turns of a worker that has been busy for a while.
+    /// Called between two turns of a worker that has been busy for a while.
     pub(crate) fn comes_round(&self) {
         let (_, put_off) = self.shared.come_round(self.index);
         if put_off {
@@ -246,8 +252,9 @@ impl Worker {
         }
     }
 
-    /// A worker that always has a color waiting could share, if sharing pays: a sleeper is woken to find out, less and
-    /// less often while it does not stay awake. Called where the alarm is put off.
+    /// Wakes a sleeper to find out whether sharing pays, on a worker that always has a waiting
+    /// color. Less and less often while the woken worker does not stay awake. Called when the alarm
+    /// is put off.
     fn offer_help(&self) {
         let shared = &*self.shared;
         // Relaxed: a hint.
@@ -274,12 +281,12 @@ impl Worker {
         }
     }
 
-    /// Wakes a sleeping worker if more waits here than it costs to wake one; less and less often where those who came
-    /// found nothing that pays to move.
+    /// Wakes a sleeping worker if the waiting work is worth more than the wake-up; less and less
+    /// often while woken workers find nothing worth moving.
     #[inline]
     pub(super) fn call_for_help(&self, waiting: usize, tasks: usize) {
         let shared = &*self.shared;
-        // Relaxed here and below: hints; who is woken decides by an exchange.
+        // Relaxed here and below: hints; an exchange decides which worker is woken.
         if shared.sleepers() == 0 || shared.searching.load(Relaxed) != 0 {
             return;
         }
@@ -300,7 +307,7 @@ impl Worker {
     }
 
     fn next_random(&self) -> u32 {
-        // xorshift32: spreads thieves over victims, nothing more is asked of it.
+        // xorshift32: it only has to spread thieves over victims.
         let mut x = self.random.get();
         x ^= x << 13;
         x ^= x >> 17;
@@ -310,7 +317,7 @@ impl Worker {
     }
 }
 
-/// Takes over a color of another worker that is idle or queued there, for the worker of `own`.
+/// Moves a color that is idle or queued at another worker to `own`, the queue of this worker.
 fn take_over(mut home: HomeGuard<'_, &mut RunQueue>, own: &mut RunQueue, help: Help) {
     if help == Help::All && !pays(&mut home) {
         home.fifo().into_iter().for_each(|mut fifo| fifo.note_rescue());
@@ -319,10 +326,12 @@ fn take_over(mut home: HomeGuard<'_, &mut RunQueue>, own: &mut RunQueue, help: H
     home.move_to(own);
 }
 
-/// Whether moving a color that does not run to another core gains more than the traffic between cores that it brings.
+/// Whether moving a color that does not run to another core gains more than its traffic between
+/// cores costs.
 ///
-/// A color that neither receives from its home nor sends to others can move for nothing. Otherwise each callback that
-/// comes or goes crosses between cores afterwards, and its own work must pay for that.
+/// A color that neither receives from its home nor sends to others can move for free. Otherwise
+/// each callback that comes or goes crosses between cores afterwards, and its own work must
+/// outweigh that.
 fn pays(home: &mut HomeGuard<'_, &mut RunQueue>) -> bool {
     let traffic = home.fifo().map_or(0, |fifo| fifo.traffic());
     let cell = home.color();
@@ -339,21 +348,22 @@ const SPIN_ROUNDS_MAX: u32 = 16;
 /// A thief looks at this many colors of a victim that needs its lock itself.
 const LOOK_AT_MAX: usize = 64;
 
-/// Turns between two calls for help, while help finds something to do,
+/// Turns between two calls for help, while help finds work,
 const HELP_PAUSE_MIN: u32 = 4;
 
 /// ... and how often that is doubled while it does not.
 const HELP_PAUSE_DOUBLINGS_MAX: u32 = 16;
 
-/// Waking a sleeping worker costs about 18 us; it pays where this much waits.
+/// Waking a sleeping worker costs about 18 us; it pays if this much work waits.
 const WAKE_WORTH_NS: u64 = 40_000;
 
-/// Colors whose turns are shorter lose a good part of what moving them wins: what they have in the caches is about as much. Of
-/// those, help is called where they would wait too long, and offered now and then.
+/// Moving colors with shorter turns loses a good part of the gain, because they leave their cache
+/// lines behind. For those, a worker calls for help only if they would wait too long, and otherwise
+/// offers them now and then.
 const SHORT_TURN_NS: u64 = 20_000;
 
-/// The last one in a queue that takes longer than this waits too long (C6).
+/// If a queue takes longer than this, its last color waits too long (C6).
 const BEHIND_NS: u64 = 850_000;
 
-/// At most this many times that the alarm is put off (some 30 ms) between two offers of help.
+/// The longest pause between two offers of help, in puts-off of the alarm (some 30 ms).
 const OFFER_PAUSE_MAX: u32 = 64;

@@ -1,8 +1,9 @@
-//! What may not leave a worker's thread: state and futures that are not `Send`.
+//! Values that must not leave a worker's thread: state and futures that are not `Send`.
 //!
-//! Each worker keeps its own, in its private half. Handles know a number, and whoever looks it up is on that thread, or
-//! finds nothing: so no unsafe code is needed, and nothing is ever touched or dropped elsewhere. What is left when the
-//! worker stops is dropped there, tasks first, then state, each in the order of their making.
+//! Each worker keeps its own, in its private half. A handle has a key; a look-up on another thread
+//! finds nothing. So this needs no unsafe code, and no other thread ever touches or drops a value.
+//! When the worker stops it drops the rest: tasks first, then state, each in the order of their
+//! making.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -25,13 +26,13 @@ pub(crate) struct Locals {
 
 struct Item {
     color: Color,
-    /// `None` while somebody uses it.
+    /// `None` while a closure uses it.
     content: Option<Box<dyn Any>>,
 }
 
-/// What became of a look-up.
+/// The result of a look-up.
 pub(crate) enum Found {
-    /// Taken out, to be given back with [`Locals::give_back`].
+    /// Taken out; the caller returns it with [`Locals::give_back`].
     Free(Box<dyn Any>),
     InUse,
     Absent,
@@ -57,7 +58,7 @@ impl Locals {
         }
     }
 
-    /// Takes a value for as long as it is used.
+    /// Takes a value out during its use.
     pub(crate) fn take_value(&self, key: u64) -> Found {
         match self.values.borrow_mut().get_mut(&key) {
             None => Found::Absent,
@@ -65,14 +66,14 @@ impl Locals {
         }
     }
 
-    /// Ends a use. A value that was removed meanwhile is dropped.
+    /// Ends a use. Drops a value that was removed meanwhile.
     pub(crate) fn give_back(&self, key: u64, value: Box<dyn Any>) {
         if let Some(item) = self.values.borrow_mut().get_mut(&key) {
             item.content = Some(value);
         }
     }
 
-    /// Takes a value out for good, for the caller to drop.
+    /// Removes a value, which the caller drops.
     #[must_use]
     pub(crate) fn remove_value(&self, key: u64) -> Option<Box<dyn Any>> {
         let item = self.values.borrow_mut().remove(&key);
@@ -83,16 +84,16 @@ impl Locals {
         self.futures.borrow_mut().insert(key, Item { color, content: Some(future) });
     }
 
-    /// Takes a future out, to be polled or dropped.
+    /// Takes a future out, in order to poll or drop it.
     pub(crate) fn remove_future(&self, key: u64) -> Option<Box<dyn Any>> {
         let item = self.futures.borrow_mut().remove(&key);
         item?.content
     }
 
-    /// Drops everything. Called by the worker when it has stopped.
+    /// Drops everything. The worker calls this when it has stopped.
     pub(crate) fn drop_all(&self, shared: &Shared) {
         loop {
-            // Not held while something is dropped, which may remove others.
+            // Not borrowed during a drop, which may remove other values.
             let next = self.futures.borrow_mut().pop_first();
             let Some((_, item)) = next.or_else(|| self.values.borrow_mut().pop_first()) else { return };
             item.drop_held(shared);
@@ -101,8 +102,9 @@ impl Locals {
 }
 
 impl Item {
-    /// Drops the content while its color is held (C1). Somebody on another thread may be in a closure of that color,
-    /// and is waited for; but not for ever, because a hold that nobody polls is never released.
+    /// Drops the content while its color is held (C1). Waits for another thread that is in a
+    /// closure of that color, but not for ever, because a hold in an unpolled future is never
+    /// released.
     fn drop_held(self, shared: &Shared) {
         let Item { color, content } = self;
         let drop_it = || {
@@ -124,5 +126,5 @@ impl Item {
     }
 }
 
-/// How often a worker that has stopped tries to hold a color, about a second.
+/// How often a stopped worker tries to hold a color: for about a second.
 const HOLD_TRIES: u32 = 100_000;

@@ -1,4 +1,4 @@
-//! The mark by which the monitor lets thieves help a worker whose turn does not end.
+//! The mark by which the monitor lets thieves help a worker that ends no turn.
 //!
 //! | level | the monitor found | thieves take |
 //! |---|---|---|
@@ -7,55 +7,57 @@
 //! | `OVERDUE` | it is in a long callback, or blocked in one | everything |
 //! | `SERVED` | as `OVERDUE` | nothing until the monitor marks it again: a thief has just been there |
 //!
-//! A mark names the turn that it is about, by how many turns the worker had ended before. It is void once that turn has ended,
-//! so the worker never takes it off: its turns cost nothing more, and no thief robs a worker for a callback that is over.
+//! A mark names its turn by the number of turns that the worker had ended before. It is void once
+//! that turn has ended, so the worker never removes it: its turns cost nothing more, and no thief
+//! robs a worker for a callback that is over.
 
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A worker's mark; see the module's table. All accesses are `Relaxed`: a hint for thieves, who look under the locks.
+/// A worker's mark; see the module's table. All accesses are `Relaxed`: a hint for thieves, who
+/// look under the locks.
 #[derive(Default)]
 pub(crate) struct Mark(AtomicU64);
 
-/// What thieves may take beyond the ordinary rules.
+/// The rights of thieves beyond the ordinary rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Help {
-    /// Nothing.
+    /// None.
     No,
-    /// What is worth moving, all of it; events and timers.
+    /// To take all colors that are worth moving, events and timers.
     Paying,
-    /// Everything.
+    /// To take everything.
     All,
 }
 
 impl Mark {
-    /// The worker, which has ended so many turns, is preempted in the next.
+    /// Marks the worker, after so many turns, as preempted in the next one.
     pub(super) fn set_preempted(&self, turns: u64) {
         self.0.store(turns << LEVEL_BITS | PREEMPTED, Relaxed);
     }
 
-    /// The worker, which has ended so many turns, is in a long callback.
+    /// Marks the worker, after so many turns, as in a long callback.
     pub(super) fn set_overdue(&self, turns: u64) {
         self.0.store(turns << LEVEL_BITS | OVERDUE, Relaxed);
     }
 
-    /// The worker sleeps.
+    /// Removes the mark: the worker sleeps.
     pub(super) fn clear(&self) {
         self.0.store(NONE, Relaxed);
     }
 
-    /// Overdue whatever turns end: models rob a worker at any time.
+    /// Marks it overdue for all turns: models rob a worker at any time.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     pub(crate) fn set_overdue_for_good(&self) {
         self.0.store(ANY_TURN | OVERDUE, Relaxed);
     }
 
-    /// A thief was there. Called under the worker's lock.
+    /// Notes that a thief was there. Called under the worker's lock.
     pub(super) fn serve(&self) {
         let mark = self.0.load(Relaxed);
         self.0.store(if mark & LEVELS == OVERDUE { mark | SERVED } else { NONE }, Relaxed);
     }
 
-    /// What thieves may take. `turns`: how many the worker has ended.
+    /// The rights of thieves. `turns`: the number of turns that the worker has ended.
     #[inline]
     pub(crate) fn help(&self, turns: impl FnOnce() -> u64) -> Help {
         match self.level(turns) {
@@ -90,7 +92,7 @@ const PREEMPTED: u64 = 1;
 const OVERDUE: u64 = 2;
 const SERVED: u64 = 3;
 
-/// In models: the mark is about all turns.
+/// In models: the mark covers all turns.
 const ANY_TURN: u64 = !LEVELS;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]

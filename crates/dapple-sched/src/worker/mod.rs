@@ -1,11 +1,14 @@
-//! A worker: takes the next color (in this file), runs a turn of it (`turn`), and when there is none finds some or sleeps (`idle`).
+//! A worker: takes the next color (this file), runs a turn of it (`turn`), and without one looks
+//! for work or sleeps (`idle`).
 //!
-//! Imports everything from below: `sync`, `memory`, `color`, `runtime`, `observe`, `post`. From above: what a turn may meet, which is
-//! holds and tasks. Begin with this file; then read `run_queue`, `idle`, `placement`, and `monitor`, which watches all workers.
+//! Imports everything from below: `sync`, `memory`, `color`, `runtime`, `observe`, `post`. From
+//! above: holds and tasks, which a turn may meet. Begin with this file; then read `run_queue`,
+//! `idle`, `placement`, and `monitor`, which watches all workers.
 //!
-//! One acquisition of the worker's own lock ends a turn, requeues its color, takes news from other threads and pops
-//! the next color. A turn runs what was queued when it began, and if its callbacks are tiny, a few that the color has posted to
-//! itself since; a time slice cuts it off.
+//! One acquisition of the worker's own lock ends a turn, requeues its color, takes notifications
+//! from other threads and pops the next color. A turn runs the callbacks that were queued when it
+//! began, and if they are tiny, a few that the color has posted to itself since; a time slice cuts
+//! it off.
 
 pub(crate) mod alarm;
 pub(crate) mod clock;
@@ -61,46 +64,52 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) blocks: Blocks,
     pub(crate) free_tasks: FreeTasks,
-    /// The driver is dispatching events on this thread: posts to idle colors bring them here.
+    /// Whether the driver is dispatching events on this thread: posts to idle colors bring them
+    /// here.
     pub(crate) dispatches: Cell<bool>,
-    /// The turn that is over but whose color has not been requeued yet.
+    /// The turn that has ended, while its color is not yet requeued.
     ended: Cell<Option<ColorTurn>>,
-    /// How that turn has ended, if not as most do.
+    /// The kind of that turn's end, if it is not the usual one.
     ending: Cell<Option<Ending>>,
-    /// Another color that the callback of that turn has held for itself, and that is let go of with it.
+    /// Another color that the callback of that turn held for writing, and that is released with it.
     held_besides: Cell<Option<NonNull<ColorCell>>>,
-    /// A waiter's node that the current turn has reached, and to which the color must be handed.
+    /// The node of a waiter that the current turn has reached, and that gets the color.
     handoff: Cell<Option<OwnedNode>>,
-    /// The current turn goes on until its color has run so many callbacks in all. 0: it is to end after this callback, as it has
-    /// reached a waiter, its color was released, or the kernel is to be looked at.
+    /// The current turn goes on until its color has run this many callbacks in all. 0: it ends
+    /// after this callback, because it has reached a waiter, its color was released, or the worker
+    /// is to look at the kernel.
     stop: Cell<u64>,
-    /// Turns until one is timed; of short turns, callbacks.
+    /// Turns until one is timed; for short turns, callbacks.
     turns_to_look: Cell<u32>,
-    /// So many times, the time that has passed is enough to know; see [`Worker::glance`].
+    /// For so many more times the elapsed time is enough; see [`Worker::glance`].
     glances: Cell<u32>,
-    /// When the clock was last looked at for this.
+    /// The last clock reading for this.
     looked_at: Cell<Option<Instant>>,
-    /// So many callbacks are watched one by one, as some have taken far longer than their colors' did before.
+    /// So many callbacks are timed one by one, because some took far longer than their colors' did
+    /// before.
     wary: Cell<u32>,
-    /// Time until the kernel is looked at, as far as turns are timed.
+    /// Time until the worker looks at the kernel, as far as turns are timed.
     ns_to_poll: Cell<u64>,
-    /// How often that is to be, and how long a turn may take: a copy of the runtime's.
+    /// The interval of that, and the limit of a turn: a copy of the runtime's.
     pub(crate) tuning: Tuning,
-    /// The turn that begins may go on with what its color posts to itself meanwhile.
+    /// Whether the next turn may go on with callbacks that its color posts to itself meanwhile.
     goes_on: Cell<bool>,
-    /// How many callbacks the color had run when the current turn began.
+    /// The number of callbacks that the color had run when the current turn began.
     began: Cell<u64>,
-    /// Callbacks that a turn had run when its color was released, which ended it.
+    /// The number of callbacks that a turn had run when the release of its color ended it.
     ran: Cell<u32>,
-    /// While a turn is timed: what it has spent on traffic with other workers. See [`away`].
+    /// While a turn is timed: the time that it has spent on traffic with other workers. See
+    /// [`away`].
     away_ns: Cell<Option<u64>>,
-    /// Light tasks in the stretch that this worker polls, or has polled and not given back.
+    /// The number of light tasks in the stretch that this worker polls, or has polled and not given
+    /// back.
     pub(crate) stretch: Cell<usize>,
-    /// The light task that is polled has been woken in its poll.
+    /// Whether the light task that is polled has been woken in its poll.
     pub(crate) woken: Cell<bool>,
     /// Stretches until one is timed.
     pub(crate) stretches_to_look: Cell<u32>,
-    /// Mean time of a poll of a light task, 0 if not known; and that of the last stretch, if it was timed.
+    /// Mean time of a poll of a light task, 0 if unknown; and that of the last stretch, if it was
+    /// timed.
     pub(crate) light_ns: Cell<u32>,
     pub(crate) poll_ns: Cell<Option<u32>>,
     /// Its frame, at the bottom of this thread's stack of frames.
@@ -109,46 +118,48 @@ pub(crate) struct Worker {
     /// Turns until this worker may call for help again.
     pub(crate) help_pause: Cell<u32>,
     pub(crate) random: Cell<u32>,
-    /// The last sleep was a long one.
+    /// Whether the last sleep was a long one.
     wakes_seldom: Cell<bool>,
-    /// How often in a row it had colors waiting when the alarm was put off.
+    /// How often in a row it had waiting colors when the alarm was put off.
     backlog: Cell<u32>,
-    /// So many times are let pass before it offers help again, and as many were the last time; doubles while that does not help.
+    /// The number of occasions to skip before it offers help again, and the last such number;
+    /// doubles while offers do not help.
     offer_pause: Cell<u32>,
     offer_pause_last: Cell<u32>,
-    /// What may not leave this thread: state and futures of pinned colors.
+    /// Values that must not leave this thread: state and futures of pinned colors.
     pub(crate) locals: Locals,
-    /// What picks the next color, where the program has a policy of its own.
+    /// The policy that picks the next color, if the program has one of its own.
     pub(crate) policed: Cell<Option<Box<Policed>>>,
 }
 
-/// How a turn has ended.
+/// The kind of a turn's end.
 #[derive(Clone, Copy)]
 struct Ending {
     cut: Cut,
-    /// It was a sample: time to see whether the color is where it belongs.
+    /// Whether it was a sample, so that the worker checks whether the color is at the right home.
     looked: bool,
 }
 
 impl Ending {
-    /// As most turns end: nothing but what is left to run says what becomes of the color.
+    /// The usual end: only the rest of the queue decides the color's next state.
     const SIMPLE: Ending = Ending { cut: Cut::No, looked: false };
 }
 
-/// Whether a turn ended before its batch did, so that what waited when it began still does.
+/// Whether a turn ended before its batch did, so that callbacks still wait which waited when it
+/// began.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
     No,
-    /// By the time slice: what is left waits like anything else.
+    /// By the time slice: the rest waits like anything else.
     Slice,
-    /// By a panic, or for a waiter: it has not had its time.
+    /// By a panic, or for a waiter: it has not used up its time.
     Early,
 }
 
-/// What a worker does next.
+/// A worker's next work.
 enum Next {
     Turn(ColorTurn),
-    /// Light tasks, which it has taken.
+    /// Light tasks, which the worker has taken.
     Stretch,
     Nothing,
 }
@@ -208,11 +219,11 @@ impl Worker {
         while !self.shared.is_stopping() {
             self.catching(|| {
                 while !self.shared.is_stopping() {
-                    // Under a policy the first finds nothing, and the second asks it.
+                    // Under a policy the first finds nothing, and the second asks the policy.
                     if self.try_step() || self.policed_step() || self.find_work() {
                         continue;
                     }
-                    // A part at a time, so that what comes meanwhile does not wait.
+                    // One part at a time, so that work that arrives meanwhile does not wait.
                     if !self.blocks.give_back_some() && !self.free_tasks.give_back_some(&self.shared) {
                         self.sleep();
                     }
@@ -222,7 +233,7 @@ impl Worker {
         self.exit();
     }
 
-    /// Ends the last turn, and runs one of the next color; false if there is none.
+    /// Ends the last turn, and runs a turn of the next color; false if there is none.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     pub(crate) fn step(&self) -> bool {
         let mut stepped = true;
@@ -230,11 +241,11 @@ impl Worker {
         stepped
     }
 
-    /// Runs `work`. A panic ends its callback only (C8): what is left of its turn is queued again. Caught out here,
-    /// because nothing is cheaper per turn than nothing.
+    /// Runs `work`. A panic ends only its callback (C8): the rest of its turn is queued again.
+    /// Caught this far out so that a turn pays nothing for it.
     fn catching(&self, work: impl FnOnce()) {
         let Err(payload) = catch_unwind(AssertUnwindSafe(work)) else { return };
-        // What is left of a stretch of light tasks is queued again.
+        // The rest of a stretch of light tasks is queued again.
         self.frame.end_light();
         self.away_ns.set(None);
         self.slot().budget.end();
@@ -256,7 +267,7 @@ impl Worker {
         true
     }
 
-    /// Takes what is to run next.
+    /// Takes the next work.
     #[inline]
     fn next(&self) -> Next {
         let slot = self.slot();
@@ -269,7 +280,7 @@ impl Worker {
         self.next_color(queue)
     }
 
-    /// Takes the next color, where nothing else is to be seen to.
+    /// Takes the next color, if there is nothing else to do.
     #[inline(always)]
     fn next_color(&self, mut queue: OwnQueue<'_>) -> Next {
         let slot = self.slot();
@@ -291,7 +302,7 @@ impl Worker {
         })
     }
 
-    /// Takes what is to run next, with all that may come before.
+    /// Takes the next work, after everything that may come before.
     #[inline(never)]
     fn next_of_all(&self, mut queue: OwnQueue<'_>) -> Next {
         let slot = self.slot();
@@ -319,7 +330,7 @@ impl Worker {
         next
     }
 
-    /// Gives the color of the last turn its next state, if there is one.
+    /// Gives the color of the last turn, if there is one, its next state.
     fn end_last_turn(&self, queue: &mut OwnQueue<'_>, afterwards: &mut Afterwards) {
         if let Some(turn) = self.ended.take() {
             let ending = self.ending.take();
@@ -340,8 +351,8 @@ impl Worker {
         }
     }
 
-    /// The callback that runs has held this color for itself, besides that of its turn, which ends now. It was at home here when
-    /// the callback began.
+    /// The running callback has held this color for writing, besides that of its turn, which ends
+    /// now. It was at home here when the callback began.
     #[inline]
     pub(crate) fn lets_go_after_turn(&self, hold: Hold) {
         assert!(!hold.reads() && self.held_besides.get().is_none(), "one color, and for itself");
@@ -354,7 +365,8 @@ impl Worker {
         self.held_besides.take().map(|color| unsafe { Hold::new(color, false) })
     }
 
-    /// Lets go of what was held besides the color of the turn, unless nothing can reach it any more: then false.
+    /// Releases the color that was held besides that of the turn, unless nothing can reach it any
+    /// more: then false.
     #[inline]
     fn let_go_simply(&self, queue: &mut OwnQueue<'_>) -> bool {
         let Some(hold) = self.take_held_besides() else { return true };
@@ -371,7 +383,7 @@ impl Worker {
         }
     }
 
-    /// Gives the color of the last turn its next state, unless there is more to it than that: then false.
+    /// Gives the color of the last turn its next state in the simple cases; otherwise false.
     #[inline]
     fn end_simply(&self, queue: &mut OwnQueue<'_>) -> bool {
         if self.ending.get().is_some() {
@@ -386,14 +398,15 @@ impl Worker {
         simple
     }
 
-    /// Looks at the kernel, if with this time enough has passed.
+    /// Counts passed time, and looks at the kernel if it is due.
     #[inline]
     pub(crate) fn pass_time(&self, ns: u64) {
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
         self.poll_if_due();
     }
 
-    /// Counts time that has passed in the callback that runs, so that the kernel is looked at when it is over.
+    /// Counts time that has passed in the running callback, so that the worker looks at the kernel
+    /// after it.
     pub(crate) fn count_time(&self, ns: u64) {
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
         if self.ns_to_poll.get() == 0 {
@@ -401,7 +414,7 @@ impl Worker {
         }
     }
 
-    /// Looks at the kernel, if enough time has passed.
+    /// Looks at the kernel, if it is due.
     #[inline]
     fn poll_if_due(&self) {
         if self.ns_to_poll.get() == 0 {
@@ -414,14 +427,15 @@ impl Worker {
         }
     }
 
-    /// The current turn has reached a waiter: it ends here, and the color is handed over.
+    /// The current turn has reached a waiter: it ends here, and hands the color over.
     pub(crate) fn hand_off_after_turn(&self, node: OwnedNode) {
         let before = self.handoff.replace(Some(node));
         debug_assert!(before.is_none());
         self.interrupt();
     }
 
-    /// Gives the color of an ended turn its next state. `handoff`: the node of a waiter that the color is to be handed to.
+    /// Gives the color of an ended turn its next state. `handoff`: the node of a waiter that gets
+    /// the color.
     fn end_turn(
         &self,
         queue: &mut OwnQueue<'_>,
@@ -436,15 +450,17 @@ impl Worker {
         turn.at_home(queue, |mut home, mut turn| {
             let (queued_rank, _) = home.place();
             if ending.cut != Cut::No && more {
-                // What waited when the turn began still does. Who has used up a time slice goes by the express list
-                // for news only: others would have hardly any time beside a long queue from outside.
+                // The callbacks that waited when the turn began still do. A color that used up its
+                // slice keeps express rank only for newly arrived work; otherwise a long external
+                // queue would starve the rest.
                 let used_up = ending.cut == Cut::Slice && handoff.is_none();
                 turn.fifo().raise_rank(queued_rank & if used_up { !EXPRESS } else { !0 });
             }
             match handoff {
                 Some(node) if turn.fifo().is_urgent() => {
-                    // Somebody holds another color until his task has been polled in this one. The waiter would keep
-                    // him from it, and perhaps wait for just that other color.
+                    // A task must first be polled in this color, while another color is held for
+                    // it. The waiter would keep the task from it, and perhaps wait for just that
+                    // other color.
                     turn.fifo().put_back(node);
                     home.queue_turn(turn);
                 }
@@ -463,7 +479,8 @@ impl Worker {
         });
     }
 
-    /// A turn has left nothing to run, or is over where it was to be seen whether its color is at home in the right place.
+    /// Ends a turn that has left nothing to run, or after which the worker checks whether the color
+    /// is at the right home.
     #[inline(never)]
     fn end_idle(&self, mut home: HomeGuard<'_, &mut RunQueue>, looked: bool, afterwards: &mut Afterwards) {
         let more = home.color().len() > 0;
@@ -473,7 +490,7 @@ impl Worker {
         let target = if looked { self.partner(&mut home) } else { None };
         let Some((target, mut theirs)) = target else {
             if more {
-                // It was idle, so nothing reads it.
+                // It was idle, so it has no readers.
                 _ = home.enqueue();
                 home.stay_first();
             }
@@ -487,7 +504,7 @@ impl Worker {
         }
     }
 
-    /// Moves what other threads have posted to the fifos of its colors.
+    /// Moves nodes from other threads to the fifos of their colors.
     fn take_news(&self, queue: &mut RunQueue, afterwards: &mut Afterwards) {
         let mut news = self.slot().take_remote();
         while let Some(notified) = news.pop() {
@@ -495,7 +512,8 @@ impl Worker {
                 let home = HomeGuard::of(&mut *queue, color);
                 let own = home.filter(|home| !switches::shared_queue() || home.state() != State::Running);
                 let Some(mut home) = own else {
-                    // Its home moved while it was linked here; passed on once our lock is released.
+                    // Its home moved while it was linked here; it is passed on after our lock is
+                    // released.
                     return afterwards.strays.push(notified);
                 };
                 home.take_notified(notified);
@@ -508,7 +526,8 @@ impl Worker {
         }
     }
 
-    /// Runs the driver, which posts what has become ready. Its panic is reported; then it has found nothing.
+    /// Runs the driver, which posts ready events. If it panics, the panic is reported, and it
+    /// counts as having found nothing.
     pub(crate) fn dispatching<R: Default>(&self, run: impl FnOnce() -> R) -> R {
         self.dispatches.set(true);
         let done = foreign::contain(run);
@@ -532,7 +551,7 @@ impl Cut {
     }
 }
 
-/// Does what is traffic with other workers, so that a turn which is timed can tell what it would take without.
+/// Runs traffic with other workers, so that a timed turn can tell what it would take without.
 pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
     let timed = context::with_worker(|worker| worker.away_ns.get().is_some()).unwrap_or(false);
     if !timed {
@@ -541,16 +560,18 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
     let slice = Slice::start(true);
     let done = traffic();
     context::with_worker(|worker| {
-        // `None`: a panic of a destructor has passed, or the turn that was timed is over.
+        // `None`: a destructor has panicked, or the timed turn is over.
         let before = worker.away_ns.get();
         worker.away_ns.set(before.map(|away_ns| away_ns + slice.elapsed_ns()));
     });
     done
 }
 
-/// Callbacks that are longer than this are timed in every turn: it is little beside them, and what was measured while other
-/// threads had the core, or while colors were apart, is soon set right. As long as that, they may keep a set apart.
+/// Callbacks longer than this are timed in every turn: timing costs little then, and a wrong mean,
+/// measured while other threads had the core or while colors were apart, is soon corrected.
+/// Callbacks of this length may also keep the colors of a set apart.
 const LONG_CALLBACK_NS: u16 = (REQUEST_POSTS * TINY_CALLBACK_NS) as u16;
 
-/// Shorter callbacks cost less than moving them between cores: about 130 ns, two cache-line transfers.
+/// Shorter callbacks cost less than moving them between cores: about 130 ns, two cache-line
+/// transfers.
 pub(crate) const TINY_CALLBACK_NS: u32 = 150;

@@ -1,27 +1,32 @@
-//! Keeps C6, nobody waits beside an idle core, and reports callbacks that run too long (C9).
+//! The monitor, which keeps C6, no color waits while a worker sleeps, and reports callbacks that
+//! run too long (C9).
 //!
-//! The thread sleeps until the alarm calls it (`alarm`): some worker that is awake has not come round. Then it looks at all of
-//! them. One that has not ended a turn since it last came round is marked overdue (`mark`), and a sleeper is woken to take over its
-//! colors, news, events and timers; one that has is looked at again shortly after. One whose queue will take longer than it should is marked
-//! as behind, and a sleeper takes half of it, whether that pays or not. While all workers run, or there is but one, none could help,
-//! and it looks for callbacks that do not end.
+//! The thread sleeps until the alarm calls it (`alarm`): some worker that is awake has not come
+//! round. Then it looks at all of them. It marks a worker that has ended no turn since it last came
+//! round as overdue (`mark`), and wakes a sleeper to take over its colors, notifications, events
+//! and timers. At a worker that has ended a turn it looks again shortly after. If a worker's queue
+//! will take too long, it marks the worker as behind, and a sleeper takes half of the queue,
+//! whether that pays or not. While all workers run, or there is only one, none could help, and it
+//! looks for endless callbacks.
 //!
 //! # Long, blocked, or preempted
 //!
-//! On a loaded machine a worker may end no turn because other threads have its processor. Colors that talk to each other are
-//! then better off where they are: the worker goes on in a few milliseconds, and apart they would run at a third of the speed.
-//! So the monitor asks the driver before it marks a worker overdue:
+//! On a loaded machine a worker may end no turn because other threads have its processor. Then
+//! colors that talk to each other are better left together: the worker goes on in a few
+//! milliseconds, and apart they would run at a third of the speed. So the monitor asks the driver
+//! before it marks a worker overdue:
 //!
-//! | its thread, since a turn was last seen to end | so it is |
+//! | its thread, since a turn was last seen to end | so the worker is |
 //! |---|---|
 //! | has used at least two thirds of the time that has passed | in a long callback |
-//! | has not, and waits in a system call | blocked in a callback: it uses no processor time, and may do so for as long as it likes |
-//! | has not, and is ready to run | preempted: a sleeper takes what is worth moving, its events and its timers |
-//! | the same for [`PREEMPTED_LOOKS_MAX`] looks | left without a processor: as good as blocked |
+//! | has not, and waits in a system call | blocked in a callback: it uses no processor time, perhaps for long |
+//! | has not, and is ready to run | preempted: a sleeper takes the colors worth moving, its events and its timers |
+//! | the same for [`PREEMPTED_LOOKS_MAX`] looks | without a processor: counts as blocked |
 //!
-//! Processor time alone cannot tell the second from the third. Nor can the kernel's count of the time that a thread has
-//! waited for a processor (`schedstat`), which grows only once the wait is over, nor its count of processor time there, which
-//! for a thread that runs is as old as the last tick. Where the driver knows nothing, a worker that ends no turn is overdue.
+//! Processor time alone cannot tell the second from the third. Two counts of the kernel do not help
+//! either: the time that a thread has waited for a processor (`schedstat`) grows only after the
+//! wait, and the processor time there is, for a running thread, as old as the last tick. If the
+//! driver knows nothing, a worker that ends no turn is overdue.
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -40,34 +45,34 @@ pub struct SlowCallback {
     pub color_id: u64,
     /// The worker that it keeps.
     pub worker: usize,
-    /// The line that posted it; of a task, the line that spawned it.
+    /// The line that posted it, or that spawned the task.
     pub posted_from: &'static Location<'static>,
-    /// The name of the task, where it is one that was started by [`crate::named`].
+    /// The name of the task, if [`crate::named`] started it.
     pub name: Option<Arc<str>>,
-    /// What its poll is about, where that was told by [`crate::described`]: of a handler of `dapple-serve`, the method and the
-    /// path.
+    /// The description of its poll, if [`crate::described`] gave one: for a handler of
+    /// `dapple-serve`, the method and the path.
     pub about: Option<String>,
-    /// The line that made the state in whose closure it is, where it is in one.
+    /// The line that made the state, if it is in a closure on one.
     pub state: Option<&'static Location<'static>>,
-    /// How long it has been running at least.
+    /// The least time for which it has been running.
     pub running_for: Duration,
-    /// What keeps it.
+    /// The reason why it does not end.
     pub slowness: Slowness,
 }
 
-/// Why a callback does not end; see [`SlowCallback`].
+/// The reason why a callback does not end; see [`SlowCallback`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Slowness {
-    /// No await has returned: it computes, or it waits for something in a way that blocks the worker.
+    /// No await has returned: it computes, or it waits in a way that blocks the worker.
     Blocks,
-    /// Awaits return, and all of them were ready at once: the task does not wait, and never returns to its worker. It is
-    /// [`unconstrained`](crate::unconstrained), or what it does between two awaits is long.
+    /// Awaits return, but all of them were ready at once: the task never returns to its worker. It
+    /// is [`unconstrained`](crate::unconstrained), or takes long between two awaits.
     NeverYields,
 }
 
 impl SlowCallback {
-    /// The report, as it is printed where the program has no handler of its own.
+    /// The text of the report, for a program without a handler of its own.
     fn text(&self) -> String {
         let name = self.name.as_ref().map(|name| format!(" (task {name:?})")).unwrap_or_default();
         let what = match &self.about {
@@ -87,10 +92,10 @@ impl SlowCallback {
     }
 }
 
-/// What is called for each of them.
+/// The function called for each of them.
 pub(crate) type SlowHandler = Box<dyn Fn(&SlowCallback) + Send + Sync>;
 
-/// When a callback counts as slow, and who hears of it.
+/// The limit for slow callbacks, and their handler.
 pub(crate) struct SlowRule {
     pub(crate) after: Duration,
     pub(crate) handler: SlowHandler,
@@ -106,18 +111,19 @@ fn print_slow(slow: &SlowCallback) {
     eprintln!("dapple: {}", slow.text());
 }
 
-/// What the monitor remembers of a worker between two looks.
+/// The monitor's notes about a worker between two looks.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     turns: u64,
-    /// Since when no turn has ended, and whether that was reported.
+    /// The time since which no turn has ended, and whether that was reported.
     stuck_since: Option<Instant>,
-    /// What was left of the budget then.
+    /// The rest of the budget at that time.
     budget_left: i64,
     reported: bool,
-    /// The processor time of its thread when that was first asked for in this turn, and when that was.
+    /// The processor time of its thread at the first question in this turn, and the time of that
+    /// question.
     cpu_time: Option<(Duration, Instant)>,
-    /// Looks in a row at which the worker was preempted.
+    /// The number of looks in a row at which the worker was preempted.
     preempted: u32,
 }
 
@@ -126,17 +132,18 @@ impl Seen {
         self.cpu_time = shared.driver.cpu_time(worker).map(|used| (used, Instant::now()));
     }
 
-    /// The callback that the worker was in has ended.
+    /// Forgets the worker's callback, which has ended.
     fn forget_callback(&mut self, slot: &Slot) {
         if self.stuck_since.take().is_some() {
-            // Relaxed: a number to show.
+            // Relaxed: for statistics.
             slot.stuck_since_ns.store(0, Relaxed);
         }
         self.reported = false;
     }
 }
 
-/// The body of the monitor's thread, which waits for the timer of the alarm. It does not keep the runtime alive.
+/// The body of the monitor's thread, which waits for the timer of the alarm. Does not keep the
+/// runtime alive.
 pub(crate) fn run(shared: Weak<Shared>, timer: Arc<Timer>) {
     let mut seen = Vec::new();
     ask_for_short_slices();
@@ -156,16 +163,17 @@ pub(crate) fn run(shared: Weak<Shared>, timer: Arc<Timer>) {
     }
 }
 
-/// The kernel wakes this thread where the timer was set, which is the processor of the worker in a long callback. With short slices it
-/// runs at once there, and not when the worker's slice of some milliseconds is over (Linux 6.12; before, this changes nothing).
+/// The kernel wakes this thread on the processor that set the timer, which is that of the worker in
+/// a long callback. With short slices it runs there at once, and not after the worker's slice of
+/// some milliseconds (Linux 6.12; before, this changes nothing).
 fn ask_for_short_slices() {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     {
         let size = size_of::<libc::sched_attr>() as libc::c_uint;
-        // SAFETY: zeros are a value of this plain structure of the kernel's.
+        // SAFETY: zeros are a valid value of this plain structure of the kernel.
         let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes at most `size` bytes to `attr`, and reads as many; 0 is the calling thread. A refusal changes
-        // nothing.
+        // SAFETY: the kernel writes at most `size` bytes to `attr`, and reads as many; 0 is the
+        // calling thread. A refusal changes nothing.
         unsafe {
             if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 {
                 attr.sched_runtime = 100_000;
@@ -175,17 +183,17 @@ fn ask_for_short_slices() {
     }
 }
 
-/// Looks at every worker; `help`: a worker sleeps that could help. Returns whether the next look is to come soon, as one look cannot
-/// tell what a worker does.
+/// Looks at every worker; `help`: a sleeping worker could help. Returns whether to look again soon,
+/// because one look cannot tell what a worker does.
 fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
     let mut soon = false;
     for (worker, seen) in seen.iter_mut().enumerate() {
         let slot = &shared.slots[worker];
         let turns = slot.counters.turns();
-        // Relaxed: written where the alarm was put off, and seen late it counts too many turns.
+        // Relaxed: written when the alarm was put off; a stale value counts too many turns.
         let ended = turns - seen.turns.max(slot.turns_then.load(Relaxed)).min(turns);
         if turns != seen.turns {
-            // The memory is of an earlier turn.
+            // The notes are about an earlier turn.
             seen.forget_callback(slot);
             (seen.cpu_time, seen.preempted) = (None, 0);
         }
@@ -197,7 +205,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
             continue;
         }
         watch_callback(shared, worker, seen, ended);
-        // Relaxed here and below: hints; who is woken looks under the locks.
+        // Relaxed here and below: hints; the woken worker looks under the locks.
         let waiting = slot.len.load(Relaxed) as u64;
         if !help {
             continue;
@@ -206,7 +214,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
             // It may be in a long callback since the last of these turns.
             soon |= !slot.came_round.load(Relaxed);
             seen.note_cpu_time(shared, worker);
-            // More colors than it gets through in time: the last one waits too long.
+            // More colors than it runs in time: the last one waits too long.
             let behind = waiting > ended;
             slot.behind.store(behind, Relaxed);
             if behind {
@@ -230,14 +238,15 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
     soon
 }
 
-/// The use of a processor since a worker's turn was first seen not to end.
+/// The use of the processor since a worker's turn was first seen not to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processor {
-    /// The worker's thread had it, or blocks, or the driver does not know: the worker is as busy as it seems.
+    /// The worker's thread had it, or is blocked, or the driver does not know: the worker is as
+    /// busy as it seems.
     Had,
-    /// The thread is ready to run, and other threads had it.
+    /// Other threads had it, and the worker's thread is ready to run.
     HadByOthers,
-    /// A second look has to tell.
+    /// Only a second look can tell.
     Unknown,
 }
 
@@ -256,10 +265,10 @@ fn processor(shared: &Shared, worker: usize, seen: &mut Seen) -> Processor {
     }
 }
 
-/// Reports a callback once that has run for too long.
+/// Reports, once, a callback that has run for too long.
 fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     let slot = &shared.slots[worker];
-    // Relaxed: for reports, of callbacks that have been there for long.
+    // Relaxed: for reports on callbacks that run for long.
     let runs = slot.running.now() != Running::Nothing;
     let Some(posted_from) = slot.origin().filter(|_| ended == 0 && runs) else {
         return seen.forget_callback(slot);
@@ -270,7 +279,7 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     }
     let since = *seen.stuck_since.get_or_insert_with(|| {
         let now = Instant::now();
-        // Relaxed: a number to show. At least 1, as 0 means none.
+        // Relaxed: for statistics. At least 1, because 0 means none.
         slot.stuck_since_ns.store(((now - shared.started).as_nanos() as u64).max(1), Relaxed);
         now
     });
@@ -296,9 +305,9 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     }
 }
 
-/// Two looks that are this far apart tell how the processor was used.
+/// The least distance between two looks that can tell how the processor was used.
 const TELLING: Duration = Duration::from_micros(100);
 
-/// A worker that is preempted for longer (some 20 ms) is helped like one that is blocked. The kernel lets others run for three
-/// or four milliseconds at a time.
+/// A worker that is preempted for longer (some 20 ms) gets help like a blocked one. The kernel lets
+/// other threads run for three or four milliseconds at a time.
 const PREEMPTED_LOOKS_MAX: u32 = 24;

@@ -1,5 +1,5 @@
-//! Turns inside turns: a task that waits for the color which has its turn is polled right there; and turns that end before the
-//! callback does which they are in.
+//! Turns inside turns: polls a task in the turn of the color that it waits for. And turns that end
+//! before their callback does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -14,11 +14,11 @@ use crate::sync::atomic::Ordering::*;
 use crate::task::TaskRef;
 
 impl Worker {
-    /// Ends the turn of a color before the callback that it is in, for a waiter that was polled in it and is through
-    /// with the state: what else its task does is not to keep others from the color.
+    /// Ends the turn of a color before its callback, for a waiter that was polled in it and is done
+    /// with the state: the rest of the waiter's poll must not keep others from the color.
     ///
     /// # Safety
-    /// The callback that is in the turn relies on it no more.
+    /// The callback in the turn no longer relies on it.
     pub(crate) unsafe fn release_turn(&self, color: NonNull<ColorCell>) {
         // It may be a turn inside the worker's own.
         let own = self.frame.color() == Some(color);
@@ -31,19 +31,21 @@ impl Worker {
         self.end_turn_now(turn, Ending { cut: Cut::Early, ..Ending::SIMPLE });
     }
 
-    /// Polls a task right inside the current turn, which is that of the color it waits for. `begun` is called once the
-    /// task's color is ours, and wakes the task. False: the color is not free.
+    /// Polls a task inside the current turn, which is of the color that the task waits for.
+    /// `begun`, which wakes the task, is called once this thread has the task's own color. False:
+    /// that color is not free.
     ///
-    /// The task is polled and nothing else, although something may have been posted to its color since we saw that it was
-    /// free. Who runs in here has all that this thread holds further out; and a turn that was cut off before the task's
-    /// poll would cost it its place in the order of what it waits for.
+    /// Polls only the task, even if its color has received posts since it was seen to be free.
+    /// Other callbacks in here would have everything that this thread holds further out; and if the
+    /// turn was cut off before the task's poll, the task would lose its place in the order of the
+    /// color that it waits for.
     pub(crate) fn nested_turn(&self, task: &TaskRef, begun: impl FnOnce()) -> bool {
         let Some(turn) = self.begin_nested_turn(task.color().alive()) else { return false };
         let id = turn.color().id;
         let told = self.slot().replace_running(Running::Color(id), None);
         let left = context::in_turn(turn, |frame| {
             let color = frame.color();
-            // It wakes, and a waker may be anybody's code.
+            // It wakes the task, and a waker may be foreign code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(begun)) {
                 crate::runtime::panics::report(&self.shared, color, payload);
             }
@@ -57,7 +59,7 @@ impl Worker {
         true
     }
 
-    /// Begins a turn of an idle color that is at home here, or can be brought here.
+    /// Begins a turn of an idle color that is at home here, or can move here.
     fn begin_nested_turn(&self, color: ColorRef<'_>) -> Option<ColorTurn> {
         let mut queue = self.lock_own();
         // Relaxed: our lock is held, and `adopt` checks a home elsewhere.
@@ -76,7 +78,8 @@ impl Worker {
         if frame.color() != Some(color.ptr()) {
             return;
         }
-        // SAFETY: the frame has a turn of the task's color, from whose fifo the node comes.
+        // SAFETY: the frame has a turn of the task's color, and the node comes from that color's
+        // fifo.
         unsafe {
             match frame.take_if_next(task.node()) {
                 Some(node) => self.run_node(color, node),
@@ -85,7 +88,7 @@ impl Worker {
         }
     }
 
-    /// Ends a turn that is not the worker's own.
+    /// Ends a turn other than the worker's own.
     pub(crate) fn end_nested_turn(&self, turn: ColorTurn) {
         self.end_turn_now(turn, Ending::SIMPLE);
     }

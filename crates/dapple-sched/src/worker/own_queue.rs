@@ -7,7 +7,7 @@ use crate::color::rights::ColorTurn;
 use crate::sync::lock::Guard;
 use crate::worker::run_queue::RunQueue;
 
-/// The run queue of the worker that is this thread, locked.
+/// The locked run queue of this thread's worker.
 pub(crate) struct OwnQueue<'w>(Guard<'w, RunQueue>);
 
 impl Worker {
@@ -22,7 +22,8 @@ impl OwnQueue<'_> {
     /// Takes the next color, and begins a turn of it; see [`RunQueue::pop`].
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<ColorTurn> {
-        // SAFETY: `pop` has made it `Running`; the queue is that of this thread's worker, since only its thread has a `&Worker`.
+        // SAFETY: `pop` has made it `Running`; the queue belongs to this thread's worker, because
+        // only that thread has a `&Worker`.
         self.0.pop().map(|color| unsafe { ColorTurn::new(color) })
     }
 }

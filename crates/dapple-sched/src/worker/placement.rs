@@ -1,24 +1,27 @@
-//! Where colors live: the rules by which a color's home moves, other than stealing.
+//! The homes of colors: the rules by which a color moves to another worker, other than stealing.
 //!
-//! A callback that is posted to another worker costs two cache-line transfers, as much as ten tiny callbacks. So tiny
-//! callbacks belong on the worker that posts them, and colors that talk to each other on one worker. Stealing does not
-//! take them apart (`idle.rs`: it takes what gains more than it costs); these rules bring them together:
+//! A callback posted to another worker costs two cache-line transfers, as much as ten tiny
+//! callbacks. So tiny callbacks belong on the worker that posts them, and colors that talk to each
+//! other on one worker. Stealing does not separate them (`idle.rs`: it takes only colors that gain
+//! more than they cost); these rules bring them together:
 //!
-//! | when | what | where |
+//! | when | moves | to |
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
-//! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks are shorter than what it costs to span workers | to the lowest of these workers |
+//! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks take less time than spanning workers costs | to the lowest of these workers |
 //! | the first of these is true of a color that was rescued, against the rule by which colors are stolen, from a worker in a long callback | the color, once | back to that worker when it is through, whatever its index |
 //! | a task begins to wait for a color that neither runs nor is held | the color | to the worker of the task |
-//! | a task that lives long begins ([`crate::spawn_balanced`]) where many turns wait | its color | to the worker with the shortest queue |
-//! | a worker posts to an idle color whose home sleeps, or from an I/O event (`post`) | the color | to that worker |
+//! | a long-lived task begins ([`crate::spawn_balanced`]) where many turns wait | its color | to the worker with the shortest queue |
+//! | a worker posts to an idle color on a sleeping worker, or from an I/O event (`post`) | the color | to that worker |
 //!
-//! **Always to the lower index**: two colors that post to each other would otherwise pass each other by for ever, each
-//! moving to where the other was. And not to a worker whose queue is long, where they would wait. And never what is pinned.
+//! **Always to the lower index**: otherwise two colors that post to each other would keep swapping
+//! homes, each moving to where the other was. Never to a worker with a long queue, where they would
+//! wait. And never a pinned color.
 //!
-//! How long callbacks take is measured **without what they spend on traffic with other workers** (`worker::away`), which is
-//! what a move would save. Measured with it, colors that are apart look like colors whose long callbacks are worth two
-//! workers, and stay apart: four accounts with 1 us of work, begun on two workers, ran at a third of the speed for good.
+//! The time of callbacks is measured **without the time that they spend on traffic with other
+//! workers** (`worker::away`), which a move would save. With that time included, separated colors
+//! look as if their callbacks were long enough for two workers, and stay apart: four accounts with
+//! 1 us of work, begun on two workers, stayed at a third of the speed.
 
 use std::ops::DerefMut;
 use std::ptr;
@@ -34,8 +37,9 @@ use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
 impl Worker {
-    /// Where a color whose turn is over has most of its traffic, if that is not here: the index of that worker, and its lock. A
-    /// color that has something to run is in its queue then, and it is to be woken.
+    /// After a turn: the worker with most of the color's traffic, if it is not this one: its index
+    /// and its lock. If the color has something to run the caller moves it to that queue and wakes
+    /// that worker.
     pub(super) fn partner(&self, home: &mut HomeGuard<'_, &mut RunQueue>) -> Option<(usize, Guard<'_, RunQueue>)> {
         if home.color().is_pinned() {
             return None;
@@ -50,17 +54,18 @@ impl Worker {
         {
             return None;
         }
-        // The new home's lock orders what we did with the color before what is done there. Only tried, as everywhere
-        // where one is held already.
+        // The new home's lock orders our changes of the color before later ones there. Only tried,
+        // as always while another one is held.
         let theirs = slot.try_lock().filter(|theirs| !theirs.closed)?;
         Some((target, theirs))
     }
 }
 
-/// Brings several colors that are wanted together to one worker, if what is known of their callbacks is that they are tiny:
-/// all of them but those that run elsewhere or are read, which stay.
+/// Moves several wanted colors to one worker, if their callbacks are known to be tiny. Colors that
+/// run elsewhere or have readers stay.
 ///
-/// `homes`: the locks of all their homes, and perhaps of the worker that posts, in the order of the workers.
+/// `homes`: the locks of all their homes, and perhaps of the posting worker, in the order of the
+/// workers.
 pub(crate) fn bring_together<'c>(
     shared: &Shared,
     homes: &mut [Guard<'_, RunQueue>],
@@ -90,7 +95,7 @@ pub(crate) fn bring_together<'c>(
     }
 }
 
-/// Counts that a callback holds a color in line; the callback's worker is `here`.
+/// Counts that a callback on the worker `here` holds a color in line.
 pub(crate) fn note_hold<Q>(home: &mut HomeGuard<'_, Q>, here: Option<usize>)
 where
     Q: DerefMut<Target = RunQueue>,
@@ -106,13 +111,13 @@ where
     }
 }
 
-/// Counts that a callback has asked in vain to hold a color in line that is at home on another worker: the lock and the color
-/// have crossed all the same.
+/// Counts that a callback has failed to hold a color of another worker in line: the lock and the
+/// color have crossed all the same.
 pub(crate) fn note_attempt(home: usize) {
     context::note_turn(HOLD_POSTS, Some(home));
 }
 
-/// As [`note_hold`], for a color that is at home on the worker that holds it.
+/// As [`note_hold`], for a color at home on the worker that holds it.
 #[inline]
 pub(crate) fn note_hold_here(worker: &Worker, home: &mut HomeGuard<'_, Guard<'_, RunQueue>>) {
     if (worker.note_turn(HOLD_POSTS, None) || worker.frame.is_light())
@@ -122,8 +127,9 @@ pub(crate) fn note_hold_here(worker: &Worker, home: &mut HomeGuard<'_, Guard<'_,
     }
 }
 
-/// A task of this thread has posted its wait to a color just now: the color goes before others, and comes to this worker unless it
-/// is held. The worker that it was at home on may not run at the moment, and each task that comes to the color waits with this one.
+/// A task of this thread has just posted its wait to a color: the color goes before others, and
+/// moves to this worker unless it is held. Its former home may not run at the moment, and each task
+/// that comes to the color waits together with this one.
 pub(crate) fn hasten(color: ColorRef<'_>) {
     let fetched = context::with_worker(|worker| {
         // Relaxed: a hint.
@@ -133,7 +139,7 @@ pub(crate) fn hasten(color: ColorRef<'_>) {
             return false;
         }
         let mut own = worker.slot().lock();
-        // Only tried, as everywhere where one lock is held already.
+        // Only tried, as always while another lock is held.
         let theirs = worker.shared.slots[home].try_lock().and_then(|theirs| HomeGuard::of(theirs, color));
         theirs.is_some_and(|theirs| theirs.hasten_to(&mut own))
     });
@@ -142,8 +148,8 @@ pub(crate) fn hasten(color: ColorRef<'_>) {
     }
 }
 
-/// Where a task is to begin that lives long: on the worker with the shortest queue, if that of the caller is long, and longer by more
-/// than an eighth. `None`: where the caller is.
+/// The worker on which a long-lived task should begin: the one with the shortest queue, if the
+/// caller's own is long, and longer by more than an eighth. `None`: the caller's worker.
 pub(crate) fn shortest_queue(shared: &Shared) -> Option<usize> {
     // Relaxed: hints.
     let waiting = |worker: usize| shared.slots[worker].len.load(Relaxed);
@@ -153,33 +159,34 @@ pub(crate) fn shortest_queue(shared: &Shared) -> Option<usize> {
     (own > MANY_TURNS && waiting(shortest) < own - own / 8).then_some(shortest)
 }
 
-/// Counts that a callback asks for several colors at once; they and it are at home on these workers.
+/// Counts that a callback asks for several colors at once; `homes` are the workers of all of them.
 pub(crate) fn note_request(homes: &[Guard<'_, RunQueue>]) {
     let lowest = if let [lowest, _, ..] = homes { Some(lowest.worker()) } else { None };
     context::note_turn(REQUEST_POSTS as u16, lowest);
 }
 
 impl Slot {
-    /// About how long a color waits that is queued now. A hint.
+    /// An estimate of how long a newly queued color waits. A hint.
     fn wait_ns(&self) -> u64 {
         // Relaxed: hints.
         self.len.load(Relaxed) as u64 * u64::from(self.turn_ns.load(Relaxed))
     }
 }
 
-/// As how many posts between colors a request for several counts. One that spans workers takes the locks of both, and each
-/// of its colors crosses: about a microsecond.
+/// The number of posts between colors that a request for several colors counts as. A request that
+/// spans workers takes the locks of both, and each of its colors crosses: about a microsecond.
 pub(crate) const REQUEST_POSTS: u32 = 10;
 
-/// As how many posts a hold in line counts: elsewhere the lock, the color and its state cross, and the lock again, and
-/// whoever has them at home is kept waiting meanwhile. Where two workers do so without a pause it takes 600 ns and more,
-/// of which 400 pass for the callback's own; twice that, so that they do not stay apart.
+/// The number of posts that a hold in line counts as. On another worker the lock, the color, its
+/// state and again the lock cross, and the home waits meanwhile. If two workers do so without a
+/// pause it takes 600 ns and more, of which 400 seem to be the callback's own; twice that, so that
+/// they do not stay apart.
 const HOLD_POSTS: u16 = 8;
 
-/// Where fewer turns wait than this, what begins there does not wait for long.
+/// With fewer waiting turns, a new task does not wait for long.
 const MANY_TURNS: usize = 64;
 
-/// Tiny callbacks are not brought to where they would wait longer than this.
+/// Tiny callbacks do not move to a queue where they would wait longer than this.
 const LONG_WAIT_NS: u64 = 1_000_000;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
@@ -191,11 +198,11 @@ mod tests {
     use crate::{Colored, Runtime, TryWithError};
 
     #[test]
-    fn what_lives_long_begins_where_the_queue_is_shortest() {
+    fn a_long_lived_task_begins_where_the_queue_is_shortest() {
         let runtime = Runtime::builder().workers(3).build().unwrap();
         let (tx, seen) = mpsc::channel();
         let shared = runtime.handle().shared().clone();
-        // No worker begins a turn meanwhile and stores how long its queue is.
+        // No worker begins a turn meanwhile and stores its queue length.
         let (inside_tx, inside) = mpsc::channel();
         let gates = [1, 2].map(|worker| {
             let (open, opened) = mpsc::channel::<()>();

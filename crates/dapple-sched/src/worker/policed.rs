@@ -1,16 +1,18 @@
-//! How a worker asks a policy of the program's own: what the policy has been told, and what it has to be told.
+//! A worker's dialog with a program's own policy: its news for the policy, and its questions.
 //!
-//! The policy belongs to its worker's thread and runs while no lock is held. So it is told late: the run queue keeps a
-//! *board* of what has happened since it was last asked, under the home lock, where thieves and posters reach it. To
-//! pick, the worker takes what is on the board, releases the lock, tells and asks, and takes the lock again.
+//! The policy belongs to its worker's thread and runs while no lock is held. So it learns of
+//! changes late: the run queue keeps a *board* of changes since the last question, under the home
+//! lock, where thieves and posters reach it. To pick, the worker takes the changes off the board,
+//! releases the lock, reports them and asks, and takes the lock again.
 //!
 //! | list of the run queue | holds | order |
 //! |---|---|---|
-//! | `UNTOLD` | colors queued since the policy was last told | by age |
-//! | `TOLD` | colors that it knows, each with a slot of the board | by age, all older than those |
+//! | `UNTOLD` | colors queued since the last report to the policy | by age |
+//! | `TOLD` | colors that it knows, each with a slot of the board | by age, all older than the first list |
 //!
-//! A policy names a color by a key: a slot, and a number of which each wait has its own, so that a key of a color that
-//! has left since is seen to be stale. Nothing that it answers can do harm: what is not the key of a color that waits means the oldest.
+//! A policy names a color by a key: a slot, and a number that is unique to each wait, so that the
+//! key of a color that has left is seen to be stale. No answer can do harm: anything but the key of
+//! a waiting color means the oldest color.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +36,7 @@ pub(crate) struct Policed {
     picks: u32,
 }
 
-/// What a policy is told before it is asked.
+/// Changes to report to a policy before it is asked.
 #[derive(Default)]
 struct News {
     removed: Vec<RunnableKey>,
@@ -42,14 +44,14 @@ struct News {
     changed: Vec<Runnable>,
 }
 
-/// What a policy knows of a run queue, and what has changed since; under the home lock.
+/// The colors of a run queue that a policy knows, and the changes since; under the home lock.
 #[derive(Default)]
 pub(crate) struct Board {
     slots: Vec<BoardSlot>,
     free: Vec<u32>,
     next_serial: u64,
     removed: Vec<RunnableKey>,
-    /// Slots of colors in which more waits than the policy knows.
+    /// Slots of colors with more waiting callbacks than the policy knows.
     changed: Vec<u32>,
 }
 
@@ -57,11 +59,11 @@ struct BoardSlot {
     /// Null: free.
     color: *mut ColorCell,
     serial: u64,
-    /// It is listed in `changed`.
+    /// Whether it is listed in `changed`.
     changed: bool,
 }
 
-// SAFETY: the pointers are those of colors in the run queue that the board belongs to, followed under its lock only.
+// SAFETY: the pointers are to colors in the board's run queue, and followed only under its lock.
 unsafe impl Send for Board {}
 
 /// A color in the queue that a board belongs to.
@@ -81,13 +83,13 @@ impl Board {
         describe(home, RunnableKey { serial, slot })
     }
 
-    /// The color in a slot leaves the queue.
+    /// Frees a slot: its color leaves the queue.
     fn free_slot(&mut self, slot: u32) {
         self.slots[slot as usize].color = ptr::null_mut();
         self.free.push(slot);
     }
 
-    /// A color leaves the queue although the policy did not pick it.
+    /// Notes that a color leaves the queue without a pick of the policy.
     pub(super) fn forget(&mut self, home: PolicedHome<'_, '_>) {
         if let Some(slot) = slot_of(home) {
             self.removed.push(RunnableKey { serial: self.slots[slot as usize].serial, slot });
@@ -95,7 +97,7 @@ impl Board {
         }
     }
 
-    /// Something has come to a color in the queue.
+    /// Notes a new callback in a queued color.
     pub(super) fn note_change(&mut self, home: PolicedHome<'_, '_>) {
         if let Some(slot) = slot_of(home)
             && !std::mem::replace(&mut self.slots[slot as usize].changed, true)
@@ -104,22 +106,23 @@ impl Board {
         }
     }
 
-    /// The color in a slot, if it still waits there; `queue` is that of the board.
+    /// The color in a slot, if it still waits there; `queue` is the board's.
     fn find<'q>(&self, key: RunnableKey, queue: &'q mut RunQueue) -> Option<PolicedHome<'q, 'q>> {
         let entry = self.slots.get(key.slot as usize).filter(|entry| entry.serial == key.serial)?;
         let color = NonNull::new(entry.color)?;
-        // SAFETY: a color with a slot is in the queue, which is its home's, and `&mut` to that is the lock.
+        // SAFETY: a color with a slot is in this queue, which is its home's, and `&mut` to the
+        // queue is the lock.
         Some(unsafe { HomeGuard::new(queue, ColorRef::new(color)) })
     }
 }
 
-/// The slot of a color that is queued, if a policy knows it.
+/// The slot of a queued color, if a policy knows it.
 fn slot_of(mut home: PolicedHome<'_, '_>) -> Option<u32> {
     let (_, list) = home.place();
     (list == TOLD).then(|| home.fifo().map(|fifo| fifo.policy_slot())).flatten()
 }
 
-/// What a policy sees of a color that is queued.
+/// The description of a queued color for a policy.
 fn describe(mut home: PolicedHome<'_, '_>, key: RunnableKey) -> Runnable {
     let color = home.color();
     let rank = home.fifo().map_or(0, |fifo| fifo.rank());
@@ -134,11 +137,11 @@ fn describe(mut home: PolicedHome<'_, '_>, key: RunnableKey) -> Runnable {
 }
 
 impl RunQueue {
-    /// Takes what the policy has to be told.
+    /// Takes the changes to report to the policy.
     fn take_news(&mut self, news: &mut News) {
         let Some(mut board) = self.board.take() else { return };
         std::mem::swap(&mut news.removed, &mut board.removed);
-        // Before the new ones, which are told as they are now.
+        // Before the new ones, which are reported in their present state.
         for slot in std::mem::take(&mut board.changed) {
             let entry = &mut board.slots[slot as usize];
             entry.changed = false;
@@ -163,14 +166,14 @@ impl RunQueue {
         turn
     }
 
-    /// Begins a turn of the oldest color; the policy is told of that later.
+    /// Begins a turn of the oldest color; the policy learns of it later.
     fn take_oldest(&mut self, worker: &Worker) -> Option<ColorTurn> {
         self.oldest()?.begin_turn(worker)
     }
 }
 
 impl Policed {
-    /// Tells the news, and asks.
+    /// Reports the changes, and asks.
     fn ask(&mut self) -> Option<RunnableKey> {
         let News { removed, queued, changed } = &mut self.news;
         removed.drain(..).for_each(|key| self.policy.removed(key));
@@ -181,7 +184,7 @@ impl Policed {
 }
 
 impl Worker {
-    /// From now on a policy picks. One that cannot be made leaves the default.
+    /// From now on a policy picks. If it cannot be made, the default stays.
     pub(crate) fn adopt_policy(&self, make: impl FnOnce() -> Box<dyn Policy>) {
         match catch_unwind(AssertUnwindSafe(make)) {
             Ok(policy) => {
@@ -237,7 +240,7 @@ impl Worker {
         // Relaxed: a hint for thieves.
         slot.len.store(waiting, Relaxed);
         self.policed.set(Some(policed));
-        // None: while the policy was asked, others have taken all there was.
+        // None: while the policy was asked, others have taken everything.
         let Some(turn) = next else { return false };
         self.turn(turn);
         true
@@ -260,5 +263,5 @@ impl Worker {
     }
 }
 
-/// One pick in so many is that of the oldest color, whatever the policy says.
+/// One pick in so many takes the oldest color, whatever the policy says.
 const OLDEST_PICK: u32 = 32;

@@ -1,4 +1,5 @@
-//! What picks the next color on a worker, where a program wants more than priorities: a trait, and one for tests.
+//! Policies, which pick a worker's next color in programs that need more than priorities: the
+//! trait, and one for tests.
 
 use std::collections::HashMap;
 
@@ -6,22 +7,25 @@ use crate::Priority;
 
 /// Picks the color that a worker runs next; set by [`crate::Builder::policy`], one for each worker.
 ///
-/// Without one, the color of the highest priority goes first, and of those the one that has waited longest: that is done
-/// by lists inside the colors, and costs nothing that a policy would add. With one, each turn costs some
-/// fifty nanoseconds more, and what the policy itself takes.
+/// Without one, the color of the highest priority goes first, and among those the one that has
+/// waited longest; lists inside the colors do that, at no cost. With one, each turn costs some
+/// fifty nanoseconds more, plus the policy's own time.
 ///
-/// What the scheduler keeps to under every policy:
+/// The scheduler guarantees under every policy:
 ///
-/// - **A turn keeps to its color.** The policy is asked between turns; a turn runs what was queued when it began, for
-///   half a millisecond at most.
-/// - **Age bound (C7).** Every 32nd pick is that of the oldest color. So a color with `k` older ones in front of it
-///   starts after at most `32 (k + 1)` picks, whatever the policy does. A color that another worker steals is new there.
-/// - **Nonsense does no harm.** `None` while colors wait, or a key of a color that no longer waits, means the oldest.
-///   A policy that panics is dropped, reported to the panic handler, and replaced by the default for good.
+/// - **A turn keeps to its color.** The policy is asked between turns; a turn runs the callbacks
+///   that were queued when it began, for half a millisecond at most.
+/// - **Age bound (C7).** Every 32nd pick takes the oldest color. So a color with `k` older ones
+///   before it starts after at most `32 (k + 1)` picks, whatever the policy does. A color that
+///   another worker steals is new there.
+/// - **Wrong answers do no harm.** `None` while colors wait, or a key of a color that no longer
+///   waits, means the oldest color. A policy that panics is dropped, reported to the panic handler,
+///   and replaced by the default for good.
 ///
-/// A policy runs on its worker's thread, while no lock is held. It may lock, allocate, and even post, but while it
-/// thinks its worker does nothing else: keep it short, and never block. It sees the colors that stand in its own worker's
-/// run queue. Other workers that run dry take colors from there without asking.
+/// A policy runs on its worker's thread, while no lock is held. It may lock, allocate, and even
+/// post, but its worker does nothing else meanwhile: keep it short, and never block. It sees the
+/// colors in its own worker's run queue. Other workers without work take colors from there without
+/// asking.
 ///
 /// ```
 /// use dapple_sched::{Policy, Runnable, RunnableKey, Runtime};
@@ -52,16 +56,17 @@ pub trait Policy {
     /// A color has become runnable on this worker, or has more to run after its turn.
     fn queued(&mut self, color: &Runnable);
 
-    /// More has come to a color that waits: its length has grown, and perhaps its priority.
+    /// A waiting color has received more: its length has grown, and perhaps its priority.
     fn changed(&mut self, color: &Runnable) {
         let _ = color;
     }
 
-    /// A color no longer waits, although the policy did not pick it: it was the oldest, or another worker took it. It
-    /// may be a key that the policy has just picked, and has forgotten.
+    /// A color no longer waits, although the policy did not pick it: it was the oldest, or another
+    /// worker took it. The key may be one that the policy has just picked, and has forgotten.
     fn removed(&mut self, key: RunnableKey);
 
-    /// The color to run next, which the policy forgets: it is told of it anew if it waits again.
+    /// The color to run next, which the policy forgets: [`Policy::queued`] reports it again if it
+    /// waits again.
     fn pick(&mut self) -> Option<RunnableKey>;
 }
 
@@ -69,35 +74,37 @@ pub trait Policy {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Runnable {
-    /// Names it until it leaves the run queue.
+    /// Its name until it leaves the run queue.
     pub key: RunnableKey,
-    /// [`crate::Color::id`]: by it, a policy finds what the program knows of the color, such as a deadline. Fresh colors
-    /// have numbers of their own; a named color has the number that the program chose.
+    /// [`crate::Color::id`], for a look-up of the program's own data on the color, such as a
+    /// deadline. Fresh colors have numbers of their own; a named color has the number that the
+    /// program chose.
     pub color_id: u64,
     /// The highest priority that waits in it.
     pub priority: Priority,
-    /// Something waits in it that came from another thread, an I/O event or a timer, and not from a callback; or a task waits for it.
+    /// Something from another thread, an I/O event or a timer waits in it, or a task waits for it.
     pub from_outside: bool,
-    /// How many callbacks wait in it.
+    /// Number of callbacks that wait in it.
     pub queued: usize,
-    /// What its callbacks take in the mean, sampled: nanoseconds, 0 while that is not known, 65,535 at most.
+    /// Mean time of its callbacks, sampled: nanoseconds, 0 while unknown, at most 65,535.
     pub mean_ns: u64,
 }
 
-/// One wait of a color in one worker's run queue; never used again for another. The smaller of two waits longer.
+/// One wait of a color in one worker's run queue; never reused for another. The smaller of two
+/// waits longer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RunnableKey {
-    /// Counts the waits that the policy was told of.
+    /// The number of this wait, in the order of reports to the policy.
     pub(super) serial: u64,
-    /// Where it stands on the worker's board.
+    /// Its slot on the worker's board.
     pub(crate) slot: u32,
 }
 
-/// Picks at random, for tests: another order for each seed, and the same for the same one.
+/// Picks at random, for tests: each seed gives another order, and the same seed the same one.
 ///
-/// A program whose result depends on the order of its colors shows it under some seed. On one worker, with nothing from
-/// outside and no turn that its time slice cuts off, a run with the same seed picks in the same order; otherwise the
-/// machine has its say.
+/// A program with a result that depends on the order of its colors shows it under some seed. On one
+/// worker, with nothing from outside and no turn that its time slice cuts off, runs with the same
+/// seed pick in the same order; otherwise timing matters, too.
 ///
 /// ```
 /// use dapple_sched::{Runtime, SeededRandom};
@@ -113,7 +120,7 @@ pub struct RunnableKey {
 pub struct SeededRandom {
     state: u64,
     waiting: Vec<RunnableKey>,
-    /// Where each stands in `waiting`.
+    /// The index of each key in `waiting`.
     places: HashMap<RunnableKey, usize>,
 }
 

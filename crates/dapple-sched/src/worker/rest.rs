@@ -1,24 +1,27 @@
 //! Workers that come and go with the processors that the process may use.
 //!
-//! The runtime has as many workers as when it was built. Of these the first `active` work, and the others *rest*; the monitor sets
-//! the number, once a second at most and only while some worker is awake. A worker that rests is an ordinary one in every protocol. It
-//! just does not look for work, and gives away what comes to it:
+//! The runtime keeps the workers that it was built with. The first `active` of them work, and the
+//! others *rest*; the monitor sets the number, once a second at most and only while some worker is
+//! awake. A resting worker is an ordinary one in every protocol, but it does not look for work, and
+//! gives its work away:
 //!
-//! | worker | what it does | next |
+//! | worker | behavior | next |
 //! |---|---|---|
-//! | works | as all do | the number falls: rests |
-//! | rests, awake | between turns, when it looks at the kernel, it hands its colors and light tasks over to a worker that works, but those that are pinned; it neither steals nor spins; it gives the duty of waiting for events away | nothing waits here: sleeps |
-//! | rests, asleep | counts as asleep, but not as one that could help: it is not woken to look for work, and C6 does not ask for it | a post to a color at home here, a timer, an event of a descriptor that only its workers wait for: awake. The number rises: works |
+//! | works | ordinary | the number falls: rests |
+//! | rests, awake | between turns, when it looks at the kernel, it hands its colors and light tasks over to a working worker, except pinned ones; it neither steals nor spins; it gives up the duty of waiting for events | nothing waits here: sleeps |
+//! | rests, asleep | counts as asleep, but not as a helper: no worker wakes it to look for work, and C6 does not demand it | a post to a color at home here, a timer, an event of a descriptor that only its workers wait for: awake. The number rises: works |
 //!
-//! So each color that is at home here wakes the worker once, and is at home elsewhere then. Colors that are pinned here run here, as
-//! they can nowhere else; holds, readers and sets are as anywhere, since a color changes its home only from the run queue.
+//! So each color at home here wakes the worker once, and is at home elsewhere afterwards. Colors
+//! pinned here still run here, because they can run nowhere else. Holds, readers and sets are as
+//! anywhere, because a color changes its home only from the run queue.
 //!
-//! Handing over is stealing the other way round: it needs the locks of both workers, of which the second is only tried. Where that
-//! fails, the worker runs a turn itself, and tries again. A worker reads the number under its lock before it sleeps, and a change
-//! of the number takes that lock before it wakes the worker: so none sleeps as the other kind.
+//! Handing over is stealing in the other direction: it needs the locks of both workers, of which
+//! the second is only tried. If that fails, the worker runs a turn itself, and tries again. A
+//! worker reads the number under its lock before it sleeps, and a change of the number takes that
+//! lock before it wakes the worker: so each sleeper knows whether it rests.
 //!
-//! The worker's thread and its memory stay, and its slot of the driver too: timers that were set there still wake it once each. And the
-//! number never exceeds that of the workers which were built.
+//! The worker's thread and memory stay, and so does its slot of the driver: timers that were set
+//! there still wake it once each. The number never exceeds the number of workers built.
 
 use crate::post::afterwards::Afterwards;
 use crate::runtime::shared::Shared;
@@ -27,27 +30,28 @@ use crate::worker::Worker;
 use crate::worker::run_queue::RunQueue;
 
 impl Shared {
-    /// The number of workers that work, at least 1: the first ones.
+    /// The number of workers in use, at least 1: the first ones.
     #[inline]
     pub(crate) fn active(&self) -> usize {
-        // Relaxed: a hint, but where a worker is about to sleep, which reads it under its lock.
+        // Relaxed: a hint, except for a worker that is about to sleep, which reads it under its
+        // lock.
         self.cpus.as_ref().map_or(self.slots.len(), |cpus| cpus.active.load(Relaxed))
     }
 
-    /// From now on so many workers work, at least 1. Called by one thread, the monitor.
+    /// Sets the number of workers in use, at least 1. Only the monitor's thread calls this.
     pub(crate) fn set_active(&self, active: usize) {
         let Some(cpus) = &self.cpus else { return };
         let active = active.clamp(1, self.slots.len());
         let before = cpus.active.swap(active, Relaxed);
         for worker in before.min(active)..before.max(active) {
-            // It reads the number under its lock before it sleeps: either it comes after us and sees the new one, or its SLEEPING is there
-            // for the kick.
+            // The worker reads the number under its lock before it sleeps: either it comes after us
+            // and sees the new one, or its SLEEPING is there for the kick.
             drop(self.slots[worker].lock());
             self.kick(worker);
         }
     }
 
-    /// Looks how many processors there are now, if it is time to; the monitor does.
+    /// Counts the processors, if it is time to. The monitor calls this.
     pub(super) fn follow_cpus(&self) {
         let now_ns = self.now_ns();
         if let Some(cpus) = self.cpus.as_ref().filter(|cpus| cpus.is_due(now_ns)) {
@@ -63,7 +67,8 @@ impl Worker {
         self.shared.cpus.is_some() && self.index >= self.shared.active()
     }
 
-    /// Gives what waits here to a worker that works. True: something is left, as it is pinned or the other worker's lock is not free.
+    /// Gives waiting work to a working worker. True: something is left, because it is pinned or the
+    /// other worker's lock is taken.
     #[cold]
     pub(super) fn hand_over(&self) -> bool {
         let slot = self.slot();
@@ -88,13 +93,14 @@ impl Worker {
         left > 0
     }
 
-    /// Moves all that is not pinned to the worker with the shortest queue; `None` if nothing was moved.
+    /// Moves everything that is not pinned to the worker with the shortest queue; `None` if nothing
+    /// was moved.
     fn give_away(&self, queue: &mut RunQueue) -> Option<usize> {
         let slots = &self.shared.slots;
         let working = 0..self.shared.active().min(self.index);
         // Relaxed: a hint.
         let target = working.min_by_key(|&worker| slots[worker].len.load(Relaxed))?;
-        // Only tried, as everywhere where one is held already.
+        // Only tried, as always while another lock is held.
         let mut theirs = slots[target].try_lock().filter(|theirs| !theirs.closed)?;
         let mut moved = theirs.light.steal(&mut queue.light, true, true);
         queue.each(|home| {

@@ -1,25 +1,29 @@
-//! A worker's queue of runnable colors: per priority two lists, first in first out.
+//! A worker's queue of runnable colors: two lists for each priority, first in first out.
 //!
-//! Lives under the worker's lock. Lists are doubly linked through the cells, so that a color can leave from the middle:
-//! when a higher priority arrives in it, when it is stolen, or when a waiter's turn runs it in line.
+//! Part of the worker's lock. Lists are doubly linked through the cells, so that a color can leave
+//! from the middle: when a higher priority arrives in it, when it is stolen, or when a waiter's
+//! turn runs it in line.
 //!
-//! A color's *rank* is its priority, doubled, and [`EXPRESS`] where something waits in it that came from outside: from a
-//! thread that is no worker, an I/O event, a timer. Each rank has a list. Where a million colors always have more to run,
-//! an ordinary list takes a tenth of a second to go round; by the express list, news waits for a few turns only.
+//! A color's *rank* is its priority, doubled, plus [`EXPRESS`] if something from outside waits in
+//! it: from a thread that is not a worker, an I/O event, a timer. Each rank has a list. If a
+//! million colors always have more to run, a round of an ordinary list takes a tenth of a second;
+//! on the express list, new events wait only a few turns.
 //!
-//! A color that a task waits for in the middle of its poll goes in front of its express list: the task keeps what it has taken
-//! until then, and each task that comes to the same color meanwhile waits with it. Of the picks of an express list, every other
-//! one at most is of such a color, and a few more in a row ([`RunQueue::put_first`]).
+//! A color that a task waits for in the middle of its poll goes to the front of its express list:
+//! the task keeps its holds until then, and each task that comes to the same color waits with it.
+//! Of the picks of an express list, at most every other one takes such a color, and a few more in a
+//! row ([`RunQueue::put_first`]).
 //!
-//! Nobody starves, because
+//! No color starves, because
 //!
-//! - of the two lists of a priority, each has its share of the picks of that priority while both have colors: every other one,
-//!   if the program has not set it otherwise ([`Share`]),
+//! - of the two lists of a priority, each has its share of the picks of that priority while both
+//!   have colors: every other one, unless the program set another share ([`Share`]),
 //! - every [`FAIR_PICK`]-th pick goes to one of the priorities in turn.
 //!
-//! So a color with `k` others in front of it in its list starts after `2 (k + 1)` picks at most where all have the same
-//! priority, and otherwise after `2 LEVELS FAIR_PICK (k + 1)`; with another share, of one pick in `n`, read `n` for 2. In an
-//! express list, where colors may be queued first later, read `2 (k + 1)` + [`FIRSTS_MAX`] for `k + 1`.
+//! So a color with `k` others before it in its list starts after at most `2 (k + 1)` picks if all
+//! have the same priority, and otherwise after `2 LEVELS FAIR_PICK (k + 1)`; with another share, of
+//! one pick in `n`, read `n` for 2. In an express list, where later colors may go to the front,
+//! read `2 (k + 1)` + [`FIRSTS_MAX`] for `k + 1`.
 
 use std::ptr::{self, NonNull};
 
@@ -35,28 +39,30 @@ use crate::worker::tuning::{Credit, Share};
 /// Runnable colors, by rank.
 pub(crate) struct RunQueue {
     lists: [List; RANKS],
-    /// Whose queue this is: the runtime, not to be followed, and the index of the worker.
+    /// The owner of this queue: the runtime, not to be dereferenced, and the index of the worker.
     shared: *const Shared,
     worker: u16,
-    /// Bit `n` is set where list `n` is not empty, [`POLICED`] where a policy of the program's own picks.
+    /// Bit `n` is set if list `n` is not empty, and [`POLICED`] if a policy of the program's own
+    /// picks.
     occupied: u32,
-    /// Those bits of a rank that choose a list: all of them, or none under a policy.
+    /// The bits of a rank that choose a list: all of them, or none under a policy.
     rank_mask: u8,
-    /// Above every rank under a policy, which is told of each change of a color; 0 otherwise.
+    /// Under a policy, which has to know each change of a color, above every rank; otherwise 0.
     raise_always: u8,
     len: usize,
-    /// Counts picks where several lists have colors, for the share of the lower levels.
+    /// Counts picks while several lists have colors, for the share of the lower levels.
     picks: u32,
-    /// The part of the picks of one priority that its express list has, and of each whether that is next.
+    /// The share of an express list in the picks of its priority, and for each priority whether its
+    /// express list is next.
     event_share: Share,
     express_credits: [Credit; LEVELS],
-    /// How many colors may still be queued first, for each priority.
+    /// How many colors may still go to the front, for each priority.
     firsts: [u8; LEVELS],
     /// The worker has stopped for good: nothing may be queued here again.
     pub(crate) closed: bool,
     /// Light tasks; colors and they take turns.
     pub(crate) light: LightQueue,
-    /// What the policy knows, if there is one.
+    /// The colors that the policy knows, if there is a policy.
     pub(super) board: Option<Box<Board>>,
 }
 
@@ -66,7 +72,8 @@ struct List {
     tail: *mut ColorCell,
 }
 
-// SAFETY: the lists are intrusive; their cells are `Sync` and are linked and unlinked under this queue's lock.
+// SAFETY: the lists are intrusive; their cells are `Sync` and are linked and unlinked under this
+// queue's lock.
 unsafe impl Send for RunQueue {}
 
 impl RunQueue {
@@ -90,20 +97,20 @@ impl RunQueue {
         }
     }
 
-    /// Whether this queue's lock is the home lock of a color: it stays so for as long as the lock is held, or until its holder
-    /// moves the color.
+    /// Whether this queue's lock is the home lock of a color: true until the lock is released, or
+    /// its holder moves the color.
     #[inline]
     pub(crate) fn is_home_of(&self, cell: &ColorCell) -> bool {
         // Relaxed: `home` changes only under the locks of the old and the new home.
         cell.home.load(Relaxed) == self.worker && ptr::eq(cell.shared, self.shared)
     }
 
-    /// Whether the other queue is one of the same runtime.
+    /// Whether the other queue belongs to the same runtime.
     pub(crate) fn is_beside(&self, other: &RunQueue) -> bool {
         ptr::eq(self.shared, other.shared)
     }
 
-    /// The index of the worker that this is the queue of.
+    /// The index of this queue's worker.
     #[inline]
     pub(crate) fn worker(&self) -> usize {
         usize::from(self.worker)
@@ -114,9 +121,10 @@ impl RunQueue {
         self.len
     }
 
-    /// How many light tasks, of which there are some, go next; 0: a color does. Beside colors of their priority, the lowest,
-    /// each task has as many polls as each color has turns; beside colors of a higher one they have one pick in
-    /// [`FAIR_PICK`]. What was woken from outside has its share of the picks, on either side.
+    /// How many light tasks, of which there are some, go next; 0: a color does. Next to colors of
+    /// their own priority, the lowest, each task has as many polls as each color has turns; next to
+    /// colors of a higher one they have one pick in [`FAIR_PICK`]. Work from outside has its share
+    /// of the picks, whether in tasks or in colors.
     #[inline]
     pub(crate) fn tasks_next(&mut self) -> usize {
         if self.len == 0 { self.light.len() } else { self.tasks_beside_colors() }
@@ -127,7 +135,8 @@ impl RunQueue {
         let (tasks, colors) = (self.light.len(), self.len);
         let higher = self.occupied & !(POLICED | LOWEST_BITS) != 0;
         let express_color = self.occupied & u32::from(EXPRESS) << 1 != 0;
-        // What is from outside, on either side, does not wait for a whole round of the other one.
+        // Work from outside, in tasks or in colors, does not wait for a whole round of the other
+        // kind.
         let alternates = higher || express_color || self.light.has_express();
         let polls = (self.light.credit / colors).min(tasks);
         let tasks_go = if alternates {
@@ -149,7 +158,7 @@ impl RunQueue {
         0
     }
 
-    /// So many tasks were taken.
+    /// Notes that so many tasks were taken.
     #[inline]
     pub(crate) fn note_taken(&mut self, tasks: usize) {
         if self.len > 0 {
@@ -157,13 +166,13 @@ impl RunQueue {
         }
     }
 
-    /// Whether a color waits with a priority above the lowest, or with something in it that came from outside.
+    /// Whether a color waits with a priority above the lowest, or with work from outside.
     #[inline]
     pub(super) fn higher_waits(&self) -> bool {
         self.occupied & !1 != 0
     }
 
-    /// About how many turns it takes to run what waits.
+    /// An estimate of the number of turns that the waiting work takes.
     #[inline]
     pub(super) fn turns_waiting(&self) -> usize {
         self.len + self.light.len().div_ceil(STRETCH_MAX)
@@ -181,8 +190,9 @@ impl RunQueue {
         unsafe { self.link(color, rank & self.rank_mask) };
     }
 
-    /// Moves a queued color to the front of its list, an express one; not where too many of the last colors that were picked from
-    /// that had stood first, so that what else is in it has its turns; and not under a policy.
+    /// Moves a queued color to the front of its express list. Not if too many of the last colors
+    /// picked from that list were moved to the front, so that the others get their turns; and not
+    /// under a policy.
     ///
     /// # Safety
     /// The color is in this queue.
@@ -200,10 +210,10 @@ impl RunQueue {
     }
 
     /// # Safety
-    /// The color is in no list, and may stand in that one.
+    /// The color is in no list, and may be in that one.
     unsafe fn prepend(&mut self, color: ColorRef<'_>, at: u8) {
         let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
-        // SAFETY: `&mut self` is the home lock of the color, and of the one that stands first.
+        // SAFETY: `&mut self` is the home lock of the color, and of the first one in the list.
         unsafe {
             color.links(|links| {
                 links.list = at | FIRST;
@@ -220,11 +230,11 @@ impl RunQueue {
     }
 
     /// # Safety
-    /// The color is in no list, and may stand in that one.
+    /// The color is in no list, and may be in that one.
     #[inline]
     unsafe fn link(&mut self, color: ColorRef<'_>, at: u8) {
         let list = &mut self.lists[usize::from(at) & (RANKS - 1)];
-        // SAFETY: `&mut self` is the home lock of the color, and of the one that stands last.
+        // SAFETY: `&mut self` is the home lock of the color, and of the last one in the list.
         unsafe {
             color.links(|links| {
                 links.list = at;
@@ -240,7 +250,7 @@ impl RunQueue {
         self.occupied |= 1 << at;
     }
 
-    /// Takes a color out of its list; the caller gives it its next state.
+    /// Takes a color out of its list; the caller sets its next state.
     ///
     /// # Safety
     /// The color is in this queue.
@@ -274,7 +284,7 @@ impl RunQueue {
         }
     }
 
-    /// Whether a queued color is to be moved, or its change noted, as that is now the rank of what waits in it.
+    /// Whether a queued color has to move, or its change be noted, now that its rank is `rank`.
     #[inline]
     pub(crate) fn outranks(&self, rank: u8, queued: u8) -> bool {
         rank | self.raise_always > queued
@@ -296,7 +306,7 @@ impl RunQueue {
         }
     }
 
-    /// Tells the board of a policy, if there is one, something of a color that is at home here.
+    /// Reports a change of a color that is at home here to a policy's board, if there is one.
     fn with_board(&mut self, color: ColorRef<'_>, tell: fn(&mut Board, PolicedHome<'_, '_>)) {
         if let Some(mut board) = self.board.take() {
             HomeGuard::of(&mut *self, color).into_iter().for_each(|home| tell(&mut board, home));
@@ -304,9 +314,9 @@ impl RunQueue {
         }
     }
 
-    /// Takes the next color, which is `Running` from here on: of the highest priority the oldest, of those from outside and of the
-    /// others as they share; but every [`FAIR_PICK`]-th time that of another priority in turn. `None` also where a policy is to
-    /// be asked.
+    /// Takes the next color, which is `Running` from here on: the oldest of the highest priority,
+    /// from outside or not according to the share; but every [`FAIR_PICK`]-th time one of another
+    /// priority in turn. `None` also if a policy has to be asked.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<NonNull<ColorCell>> {
         // Nearly always only the first list has colors.
@@ -335,18 +345,18 @@ impl RunQueue {
         Some(color)
     }
 
-    /// Takes the oldest color of a list; the caller gives it its next state.
+    /// Takes the oldest color of a list; the caller sets its next state.
     #[inline]
     fn pop_from(&mut self, rank: usize) -> Option<NonNull<ColorCell>> {
         let list = &mut self.lists[rank & (RANKS - 1)];
         let color = NonNull::new(list.head)?;
-        // SAFETY: it is the head of one of our lists, and its neighbor the next.
+        // SAFETY: it is the head of one of our lists, and the other one is its neighbor.
         unsafe {
             list.head = color.as_ref().links(|links| links.next);
             match NonNull::new(list.head) {
                 Some(next) => {
                     next.as_ref().links(|links| links.prev = ptr::null_mut());
-                    // By its turn the processor has fetched what runs first in it.
+                    // By its turn the processor has fetched its first node.
                     FifoGuard::new(ColorRef::new(next)).prefetch();
                 }
                 None => {
@@ -359,7 +369,7 @@ impl RunQueue {
         Some(color)
     }
 
-    /// The rank whose oldest color is next; some list is not empty.
+    /// The rank of the next color, the oldest in its list; some list is not empty.
     fn pick_rank(&mut self) -> usize {
         self.picks = self.picks.wrapping_add(1);
         // Bit `2 n` for priority `n`.
@@ -367,7 +377,7 @@ impl RunQueue {
         let mut level_bit = levels.ilog2();
         if self.picks.is_multiple_of(FAIR_PICK) {
             let start = (self.picks / FAIR_PICK) % LEVELS as u32 * 2;
-            // Twice the mask, so that the search goes round.
+            // Twice the mask, so that the search wraps around.
             level_bit = (start + ((levels | levels << RANKS) >> start).trailing_zeros()) % RANKS as u32;
         }
         let ordinary = self.occupied >> level_bit & 1 != 0;
@@ -389,7 +399,8 @@ impl RunQueue {
         for rank in 0..RANKS {
             let mut at = self.lists[rank ^ older].head;
             while let Some(color) = NonNull::new(at) {
-                // SAFETY: the color is in this queue, and `&mut self` is its home lock; a visit takes no other one out.
+                // SAFETY: the color is in this queue, and `&mut self` is its home lock; a visit
+                // takes no other color out.
                 let home = unsafe {
                     at = color.as_ref().links(|links| links.next);
                     HomeGuard::new(self, ColorRef::new(color))
@@ -401,7 +412,7 @@ impl RunQueue {
         }
     }
 
-    /// From now on a policy picks, which has not been told of any color yet; what is queued keeps the order of `pop`.
+    /// From now on a policy picks, which knows no color yet; queued colors keep the order of `pop`.
     pub(super) fn police(&mut self) {
         let queued: Vec<_> = std::iter::from_fn(|| self.pop_ranked()).collect();
         self.occupied |= POLICED;
@@ -414,7 +425,8 @@ impl RunQueue {
         }
     }
 
-    /// From now on [`RunQueue::pop`] picks again. What is queued stays where it is: of two lists, the oldest in turn.
+    /// From now on [`RunQueue::pop`] picks again. Queued colors stay in place: of two lists, the
+    /// oldest in turn.
     pub(super) fn end_policing(&mut self) {
         self.occupied &= !POLICED;
         self.rank_mask = RANKS as u8 - 1;
@@ -429,14 +441,14 @@ impl RunQueue {
 
     /// The oldest color, under a policy.
     pub(super) fn oldest(&mut self) -> Option<HomeGuard<'_, &mut RunQueue>> {
-        // Older than all the others are those that a policy has been told of.
+        // The colors that a policy knows are older than all others.
         let [untold, told, ..] = &self.lists;
         let oldest = NonNull::new(told.head).or(NonNull::new(untold.head))?;
         // SAFETY: it is in this queue, and `&mut self` is its lock.
         Some(unsafe { HomeGuard::new(self, ColorRef::new(oldest)) })
     }
 
-    /// A policy is told of the oldest color that it has not been told of.
+    /// The oldest color that the policy does not know yet, which is to be reported now.
     pub(super) fn tell_next(&mut self) -> Option<HomeGuard<'_, &mut RunQueue>> {
         let color = NonNull::new(self.lists[usize::from(UNTOLD)].head)?;
         // SAFETY: as in `oldest`.
@@ -449,13 +461,14 @@ impl RunQueue {
     }
 }
 
-/// Under a policy, the list of colors that it has not been told of: where a masked rank leads.
+/// Under a policy, the list of colors that it does not know: the list of a masked rank.
 const UNTOLD: u8 = 0;
 
 /// Under a policy, the list of colors that it knows.
 pub(super) const TOLD: u8 = 1;
 
-/// A policy of the program's own picks. Never alone, so that [`RunQueue::pop`] needs no test of its own for it.
+/// Set while a policy of the program's own picks. Never alone, so that [`RunQueue::pop`] needs no
+/// test of its own for it.
 const POLICED: u32 = 1 << 31;
 
 /// Priorities from 0 to 7.
@@ -464,13 +477,14 @@ const LEVELS: usize = 8;
 /// Two lists for each of them.
 const RANKS: usize = 2 * LEVELS;
 
-/// The bit of a rank: something that waits in the color came from outside.
+/// The bit of a rank for work from outside.
 pub(crate) const EXPRESS: u8 = 1;
 
-/// The bit of [`Links::list`](crate::color::cell::Links::list) that tells of a color that it was queued first.
+/// The bit of [`Links::list`](crate::color::cell::Links::list) for a color that was moved to the
+/// front.
 pub(crate) const FIRST: u8 = 1 << 7;
 
-/// So many colors may be queued first in a row.
+/// So many colors may go to the front in a row.
 const FIRSTS_MAX: u8 = 16;
 
 /// The priority of a rank.
@@ -482,7 +496,7 @@ fn level_of(rank: u8) -> usize {
 /// The lists of the lowest priority, which light tasks have.
 const LOWEST_BITS: u32 = 0b11;
 
-/// The lists without it.
+/// The ordinary lists.
 const ORDINARY_BITS: u32 = 0x5555;
 
 /// One pick in so many goes to a lower level.
@@ -493,7 +507,7 @@ mod tests {
     use super::*;
     use crate::color::cell::{Kind, Links};
 
-    /// One color of each of the given ranks, which are queued again as soon as they are picked.
+    /// Queues one color of each of the given ranks, and each again as soon as it is picked.
     fn flood(ranks: &[u8], picks: usize) -> Vec<u8> {
         flood_with(Share::HALF, ranks, picks)
     }
@@ -517,14 +531,14 @@ mod tests {
         (0..picks).map(pick).collect()
     }
 
-    /// The longest that a rank waited.
+    /// The longest wait of a rank.
     fn longest_wait(picked: &[u8], rank: u8) -> usize {
         picked.split(|&picked| picked == rank).map(<[u8]>::len).max().expect("there is a last part")
     }
 
     #[test]
     fn no_rank_starves_beside_any_others() {
-        // All of them; the ordinary lists; and pairs, of which the lower one could miss its turns.
+        // All of them; the ordinary lists; and pairs in which the lower one could miss its turns.
         let mut sets = vec![(0..16).collect::<Vec<u8>>(), (0..16).step_by(2).collect()];
         sets.extend((0..15).map(|low| vec![low, 15]));
         sets.extend((0..14).map(|low| vec![low & !1, low | 1, 14, 15]));
@@ -538,15 +552,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_from_outside_takes_turns_with_what_is_not() {
+    fn work_from_outside_takes_turns_with_other_work() {
         assert_eq!(flood(&[0, 1], 6), [1, 0, 1, 0, 1, 0]);
-        // Two thirds would have it by the order of their coming.
+        // By order of arrival it would have two thirds.
         assert_eq!(flood(&[1, 0, 1], 6), [1, 0, 1, 0, 1, 0]);
-        // The highest priority first, whoever it is from.
+        // The highest priority first, from outside or not.
         assert_eq!(flood(&[1, 2], 6), [2; 6]);
     }
 
-    /// One that is queued first whenever it has been picked, beside others of its list.
+    /// A color that moves to the front after each pick, next to others of its list.
     #[test]
     fn every_other_pick_at_most_is_of_a_color_that_stood_first() {
         let cells: Vec<_> = (0..3).map(|_| ColorCell::new(ptr::null(), Kind::Fresh, 1, 0, Links::idle())).collect();
@@ -569,20 +583,20 @@ mod tests {
             at
         };
         let picked: Vec<usize> = (0..1_016).map(pick).collect();
-        // As many as may be in a row, and then the others as well.
+        // As many as allowed in a row, and then the others as well.
         assert_eq!(picked[..16], [0; 16]);
         let count = |of| picked[16..].iter().filter(|&&at| at == of).count();
-        // The other half is that of all three, in turn.
+        // All three share the other half in turn.
         assert!(count(1) >= 160 && count(2) >= 160, "{} {} {}", count(0), count(1), count(2));
     }
 
     #[test]
-    fn what_is_from_outside_has_the_share_that_was_set() {
+    fn work_from_outside_has_the_share_that_was_set() {
         let of = |share, ranks: &[u8]| flood_with(share, ranks, 800).iter().filter(|&&rank| rank == 1).count();
         for (one_of, expected) in [(2, 400), (8, 100), (64, 13)] {
             assert_eq!(of(Share::one_of(one_of), &[0, 1]), expected);
             assert!(of(Share::one_of(one_of).rest(), &[0, 1]).abs_diff(800 - expected) <= 1);
-            // The share is that of the kind, however many colors it has.
+            // The share belongs to the kind, however many colors it has.
             assert_eq!(of(Share::one_of(one_of), &[1, 0, 1, 1]), expected);
         }
         assert_eq!(of(Share::one_of(8), &[1]), 800);

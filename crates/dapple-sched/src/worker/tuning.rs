@@ -1,4 +1,4 @@
-//! What a program may set of how workers share their time, and in which range.
+//! The settings of how workers share their time, and their ranges.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use crate::worker::clock::SLICE_NS;
 
-/// The settings of one runtime. Each worker has a copy beside the counters that it compares with them.
+/// The settings of one runtime. Each worker has a copy next to the counters that it compares with
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
     /// A busy worker looks at the kernel about this often.
     pub(crate) poll_every_ns: u64,
-    /// How long one color may run while others wait.
+    /// The time for which one color may run while others wait.
     pub(crate) slice_ns: u64,
-    /// The part of the picks that goes to what came from outside, where both kinds wait.
+    /// The share of work from outside in the picks, if both kinds wait.
     pub(crate) event_share: Share,
 }
 
@@ -63,14 +64,14 @@ fn refused(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// A part of all picks, in 256ths; neither none nor all.
+/// A share of all picks, in 256ths; neither none nor all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Share(u8);
 
 impl Share {
     pub(crate) const HALF: Share = Share(128);
 
-    /// One of so many, a power of two up to 128.
+    /// One pick in `count`, a power of two up to 128.
     pub(crate) const fn one_of(count: u32) -> Share {
         Share((256 / count) as u8)
     }
@@ -82,14 +83,15 @@ impl Share {
         Ok(Share(((u32::from(percent) * 256 + 50) / 100) as u8))
     }
 
-    /// What is left of the whole.
+    /// The rest of the picks.
     pub(crate) fn rest(self) -> Share {
         // A share is never 0.
         Share(self.0.wrapping_neg())
     }
 }
 
-/// Which of two kinds goes next: one of them has a share of the picks, in equal distances, and the other one has the rest.
+/// Decides which of two kinds goes next: one of them has a share of the picks, evenly spaced, and
+/// the other has the rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credit(u8);
 
@@ -100,7 +102,7 @@ impl Credit {
     /// The kind with the share has just gone.
     pub(crate) const SPENT: Credit = Credit(0);
 
-    /// Both kinds wait: whether the one with the share goes.
+    /// Whether the kind with the share goes, if both kinds wait.
     #[inline]
     pub(crate) fn goes(&mut self, share: Share) -> bool {
         let (sum, goes) = self.0.overflowing_add(share.0);
@@ -108,8 +110,8 @@ impl Credit {
         goes
     }
 
-    /// Only one kind waits, and goes: the other one goes next, if the kind with the share has not gone (`shared_goes`) or has
-    /// to let the other kind pass.
+    /// Notes that only one kind waits, and goes. The other one goes next, unless the kind with the
+    /// share has gone (`shared_goes`) and its turn is not due.
     #[inline]
     pub(crate) fn alone(&mut self, shared_goes: bool) {
         *self = if shared_goes { Credit::SPENT } else { Credit::DUE };
@@ -125,19 +127,19 @@ impl Default for Credit {
 /// The default of the poll interval.
 const POLL_EVERY_NS: u64 = 50_000;
 
-/// Shorter ones cannot be kept, as turns are timed about every 32 us; with longer ones a worker that is not stuck would put the
-/// alarm off too late.
+/// Shorter ones cannot be kept, because turns are timed about every 32 us; with longer ones a
+/// worker that is not stuck would put the alarm off too late.
 const POLL_INTERVALS: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(1);
 
-/// Shorter ones cannot be kept, as the clock is read about every 32 us; a turn that is longer counts as a long callback, beside
-/// which the monitor looks more often.
+/// Shorter ones cannot be kept, because the clock is read about every 32 us; a longer turn counts
+/// as a long callback, after which the monitor looks more often.
 const TIME_SLICES: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(1);
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
     use super::*;
 
-    /// Of a hundred picks, those of the kind with the share.
+    /// Of a hundred picks, the number of the kind with the share.
     fn picks(percent: u8) -> usize {
         let share = Share::of_percent(percent).expect("it is in range");
         let mut credit = Credit::SPENT;

@@ -1,4 +1,4 @@
-//! One turn of a color: how many of its callbacks run, what of that is timed, and how it ends.
+//! One turn of a color: how many of its callbacks run, which of them are timed, and how it ends.
 
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -45,18 +45,18 @@ impl Worker {
             let ran = open.run_many(batch, mean_ns);
             self.conclude(open, Cut::slice_if(ran < batch), to_look == 0);
         }
-        // A callback may have counted what it took.
+        // A callback may have counted its time.
         self.poll_if_due();
     }
 
-    /// What a panic has left out at the end of its turn.
+    /// Makes up for the end of a turn that a panic has skipped.
     pub(super) fn end_unwound(&self, color: NonNull<ColorCell>) {
         let open = OpenTurn { worker: self, color };
         open.age_history(self.began.get());
         self.conclude(open, Cut::Early, false);
     }
 
-    /// A turn is over; the next step requeues its color.
+    /// Ends a turn; the next step requeues its color.
     fn conclude(&self, open: OpenTurn<'_>, cut: Cut, looked: bool) {
         self.slot().counters.turn(open.ran());
         self.blocks.trim();
@@ -66,8 +66,8 @@ impl Worker {
         }
     }
 
-    /// In place of a timed turn of a color that is known to be short and talks to nothing on another worker: one look at the
-    /// clock, where a sample takes two and looks at the color's home.
+    /// Replaces the timed turn of a color with short callbacks and no traffic with other workers:
+    /// one clock reading, where a sample takes two and checks the color's home.
     #[cold]
     fn glance(&self, fifo: &FifoGuard<'_>) {
         self.blocks.trim();
@@ -79,14 +79,14 @@ impl Worker {
         let passed_ns = self.passed_ns(Some(measured_now())).unwrap_or_default();
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
         if passed_ns > LOOK_EVERY_NS.into() {
-            // Longer than short callbacks take: what runs now is to be measured.
+            // Longer than short callbacks take: time what runs now.
             return self.glances.set(GLANCES);
         }
         self.glances.set(glances - 1);
         self.turns_to_look.set(GLANCE_EVERY);
     }
 
-    /// How much time has passed since the clock was last looked at for this, so that no time counts twice.
+    /// The time since the last clock reading for this, so that no time counts twice.
     fn passed_ns(&self, now: Option<Instant>) -> Option<u64> {
         let (now, before) = now.zip(self.looked_at.replace(now))?;
         // A model has no clock.
@@ -94,16 +94,16 @@ impl Worker {
         Some(model.unwrap_or_else(|| now.saturating_duration_since(before).as_nanos() as u64))
     }
 
-    /// Once in a while: records how long a turn took, without what was traffic with other workers, which sets how often
-    /// we look.
+    /// Called now and then: records the time of a turn, without its traffic with other workers. It
+    /// sets how often turns are timed.
     fn look(&self, turn_ns: u64, away_ns: u64) {
         let slot = self.slot();
-        // Relaxed: a hint for others; this worker alone writes it.
+        // Relaxed: a hint for others; only this worker writes it.
         let old = slot.turn_ns.load(Relaxed);
         let sample = turn_ns.saturating_sub(away_ns).min(u64::from(u32::MAX / 8)) as u32;
         let mean = clock::smooth(old, sample);
         slot.turn_ns.store(mean, Relaxed);
-        // Two looks at the clock cost 50 ns: seldom where turns are short, often where they are long.
+        // Two clock readings cost 50 ns: seldom for short turns, often for long ones.
         let turns = (LOOK_EVERY_NS / mean.max(1)).clamp(TURNS_BETWEEN_LOOKS_MIN, TURNS_BETWEEN_LOOKS_MAX);
         self.turns_to_look.set(turns - 1);
     }
@@ -143,22 +143,22 @@ impl Worker {
         }
     }
 
-    /// Notes what the callback that this worker is in has done to other colors; see [`FifoGuard::note_traffic`]. False: it is in
-    /// none, or the turn of that was released.
+    /// Notes traffic of this worker's current callback with other colors; see
+    /// [`FifoGuard::note_traffic`]. False: there is no callback, or its turn was released.
     #[inline]
     pub(crate) fn note_turn(&self, posts: u16, elsewhere: Option<usize>) -> bool {
         let open = self.frame.color().map(|color| OpenTurn { worker: self, color });
         open.as_ref().and_then(OpenTurn::fifo).map(|mut fifo| fifo.note_traffic(posts, elsewhere)).is_some()
     }
 
-    /// The current turn is to end after this callback.
+    /// Ends the current turn after this callback.
     pub(crate) fn interrupt(&self) {
         self.stop.set(0);
     }
 }
 
-/// The turn of a worker's own frame. It may be released while it is open, before the callback that it is in is through; the
-/// color may be gone then.
+/// The turn of a worker's own frame. It may be released while it is open, before its callback ends;
+/// the color may be gone then.
 #[derive(Clone, Copy)]
 struct OpenTurn<'w> {
     worker: &'w Worker,
@@ -181,14 +181,14 @@ impl OpenTurn<'_> {
         self.color().map(|color| unsafe { FifoGuard::new(color) })
     }
 
-    /// Callbacks that the turn has run.
+    /// Number of callbacks that the turn has run.
     #[inline]
     fn ran(&self) -> u32 {
         let worker = self.worker;
         self.color().map_or(worker.ran.get(), |color| color.ran().saturating_sub(worker.began.get()) as u32)
     }
 
-    /// Keeps the counters about the recent past; see [`FifoGuard::age_history`].
+    /// Ages the counters of the recent past; see [`FifoGuard::age_history`].
     #[inline]
     fn age_history(&self, before: u64) {
         if let Some(mut fifo) = self.fifo() {
@@ -199,20 +199,22 @@ impl OpenTurn<'_> {
     /// The fifo of a turn that goes on.
     ///
     /// # Safety
-    /// The turn was not released: what does that sets [`Worker::stop`] to 0.
+    /// The turn was not released: a release sets [`Worker::stop`] to 0.
     #[inline]
     unsafe fn own_fifo(&self) -> FifoGuard<'_> {
-        // SAFETY: promised by the caller; the frame has the turn, which keeps the cell alive and owns the fifo.
+        // SAFETY: promised by the caller; the frame has the turn, which keeps the cell alive and
+        // owns the fifo.
         unsafe { FifoGuard::new(ColorRef::new(self.color)) }
     }
 
-    /// Runs the oldest callback, as the one with that number. False: there is none.
+    /// Runs the oldest callback, as callback number `number`. False: there is none.
     ///
     /// # Safety
     /// As [`OpenTurn::own_fifo`].
     #[inline]
     unsafe fn run_next(&self, number: u64) -> bool {
-        // SAFETY: promised by the caller; the node comes from the fifo of the color, which this worker runs.
+        // SAFETY: promised by the caller; the node comes from the fifo of the color, which this
+        // worker runs.
         unsafe {
             let Some(node) = self.own_fifo().take_for_run(number) else { return false };
             self.worker.run_node(ColorRef::new(self.color), node);
@@ -220,21 +222,23 @@ impl OpenTurn<'_> {
         true
     }
 
-    /// Runs a few callbacks, which are known to be short: those that were queued when the turn began, and if they are tiny, what
-    /// the color posts to itself meanwhile, up to [`SHORT_TURN`] in all. The end of a turn costs as much as a callback.
+    /// Runs a few callbacks that are known to be short: those that were queued when the turn began,
+    /// and if they are tiny, those that the color posts to itself meanwhile, up to [`SHORT_TURN`]
+    /// in all. The end of a turn costs as much as a callback.
     ///
-    /// A color that posts to others lets them run first, as does a task that yields; and so does any for what came from
-    /// outside. `posts_out`: [`FifoGuard::posts_out`] as the turn begins. Returns how many have run.
+    /// A color that posts to others lets them run first, as does a task that yields; and any color
+    /// lets work from outside run first. `posts_out`: [`FifoGuard::posts_out`] when the turn
+    /// begins. Returns the number of callbacks run.
     #[inline]
     fn run_few(self, batch: u32, mean_ns: u16, posts_out: u16) -> u32 {
         let worker = self.worker;
         let most = if worker.goes_on.get() && u32::from(mean_ns) < TINY_CALLBACK_NS { SHORT_TURN } else { batch };
-        // Where it counts no further, it says nothing.
+        // A saturated counter says nothing.
         let most = if posts_out == u16::MAX { batch } else { most };
         let began = worker.began.get();
         worker.stop.set(began + u64::from(batch));
         let mut ran = began;
-        // SAFETY: the turn has just begun, and is not gone on with where it was released; so below.
+        // SAFETY: the turn has just begun, and the loop ends if it was released; so below.
         while unsafe { self.run_next(ran + 1) } {
             ran += 1;
             if ran < worker.stop.get() {
@@ -258,8 +262,8 @@ impl OpenTurn<'_> {
         (ran - began) as u32
     }
 
-    /// A turn of several callbacks, or one that is timed: now and then, and always where callbacks are long or unknown. Returns
-    /// how many have run.
+    /// Runs a turn of several callbacks, or one that is timed: now and then, and always if
+    /// callbacks are long or unknown. Returns the number of callbacks run.
     fn run_many(self, batch: u32, mean_ns: u16) -> u32 {
         let worker = self.worker;
         let to_look = worker.turns_to_look.get();
@@ -279,7 +283,8 @@ impl OpenTurn<'_> {
         worker.wary.set(if surprises && mean_ns > 0 { WARY_CALLBACKS } else { wary.saturating_sub(ran) });
         let mut away_ns = worker.away_ns.take().unwrap_or_default();
         if timed && let Some(mut fifo) = self.fifo() {
-            // A post to another worker costs more than what was measured of it: its block comes back from there, cold.
+            // A post to another worker costs more than its measured time: its block comes back from
+            // there, cold.
             away_ns += u64::from(fifo.posts_away().saturating_sub(away_before)) * COLD_BLOCK_NS;
             let mean_ns = elapsed_ns / u64::from(ran.max(1));
             let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
@@ -329,20 +334,21 @@ impl OpenTurn<'_> {
 /// The cost of a post to another worker that its poster pays later, in nanoseconds.
 const COLD_BLOCK_NS: u64 = 100;
 
-/// In a model, a worker looks at the kernel when it has timed so many turns.
+/// In a model, a worker looks at the kernel after timing this many turns.
 const MODEL_LOOKS_TO_POLL: u64 = 16;
 
-/// Of so many turns one is timed at least.
+/// At least one in so many turns is timed.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
 const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
 
 /// Callbacks from one glance to the next.
 const GLANCE_EVERY: u32 = 128;
 
-/// Of so many and one, one is a sample, where the others have nothing to tell.
+/// Glances between two samples, while glances find nothing unusual.
 const GLANCES: u32 = 7;
 
-/// A turn that takes so many times what it should, and so much more, is a surprise: of the next callbacks, so many are watched.
+/// A turn that takes so many times its expected time, and so much more, is a surprise: so many of
+/// the next callbacks are timed one by one.
 const SURPRISE: u64 = 10;
 const SURPRISE_MIN_NS: u64 = 50_000;
 const WARY_CALLBACKS: u32 = 256;
@@ -350,8 +356,8 @@ const WARY_CALLBACKS: u32 = 256;
 /// Turns are timed about this often.
 const LOOK_EVERY_NS: u32 = 32_000;
 
-/// A turn of so few short callbacks never looks at the clock,
+/// A turn of so few short callbacks never reads the clock,
 const SHORT_TURN: u32 = 8;
 
-/// and one of so many that are hardly longer than a look.
+/// nor does one of so many that are hardly longer than a reading.
 const SHORT_TURN_TINY: u32 = 64;

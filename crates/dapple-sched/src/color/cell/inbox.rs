@@ -87,7 +87,7 @@ impl ColorCell {
     /// Neither nodes nor the bit: no worker will come for this color.
     #[inline]
     pub(crate) fn inbox_vacant(&self) -> bool {
-        // Acquire pairs with `take_notified` on another worker (a rescue), whose accesses end
+        // Acquire pairs with `take_notified` on another worker (a rescue): its accesses end
         // before we free.
         self.inbox.load(Acquire).is_null()
     }
