@@ -41,7 +41,7 @@ pub fn system_now() -> SystemTime {
     THREAD.with(|thread| thread.wall.get()).unwrap_or_else(SystemTime::now)
 }
 
-/// A number that nobody can foresee; in a simulation the next one of its seed. Not for keys and other secrets.
+/// An unpredictable number; in a simulation the next one of its seed. Not for keys and other secrets.
 ///
 /// ```
 /// assert_ne!(dapple_sched::environment::random(), dapple_sched::environment::random());
@@ -147,12 +147,12 @@ impl Simulated {
         self.wall = wall;
     }
 
-    /// What the monotonic clock says.
+    /// The time of the monotonic clock.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// What the wall clock says.
+    /// The time of the wall clock.
     pub fn wall(&self) -> SystemTime {
         self.wall
     }
@@ -182,7 +182,7 @@ impl Drop for Within<'_> {
     }
 }
 
-/// What a thread has; by itself nothing, which stands for the kernel.
+/// The environment of a thread; at first nothing, which stands for the kernel.
 #[derive(Clone, Copy, Default)]
 struct Values {
     now: Option<Instant>,

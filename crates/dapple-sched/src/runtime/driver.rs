@@ -82,7 +82,7 @@ pub trait Driver: Any + Send + Sync {
         let _ = visit;
     }
 
-    /// Whether this is the driver of a runtime whose workers the program steps ([`Stepped`](crate::Stepped)): `park` is never called.
+    /// Whether this is the driver of a runtime with workers that the program steps ([`Stepped`](crate::Stepped)): `park` is never called.
     fn is_stepped(&self) -> bool {
         false
     }

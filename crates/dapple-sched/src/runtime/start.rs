@@ -52,7 +52,7 @@ impl Builder {
         Ok(runtime)
     }
 
-    /// What the workers share, before there are any.
+    /// The shared data of the workers, before they start.
     pub(super) fn into_shared(self, is_stepped: bool) -> io::Result<Arc<Shared>> {
         let available = cpus::available(&self.system_root);
         let asked = cpus::asked(self.workers)?;

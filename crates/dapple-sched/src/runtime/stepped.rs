@@ -22,7 +22,7 @@ use crate::runtime::context::WorkerScope;
 use crate::runtime::{Builder, Handle, ShutdownReport};
 use crate::worker::Worker;
 
-/// A runtime whose workers the program steps on one thread; see [`Builder::build_stepped`].
+/// A runtime with workers that the program steps on one thread; see [`Builder::build_stepped`].
 ///
 /// Dropping it stops it, as [`Stepped::stop`].
 ///
@@ -51,7 +51,7 @@ struct Virtual {
     slept_ns: Option<u64>,
 }
 
-/// What a step of a worker has done.
+/// The outcome of a step of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// A turn of a color, or some light tasks; or it took colors of another worker, or found events.

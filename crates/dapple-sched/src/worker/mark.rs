@@ -13,7 +13,7 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A worker's mark; see the module's table. All accesses are `Relaxed`: a hint for thieves, who
+/// A worker's mark; see the module's table. All accesses are `Relaxed`: a hint for thieves, which
 /// look under the locks.
 #[derive(Default)]
 pub(crate) struct Mark(AtomicU64);

@@ -5,7 +5,7 @@ use crate::worker::Worker;
 impl Worker {
     /// One round of [`Worker::run`]; false if it found nothing to do, so that the worker would sleep now.
     pub(crate) fn round(&self) -> bool {
-        // What a panic ends was something to do.
+        // A callback that panics counts as work.
         let mut found = true;
         self.catching(|| {
             found = self.try_step()
