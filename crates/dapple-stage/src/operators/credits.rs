@@ -1,4 +1,4 @@
-//! Permits of a limit for what is polled before it is called, as services are.
+//! Permits of a limit for types that are polled before they are called, as services are.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use dapple_tower::middleware::shedding;
 
 use crate::{Reason, Refused};
 
-/// One that wants a permit at a time; a clone is another.
+/// Claims one permit at a time; a clone is another claim.
 pub(crate) struct Claim {
     limit: Limit,
     acquire: Option<Acquire>,
@@ -26,8 +26,8 @@ impl Claim {
         &self.limit
     }
 
-    /// Ready when a permit is held. A claim that was pending keeps its place in line until it is dropped; inside of a `Shed` it
-    /// gets none.
+    /// Ready when a permit is held. A pending claim keeps its position in the queue until it is
+    /// dropped; inside a `Shed` it gets none.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.permit.is_some() {
             return Poll::Ready(());
@@ -45,11 +45,11 @@ impl Claim {
         let acquire = self.acquire.get_or_insert_with(|| self.limit.acquire());
         let Poll::Ready(acquired) = Pin::new(acquire).poll(cx) else { return Poll::Pending };
         self.acquire = None;
-        self.permit = Some(acquired.expect("its line has no bound, and it is never closed"));
+        self.permit = Some(acquired.expect("the waiting line is unbounded, and the limit is never closed"));
         Poll::Ready(())
     }
 
-    /// Takes the permit along that `poll_ready` has got.
+    /// Takes the permit that `poll_ready` acquired.
     pub(crate) fn take(&mut self) -> Option<Permit> {
         self.permit.take()
     }

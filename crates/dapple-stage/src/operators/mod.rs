@@ -1,4 +1,4 @@
-//! How stages are put together: the composition operators of Gribble's dissertation (4.2).
+//! Composition operators of Gribble's dissertation (4.2), which put stages together.
 //!
 //! | operator | one to | variants |
 //! |---|---|---|
@@ -7,10 +7,10 @@
 //! | [`aggregate`] | (many to) one | FIFO, round robin, by priority |
 //! | [`broadcast`] | all | unordered, ordered per sender, by a named sequencer; each reliable or not |
 //! | `dapple_commit` | all or none | |
-//! | [`queue`] | many to many | balance and aggregation without a node in the middle |
+//! | [`queue`] | many to many | balance and aggregation without a central node |
 //!
-//! Each takes services and is one, so that all of them, [stages](crate::Stage), remote ones and middleware go together.
-//! `docs/operators.md` has one table of what each promises.
+//! Each operator takes services and is one, so all of them combine with [stages](crate::Stage),
+//! remote stages and middleware. `docs/operators.md` has one table of their guarantees.
 
 pub mod aggregate;
 pub mod broadcast;
@@ -18,7 +18,7 @@ mod credits;
 pub mod direct;
 pub mod queue;
 
-// The programs of the page are compiled and run with the documentation tests.
+// The documentation tests compile and run the programs of the page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/operators.md")]
 mod page {}

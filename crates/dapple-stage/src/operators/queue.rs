@@ -1,4 +1,4 @@
-//! The distributed queue: many producers, many consumers, and no node that all messages pass.
+//! The distributed queue: many producers, many consumers, and no central node.
 //!
 //! ```text
 //!   producer ─ balances ─┬──► [ ][ ] ╮
@@ -7,17 +7,18 @@
 //!   producer ─ balances ─╯ ╰► [ ][ ] ─ aggregates ─► consumer
 //! ```
 //!
-//! Aggregation behind balance is a distributed queue, and a bottleneck if the aggregation is a node of its own. So it is
-//! *virtual* (Gribble's dissertation, 4.2): each producer balances over the queues of all consumers, and each consumer
-//! aggregates what the producers send to it. A message passes one producer and one consumer.
+//! Aggregation followed by balance is a distributed queue; a separate aggregation node would be its
+//! bottleneck. So the queue is *virtual* (Gribble's dissertation, 4.2): each producer balances over
+//! the queues of all consumers, and each consumer aggregates the messages of all producers. A
+//! message passes one producer and one consumer.
 //!
 //! | promised | |
 //! |---|---|
-//! | order | of one producer and one consumer that of the discipline; none among several |
-//! | a consumer dies | what it had fails and is its producer's to send again; new messages go to the others |
+//! | order | between one producer and one consumer that of the discipline; otherwise none |
+//! | a consumer dies | its messages fail, and their producers must send them again; new messages go to the others |
 //! | a consumer is slow | its queues fill, and the balance prefers the others |
 //! | all queues are full | producers wait in `poll_ready` |
-//! | a producer dies | what it awaited is taken out of line |
+//! | a producer dies | its waiting messages leave the queues |
 //!
 //! # Example
 //!
@@ -33,7 +34,7 @@
 //!     let work = service_fn(move |n: u32| std::future::ready(Ok::<_, Infallible>((name, n))));
 //!     let (consumer, pump) = Consumer::new(work, Discipline::RoundRobin);
 //!     std::thread::spawn(move || dapple_sched::block_on(pump));
-//!     // Here they are in one process. A producer elsewhere has a remote stage, whose host serves a queue of the consumer.
+//!     // Here both are in one process. Elsewhere, a producer uses a remote stage: its host serves a queue of the consumer.
 //!     for producer in &producers {
 //!         producer.connect(name, consumer.queue(16));
 //!     }
@@ -53,13 +54,13 @@ use tower_service::Service;
 
 use super::aggregate::{Aggregate, Discipline, Pump, Source};
 
-/// One who works on messages of all producers.
+/// A consumer that works on the messages of all producers.
 pub struct Consumer<M, F> {
     aggregate: Aggregate<M, F>,
 }
 
 impl<M, F> Consumer<M, F> {
-    /// Has `service` work on what comes, in this order. The [`Pump`] is to be spawned.
+    /// Lets `service` work on the messages in this order. Spawn the returned [`Pump`].
     pub fn new<S>(service: S, discipline: Discipline) -> (Consumer<M, F>, Pump<M, S>)
     where
         S: Service<M, Future = F>,
@@ -68,22 +69,22 @@ impl<M, F> Consumer<M, F> {
         (Consumer { aggregate }, pump)
     }
 
-    /// A queue for one producer, with room for `len_max`.
+    /// A queue for one producer, with room for `len_max` messages.
     pub fn queue(&self, len_max: usize) -> Source<M, F> {
         self.aggregate.source(len_max)
     }
 
-    /// A queue for a producer that goes first with [`Discipline::Priority`].
+    /// A queue for a producer with a priority for [`Discipline::Priority`].
     pub fn queue_with_priority(&self, len_max: usize, priority: u8) -> Source<M, F> {
         self.aggregate.source_with_priority(len_max, priority)
     }
 
-    /// How many messages wait here.
+    /// The number of waiting messages.
     pub fn len(&self) -> usize {
         self.aggregate.len()
     }
 
-    /// Whether none waits here.
+    /// Whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.aggregate.is_empty()
     }
@@ -101,34 +102,35 @@ impl<M, F> fmt::Debug for Consumer<M, F> {
     }
 }
 
-/// One who sends messages to whoever has least to do. `S` are the consumers' queues, here or elsewhere.
+/// Sends messages to the consumer with the least work. `S` are the consumers' queues, here or
+/// elsewhere.
 #[derive(Clone)]
 pub struct Producer<K, S> {
     balancer: Balancer<K, S>,
 }
 
 impl<K: Clone + Eq + Hash, S: Clone> Producer<K, S> {
-    /// Without consumers.
+    /// A producer without consumers.
     pub fn new(config: Config) -> Producer<K, S> {
         Producer { balancer: Balancer::new(config) }
     }
 
-    /// Sends to this consumer, too; yields the queue of one that had this name.
+    /// Adds a consumer, and returns the queue that it replaces.
     pub fn connect(&self, name: K, queue: S) -> Option<S> {
         self.balancer.insert(name, queue)
     }
 
-    /// Sends nothing more to this consumer. What it has goes on.
+    /// Removes a consumer. Its messages go on.
     pub fn disconnect(&self, name: &K) -> Option<S> {
         self.balancer.remove(name)
     }
 
-    /// What takes the messages.
+    /// The service that takes the messages.
     pub fn service(&self) -> Balance<K, S> {
         Balance::new(self.balancer.clone())
     }
 
-    /// The consumers as this producer knows them, to be looked at, or changed by discovery.
+    /// The consumers as this producer knows them, for reading, and for discovery to change.
     pub fn balancer(&self) -> &Balancer<K, S> {
         &self.balancer
     }

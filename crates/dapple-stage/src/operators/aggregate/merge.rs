@@ -1,14 +1,14 @@
-//! In which order messages of many sources go to one sink: the choice alone, without locks.
+//! The order in which one sink gets the messages of many sources: the choice alone, without locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// In which order messages of several sources go on.
+/// The order in which messages of several sources are sent on.
 ///
-/// | discipline | next is | one that sends much | starves |
+/// | discipline | next message | effect of a source that sends much | starves |
 /// |---|---|---|---|
-/// | `Fifo` | what came first | gets as much as it sends | nobody |
-/// | `RoundRobin` | one of each source that has any, in turn | cannot delay others by more than one each | nobody |
-/// | `Priority` | of the sources with the highest priority that have any, as by `RoundRobin` | delays those of its priority by one each, lower ones for as long as it sends | lower ones, unless `bypass_max` is set |
+/// | `Fifo` | the oldest | gets as much as it sends | no source |
+/// | `RoundRobin` | one of each source that has any, in turn | delays each other source by at most one message | no source |
+/// | `Priority` | of the highest priority that has any, as in `RoundRobin` | delays those of its priority by one each, lower ones for as long as it sends | lower ones, unless `bypass_max` is set |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Discipline {
@@ -19,31 +19,33 @@ pub enum Discipline {
     RoundRobin,
     /// Higher priorities first.
     Priority {
-        /// After so many messages that went before one of a lower priority, that one goes next; none: never.
+        /// A source of lower priority goes next after this many messages went before it; `None` for
+        /// never.
         bypass_max: Option<u32>,
     },
 }
 
-/// Messages that wait, by source.
+/// Waiting messages, by source.
 pub(super) struct Merge<T> {
     discipline: Discipline,
     sources: BTreeMap<u64, Source<T>>,
     next_source: u64,
     next_ticket: u64,
-    /// Of the sources with messages: by what is next in line.
+    /// The sources with messages, in the order in which they go next.
     line: BTreeSet<(Place, u64)>,
 }
 
-/// Where a source stands: less is earlier. For `Fifo` the ticket of its first message; otherwise the turn it waits for.
+/// A source's position: smaller is earlier. For `Fifo` the ticket of its first message; otherwise
+/// the turn that it waits for.
 type Place = (u8, u64);
 
 struct Source<T> {
     priority: u8,
     place: Place,
     messages: BTreeMap<u64, T>,
-    /// How often others of a higher priority went before, since it has been waiting.
+    /// How often sources of higher priority went first since it began to wait.
     bypassed: u32,
-    /// It is forgotten with its last message.
+    /// The source is forgotten with its last message.
     is_gone: bool,
 }
 
@@ -64,9 +66,7 @@ impl<T> Merge<T> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let discipline = self.discipline;
-        let Some(source) = self.sources.get_mut(&key) else {
-            unreachable!("sources stay while messages come from them")
-        };
+        let Some(source) = self.sources.get_mut(&key) else { unreachable!("a source stays while it has messages") };
         if source.messages.insert(ticket, message).is_none() && source.messages.len() == 1 {
             source.bypassed = 0;
             source.place = place(discipline, source.priority, ticket);
@@ -100,7 +100,7 @@ impl<T> Merge<T> {
         Some(message)
     }
 
-    /// Takes a message out of line, if it is still there.
+    /// Removes a message that still waits.
     pub(super) fn cancel(&mut self, key: u64, ticket: u64) -> Option<T> {
         let discipline = self.discipline;
         let source = self.sources.get_mut(&key)?;
@@ -116,7 +116,7 @@ impl<T> Merge<T> {
         Some(message)
     }
 
-    /// A source sends nothing any more. What waits of it stays in line.
+    /// Marks a source that sends nothing more. Its waiting messages stay.
     pub(super) fn remove(&mut self, key: u64) {
         if let Some(source) = self.sources.get_mut(&key) {
             source.is_gone = true;
@@ -142,7 +142,7 @@ impl<T> Merge<T> {
         std::iter::from_fn(|| self.pop()).collect()
     }
 
-    /// The source that was passed over as often as it may be; of several the one longest.
+    /// A source that has been bypassed as often as allowed; of several, the one bypassed longest.
     fn bypassed_long(&self) -> Option<u64> {
         let Discipline::Priority { bypass_max: Some(max) } = self.discipline else { return None };
         let long = self.line.iter().filter(|(_, key)| self.sources[key].bypassed >= max);
@@ -164,10 +164,11 @@ mod tests {
 
     type OracleSource = (u8, u64, u32, Vec<(u64, u32)>);
 
-    /// The same, as one would write it without a thought for cost.
+    /// The same choice, written in the simplest way.
     struct Oracle {
         discipline: Discipline,
-        /// Source, its priority, when it was last served or else became non-empty, times it was passed over, messages.
+        /// Source, its priority, when it was last served or else became non-empty, how often it was
+        /// bypassed, messages.
         sources: Vec<OracleSource>,
         clock: u64,
     }
@@ -218,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_chooses_as_the_oracle(
+        fn merge_chooses_as_the_oracle_does(
             which in 0_usize..4,
             steps in prop::collection::vec((0_u8..5, 0_usize..4, any::<u8>()), 1..300),
         ) {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_much_waits_for_those_who_send_little() {
+    fn a_busy_source_waits_for_quiet_ones() {
         let mut merge = Merge::new(Discipline::RoundRobin);
         let (busy, quiet) = (merge.source(0), merge.source(0));
         for n in 0..10 {

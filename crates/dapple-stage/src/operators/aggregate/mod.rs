@@ -1,12 +1,13 @@
-//! Many sources, one destination.
+//! Aggregation: many sources, one destination.
 //!
 //! ```text
 //!   source ──► [ ][ ][ ] ╮
 //!   source ──► [ ]       ├──► Pump ──► any service
-//!   source ──► [ ][ ]    ╯     picks when the service is ready, so that what is next is decided as late as can be
+//!   source ──► [ ][ ]   ╯     picks when the service is ready, as late as possible
 //! ```
 //!
-//! Aggregation of Gribble's dissertation (4.2), which names the disciplines too: FIFO, round robin, by priority.
+//! Aggregation of Gribble's dissertation (4.2), which also names the disciplines: FIFO, round
+//! robin, priority.
 
 mod merge;
 mod pump;

@@ -1,4 +1,4 @@
-//! What takes messages from their sources to the sink.
+//! Moves messages from their sources to the sink.
 
 use std::fmt;
 use std::future::Future;
@@ -20,18 +20,18 @@ use dapple_sync::sync::limit::{Limit, Permit};
 ///
 /// | kept | bound | when it is reached |
 /// |---|---|---|
-/// | messages of a source | what [`source`](Aggregate::source) says | its `poll_ready` waits; others are not held up |
+/// | messages of a source | what [`source`](Aggregate::source) says | its `poll_ready` waits; other sources go on |
 ///
 /// | when | then |
 /// |---|---|
-/// | a response is dropped | its message is taken out of line; what the sink has goes on or not as the sink does it |
-/// | a source is dropped | what waits of it goes on |
-/// | the sink is not ready | all wait |
-/// | the sink's `poll_ready` fails | the message whose turn it is gets the error; the next has its own try |
-/// | the pump is dropped | all that waits, and what comes later, fails with [`Refused`] (stopping) |
+/// | a response is dropped | its message leaves the queue; a message already at the sink goes on or stops as the sink decides |
+/// | a source is dropped | its waiting messages go on |
+/// | the sink is not ready | all messages wait |
+/// | the sink's `poll_ready` fails | the next message gets the error; the one after it tries again |
+/// | the pump is dropped | waiting and later messages fail with [`Refused`] (stopping) |
 ///
-/// Responses come from the sink to those who sent the messages; as many are under way as the sink lets. A message costs a
-/// lock and a step in a tree twice.
+/// The sink's responses go to the senders of the messages; the sink decides how many are in flight.
+/// A message costs two lock acquisitions and two tree operations.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -58,12 +58,12 @@ pub(super) struct Shared<M, F> {
 pub(super) struct State<M, F> {
     pub(super) merge: Merge<Entry<M, F>>,
     pump: Option<KeptWaker>,
-    /// Handles and sources that are left; without any the pump ends when it is empty.
+    /// Live handles and sources. At zero, the pump ends when it is empty.
     handles: usize,
     is_over: bool,
 }
 
-/// A message that waits, and who waits for what becomes of it.
+/// A waiting message, and where its response goes.
 pub(super) struct Entry<M, F> {
     pub(super) message: M,
     pub(super) reply: oneshot::Sender<Result<F, BoxError>>,
@@ -71,7 +71,7 @@ pub(super) struct Entry<M, F> {
 }
 
 impl<M, F> Aggregate<M, F> {
-    /// Merges into `sink`; the [`Pump`] is to be spawned.
+    /// Merges into `sink`. Spawn the returned [`Pump`].
     pub fn new<S>(sink: S, discipline: Discipline) -> (Aggregate<M, F>, Pump<M, S>)
     where
         S: Service<M, Future = F>,
@@ -81,30 +81,31 @@ impl<M, F> Aggregate<M, F> {
         (Aggregate { shared: shared.clone() }, Pump { sink, shared })
     }
 
-    /// A source of messages, with room for `len_max` that wait, at least 1.
+    /// A source with room for `len_max` waiting messages, at least 1.
     pub fn source(&self, len_max: usize) -> Source<M, F> {
         self.source_with_priority(len_max, 0)
     }
 
-    /// A source whose messages go before those of lower ones with [`Discipline::Priority`]; otherwise it makes no difference.
+    /// A source with a priority for [`Discipline::Priority`]: its messages go before those of lower
+    /// ones. Other disciplines ignore it.
     pub fn source_with_priority(&self, len_max: usize, priority: u8) -> Source<M, F> {
         let key = self.shared.change(|state| state.merge.source(priority));
         Source::new(self.clone(), key, Limit::new(len_max.max(1)))
     }
 
-    /// How many messages wait.
+    /// The number of waiting messages.
     pub fn len(&self) -> usize {
         lock(&self.shared.state).merge.len()
     }
 
-    /// Whether none waits.
+    /// Whether no message waits.
     pub fn is_empty(&self) -> bool {
         lock(&self.shared.state).merge.is_empty()
     }
 }
 
 impl<M, F> Shared<M, F> {
-    /// Changes something and has the pump look.
+    /// Changes the state and wakes the pump.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<M, F>) -> R) -> R {
         let (result, pump) = {
             let mut state = lock(&self.state);
@@ -114,18 +115,18 @@ impl<M, F> Shared<M, F> {
         result
     }
 
-    /// Puts a message in line, unless nobody takes it any more.
+    /// Queues a message, unless the pump has ended.
     pub(super) fn push(&self, key: u64, entry: Entry<M, F>) -> Result<u64, Entry<M, F>> {
         self.change(|state| if state.is_over { Err(entry) } else { Ok(state.merge.push(key, entry)) })
     }
 
-    /// Takes a message out of line; that is no news for the pump.
+    /// Removes a waiting message. The pump need not learn of it.
     pub(super) fn cancel(&self, key: u64, ticket: u64) -> Option<Entry<M, F>> {
         lock(&self.state).merge.cancel(key, ticket)
     }
 }
 
-/// That nobody takes messages any more.
+/// The error of a message that no pump will take.
 pub(super) fn stopping() -> BoxError {
     Refused::new(Reason::Stopping, std::time::Duration::ZERO).into()
 }
@@ -149,10 +150,10 @@ impl<M, F> fmt::Debug for Aggregate<M, F> {
     }
 }
 
-/// Takes messages to the sink. **Spawn it**, on any executor: without it nothing moves.
+/// Moves messages to the sink. **Spawn it**, on any executor: without it nothing moves.
 ///
-/// It resolves when all sources and the [`Aggregate`] are dropped and nothing waits any more. Cancel safe: with the pump
-/// dropped, what waits fails with [`Refused`].
+/// It resolves when the [`Aggregate`] and all sources are dropped and no message waits. Cancel
+/// safe: when it is dropped, waiting messages fail with [`Refused`].
 #[must_use = "nothing moves unless it is spawned"]
 pub struct Pump<M, S: Service<M>> {
     sink: S,
@@ -171,7 +172,8 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let waker = KeptWaker::from(cx.waker());
-        // What a sink says at once it says for ever; others of the same color have their turn, too.
+        // A sink may always be ready at once; yield after a batch, so that other work of the color
+        // gets its turn.
         for _ in 0..BATCH {
             {
                 let mut state = lock(&this.shared.state);
@@ -186,10 +188,11 @@ where
                 }
             }
             let readiness = ready!(this.sink.poll_ready(cx));
-            // It is empty if what waited was given up meanwhile: then the sink is ready for the next.
+            // The queue is empty if the waiting messages were canceled meanwhile: keep the
+            // readiness for the next.
             let Some(entry) = lock(&this.shared.state).merge.pop() else { continue };
             let Entry { message, reply, credit } = entry;
-            // The place is free before the sink works, so that the next can come while it does.
+            // Free the place before the sink works, so that the next message can come meanwhile.
             drop(credit);
             let _given_up = reply.send(match readiness {
                 Ok(()) => Ok(this.sink.call(message)),
@@ -221,5 +224,5 @@ impl<M, S: Service<M>> fmt::Debug for Pump<M, S> {
     }
 }
 
-/// Messages in a row, before others have their turn.
+/// Messages in a row before the pump yields.
 const BATCH: usize = 64;

@@ -1,4 +1,4 @@
-//! Where messages come in.
+//! The sources of an aggregate.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,7 @@ pub struct Source<M, F> {
     place: Arc<Place<M, F>>,
 }
 
-/// The source's queue, which goes with its last clone and what waits in it.
+/// The source's queue, which is removed after its last clone and its last waiting message.
 struct Place<M, F> {
     aggregate: Aggregate<M, F>,
     key: u64,
@@ -53,9 +53,9 @@ where
     }
 
     /// # Panics
-    /// Unless `poll_ready` was ready.
+    /// If `poll_ready` was not ready.
     fn call(&mut self, message: M) -> Response<M, F> {
-        let credit = self.claim.take().expect("`poll_ready` is to be awaited before each `call`");
+        let credit = self.claim.take().expect("await `poll_ready` before each `call`");
         let (reply, answer) = oneshot::channel();
         let entry = Entry { message, reply, credit };
         let shared = &self.place.aggregate.shared;
@@ -84,7 +84,7 @@ impl<M, F> fmt::Debug for Source<M, F> {
     }
 }
 
-/// A message in line; dropped, it is taken out.
+/// A waiting message. Dropping it removes it from the queue.
 struct Waiting<M, F> {
     shared: Arc<Shared<M, F>>,
     key: u64,
@@ -99,8 +99,8 @@ impl<M, F> Drop for Waiting<M, F> {
 }
 
 pin_project! {
-    /// What becomes of a message. Cancel safe: dropped while the message waits, the message is taken out of line.
-    #[must_use = "a message that nobody waits for is taken out of line"]
+    /// The response to a message. Cancel safe: dropping it removes a message that still waits.
+    #[must_use = "a dropped response removes its message from the queue"]
     pub struct Response<M, F> {
         waiting: Option<Waiting<M, F>>,
         answer: Option<oneshot::Receiver<Result<F, BoxError>>>,

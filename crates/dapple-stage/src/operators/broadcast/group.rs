@@ -1,4 +1,4 @@
-//! The members of a group and what is sent to them.
+//! The members of a group, and what is sent to them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,31 +19,32 @@ use crate::stage::panic_message;
 use crate::{Backoff, BoxError};
 use dapple_sync::sync::limit::Limit;
 
-/// In which order each member sees the messages of one [`Broadcast`] and its clones.
+/// The order in which each member sees the messages of one [`Broadcast`] and its clones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ordering {
-    /// In any, several at once.
+    /// Any order, several at once.
     #[default]
     Unordered,
-    /// In that of the calls, one after the other.
+    /// The order of the calls, one after the other.
     PerSender,
 }
 
-/// What a [`Broadcast`] promises.
+/// The guarantees of a [`Broadcast`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
     /// Whether a message is sent again until every member of the view has answered. Default: yes.
     pub is_reliable: bool,
-    /// Default: unordered.
+    /// The order. Default: unordered.
     pub ordering: Ordering,
-    /// How often and when it is sent again. Default: 8 times, from 100 ms to 2 s.
+    /// How often a message is sent at most. Default: 8.
     pub attempts: u32,
-    /// How long an answer is waited for before it is sent again; for best effort, the first of these waits is all.
+    /// The wait for an answer before the message is sent again; best effort waits once, for the
+    /// first of these. Default: 100 ms to 2 s.
     pub backoff: Backoff,
-    /// How many messages may be under way, up to 1,024; more wait in `poll_ready`. So the slowest member slows the sender
-    /// down. Default: 64.
+    /// The number of messages in flight, up to 1,024; more wait in `poll_ready`, so the slowest
+    /// member slows the sender down. Default: 64.
     pub window: usize,
 }
 
@@ -60,12 +61,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Sent once, in any order.
+    /// Each message is sent once, in any order.
     pub fn best_effort() -> Settings {
         Settings { is_reliable: false, ..Settings::default() }
     }
 
-    /// With this order.
+    /// Sets the order.
     pub fn ordered(self, ordering: Ordering) -> Settings {
         Settings { ordering, ..self }
     }
@@ -86,20 +87,20 @@ impl Settings {
     }
 }
 
-/// What became of a message at each member that was in the view when it was sent.
+/// The fate of a message at each member that was in the view when it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivered<K, R> {
-    /// Who has it, with what it answered.
+    /// The members that have it, each with its answer.
     pub delivered: Vec<(K, R)>,
-    /// Who may not have it, or failed at it, and which of these.
+    /// The members that failed or may lack it, each with the reason.
     pub failed: Vec<(K, DeliveryError)>,
-    /// Those of `failed` that are out of the view now.
+    /// The failed members that have left the view.
     pub removed: Vec<K>,
 }
 
 impl<K, R> Delivered<K, R> {
-    /// Whether all that are left in the view have it.
+    /// Whether every member still in the view has the message.
     pub fn is_whole(&self) -> bool {
         self.failed.len() == self.removed.len()
     }
@@ -107,8 +108,9 @@ impl<K, R> Delivered<K, R> {
 
 /// Sends each message to all members. A handle; its clones are the same sender with the same view.
 ///
-/// What is promised stands in the [module](super). A message costs a clone for each member and attempt. With the response
-/// future dropped, it is not sent again, and some may have it: spawn the future where that matters.
+/// The [module](super) states the guarantees. A message costs one clone for each member and
+/// attempt. When the response future is dropped, the message is not sent again, and only some
+/// members may have it; spawn the future where that matters.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -138,13 +140,13 @@ struct View<K, M, R> {
     sent: u64,
 }
 
-/// A member, as it is known from outside.
+/// A member, as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member<K> {
     /// Its name.
     pub name: K,
-    /// The how-manieth it was to join: a member that joins again is another.
+    /// The position in the order of joining. A member that joins again is a new one.
     pub joined: u64,
 }
 
@@ -152,7 +154,7 @@ type Sending<R> = Pin<Box<dyn Future<Output = Result<R, DeliveryError>> + Send>>
 
 type BoxLink<M, R> = Box<dyn Linked<M, R>>;
 
-/// A link to a member, whatever its service is.
+/// A link to a member, independent of its service type.
 trait Linked<M, R>: Send {
     fn send(&self, message: M) -> Sending<R>;
 }
@@ -160,7 +162,7 @@ trait Linked<M, R>: Send {
 struct To<S> {
     sink: S,
     link: Arc<Link>,
-    /// What a panic on the way says about the message.
+    /// Maps a panic on the way to a delivery error.
     panicked: fn(String) -> DeliveryError,
 }
 
@@ -175,7 +177,8 @@ where
     fn send(&self, message: M) -> Sending<R> {
         let sender = Sender::new(self.sink.clone(), &self.link);
         let (mut sending, panicked) = (Box::pin(sender.run(message)), self.panicked);
-        // A member's panic is its own: the others get the message, and the sender is told.
+        // A member's panic affects this member only: the others get the message, and the sender
+        // gets an error.
         Box::pin(poll_fn(move |cx| {
             let polled = catch_unwind(AssertUnwindSafe(|| sending.as_mut().poll(cx)));
             polled.unwrap_or_else(|payload| {
@@ -191,7 +194,7 @@ where
     M: Clone + Send + 'static,
     R: Send + 'static,
 {
-    /// To a group without members.
+    /// A group without members.
     pub fn new(settings: Settings) -> Broadcast<K, M, R> {
         let window = settings.window.clamp(1, WINDOW_MAX);
         let view = View { members: BTreeMap::new(), joined: 0, sent: 0 };
@@ -199,8 +202,8 @@ where
         Broadcast { shared, claim: Claim::new(Limit::new(window)) }
     }
 
-    /// Takes a member into the view, in place of one of that name. It gets what is sent from now on. `sink` leads to a
-    /// [`Receiver`], here or elsewhere.
+    /// Adds a member, or replaces the one of that name. It gets messages sent from now on. `sink`
+    /// leads to a [`Receiver`], here or elsewhere.
     pub fn join<S>(&self, name: K, sink: S)
     where
         S: Service<Delivery<M>, Response = Receipt<R>> + Clone + Send + 'static,
@@ -226,8 +229,8 @@ where
         drop(old);
     }
 
-    /// As [`join`](Broadcast::join), for a service in this process, with a [`Receiver`] of its own. Where it panics, it has
-    /// failed at the message.
+    /// Adds a service of this process as a member, like [`join`](Broadcast::join), with its own
+    /// [`Receiver`]. A panic of the service is a failure at that message.
     pub fn join_local<S>(&self, name: K, service: S)
     where
         R: Clone,
@@ -238,19 +241,21 @@ where
         self.join_as(name, Receiver::new(service), DeliveryError::Failed);
     }
 
-    /// Takes a member out of the view; whether it was there. What is on its way to it goes on.
+    /// Removes a member, and returns whether it was there. Messages already on their way to it go
+    /// on.
     pub fn leave(&self, name: &K) -> bool {
         let old = lock(&self.shared.view).members.remove(name);
         old.is_some()
     }
 
-    /// The view, in the order of names.
+    /// The members in the order of their names.
     pub fn members(&self) -> Vec<Member<K>> {
         let view = lock(&self.shared.view);
         view.members.iter().map(|(name, (joined, _))| Member { name: name.clone(), joined: *joined }).collect()
     }
 
-    /// Sends what `message` makes of the number of messages sent before. The order of these calls is that of all members.
+    /// Sends the message that `message` makes from the count of earlier ones. The order of these
+    /// calls is the order at all members.
     pub(super) fn send(&self, message: impl FnOnce(u64) -> M) -> Pin<Box<dyn Future<Output = Delivered<K, R>> + Send>>
     where
         K: Send + 'static,
@@ -258,7 +263,7 @@ where
         let mut flights = Flights::new();
         let mut names = BTreeMap::new();
         {
-            // Under one lock for all members, so that two messages have the same order on each link.
+            // One lock covers all members, so that two messages have the same order on each link.
             let mut view = lock(&self.shared.view);
             let message = message(view.sent);
             view.sent += 1;
@@ -298,7 +303,7 @@ impl<K: Ord + Clone, M, R> Shared<K, M, R> {
         all
     }
 
-    /// Takes a member out that lacks a message, unless it has joined again meanwhile.
+    /// Removes a member that lacks a message, unless it has joined again meanwhile.
     fn remove(&self, member: &Member<K>) {
         let mut view = lock(&self.view);
         let is_same = view.members.get(&member.name).is_some_and(|(joined, _)| *joined == member.joined);
@@ -323,9 +328,9 @@ where
     }
 
     /// # Panics
-    /// Unless `poll_ready` was ready.
+    /// If `poll_ready` was not ready.
     fn call(&mut self, message: M) -> Self::Future {
-        let credit = self.claim.take().expect("`poll_ready` is to be awaited before each `call`");
+        let credit = self.claim.take().expect("await `poll_ready` before each `call`");
         let sending = self.send(|_| message);
         Box::pin(async move {
             let _credit = credit;
@@ -354,5 +359,5 @@ impl<K: fmt::Debug, M, R> fmt::Debug for Broadcast<K, M, R> {
     }
 }
 
-/// As far apart as a receiver lets messages of one sender be.
+/// The largest distance between unsettled messages that a receiver accepts from one sender.
 const WINDOW_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! One order for all members, whoever sends.
+//! The named sequencer: one order for all members and all senders.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,34 +13,36 @@ use super::group::{Broadcast, Delivered, Member, Ordering, Settings};
 use crate::BoxError;
 use crate::operators::direct::{Delivery, Receipt};
 
-/// A message with its place in the order of all.
+/// A message with its position in the global order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Numbered<M> {
-    /// The name of who gave the number.
+    /// The name of the sequencer that gave the number.
     pub sequencer: Arc<str>,
-    /// Counted from 0, without gaps, by that sequencer.
+    /// The number, from 0 and without gaps for one sequencer.
     pub number: u64,
     /// The message.
     pub message: M,
 }
 
-/// What became of a message that was numbered.
+/// The fate of a numbered message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sequenced<K, R> {
-    /// Its place in the order of all.
+    /// Its position in the global order.
     pub number: u64,
-    /// What became of it at each member.
+    /// Its fate at each member.
     pub delivered: Delivered<K, R>,
 }
 
-/// Broadcasts the messages of any senders so that all members see them in the same order: the *named sequencer*.
+/// Broadcasts the messages of many senders so that all members see them in the same order: the *named
+/// sequencer*.
 ///
-/// There is one for a group; senders elsewhere reach it as they reach any service. All go through it, so that it bounds the rate of
-/// the group; it does no more for a message than give a number and send it on. When it dies, another one with another name may
-/// take over, to which the members join anew; what the old one was sending may be at some members only. So a member can tell
-/// by the name and the number where the order was broken.
+/// A group has one; senders elsewhere reach it as they reach any service. All messages pass it, so
+/// it bounds the group's rate; for each message it only gives a number and sends it on. When it
+/// dies, another one under another name may take over, and the members join that one; messages in
+/// flight at the old one may be at some members only. From name and number a member can tell where
+/// the order was broken.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -75,7 +77,7 @@ where
     M: Clone + Send + 'static,
     R: Send + 'static,
 {
-    /// A sequencer of this name, for a group without members. The settings' ordering is of no account.
+    /// A sequencer of this name, for a group without members. Ignores the settings' ordering.
     pub fn new(name: &str, settings: Settings) -> Sequencer<K, M, R> {
         Sequencer { name: name.into(), broadcast: Broadcast::new(settings.ordered(Ordering::PerSender)) }
     }
@@ -132,9 +134,9 @@ where
     }
 
     /// # Panics
-    /// Unless `poll_ready` was ready.
+    /// If `poll_ready` was not ready.
     fn call(&mut self, message: M) -> Self::Future {
-        let credit = self.broadcast.claim().take().expect("`poll_ready` is to be awaited before each `call`");
+        let credit = self.broadcast.claim().take().expect("await `poll_ready` before each `call`");
         let mut given = 0;
         let sequencer = self.name.clone();
         let sending = self.broadcast.send(|number| {

@@ -1,4 +1,5 @@
-//! The sending side: sends again until there is an answer, and says exactly what became of a message.
+//! The sending side: sends again until there is an answer, and reports exactly what became of a
+//! message.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,16 +27,17 @@ use dapple_sync::sync::limit::{Limit, Permit};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Retransmit {
-    /// How often it is sent at most, at least once. Default: 8.
+    /// Attempts at most, at least one. Default: 8.
     pub attempts: u32,
-    /// How long an answer is waited for before it is sent again. Default: from 100 ms to 2 s, doubled each time.
+    /// The wait for an answer before the message is sent again. Default: 100 ms to 2 s, doubled
+    /// each time.
     pub backoff: Backoff,
-    /// How many messages may be unanswered, up to 1,024; more wait in `poll_ready`. Default: 64.
+    /// Unanswered messages at most, up to 1,024; more wait in `poll_ready`. Default: 64.
     pub window: usize,
-    /// How the receiver hands them on. Default: as they come.
+    /// The order in which the receiver hands messages on. Default: as they come.
     pub order: Order,
-    /// Whether the receiver is asked in the end what became of a message that was not answered, and told to withdraw it.
-    /// Default: yes. It makes *unknown* rarer and costs twice the longest wait at most.
+    /// Whether to ask the receiver at the end what became of an unanswered message, and to withdraw
+    /// it. Default: yes. This makes *unknown* rarer, and costs at most twice the longest wait.
     pub settle: bool,
 }
 
@@ -51,12 +53,13 @@ impl Default for Retransmit {
     }
 }
 
-/// Sends each message again until it is answered, to a [`Receiver`](super::Receiver) that runs it at most once.
+/// Sends each message again until it is answered, to a [`Receiver`](super::Receiver) that runs it
+/// at most once.
 ///
-/// Messages are numbered. The receiver remembers what became of those that the sender still asks about, so that an answer
-/// which got lost is given again, and the message is not run again.
+/// Messages are numbered. The receiver remembers the outcomes that the sender may still ask for, so
+/// that it repeats a lost answer instead of running the message again.
 ///
-/// The caller learns which of these it is:
+/// The caller learns which of these happened:
 ///
 /// | outcome | the message | when |
 /// |---|---|---|
@@ -65,8 +68,8 @@ impl Default for Retransmit {
 /// | [`DeliveryError::NotDone`] | has not run and never will | all attempts were refused; or none was answered, and the receiver has withdrawn it |
 /// | [`DeliveryError::Unknown`] | ran once at most | the receiver is out of reach, or has crashed or forgotten this sender after an attempt was made |
 ///
-/// Cancel safe in that nothing runs twice: with the response dropped the message is not sent again, and it may have run.
-/// Clones are one sender. A message costs a clone for each attempt.
+/// Cancel safe in that nothing runs twice: when the response is dropped, the message is not sent
+/// again, and it may have run. Clones are one sender. A message costs one clone for each attempt.
 ///
 /// The reliable operator of Gribble's direct composition, "at-most-once delivery" (4.2).
 ///
@@ -76,7 +79,7 @@ impl Default for Retransmit {
 /// use tower::{ServiceExt, service_fn};
 ///
 /// let receiver = Receiver::new(service_fn(async |n: u32| Ok::<_, Infallible>(n + 1)));
-/// // Here they are in one process; a remote stage whose messages are of type `Delivery` does as well.
+/// // Here both are in one process; a remote stage with messages of type `Delivery` works as well.
 /// let sender = AtMostOnce::new(receiver, Retransmit::default());
 /// assert_eq!(dapple_sched::block_on(sender.oneshot(1)), Ok(2));
 /// ```
@@ -87,14 +90,14 @@ pub struct AtMostOnce<M, S, R> {
     message: PhantomData<fn(M) -> R>,
 }
 
-/// What all clones share.
+/// The state that all clones share.
 pub(crate) struct Link {
     settings: Retransmit,
     numbers: Mutex<Numbers>,
-    /// Locked while a session is opened.
+    /// Locked while a session is being opened.
     session: AsyncMutex<Option<Session>>,
-    /// How often one could not be opened, and why the last time: so that those who have waited for that do not try as long again, one
-    /// after the other.
+    /// How often opening failed, and the last reason. Waiting senders use it to fail at once,
+    /// instead of each trying as long again.
     unopened: Mutex<(u64, String)>,
     random: Mutex<Random>,
 }
@@ -116,7 +119,7 @@ impl Link {
         })
     }
 
-    /// Gives the next number.
+    /// Assigns the next number.
     fn begin(self: &Arc<Link>) -> Numbered {
         let mut numbers = lock(&self.numbers);
         let sequence = numbers.next;
@@ -136,7 +139,7 @@ impl Link {
     }
 }
 
-/// A number that is not settled until this is dropped.
+/// A number that stays unsettled until this is dropped.
 struct Numbered {
     link: Arc<Link>,
     sequence: u64,
@@ -150,29 +153,29 @@ impl Drop for Numbered {
 
 type Attempt<R> = Pin<Box<dyn Future<Output = Result<Receipt<R>, BoxError>> + Send>>;
 
-/// One message on its way.
+/// One message in transit.
 pub(crate) struct Sender<S> {
-    /// Locked to be cloned only: services need not be `Sync`.
+    /// Locked for cloning only: services need not be `Sync`.
     sink: Mutex<S>,
     number: Numbered,
 }
 
-/// What is known of the attempts so far.
+/// The known facts about the attempts so far.
 struct Tries<R> {
     flights: Flights<Attempt<R>>,
-    /// Those of `flights` that carry the message.
+    /// The `flights` that carry the message.
     carriers: BTreeSet<u64>,
-    /// Whether the receiver has seen the message, for all that is known.
+    /// Whether the receiver may have seen the message.
     has_come: bool,
-    /// Whether one may have run the message for all that is known.
+    /// Whether an attempt may have run the message.
     has_risk: bool,
     why: String,
 }
 
-/// What one wait has brought.
+/// The result of one wait.
 enum News<R> {
     Over(Result<R, DeliveryError>),
-    /// The receiver does not know us, and nothing can have run.
+    /// The receiver does not know this sender, and no attempt can have run.
     Forgotten,
     /// Time to try again.
     Again,
@@ -198,7 +201,7 @@ impl<S> Sender<S> {
         })
     }
 
-    /// The session, which is opened if there is none.
+    /// The current session; opens one if there is none.
     async fn session<M, R>(&self) -> Result<Session, DeliveryError>
     where
         M: Send + 'static,
@@ -230,7 +233,7 @@ impl<S> Sender<S> {
                         *session = Some(opened);
                         return Ok(opened);
                     }
-                    Some(Ok(_)) => why = "the receiver answers something else than was asked".into(),
+                    Some(Ok(_)) => why = "the receiver's answer does not fit the request".into(),
                     Some(Err(error)) => why = error.to_string(),
                     None => break,
                 }
@@ -309,7 +312,7 @@ impl<R> Tries<R> {
         self.has_risk || !self.carriers.is_empty()
     }
 
-    /// Waits for an answer that decides, or until it is time to try again.
+    /// Waits for a decisive answer, or until the next attempt is due.
     async fn wait(&mut self, wait: Sleep) -> News<R> {
         let mut wait = pin!(wait);
         loop {
@@ -325,14 +328,14 @@ impl<R> Tries<R> {
                 }
                 Ok(Receipt::Forgotten) if !self.may_have_run() => return News::Forgotten,
                 Ok(Receipt::Forgotten) => {
-                    let why = "the receiver was started anew, or has forgotten this sender, after it was sent";
+                    let why = "the receiver has restarted, or has forgotten this sender, since the message was sent";
                     return News::Over(Err(DeliveryError::Unknown(why.into())));
                 }
                 Ok(Receipt::Busy(why)) => {
                     self.has_come = true;
                     self.why = why;
                 }
-                Ok(Receipt::Opened(_)) => self.why = "the receiver answers something else than was asked".into(),
+                Ok(Receipt::Opened(_)) => self.why = "the receiver's answer does not fit the request".into(),
                 Err(error) => {
                     self.has_risk |= carried && !is_not_run(&error);
                     self.why = error.to_string();
@@ -342,7 +345,7 @@ impl<R> Tries<R> {
     }
 }
 
-/// The next that ends, or none when the time is over.
+/// The next flight that ends, or `None` after the wait.
 async fn next_or_timeout<F: Future>(flights: &mut Flights<F>, wait: Pin<&mut Sleep>) -> Option<F::Output> {
     next_with_key(flights, wait).await.map(|(_, output)| output)
 }
@@ -361,7 +364,7 @@ impl<M, S, R> AtMostOnce<M, S, R>
 where
     S: Service<Delivery<M>, Response = Receipt<R>>,
 {
-    /// Sends to `sink`, which leads to a [`Receiver`](super::Receiver).
+    /// Sends to `sink`, which must lead to a [`Receiver`](super::Receiver).
     pub fn new(sink: S, settings: Retransmit) -> AtMostOnce<M, S, R> {
         let window = settings.window.clamp(1, WINDOW as usize);
         AtMostOnce { sink, claim: Claim::new(Limit::new(window)), link: Link::new(settings), message: PhantomData }
@@ -385,9 +388,9 @@ where
     }
 
     /// # Panics
-    /// Unless `poll_ready` was ready.
+    /// If `poll_ready` was not ready.
     fn call(&mut self, message: M) -> Self::Future {
-        let credit = self.claim.take().expect("`poll_ready` is to be awaited before each `call`");
+        let credit = self.claim.take().expect("await `poll_ready` before each `call`");
         let sender = Sender::new(self.sink.clone(), &self.link);
         Box::pin(holding(credit, sender.run(message)))
     }
@@ -410,5 +413,5 @@ impl<M, S: fmt::Debug, R> fmt::Debug for AtMostOnce<M, S, R> {
     }
 }
 
-/// How often the receiver is asked in the end.
+/// How often the sender asks for the outcome at the end.
 const SETTLE_ATTEMPTS: u32 = 2;

@@ -1,4 +1,4 @@
-//! One way, and what does not fit is lost.
+//! Best effort: one way, without waiting; messages that find no room are lost.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,15 +14,17 @@ use tower_service::Service;
 
 use dapple_sync::sync::limit::{Limit, Permit};
 
-/// Sends without waiting and without a reply: what the sink has no room for, or fails at, is lost and counted.
+/// Sends without waiting and without a reply. It counts a message as lost if the sink has no room
+/// or fails.
 ///
 /// | when | then |
 /// |---|---|
-/// | the sink is not ready | the message is lost at once; nobody waits |
+/// | the sink is not ready | the message is lost at once, without a wait |
 /// | the sink refuses, fails or dies | the message is lost |
-/// | it is sent twice | never |
+/// | a message is sent twice | never |
 ///
-/// The best-effort operator of Gribble's direct composition (4.2). Clones count together; a call costs what the sink's does.
+/// The best-effort operator of Gribble's direct composition (4.2). Clones count together; a call
+/// costs what the sink's call costs.
 ///
 /// ```
 /// use dapple_stage::operators::direct::BestEffort;
@@ -54,18 +56,19 @@ impl<S> BestEffort<S> {
         BestEffort { sink, counts: Arc::default(), under_way: Limit::new(UNDER_WAY_MAX) }
     }
 
-    /// How many the sink has answered without an error.
+    /// The number of messages that the sink answered without an error.
     pub fn delivered(&self) -> u64 {
         self.counts.delivered.load(Ordering::Relaxed)
     }
 
-    /// How many were lost: found no room, failed, or were given up.
+    /// The number of lost messages: no room, failed, or dropped.
     pub fn lost(&self) -> u64 {
         self.counts.lost.load(Ordering::Relaxed)
     }
 
-    /// Sends from a task of its own on the current Dapple runtime, so that there is nothing to await. More than 1,024 at once
-    /// are lost, and so is all where there is no runtime. Says whether it is under way.
+    /// Sends from a new task on the current Dapple runtime, so that there is nothing to await.
+    /// Returns whether it was started: a message is lost beyond 1,024 at once, or without a
+    /// runtime.
     pub fn post<M>(&mut self, message: M) -> bool
     where
         S: Service<M>,
@@ -105,7 +108,7 @@ where
 
     fn call(&mut self, message: M) -> Self::Future {
         let mut cx = Context::from_waker(Waker::noop());
-        // In no line: nobody would come back for what is granted there.
+        // Not in a waiting line: nothing would come back for a place granted there.
         let (polled, _) = shedding::ask(|| self.sink.poll_ready(&mut cx));
         let is_ready = matches!(polled, Poll::Ready(Ok(())));
         let future = is_ready.then(|| self.sink.call(message));
@@ -121,7 +124,8 @@ impl<S: fmt::Debug> fmt::Debug for BestEffort<S> {
 }
 
 pin_project! {
-    /// A message on its way. Dropped before it resolves, it counts as lost; whether the sink has it is not known then.
+    /// A message in transit. If it is dropped before it resolves, it counts as lost; whether the
+    /// sink has it is unknown.
     #[must_use = "a message goes on only while it is awaited"]
     pub struct Sending<F> {
         #[pin]
@@ -173,5 +177,5 @@ impl Drop for End {
     }
 }
 
-/// Of those that were posted.
+/// The limit for posted messages in flight.
 const UNDER_WAY_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! Not more than the receiver has given leave for.
+//! Flow control: no more messages in flight than the receiver allows.
 
 use std::fmt;
 use std::future::Future;
@@ -12,17 +12,18 @@ use tower_service::Service;
 use crate::operators::credits::Claim;
 use dapple_sync::sync::limit::{Limit, Permit};
 
-/// Keeps at most a window of messages unanswered, so that a slow receiver slows its senders down instead of being swamped.
+/// Keeps at most a window of messages unanswered, so that a slow receiver slows its senders down
+/// instead of being flooded.
 ///
-/// `poll_ready` waits for a place in the window and then for the sink; those who wait get places in the order in which they
-/// asked. All clones share the window. A receiver may say with its responses how large the window is to be
-/// ([`granted_by`](FlowControlled::granted_by)).
+/// `poll_ready` waits for a place in the window and then for the sink. Senders get places in the
+/// order in which they asked. All clones share the window. A receiver can set the window's size
+/// with its responses ([`granted_by`](FlowControlled::granted_by)).
 ///
 /// | when | then |
 /// |---|---|
-/// | the window is full | senders wait; nothing is lost, and nothing is queued here |
-/// | the receiver fails a message | its sender is told, and its place is free |
-/// | a sender gives up | its place, or its place in line, goes to the next |
+/// | the window is full | senders wait; no message is lost or queued here |
+/// | the receiver fails a message | its sender gets the error, and its place is free |
+/// | a sender gives up | its place, or its position in the queue, goes to the next |
 ///
 /// The flow-controlled operator of Gribble's direct composition (4.2).
 ///
@@ -47,19 +48,20 @@ pub struct FlowControlled<S, R> {
 type Grants<R> = Arc<dyn Fn(&R) -> Option<usize> + Send + Sync>;
 
 impl<S, R> FlowControlled<S, R> {
-    /// Sends to `sink`, with at most `window` messages unanswered. With a window of 0 it waits until that is changed.
+    /// Sends to `sink`, with at most `window` messages unanswered. A window of 0 waits until it is
+    /// changed.
     pub fn new(sink: S, window: usize) -> FlowControlled<S, R> {
         FlowControlled { sink, claim: Claim::new(Limit::new(window)), grants: None }
     }
 
-    /// Has `grant` look at each response for how large the window is to be from now on; none leaves it as it is. A grant of
-    /// 0 counts as 1: otherwise there would be no response any more to say something else.
+    /// Lets `grant` read the new window size from each response; `None` leaves it unchanged. A
+    /// grant of 0 counts as 1, because no later response could raise it.
     pub fn granted_by(mut self, grant: impl Fn(&R) -> Option<usize> + Send + Sync + 'static) -> FlowControlled<S, R> {
         self.grants = Some(Arc::new(grant));
         self
     }
 
-    /// The window, to be looked at and changed.
+    /// The window, for reading and changing.
     pub fn window(&self) -> Window {
         Window(self.claim.limit().clone())
     }
@@ -79,9 +81,9 @@ where
     }
 
     /// # Panics
-    /// Unless `poll_ready` was ready.
+    /// If `poll_ready` was not ready.
     fn call(&mut self, message: M) -> Self::Future {
-        let credit = self.claim.take().expect("`poll_ready` is to be awaited before each `call`");
+        let credit = self.claim.take().expect("await `poll_ready` before each `call`");
         let window = self.claim.limit().clone();
         Flowing { future: self.sink.call(message), grants: self.grants.clone(), window, credit: Some(credit) }
     }
@@ -99,23 +101,23 @@ impl<S: fmt::Debug, R> fmt::Debug for FlowControlled<S, R> {
     }
 }
 
-/// How many messages may be unanswered: [`FlowControlled::window`].
+/// The number of messages that may be unanswered; see [`FlowControlled::window`].
 #[derive(Clone)]
 pub struct Window(Limit);
 
 impl Window {
-    /// How many may be unanswered.
+    /// The size of the window.
     #[allow(clippy::len_without_is_empty, reason = "a window is not a container")]
     pub fn len(&self) -> usize {
         self.0.max()
     }
 
-    /// How many are, with those that are about to be sent.
+    /// The places in use, including messages about to be sent.
     pub fn in_use(&self) -> usize {
         self.0.used()
     }
 
-    /// Changes how many may be. What is under way goes on.
+    /// Changes the size. Messages in flight go on.
     pub fn set(&self, len: usize) {
         self.0.set_max(len);
     }
@@ -128,7 +130,7 @@ impl fmt::Debug for Window {
 }
 
 pin_project! {
-    /// A message in the window. Dropped, its place is free; what becomes of the message is the sink's affair.
+    /// A message in the window. Dropping it frees its place; the sink decides about the message.
     pub struct Flowing<F, R> {
         #[pin]
         future: F,

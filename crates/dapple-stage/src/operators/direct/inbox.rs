@@ -1,17 +1,18 @@
-//! What came from one sender and what became of it.
+//! The messages of one sender and their outcomes.
 //!
 //! A message is
 //!
 //! ```text
 //!   (absent) ──► Held ──► Running ──► Settled ──► (forgotten, below the floor)
 //!       ▲          │         │
-//!       └──────────┴─────────┴─ Busy: refused, absent until it comes again; withdrawn, it is Settled as never run
+//!       └──────────┴─────────┴─ Busy: refused, absent until sent again; withdrawn: Settled as never run
 //! ```
 //!
-//! Whoever waits for a message polls what runs: his own, or where there is an order the one whose turn it is. So nothing runs on
-//! a task of its own, and nothing stands still because the one who began it is gone. Only one polls at a time; all who
-//! wait are woken when there is news, and first leave word and then look, so that no news falls in between. What runs and can be
-//! polled by nobody any more, as its sender has given it up, is dropped. All is behind one lock, which is free while a message is
+//! Each waiter polls the running message: its own, or in an ordered inbox the one at its turn.
+//! So no message needs a task of its own, and none stalls because the waiter that began it is gone.
+//! Only one waiter polls at a time. All waiters are woken on a change; they register first and then
+//! look, so that they miss no change. A running message that no waiter can poll any more, because
+//! its sender gave it up, is dropped. One lock guards all state; it is free while a message is
 //! polled.
 
 use std::collections::BTreeMap;
@@ -35,16 +36,16 @@ pub(super) struct Inbox<M, R> {
 struct State<M, R> {
     order: Order,
     floor: u64,
-    /// The first that has not begun, where there is an order.
+    /// The first message that has not begun, where there is an order.
     next: u64,
     records: BTreeMap<u64, Record<M, R>>,
-    /// How many wait for a message.
+    /// The number of waiters by message.
     waiters: BTreeMap<u64, usize>,
 }
 
 enum Record<M, R> {
     Held(M),
-    /// None while somebody polls it.
+    /// `None` while a waiter polls it.
     Running(Option<Running<R>>),
     Busy(String),
     Settled(Settled<R>),
@@ -77,7 +78,7 @@ impl<M, R: Clone> Inbox<M, R> {
         result
     }
 
-    /// Waits for what becomes of a message; `run` begins one.
+    /// Waits for the outcome of a message; `run` begins one.
     pub(super) fn wait<F>(self: Arc<Inbox<M, R>>, sequence: u64, run: F) -> Wait<M, R, F>
     where
         F: Fn(M) -> Running<R>,
@@ -108,7 +109,8 @@ impl<M, R: Clone> State<M, R> {
         let mut below = self.records.split_off(&floor);
         std::mem::swap(&mut below, &mut self.records);
         let (kept, over): (Vec<_>, Vec<_>) = below.into_iter().partition(|(sequence, record)| match record {
-            // Where there is an order, it keeps others waiting, who poll it until it is over; otherwise only its own do.
+            // In an ordered inbox, later messages wait for it and poll it to its end; otherwise
+            // only its own waiters poll it.
             Record::Running(Some(_)) => self.order != Order::Any || self.waiters.contains_key(sequence),
             Record::Running(None) => true,
             Record::Held(_) | Record::Busy(_) | Record::Settled(_) => false,
@@ -117,7 +119,8 @@ impl<M, R: Clone> State<M, R> {
         over.into_iter().map(|(_, record)| record).collect()
     }
 
-    /// One less waits for a message. What nobody will poll any more comes back, to be dropped outside of the lock.
+    /// Removes a waiter. Returns the running message that nothing will poll any more, to be dropped
+    /// outside of the lock.
     fn leave(&mut self, sequence: u64) -> Option<Record<M, R>> {
         if let Some(count) = self.waiters.get_mut(&sequence) {
             *count -= 1;
@@ -157,7 +160,7 @@ impl<M, R: Clone> State<M, R> {
         Ok(())
     }
 
-    /// Whose turn it is, for one who waits for `sequence`.
+    /// The message that a waiter for `sequence` should poll.
     fn turn(&self, sequence: u64) -> Option<u64> {
         if self.order == Order::Any {
             return Some(sequence);
@@ -185,7 +188,7 @@ impl<M, R: Clone> State<M, R> {
         }
     }
 
-    /// Takes what is to be polled, and begins it if need be.
+    /// Takes the message to poll, and begins it if necessary.
     fn take(&mut self, turn: u64, run: &impl Fn(M) -> Running<R>) -> Option<Running<R>> {
         let record = self.records.get_mut(&turn)?;
         match std::mem::replace(record, Record::Running(None)) {
@@ -205,13 +208,13 @@ impl<M, R: Clone> State<M, R> {
         let record = match receipt {
             Receipt::Settled(settled) => Record::Settled(settled),
             Receipt::Busy(why) => {
-                // It is its turn again when it comes again.
+                // It gets its turn again when it is sent again.
                 if self.order == Order::Gapless {
                     self.next = self.next.min(turn);
                 }
                 Record::Busy(why)
             }
-            Receipt::Opened(_) | Receipt::Forgotten => unreachable!("services do not say this"),
+            Receipt::Opened(_) | Receipt::Forgotten => unreachable!("a service does not return this"),
         };
         if turn < self.floor {
             self.records.remove(&turn);
@@ -221,7 +224,7 @@ impl<M, R: Clone> State<M, R> {
     }
 }
 
-/// One who waits for a message.
+/// A waiter for a message.
 pub(super) struct Wait<M, R: Clone, F> {
     inbox: Arc<Inbox<M, R>>,
     sequence: u64,
@@ -260,12 +263,12 @@ impl<M, R: Clone, F> Drop for Wait<M, R, F> {
         let old = lock(&self.inbox.waiting.wakers).1.remove(&self.id);
         let given_up = lock(&self.inbox.state).leave(self.sequence);
         drop((old, given_up));
-        // Perhaps the news was for the one who is gone.
+        // The wake may have been meant for the waiter that is gone.
         self.inbox.waiting.wake_by_ref();
     }
 }
 
-/// What is being polled; it goes back, or is settled, whatever happens meanwhile.
+/// The message being polled. Its drop puts it back or settles it in every case.
 struct Polling<'inbox, M, R: Clone> {
     inbox: &'inbox Arc<Inbox<M, R>>,
     turn: u64,
@@ -306,5 +309,5 @@ impl<M, R: Clone> Drop for Polling<'_, M, R> {
     }
 }
 
-/// How far messages of one sender may be apart that are not settled for it.
+/// The largest distance between unsettled messages of one sender.
 pub(super) const WINDOW: u64 = 1024;

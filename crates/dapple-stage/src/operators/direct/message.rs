@@ -1,69 +1,73 @@
-//! What a sender that retransmits and its receiver say to one another.
+//! The protocol between a retransmitting sender and its receiver.
 
 use crate::{BoxError, Fate, Refused};
 
-/// The name that a receiver has given to a sender. No receiver gives the same twice, also when it was started anew.
+/// The name that a receiver gives to a sender. No receiver gives the same name twice, even after a
+/// restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Session {
-    /// Chosen by chance when the receiver started.
+    /// Random, chosen when the receiver started.
     pub epoch: u64,
-    /// Counted since then.
+    /// Counted from the start of the receiver.
     pub number: u64,
 }
 
-/// In which order a receiver hands messages of one sender on.
+/// The order in which a receiver hands on the messages of one sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Order {
     /// As they come, several at once.
     #[default]
     Any,
-    /// As they were sent, one after the other. One that is missing is waited for, as long as its sender tries.
+    /// In the order of sending, one after the other. The receiver waits for a missing message as
+    /// long as its sender tries.
     Gapless,
-    /// As they were sent, one after the other. One that is missing is not waited for, and not taken when it comes late.
+    /// In the order of sending, one after the other. The receiver does not wait for a missing
+    /// message, and refuses it if it comes late.
     Skipping,
 }
 
-/// What comes to a [`Receiver`](super::Receiver).
+/// A message to a [`Receiver`](super::Receiver).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Delivery<M> {
-    /// I am new here.
+    /// A new sender asks for a session.
     Open {
-        /// The number of my first message.
+        /// The number of its first message.
         floor: u64,
-        /// How mine are to be handed on.
+        /// The order for its messages.
         order: Order,
     },
     /// A message, for the first time or again.
     Message {
-        /// Who I am.
+        /// The sender.
         session: Session,
-        /// Which message it is.
+        /// The number of the message.
         sequence: u64,
-        /// All before this are settled as far as I am concerned, and can be forgotten.
+        /// The sender has settled all messages before this one; the receiver can forget them.
         floor: u64,
-        /// The message; none to ask what became of it, and to withdraw it if nothing did.
+        /// The message; `None` asks for the outcome, and withdraws the message if it has not run.
         message: Option<M>,
     },
 }
 
-/// What a [`Receiver`](super::Receiver) answers.
+/// A [`Receiver`](super::Receiver)'s answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Receipt<R> {
-    /// To `Open`.
+    /// The answer to `Open`.
     Opened(Session),
-    /// What became of the message, once and for all.
+    /// The final outcome of the message.
     Settled(Settled<R>),
-    /// It has not run, and it may when it is sent again.
+    /// It has not run; it may run when it is sent again.
     Busy(String),
-    /// I do not know you (any more). This has not run, and what was sent to me before as you will not run again.
+    /// The receiver does not know this sender (any more). The message has not run, and earlier
+    /// messages of this session will not run again.
     Forgotten,
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Settled<R> {
@@ -75,7 +79,7 @@ pub enum Settled<R> {
     NotDone(String),
 }
 
-/// Why there is no response. The three cases are what a sender has to tell apart.
+/// Why there is no response. A sender must tell these three cases apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliveryError {
@@ -85,12 +89,12 @@ pub enum DeliveryError {
     /// It ran once, and the receiver's service failed.
     #[error("delivered, and failed: {0}")]
     Failed(String),
-    /// It may have run once, or may do so yet, but never twice. Nobody has answered in the time that was given.
+    /// It may have run once, or may run yet, but never twice. No answer came in the given time.
     #[error("it is not known whether this was delivered: {0}")]
     Unknown(String),
 }
 
-/// What a failed attempt means: whether nothing can have run.
+/// Whether a failed attempt proves that nothing has run.
 pub(super) fn is_not_run(error: &BoxError) -> bool {
     Fate::of(error) == Fate::NotRun || Refused::find(&**error).is_some()
 }

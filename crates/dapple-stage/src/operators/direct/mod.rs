@@ -1,13 +1,14 @@
-//! One source, one destination.
+//! Direct composition: one source, one destination.
 //!
 //! ```text
 //!   source ──► BestEffort ─────► any service        lost when there is no room
 //!   source ──► FlowControlled ─► any service        waits when there is no room
-//!   source ──► AtMostOnce ═════► Receiver ─► any service     sent again until it is answered, run once at most
+//!   source ──► AtMostOnce ═════► Receiver ─► any service     sent again until answered, run at most once
 //! ```
 //!
-//! The three variants of direct composition in Gribble's dissertation (4.2). Each is a [`Service`](tower_service::Service) in
-//! front of one, so that they go together with one another and with the middleware of this crate.
+//! The three variants of direct composition in Gribble's dissertation (4.2). Each is a
+//! [`Service`](tower_service::Service) around another, so that they combine with one another and
+//! with the middleware of this crate.
 
 mod at_most_once;
 mod best_effort;

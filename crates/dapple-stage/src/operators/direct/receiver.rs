@@ -1,4 +1,4 @@
-//! The receiving side: runs each message at most once, in the order that its sender asked for.
+//! The receiving side: runs each message at most once, in the order that its sender chose.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,18 +16,19 @@ use super::inbox::{Inbox, Running};
 use super::message::{Delivery, Receipt, Session, Settled};
 use crate::{BoxError, Reason, Refused};
 
-/// Stands in front of a service and runs each message once, however often it comes, and in the order that its sender asked for
-/// ([`Order`](super::Order)). Clones are one receiver.
+/// Wraps a service and runs each message once, even if it comes several times, in the order that
+/// its sender chose ([`Order`](super::Order)). Clones are one receiver.
 ///
 /// | kept | bound | when it is reached |
 /// |---|---|---|
-/// | what became of a sender's messages | 1,024 back from the newest, and only what the sender still asks about | newer ones are refused |
-/// | senders | 1,024, or [`senders_max`](Receiver::senders_max) | who was silent longest is forgotten. What it has under way is then *unknown* to it; it is not run twice |
+/// | outcomes of a sender's messages | 1,024 back from the newest, and only what the sender still asks about | newer ones are refused |
+/// | senders | 1,024, or [`senders_max`](Receiver::senders_max) | the receiver forgets the sender that was silent longest. That sender's messages in flight become *unknown* to it, and do not run twice |
 ///
-/// A receiver that starts anew knows nobody: what was under way is *unknown* to its senders, what is sent later goes on.
+/// A receiver that restarts knows no senders: their messages in flight are *unknown* to them, and
+/// later messages go on.
 ///
-/// A message that has begun goes on as long as its sender, or any of its attempts, awaits it. A service that refuses
-/// ([`Refused`]) has not run the message, so that it may come again.
+/// A message that has begun goes on as long as its sender awaits any of its attempts. A service
+/// that refuses ([`Refused`]) has not run the message, so it may be sent again.
 pub struct Receiver<M, S: Service<M>> {
     service: S,
     senders: Arc<Mutex<Senders<M, S::Response>>>,
@@ -39,7 +40,7 @@ struct Senders<M, R> {
     epoch: u64,
     next: u64,
     max: usize,
-    /// With when it was last heard of.
+    /// Each with the time when it was last heard of.
     sessions: BTreeMap<u64, (u64, Shared<M, R>)>,
     heard: u64,
 }
@@ -52,20 +53,20 @@ where
     S::Error: Into<BoxError>,
     S::Future: Send,
 {
-    /// Puts it in front of `service`.
+    /// Wraps `service`.
     pub fn new(service: S) -> Receiver<M, S> {
         let epoch = Random::fresh().next();
         let senders = Senders { epoch, next: 0, max: SENDERS_MAX, sessions: BTreeMap::new(), heard: 0 };
         Receiver { service, senders: Arc::new(Mutex::new(senders)) }
     }
 
-    /// How many senders it remembers; at least one.
+    /// Sets how many senders it remembers, at least one.
     pub fn senders_max(self, max: usize) -> Receiver<M, S> {
         lock(&self.senders).max = max.max(1);
         self
     }
 
-    /// How many senders it knows.
+    /// The number of senders it knows.
     pub fn senders_len(&self) -> usize {
         lock(&self.senders).sessions.len()
     }
@@ -124,7 +125,7 @@ where
         let Some(inbox) = inbox else {
             return Box::pin(std::future::ready(Ok(Receipt::Forgotten)));
         };
-        // It takes its place in line now, and not only when it is first polled.
+        // The message takes its position in the queue now, not when it is first polled.
         if let Err(len) = inbox.put(sequence, floor, message) {
             let refused = Refused::new(Reason::Full { len }, RETRY_AFTER);
             return Box::pin(std::future::ready(Err(refused.into())));
@@ -159,7 +160,7 @@ where
     })
 }
 
-/// A future that does not fail as one that could.
+/// Turns an infallible future into one that returns a `Result`.
 trait IntoOk: Future + Sized {
     fn into_ok(self) -> impl Future<Output = Result<Self::Output, BoxError>> + Send;
 }
