@@ -1,4 +1,4 @@
-//! Serving: the task in which a handler is called, with one request or a cohort of them.
+//! Service: the task that calls a handler with one request or a cohort.
 
 use std::any::Any;
 use std::future::Future;
@@ -23,10 +23,10 @@ use super::limits::Throttle;
 use super::queue::{Entry, Place, Wakes};
 use crate::Reason;
 
-/// Requests that were taken from the queue, and where they stood there.
+/// Requests taken from the queue, with their positions there.
 type Taken<Req, Resp, E> = Vec<(Place, Entry<Job<Req, Resp, E>>)>;
 
-/// What starts: requests that were taken from the queue, and who serves them.
+/// Work to start: the requests and their handler.
 pub(crate) struct Work<Req, Resp, E> {
     pub(crate) taken: Taken<Req, Resp, E>,
     pub(crate) next_handler: NextHandler<Req, Resp, E>,
@@ -58,7 +58,7 @@ where
     };
 }
 
-/// A place in service. However its task ends, the place is given back.
+/// A place in service. Its drop gives the place back, however the task ends.
 struct Turn<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -75,11 +75,11 @@ where
 /// How a call ended.
 enum End<Resp, E> {
     Results(Vec<Result<Resp, E>>),
-    /// The handler says that it is of no use any more.
+    /// The handler is of no further use.
     Failed(E),
     Panicked(String),
     Expired(Duration),
-    /// Nobody waits for it any more.
+    /// All callers have stopped waiting.
     Canceled,
 }
 
@@ -91,7 +91,7 @@ where
 {
     async fn serve(mut self) {
         let Some(NextHandler::Taken(handler)) = self.next_handler.take() else {
-            unreachable!("it sat before the task was started")
+            unreachable!("the turn has a handler before its task starts")
         };
         let started = now();
         let limit = self.limit(started);
@@ -117,9 +117,10 @@ where
         };
         let end = (&mut call).await;
         let Call { mut handler, mut future, requests, replies, early, busy, .. } = call;
-        // What is left of the call goes before its caller hears of the end.
+        // Drop the rest of the call before its caller learns the end.
         if !requests.is_empty() {
-            // A handler that was not called may stand in a line, where it would be granted what it has no use for.
+            // A handler that was not called may be in a waiting line, and would take a place that
+            // it does not use.
             drop_quietly((handler.take(), requests));
         } else if future.is_some() {
             drop_quietly(future.take());
@@ -127,13 +128,15 @@ where
         let count = replies.len();
         let latency = now().saturating_duration_since(started);
         self.finish(handler, &end, (early, count), Times { waited, latency, busy });
-        // With what nobody waits for any more: the next request is started whatever that does.
+        // Including results that nothing waits for: the next request starts even if their drop
+        // panics.
         quietly(|| put(replies, end));
         self.core.start_all();
     }
 
-    /// Makes the handler that serves, if there is none that was idle. Here and not in the task, as one thread at a time starts: so
-    /// nobody has to wait for the factory. False where that failed, and the requests are back in the queue.
+    /// Makes the handler if none was idle. This happens here and not in the task, because one
+    /// thread at a time starts, so none waits for the factory. Returns false if the factory failed
+    /// and the requests are back in the queue.
     fn sit(&mut self) -> bool {
         let mut factory = match self.next_handler.take() {
             Some(NextHandler::Make(factory)) => factory,
@@ -165,7 +168,7 @@ where
     }
 
     fn factory_died(&mut self, message: String) {
-        tracing::error!(stage = &*self.core.name, "no handler could be made, as its factory panicked: {message}");
+        tracing::error!(stage = &*self.core.name, "no handler could be made, because its factory panicked: {message}");
         let out = {
             let mut handlers = lock(&self.core.handlers);
             handlers.in_service -= 1;
@@ -181,7 +184,7 @@ where
         self.after_death(out);
     }
 
-    /// When the call is given up: after the stage's time limit, and at the deadline of a request that is alone.
+    /// When to give up the call: at the stage's time limit, or at the deadline of a single request.
     fn limit(&self, started: Instant) -> Option<Instant> {
         let limit = self.core.policy.time_limit.and_then(|limit| started.checked_add(limit));
         let deadline = match &self.taken[..] {
@@ -191,7 +194,7 @@ where
         limit.into_iter().chain(deadline).min()
     }
 
-    /// Gives the place in service back, and the handler, if it is of further use.
+    /// Gives the place in service back, and the handler if it is reusable.
     fn finish(
         &mut self,
         handler: Option<Box<dyn Handler<Req, Resp, E>>>,
@@ -210,7 +213,7 @@ where
         handlers.totals.served += early.served;
         handlers.totals.failed += early.failed;
         let mut out = false;
-        // What an earlier version does says nothing about the one of now.
+        // The end of an earlier version says nothing about the current one.
         if handlers.generation == self.generation {
             if died {
                 handlers.totals.deaths += 1;
@@ -236,7 +239,7 @@ where
         self.after_death(out);
     }
 
-    /// Takes the stage out, if its handlers died too often.
+    /// Takes the stage out of service if its handlers died too often.
     fn after_death(&self, out: bool) {
         if !out {
             return;
@@ -253,7 +256,7 @@ where
         tracing::error!(
             stage = &*core.name,
             dropped = entries.len(),
-            "taken out, as its handlers died too often; it refuses until another version takes over"
+            "out of service, because its handlers died too often; it refuses requests until another version takes over"
         );
         for entry in entries {
             core.drop_entry(entry, Reason::Unavailable);
@@ -267,7 +270,7 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    /// The task was dropped, as its runtime stops: its callers learn of it by their replies.
+    /// The task was dropped because its runtime stops; its callers learn it from their replies.
     fn drop(&mut self) {
         if self.over {
             return;
@@ -278,14 +281,14 @@ where
     }
 }
 
-/// Requests of a cohort that ended before the last of it had room where it goes.
+/// Requests of a cohort that ended before the last of it had room at its destination.
 #[derive(Default)]
 struct Early {
     served: u64,
     failed: u64,
 }
 
-/// How long something took.
+/// The times of a request.
 pub(crate) struct Times {
     /// In the queue.
     pub(crate) waited: Duration,
@@ -315,7 +318,7 @@ impl super::handlers::Totals {
     }
 }
 
-/// Tells the callers how it ended.
+/// Tells the callers how the call ended.
 fn put<Resp, E>(replies: Vec<Reply<Resp, E>>, end: End<Resp, E>) {
     let results: Vec<Result<Resp, StageError<E>>> = match end {
         End::Results(results) => results.into_iter().map(|result| result.map_err(StageError::Service)).collect(),
@@ -328,29 +331,31 @@ fn put<Resp, E>(replies: Vec<Reply<Resp, E>>, end: End<Resp, E>) {
     for reply in replies {
         let missing =
             || Err(StageError::Panicked("the handler returned fewer results than it had requests".to_owned()));
-        // What nobody takes any more is dropped there, and may panic: that is no loss to the others.
+        // An unwanted result is dropped here and may panic; the other results must
+        // still be delivered.
         let result = results.next().unwrap_or_else(missing);
         quietly(|| reply.put(result));
     }
     drop_quietly(results);
 }
 
-/// One call of a handler, from its readiness to the moment when its results can be put. Yields how it ended, once; what panics in it ends it.
+/// One call of a handler, from its readiness until its results can be delivered. Returns its end,
+/// once; a panic inside ends it.
 struct Call<Req, Resp, E> {
     handler: Option<Box<dyn Handler<Req, Resp, E>>>,
     /// Until the handler is ready.
     requests: Vec<Req>,
     future: Option<BoxFuture<Vec<Result<Resp, E>>>>,
     replies: Vec<Reply<Resp, E>>,
-    /// They are there, and wait for room where they go.
+    /// The results, while they wait for room at their destinations.
     results: Option<Vec<Result<Resp, E>>>,
     early: Early,
     limit: Option<Sleep>,
     throttle: Arc<dyn Throttle>,
-    /// Until the stage's share of the workers' time allows more.
+    /// The pause until the stage's share of the workers' time allows more.
     rest: Option<Sleep>,
     started: Instant,
-    /// Time of a worker.
+    /// The time of a worker.
     busy: Duration,
 }
 
@@ -379,9 +384,9 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
             }
         }
         if call.results.is_some() && call.poll_room(cx).is_ready() {
-            return Poll::Ready(End::Results(call.results.take().expect("it was just looked at")));
+            return Poll::Ready(End::Results(call.results.take().expect("checked in the line before")));
         }
-        // Each of them is asked, so that each can wake the task.
+        // Polls each reply, so that each can wake the task.
         let waited_for = call.replies.iter_mut().filter_map(|reply| reply.poll_closed(cx).is_pending().then_some(()));
         if waited_for.count() == 0 {
             return Poll::Ready(End::Canceled);
@@ -392,7 +397,7 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
 }
 
 impl<Req, Resp, E> Call<Req, Resp, E> {
-    /// Ready when the handler may go on, by the stage's share of the workers' time.
+    /// Ready when the stage's share of the workers' time lets the handler go on.
     fn poll_share(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if let Some(rest) = &mut self.rest {
@@ -421,8 +426,9 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
         future.as_mut().poll(cx).map(Ok)
     }
 
-    /// Ready when each response can be put where it goes, or is not waited for any more. What stands before one that has to wait is
-    /// put at once: if it kept its place in the next queue meanwhile, a cohort could wait for ever for a place that it has itself.
+    /// Ready when each response has room at its destination or is not awaited any more. Results
+    /// before one that must wait are delivered at once: a cohort that kept their places in the next
+    /// queue could wait for ever for its own place.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(results) = &mut self.results else { return Poll::Ready(()) };
         let mut all = self.replies.iter_mut().zip(results.iter());
@@ -439,7 +445,7 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn message(payload: Box<dyn Any + Send>) -> String {
     let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(message), _) => (*message).to_owned(),

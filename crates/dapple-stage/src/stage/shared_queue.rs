@@ -1,6 +1,6 @@
-//! The queue behind its lock: what handles, tasks of the stage and its alarm share.
+//! The queue with its lock, shared by the handles, tasks and alarm of a stage.
 //!
-//! Under the lock runs no code of users: what is taken out is dropped, and who is woken is woken, after it.
+//! No user code runs under the lock: removed entries are dropped, and wakers invoked, after it.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use dapple_tower::switch::{Mutex, lock};
 use super::queue::{Entry, Limits, Place, Queue, Wakes};
 use crate::{Reason, Refused};
 
-/// The requests and waiters to tell after a queue was shut.
+/// The requests and waiters to notify after a queue was shut.
 #[must_use]
 pub(crate) struct Shut<T> {
     entries: Vec<Entry<T>>,
@@ -20,7 +20,7 @@ pub(crate) struct Shut<T> {
 }
 
 impl<T> Shut<T> {
-    /// Wakes who waited for a place, and yields the requests that waited.
+    /// Wakes the waiting line, and returns the requests that waited.
     pub(crate) fn told(self) -> Vec<Entry<T>> {
         self.wakes.call();
         self.entries
@@ -38,7 +38,8 @@ impl<T> SharedQueue<T> {
         SharedQueue { queue: Mutex::new(Queue::new(limits)) }
     }
 
-    /// See [`Queue::poll_place`]. Inside of a `Shed` no request stands in line, and `refused` is what is said of so many that wait.
+    /// See [`Queue::poll_place`]. Inside a `Shed` no caller enters the waiting line; `refused`
+    /// makes the refusal for that queue length.
     pub(crate) fn poll_place(
         &self,
         ticket: &mut Option<u64>,
@@ -78,7 +79,7 @@ impl<T> SharedQueue<T> {
         pushed
     }
 
-    /// See [`Queue::take`]; the caller, which has more locked, wakes what is to be woken.
+    /// See [`Queue::take`]. The caller, which holds another lock, invokes the wakers.
     pub(crate) fn take(&self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(Place, Entry<T>)>, Wakes) {
         lock(&self.queue).take(max, fits)
     }
@@ -102,11 +103,12 @@ impl<T> SharedQueue<T> {
         expired
     }
 
-    /// See [`Queue::shut`]; with `clear`, all that wait come back. The caller wakes what is to be woken.
+    /// See [`Queue::shut`]; with `clear`, returns all waiting requests. The caller invokes the
+    /// wakers.
     pub(crate) fn shut(&self, reason: Reason, clear: bool) -> Shut<T> {
         let mut queue = lock(&self.queue);
         let wakes = queue.shut(reason);
-        // Nobody is in line any more, so that clearing wakes nobody.
+        // The line is already empty, so clearing wakes no ticket.
         let entries = if clear { queue.clear().0 } else { Vec::new() };
         Shut { entries, wakes }
     }
@@ -116,13 +118,13 @@ impl<T> SharedQueue<T> {
         lock(&self.queue).open();
     }
 
-    /// Requests that wait, what they weigh, and handles that wait for a place.
+    /// Waiting requests, their weight, and handles that wait for a place.
     pub(crate) fn lengths(&self) -> (usize, usize, usize) {
         let queue = lock(&self.queue);
         (queue.len(), queue.bytes(), queue.line_len())
     }
 
-    /// Looks at the one that will be taken next.
+    /// Looks at the request that will be taken next.
     pub(crate) fn first<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         lock(&self.queue).first().map(look)
     }

@@ -1,69 +1,69 @@
-//! What can be seen of a stage.
+//! The statistics of a stage.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::Reason;
 
-/// A stage at one moment, and what it did so far.
+/// The state of a stage at one moment, and its counters.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StageStats {
     /// The stage's name.
     pub name: String,
-    /// What it is doing.
+    /// Its state.
     pub status: Status,
-    /// Requests that wait.
+    /// Waiting requests.
     pub queue_len: usize,
-    /// How many may wait.
+    /// The limit of waiting requests.
     pub queue_len_max: usize,
-    /// What those that wait weigh, by the stage's `weigh`.
+    /// The weight of the waiting requests, from the stage's `weigh`.
     pub queue_bytes: usize,
     /// Handles that wait for a place in the queue.
     pub callers_waiting: usize,
     /// Calls of handlers in service.
     pub in_service: usize,
-    /// How many calls may be in service.
+    /// The limit of calls in service.
     pub width: usize,
-    /// Requests that were taken into the queue.
+    /// Requests taken into the queue.
     pub accepted: u64,
-    /// Requests whose service returned a response.
+    /// Requests that the service answered with a response.
     pub served: u64,
-    /// Requests whose service returned an error.
+    /// Requests that the service answered with an error.
     pub failed: u64,
-    /// Requests that were refused, on arrival or while they waited.
+    /// Requests refused, on arrival or while they waited.
     pub refused: u64,
-    /// The same by reason; those that did not occur are left out.
+    /// Refused requests by reason; omits reasons that did not occur.
     pub refused_for: Vec<(&'static str, u64)>,
-    /// Requests whose caller stopped waiting before they were served.
+    /// Requests canceled by their caller before they were served.
     pub canceled: u64,
-    /// Requests that were given up in service, because their time was over.
+    /// Requests given up in service because their time ran out.
     pub expired: u64,
     /// Requests that ended with a panic.
     pub panicked: u64,
-    /// Handlers that were made after others had died.
+    /// Handlers made after others had died.
     pub restarts: u64,
     /// How often another version took over.
     pub replaced: u64,
-    /// How long requests waited lately: a mean in which the last sixteen count most.
+    /// The recent wait of requests: a mean in which the last sixteen count most.
     pub queue_delay: Duration,
-    /// How long they were in service, in the same way.
+    /// The recent time in service, in the same way.
     pub service_time: Duration,
-    /// For how long workers have run its handlers.
+    /// The total time that workers ran its handlers.
     pub worker_time: Duration,
 }
 
-/// What a stage is doing.
+/// The state of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It serves, or waits for requests.
+    /// Serving, or waiting for requests.
     Running,
     /// A handler has died, and its place rests.
     Resting,
-    /// Its handlers died too often: it refuses until something takes over with [`Stage::replace`](crate::Stage::replace).
+    /// Its handlers died too often: it refuses until [`Stage::replace`](crate::Stage::replace).
     Out,
-    /// It takes nothing more, and serves what waits.
+    /// Takes no more requests, and serves the waiting ones.
     Stopping,
 }
 
@@ -78,7 +78,8 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// What is counted on arrival, each by itself: `Relaxed`, as nothing is concluded from two of them together.
+/// Independent counters of arrivals. `Relaxed`, because no code concludes anything from two of them
+/// together.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) accepted: AtomicU64,

@@ -1,15 +1,17 @@
-//! How many requests a stage serves at a time, found by measuring.
+//! The number of requests that a stage serves at a time, found by measuring.
 //!
-//! Up to some width more requests at a time mean more throughput; beyond it only latency grows, and then throughput falls
-//! (Gribble, Figures 10 and 15). With `w` in service that take `L` each the throughput is `w / L`, so looking at latency alone
-//! tells it, also while requests do not come as fast as they could be served. From window to window the width is changed by
-//! about an eighth (at first it is doubled), and the throughput compared: where it changed by at least half as much as the width, in proportion, more width is worth
-//! it; otherwise less is. So the width goes back and forth about the point where more of it stops paying.
+//! Up to some width, more requests at a time raise throughput; beyond it only latency grows, and
+//! then throughput falls (Gribble, Figures 10 and 15). With `w` in service that take `L` each, the
+//! throughput is `w / L`, so latency alone determines it, even when fewer requests arrive than the
+//! stage could serve. From window to window the controller changes the width by about an eighth (at
+//! first it doubles it), and compares the throughput. If throughput changed by at least half as
+//! much as the width, in proportion, more width is worth it; otherwise less is. So the width
+//! oscillates around the point where more of it stops paying.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// How many a stage may serve at a time.
+/// How many requests a stage may serve at a time.
 ///
 /// ```
 /// use dapple_stage::Width;
@@ -25,13 +27,13 @@ pub struct Width {
 }
 
 impl Width {
-    /// Always so many; 1 at least.
+    /// Always this many, at least 1.
     pub fn fixed(width: usize) -> Width {
         Width { min: width.max(1), max: width.max(1) }
     }
 
-    /// Between two bounds, by measured latency and throughput: more while that raises throughput, less where it only raises
-    /// latency.
+    /// Between two bounds, from measured latency and throughput: more while that raises throughput,
+    /// less where it only raises latency.
     pub fn adaptive(bounds: RangeInclusive<usize>) -> Width {
         let min = (*bounds.start()).max(1);
         Width { min, max: (*bounds.end()).max(min) }
@@ -50,18 +52,18 @@ impl From<RangeInclusive<usize>> for Width {
     }
 }
 
-/// Finds the width. A plain state machine, which is told when a request ends.
+/// Finds the width. A plain state machine that learns of each request's end.
 #[derive(Debug)]
 pub(crate) struct WidthControl {
     bounds: Width,
     width: usize,
     window: Window,
-    /// The width before this one, and its throughput per second.
+    /// The previous width, and its throughput per second.
     before: Option<(usize, f64)>,
     rising: bool,
-    /// Nothing has spoken against more so far: it doubles.
+    /// More has always helped so far: the width doubles.
     fast: bool,
-    /// So many that were started under the width before are still to end.
+    /// How many requests started under the previous width must still end.
     settling: usize,
 }
 
@@ -69,13 +71,13 @@ pub(crate) struct WidthControl {
 struct Window {
     started: Option<Instant>,
     ended: u32,
-    /// Of those, how many ended while others waited for service.
+    /// How many of these ended while others waited for service.
     busy: u32,
     latency: Duration,
 }
 
 impl WidthControl {
-    /// `None` where there is nothing to find.
+    /// `None` for a fixed width.
     pub(crate) fn new(bounds: Width) -> Option<WidthControl> {
         (bounds.min < bounds.max).then(|| WidthControl {
             width: bounds.min,
@@ -92,7 +94,8 @@ impl WidthControl {
         self.width
     }
 
-    /// A request has ended that took `latency` in service; `busy` says whether the width was used up then.
+    /// Records the end of a request that took `latency` in service; `busy` says whether the width
+    /// was used up then.
     pub(crate) fn on_end(&mut self, now: Instant, latency: Duration, busy: bool) {
         if self.settling > 0 {
             self.settling -= 1;
@@ -108,7 +111,7 @@ impl WidthControl {
             return;
         }
         let window = std::mem::take(window);
-        // A width that was not used up says nothing about more of it.
+        // A width that was not used up says nothing about a larger one.
         if window.busy * 4 >= window.ended * 3 {
             self.close(window.latency.as_secs_f64() / f64::from(window.ended));
         } else {
@@ -129,21 +132,22 @@ impl WidthControl {
         let wanted = if self.rising { self.width.saturating_add(step) } else { self.width.saturating_sub(step) };
         let wanted = wanted.clamp(self.bounds.min, self.bounds.max);
         if wanted == self.width {
-            // At a bound: the next step is a look in the other direction, as load and costs may have changed.
+            // At a bound: try the other direction next, because load and costs may have changed.
             self.rising = !self.rising;
         } else {
-            // What is in service and has shared it with as many as before, twice over.
+            // Requests in service now have shared it with as many as before; wait for twice that
+            // number.
             self.settling = self.width.max(wanted).saturating_mul(2);
         }
         self.width = wanted;
     }
 }
 
-/// A window has so many requests at least,
+/// A window has at least this many requests,
 const ENDED_MIN: usize = 24;
-/// and lasts as long at least.
+/// and takes at least this long.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
-/// More width is worth it where throughput grows at least by this part of its growth.
+/// More width is worth it if throughput grows by at least this part of its growth.
 const WORTH: f64 = 0.5;
 
 #[cfg(test)]
@@ -151,10 +155,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Serves in a closed loop, with the latency that `latency` says for how many are in service when a request starts, and tells
-    /// the widths of the second half: the tenth part from below and from above, and the most.
+    /// Serves in a closed loop; `latency` maps the number in service at a start to seconds. Returns
+    /// the widths of the second half: the lowest and highest tenth, and the maximum.
     fn simulate(control: &mut WidthControl, requests: usize, latency: impl Fn(usize) -> f64) -> (usize, usize, usize) {
-        // The clock begins anew.
+        // The clock starts again.
         control.window = Window::default();
         let start = Instant::now();
         let (mut clock, mut in_service) = (0.0, BTreeMap::new());
@@ -186,7 +190,7 @@ mod tests {
 
     #[test]
     fn it_stays_about_what_a_disk_can_take() {
-        // 40 at a time in 10 ms (Gribble, 4.1); what is more waits.
+        // 40 at a time in 10 ms (Gribble, 4.1); the rest waits.
         let (least, most, _) = simulate(&mut between(1, 1_000), 100_000, |n| 0.010 * (n as f64 / 40.0).max(1.0));
         assert!(least >= 25 && most <= 60, "{least} to {most}");
     }
@@ -233,7 +237,7 @@ mod tests {
             let now = Instant::now();
             (0..100).for_each(|n| control.on_end(now + Duration::from_secs(n), Duration::from_millis(1), true));
             assert_eq!(control.width(), min);
-            // Of a window that has so many.
+            // For a window of this many.
             control.close(0.001);
             assert_eq!(control.width(), min.saturating_mul(2));
         }

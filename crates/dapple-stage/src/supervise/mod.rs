@@ -1,19 +1,21 @@
-//! What happens after a handler has died: when another one is made, and when no more are.
+//! Supervision: when a dead handler is replaced, and when the stage goes out of service.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use dapple_tower::time::after;
 
-/// When a handler that panicked is replaced by a new one, and when the stage is taken out.
+/// When a handler that panicked is replaced, and when the stage goes out of service.
 ///
-/// A handler dies when it panics, when its factory does, or when its `poll_ready` fails. The request it died with ends with it; the
-/// others stay in the queue. Its place in the stage's width rests for a while: [`backoff_min`](Self::backoff_min) after a
-/// first death, twice as long after each further one with no success between, [`backoff_max`](Self::backoff_max) at most.
+/// A handler dies when it panics, when its factory panics, or when its `poll_ready` fails. Its
+/// request ends with it; the others stay in the queue. Its place in the stage's width rests:
+/// [`backoff_min`](Self::backoff_min) after a first death, twice as long after each further one
+/// without a success in between, at most [`backoff_max`](Self::backoff_max).
 ///
-/// After [`deaths_max`](Self::deaths_max) deaths within [`window`](Self::window) the stage is taken out, if these were at
-/// least [`share_min`](Self::share_min) of what it served in that time: a few requests that nobody could serve, among many
-/// that are served, must not take the stage away from the others.
+/// The stage goes out of service after [`deaths_max`](Self::deaths_max) deaths within
+/// [`window`](Self::window), if these were at least [`share_min`](Self::share_min) of what it
+/// served in that time. A few requests that always fail, among many that succeed, must not take the
+/// stage away from the others.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,15 +26,16 @@ use dapple_tower::time::after;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supervision {
-    /// How long a handler's place rests after a first death.
+    /// The rest of a handler's place after a first death.
     pub backoff_min: Duration,
-    /// How long it rests at most.
+    /// The longest rest.
     pub backoff_max: Duration,
-    /// So many deaths within the window take the stage out; 0 for never.
+    /// This many deaths within the window take the stage out; 0 for never.
     pub deaths_max: u32,
-    /// For how long a death counts.
+    /// How long a death counts.
     pub window: Duration,
-    /// From 0 to 1: deaths take the stage out only where they are at least this part of what it served within the window.
+    /// From 0 to 1: deaths take the stage out only if they are at least this part of what it served
+    /// within the window.
     pub share_min: f64,
 }
 
@@ -49,15 +52,15 @@ impl Default for Supervision {
     }
 }
 
-/// Counts deaths and says what follows from them. A plain state machine: it is told the time.
+/// Counts deaths and decides their effect. A plain state machine that gets the time as an argument.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     rules: Supervision,
     deaths: Tally,
     successes: Tally,
-    /// Deaths without a success between.
+    /// Deaths since the last success.
     in_a_row: u32,
-    /// When the places that rest may be used again.
+    /// When each resting place may be used again.
     resting: Vec<Instant>,
     out: bool,
 }
@@ -74,7 +77,7 @@ impl Supervisor {
         }
     }
 
-    /// Forgets what was: another handler has taken over.
+    /// Forgets the past, because another version has taken over.
     pub(crate) fn reset(&mut self) {
         *self = Supervisor::new(self.rules.clone());
     }
@@ -83,19 +86,19 @@ impl Supervisor {
         self.out
     }
 
-    /// How many places rest at `now`, and when the first of them may be used.
+    /// How many places rest at `now`, and when the first of them ends.
     pub(crate) fn resting(&mut self, now: Instant) -> (usize, Option<Instant>) {
         self.resting.retain(|until| *until > now);
         (self.resting.len(), self.resting.iter().min().copied())
     }
 
-    /// A request was served: the handler returned, with a response or an error of its own.
+    /// A request was served: the handler returned a response or an error.
     pub(crate) fn succeeded(&mut self, now: Instant) {
         self.in_a_row = 0;
         self.successes.count(now);
     }
 
-    /// A handler has died. True when that was one too many, which is told once.
+    /// A handler has died. Returns true, once, when that was one too many.
     pub(crate) fn died(&mut self, now: Instant) -> bool {
         self.in_a_row = self.in_a_row.saturating_add(1);
         let backoff = 2_u32.checked_pow(self.in_a_row - 1).and_then(|times| self.rules.backoff_min.checked_mul(times));
@@ -114,7 +117,7 @@ impl Supervisor {
     }
 }
 
-/// Counts what was within a window, by parts of it, so that little is kept of much.
+/// Counts events within a window, by parts of it, to bound the memory.
 #[derive(Debug)]
 struct Tally {
     window: Duration,
@@ -146,7 +149,7 @@ impl Tally {
     }
 }
 
-/// What is counted is counted by such parts of the window.
+/// The number of parts of a window.
 const PARTS: u32 = 16;
 
 #[cfg(test)]
@@ -168,7 +171,7 @@ mod tests {
             assert_eq!(resting, 1);
             rests.push((until.unwrap() - now).as_millis());
             now = until.unwrap();
-            assert_eq!(supervisor.resting(now), (0, None), "it may be used at that very moment");
+            assert_eq!(supervisor.resting(now), (0, None), "the place is free at that very moment");
         }
         assert_eq!(rests, [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_120, 10_000, 10_000, 10_000]);
         supervisor.succeeded(now);

@@ -1,17 +1,17 @@
-//! What becomes of one replica that is started here.
+//! The life of one replica that this stage starts.
 //!
-//! | it is | becomes | when |
+//! | state | next | when |
 //! |---|---|---|
-//! | starting | in service | it is there |
-//! | | resting | it could not be started |
-//! | | gone | fewer are wanted; what starts it is dropped |
-//! | in service | resting | it has died; or it was taken out, all that it was sent is answered, and it has ended |
+//! | starting | in service | its start succeeded |
+//! | | resting | its start failed |
+//! | | gone | fewer are wanted; its start is dropped |
+//! | in service | resting | it has died; or it was taken out, has answered all its requests, and has ended |
 //! | | retiring | fewer are wanted, or the stage is gone |
 //! | resting | starting | its rest is over |
 //! | | gone | fewer are wanted |
-//! | retiring | gone | all that it was sent is answered, and it has ended |
+//! | retiring | gone | it has answered all its requests, and has ended |
 //!
-//! One task runs through this table. Only a replica in service is sent requests.
+//! One task runs through this table. Only a replica in service gets requests.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -43,14 +43,14 @@ where
     E: Send + 'static,
 {
     pub(super) stage: Stage<Req, Resp, E>,
-    /// Closed when nobody has chosen it any more.
+    /// Closed when no choice of this replica is in use any more.
     pub(super) uses: mpsc::Receiver<Infallible>,
-    /// Dropped, it tells `life` to end.
+    /// Dropping it tells `life` to end.
     pub(super) retire: oneshot::Sender<Infallible>,
     pub(super) life: BoxFuture<()>,
 }
 
-/// A replica that is there, or comes.
+/// A replica that is in service or starting.
 pub(super) enum Begun<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -63,14 +63,15 @@ where
 
 pub(super) type Starting<Req, Resp, E> = BoxFuture<Result<Parts<Req, Resp, E>, BoxError>>;
 
-/// Why a replica is not in service any more.
+/// Why a replica left service.
 enum End {
     Retired,
     Died,
     Out,
 }
 
-/// The number of a replica, for as long as it is kept. Dropped, also with a runtime that has ended, it gives the number back.
+/// The number of a replica, while it is kept. Its drop returns the number, also when the runtime
+/// has ended.
 pub(super) struct Kept<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -79,7 +80,7 @@ where
 {
     set: Weak<Set<Req, Resp, E>>,
     number: usize,
-    /// Its first start goes on, and the set counts it.
+    /// Its first start is in progress, and the set counts it.
     is_new: bool,
 }
 
@@ -97,18 +98,18 @@ where
         self.set.upgrade().map(|set| set.begin(self.number))
     }
 
-    /// Takes in what was started.
+    /// Handles the result of a start.
     fn started(&mut self, result: Result<Parts<Req, Resp, E>, BoxError>) -> Option<Running<Req, Resp, E>> {
         let set = self.set.upgrade()?;
         let running = match result {
             Ok(parts) => Some(set.enter(self.number, parts)),
             Err(problem) => {
                 let number = self.number;
-                tracing::warn!(stage = &*set.name, number, %problem, "a replica could not be started; it is tried again");
+                tracing::warn!(stage = &*set.name, number, %problem, "a replica could not be started; the stage will try again");
                 None
             }
         };
-        // Those who wait are told when it is in.
+        // Waiting requests are notified when it has entered.
         self.no_longer_new(&set);
         running
     }
@@ -155,7 +156,7 @@ where
             if let End::Retired = running.serve(&kept.set, kept.number, &mut retired).await {
                 break;
             }
-            // One that flaps must not begin with the shortest rest each time.
+            // A flapping replica must not begin with the shortest rest each time.
             if now().saturating_duration_since(since) >= rest {
                 failures = 0;
             }
@@ -175,15 +176,15 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    /// To the end of the replica.
+    /// Runs until the replica ends.
     async fn serve(self, set: &Weak<Set<Req, Resp, E>>, number: usize, retired: &mut Retired) -> End {
         let Running { stage, mut uses, retire, life } = self;
         let mut life = CatchPanic::new(life);
         let end = match race(retired, race(&mut life, stage.core.until_out())).await {
             First::Left(()) => End::Retired,
             First::Right(First::Left(ended)) => {
-                let problem = ended.err().map_or("it has ended".to_owned(), |panicked| panicked.to_string());
-                tracing::warn!(replica = stage.name(), problem, "a replica has died; another one is started");
+                let problem = ended.err().map_or("its life has ended".to_owned(), |panicked| panicked.to_string());
+                tracing::warn!(replica = stage.name(), problem, "a replica has died; the stage starts another one");
                 End::Died
             }
             First::Right(First::Right(())) => End::Out,
@@ -193,7 +194,7 @@ where
         }
         match end {
             End::Died => return end,
-            // Nothing comes after all who have chosen it have their answers.
+            // The channel closes when all requests that chose this replica have their answers.
             End::Out | End::Retired => drop(uses.recv().await),
         }
         drop(retire);
@@ -202,7 +203,7 @@ where
     }
 }
 
-/// What a future of the user yields, or that it panicked. It is gone by then.
+/// The output of a user's future, or the message of its panic. The future is dropped before that.
 struct CatchPanic<T>(Option<BoxFuture<T>>);
 
 impl<T> CatchPanic<T> {

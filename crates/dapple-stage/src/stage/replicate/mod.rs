@@ -1,14 +1,15 @@
-//! Several replicas of a stage behind one queue.
+//! Several replicas of a stage with one common queue.
 //!
-//! Requests wait in one queue, and go to a replica as soon as one has room: nothing waits at one replica
-//! while another is free. That is also what tells how many there should be: for how long the oldest request has waited.
+//! Requests wait in one queue, and go to a replica as soon as one has room: none waits at one
+//! replica while another is free. The wait of the oldest request also tells how many replicas are
+//! needed.
 //!
-//! | part | is |
+//! | part | role |
 //! |---|---|
-//! | `scale` | how many there are to be, without clock |
-//! | `set` | those that there are, and a [`Balancer`](dapple_tower::balance::Balancer) of them |
+//! | `scale` | the wanted number, without a clock |
+//! | `set` | the existing replicas, and a [`Balancer`](dapple_tower::balance::Balancer) of them |
 //! | `keep` | **the table of a replica's states**, and the task that runs through it |
-//! | `route` | from the queue to a replica |
+//! | `route` | the way from the queue to a replica |
 
 mod keep;
 mod replica;
@@ -52,14 +53,16 @@ use crate::BoxError;
 use crate::graph::{Linked, Node};
 
 impl<Req: Send + 'static> StageBuilder<Req> {
-    /// Replicas of a service, each with a color of its own, as many as the load asks for between two bounds: *replicate* of
-    /// Gribble's design framework (section 4.1). `make` makes the service of the replica of a number, counted from 0: a copy in this process, or a
-    /// client of one on another machine. It is called again for a replica that died.
+    /// Makes replicas of a service, each with its own color, as many as the load needs between two
+    /// bounds: *replicate* of Gribble's design framework (section 4.1). `make` makes the service of
+    /// the replica with a number, counted from 0: a copy in this process, or a client of one on
+    /// another machine. The stage calls it again for a replica that died.
     ///
-    /// The [`width`](Self::width) is that of one replica (its upper bound). With a width of 1 each replica serves one request
-    /// at a time; together with the color of its own that makes it like a process. Colors that were chosen
-    /// for the stage do not count. A replica that is taken out leaves, and is tried again later.
-    /// Of two that have room, drawn by chance, the one with fewer requests gets the next.
+    /// The [`width`](Self::width) is that of one replica (its upper bound). With a width of 1 each
+    /// replica serves one request at a time; with its own color this makes it like a process.
+    /// Colors chosen for the stage have no effect. A replica that goes out of service leaves, and
+    /// the stage tries it again later. Of two randomly drawn replicas with room, the one with fewer
+    /// requests gets the next.
     ///
     /// ```
     /// use dapple_stage::Stage;
@@ -77,7 +80,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     /// ```
     ///
     /// # Panics
-    /// If no runtime is current, and none was given.
+    /// If no runtime is current and none was given.
     pub fn replicate<S>(
         self,
         replication: impl Into<Replication>,
@@ -97,18 +100,20 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self.replicate_by(replication.into(), judge_own, Box::new(make))
     }
 
-    /// As [`replicate`](Self::replicate), with replicas that run anywhere: in this process, in processes that are started for
-    /// them, on other machines. `start` starts the replica of a number, from 0 to one less than the upper bound, and says what it
-    /// is: a [`Replica`]. One that could not be started, or has died, is started again, after a rest that doubles
-    /// ([`Replication::rejoin_after`]). One that is not needed any more is sent nothing, and retired when all that it was sent is answered; what
-    /// still starts it is dropped.
+    /// As [`replicate`](Self::replicate), with replicas that run anywhere: in this process, in
+    /// child processes, on other machines. `start` starts the replica with a number, from 0 to one
+    /// less than the upper bound, and returns a [`Replica`]. A replica that could not be started or
+    /// has died is started again, after a rest that doubles ([`Replication::rejoin_after`]). A
+    /// replica that is not needed any more gets no requests, and retires when it has answered all
+    /// of them; if it is still starting, its start is dropped.
     ///
-    /// Requests wait until the first one is there, or none could be started; when there are none later, they are refused as
-    /// [`Unavailable`](crate::Reason::Unavailable). While one more is being started their number stays, for 30 s at most. More can
-    /// [join](Replicated::join) that are run by others, and do not count for the bounds.
+    /// Requests wait until the first replica is in service or none could be started. If none is
+    /// left later, requests are refused as [`Unavailable`](crate::Reason::Unavailable). A new start
+    /// in progress keeps the current number for at most 30 s. Replicas run by others can
+    /// [join](Replicated::join); they do not count for the bounds.
     ///
     /// # Panics
-    /// If no runtime is current, and none was given.
+    /// If no runtime is current and none was given.
     pub fn replicate_with<Resp, F, Fut>(
         self,
         replication: impl Into<Replication>,
@@ -159,7 +164,8 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     }
 }
 
-/// Replicas of a service behind one queue; see [`StageBuilder::replicate`]. A handle and a service, as [`Stage`] is.
+/// Replicas of a service with one common queue; see [`StageBuilder::replicate`]. A handle and a
+/// service, as [`Stage`] is.
 pub struct Replicated<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -170,13 +176,13 @@ where
     watch: Arc<Watch<Req, Resp, E>>,
 }
 
-/// The stage whose handlers hand requests to replicas.
+/// The stage with handlers that hand requests to replicas.
 type Front<Req, Resp, E> = Stage<Req, Resp, StageError<E>>;
 
 /// A request to it.
 type Asked<Req, Resp, E> = Ask<Req, Resp, StageError<E>>;
 
-/// Who sees to it that there are as many as are needed.
+/// Watches that there are as many replicas as needed.
 struct Watch<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -185,11 +191,11 @@ where
 {
     scale: Mutex<Scale>,
     set: Arc<Set<Req, Resp, E>>,
-    /// A task looks from time to time; it ends when there is nothing to see.
+    /// A task looks periodically; it ends when the stage is idle.
     running: AtomicBool,
-    /// A task asks those whether they are well who can be asked.
+    /// A task runs the health checks of replicas that have one.
     is_checked: AtomicBool,
-    /// Tasks that tell of replicas that others run.
+    /// Tasks that follow streams of replicas run by others.
     followers: Mutex<Vec<AbortHandle>>,
 }
 
@@ -201,15 +207,15 @@ where
 {
     /// Waits for a place in the queue, sends the request, and waits for its response.
     ///
-    /// Cancel safe: dropped, it cancels the request.
+    /// Cancel safe: dropping it cancels the request.
     pub async fn ask(&self, request: Req) -> Result<Resp, StageError<E>> {
         let mut handle = self.clone();
         poll_fn(|cx| handle.poll_ready(cx)).await?;
         handle.call(request).await
     }
 
-    /// As [`ask`](Self::ask), with what can be said about one request: its deadline, its rank, and what runs instead of it
-    /// ([`Ask`]).
+    /// As [`ask`](Self::ask), with the settings of one request ([`Ask`]): its deadline, rank and
+    /// drop callback.
     ///
     /// ```
     /// use std::time::Duration;
@@ -226,7 +232,7 @@ where
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
-    /// Cancel safe: dropped, it cancels the request.
+    /// Cancel safe: dropping it cancels the request.
     pub async fn ask_with(
         &self,
         request: Req,
@@ -239,24 +245,25 @@ where
         response.await.map_err(flat)
     }
 
-    /// The runtime on which its replicas are started.
+    /// The runtime that starts the replicas.
     pub fn runtime(&self) -> &Handle {
         self.front.runtime()
     }
 
-    /// What the queue before the replicas is doing. `in_service` are the requests of all replicas.
+    /// The state of the common queue. `in_service` counts the requests of all replicas.
     pub fn stats(&self) -> StageStats {
         self.front.stats()
     }
 
-    /// What the replicas are doing.
+    /// The state of each replica.
     pub fn replicas(&self) -> Vec<StageStats> {
         self.watch.set.stats()
     }
 
-    /// Has a service take part that somebody else runs, such as a remote stage, in place of one of that name. It does not count for
-    /// the bounds; the more of them, the fewer are started here. Where its clones panic or fail to be ready they are made anew, after rests
-    /// as [`Supervision`](crate::Supervision) says; for that alone it is never taken out.
+    /// Adds a service that others run, such as a remote stage, or replaces the one of that name. It
+    /// does not count for the bounds, and reduces the number of replicas started here. Clones that
+    /// panic or fail in `poll_ready` are made anew, after rests as in
+    /// [`Supervision`](crate::Supervision); these deaths never take the service out.
     pub fn join<S>(&self, name: &str, service: S)
     where
         S: Service<Req, Response = Resp, Error = E> + Clone + Send + 'static,
@@ -265,14 +272,15 @@ where
         self.watch.set.join(name, Parts::of(of_services(move || service.clone())));
     }
 
-    /// Sends nothing more to one that has joined; whether it was there. What is on its way goes on.
+    /// Removes a joined service, and returns whether it was there. Requests in flight go on.
     pub fn leave(&self, name: &str) -> bool {
         self.watch.set.part(name)
     }
 
-    /// Takes nothing more in, and resolves when what was taken in is served and the replicas have ended. A first start that goes on
-    /// for 30 s more is given up, and what waits for it is refused as [`Unavailable`](crate::Reason::Unavailable). Cancel safe: dropped,
-    /// it has stopped the stage none the less, whose replicas then end with its last handle.
+    /// Stops taking requests, and resolves when all accepted requests are served and the replicas
+    /// have ended. A first start that takes 30 s more is given up, and its waiting requests are
+    /// refused as [`Unavailable`](crate::Reason::Unavailable). Cancel safe: if dropped, the stage
+    /// stops all the same, and its replicas end with its last handle.
     pub fn stop(&self) -> impl Future<Output = ()> + Send + use<Req, Resp, E> {
         let (stopping, set) = (self.front.stop(), self.watch.set.clone());
         async move {
@@ -285,7 +293,7 @@ where
         }
     }
 
-    /// Has somebody ask those that can be asked whether they are well.
+    /// Starts the task that runs health checks.
     fn check(&self) {
         if self.watch.is_checked.swap(true, SeqCst) {
             return;
@@ -301,7 +309,7 @@ where
         let _detached = self.front.runtime().spawn(checking);
     }
 
-    /// Has somebody look at the load from time to time, as long as there is any.
+    /// Starts the task that looks at the load periodically, while there is any.
     fn look(&self) {
         if self.watch.running.swap(true, SeqCst) {
             return;
@@ -320,8 +328,8 @@ where
 }
 
 impl<Req: Send + 'static, Resp: Send + 'static> Replicated<Req, Resp, BoxError> {
-    /// Has replicas take part that others run, as a stream says, until it or the stage ends: they [join](Self::join) and leave by
-    /// their names.
+    /// Lets replicas that others run [join](Self::join) and leave as a stream says, until the
+    /// stream or the stage ends.
     pub fn follow(&self, changes: impl Stream<Item = Change<String, Replica<Req, Resp>>> + Send + 'static) {
         let following = follow(Arc::downgrade(&self.watch), changes);
         let following = self.front.runtime().spawn(following);
@@ -375,7 +383,7 @@ where
         let nothing_to_see = is_least && in_service == 0 && waited.is_zero();
         if nothing_to_see {
             self.running.store(false, SeqCst);
-            // Somebody may have come before that was stored, and not have started another.
+            // A request may have come before the store, and have started no other task.
             let load = front.load();
             let come = load.in_service + load.queue_len > 0;
             if !come || self.running.swap(true, SeqCst) {
@@ -452,8 +460,8 @@ where
     }
 }
 
-/// The response of a replica, to be awaited. Dropped, it cancels the request.
-#[must_use = "dropped, it cancels the request"]
+/// The response of a replica. Dropping it cancels the request.
+#[must_use = "a dropped response cancels the request"]
 #[derive(Debug)]
 pub struct ReplicatedResponse<Req, Resp, E>(Response<Req, Resp, StageError<E>>)
 where
@@ -474,7 +482,7 @@ where
     }
 }
 
-/// To the caller, the replica and the queue before it are one.
+/// Merges the errors of the replica and of the common queue, which are one stage to the caller.
 fn flat<E>(error: StageError<StageError<E>>) -> StageError<E> {
     match error {
         StageError::Service(error) => error,
@@ -485,8 +493,8 @@ fn flat<E>(error: StageError<StageError<E>>) -> StageError<E> {
     }
 }
 
-/// A look costs nothing while there is a connection.
+/// A check costs nothing while there is a connection.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// Shorter than what counts as for long.
+/// Shorter than the default `up_after`.
 const LOOK_EVERY: Duration = Duration::from_millis(25);

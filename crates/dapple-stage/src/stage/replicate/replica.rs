@@ -13,13 +13,14 @@ use tower_service::Service;
 use crate::BoxError;
 use crate::stage::handler::{BoxFuture, Factory, of_services};
 
-/// One replica of a stage, wherever it runs: what [`replicate_with`](crate::StageBuilder::replicate_with) has started.
+/// One replica of a stage, in this process or elsewhere: the result of a start for
+/// [`replicate_with`](crate::StageBuilder::replicate_with).
 ///
-/// | a replica | is made by |
+/// | a replica | made by |
 /// |---|---|
 /// | in this process, in a color of its own | [`Replica::new`] with any service |
-/// | in a process that this one starts, or on another machine | the trait `RemoteReplica` of `dapple_remote` |
-/// | that is started and ended in some other way | [`Replica::new`] with a client of it, and [`lives`](Replica::lives) |
+/// | in a child process, or on another machine | the trait `RemoteReplica` of `dapple_remote` |
+/// | started and ended in another way | [`Replica::new`] with its client, and [`lives`](Replica::lives) |
 ///
 /// ```
 /// use dapple_stage::{Replica, Stage};
@@ -30,7 +31,7 @@ use crate::stage::handler::{BoxFuture, Factory, of_services};
 ///     let stage = Stage::builder("double").width(4).replicate_with(1..=4, async |_number| {
 ///         let service = service_fn(async |n: u32| Ok::<_, std::convert::Infallible>(2 * n));
 ///         Ok(Replica::new(service).lives(async |retired| {
-///             // What it needs is made before this, and given back after it.
+///             // Acquire its resources before this line, and release them after it.
 ///             retired.await;
 ///         }))
 ///     });
@@ -39,24 +40,24 @@ use crate::stage::handler::{BoxFuture, Factory, of_services};
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[must_use = "a replica serves nothing unless a stage has it"]
+#[must_use = "a replica serves only as part of a stage"]
 pub struct Replica<Req, Resp> {
     pub(super) parts: Parts<Req, Resp, BoxError>,
 }
 
-/// What a replica is made of.
+/// The parts of a replica.
 pub(super) struct Parts<Req, Resp, E> {
     pub(super) factory: Factory<Req, Resp, E>,
     pub(super) check: Option<Check>,
     pub(super) life: Life,
 }
 
-/// Whether it is well.
+/// The health check.
 pub(super) type Check = Arc<dyn Fn() -> BoxFuture<bool> + Send + Sync>;
 
 type Life = Box<dyn FnOnce(Retired) -> BoxFuture<()> + Send>;
 
-/// Resolves when a replica is not needed any more, and all that it was sent is answered. Cancel safe.
+/// Resolves when a replica is not needed any more and has answered all its requests. Cancel safe.
 #[derive(Debug)]
 pub struct Retired(pub(super) oneshot::Receiver<Infallible>);
 
@@ -69,14 +70,15 @@ impl Future for Retired {
 }
 
 impl<Req, Resp, E> Parts<Req, Resp, E> {
-    /// What lives as long as it is wanted.
+    /// The parts of a replica that lives as long as it is wanted.
     pub(super) fn of(factory: Factory<Req, Resp, E>) -> Parts<Req, Resp, E> {
         Parts { factory, check: None, life: Box::new(|retired| Box::pin(retired)) }
     }
 }
 
 impl<Req: Send + 'static, Resp: Send + 'static> Replica<Req, Resp> {
-    /// What clones of this service serve, each a call at a time; in this process in a color of its own.
+    /// Makes a replica served by clones of this service, each with one call at a time; in this
+    /// process in its own color.
     pub fn new<S>(service: S) -> Replica<Req, Resp>
     where
         S: Service<Req, Response = Resp> + Clone + Send + 'static,
@@ -86,20 +88,21 @@ impl<Req: Send + 'static, Resp: Send + 'static> Replica<Req, Resp> {
         Replica { parts: Parts::of(of_services(move || Boxed(service.clone()))) }
     }
 
-    /// What goes on as long as the replica is there. When it ends, the replica is dead, and another one is started. It has to end
-    /// after [`Retired`]: nothing is sent to the replica by then, and nothing is on its way.
+    /// Sets the future that runs while the replica exists. When it ends, the replica is dead, and
+    /// the stage starts another one. It must end after [`Retired`]; by then no request is sent to
+    /// the replica or in flight.
     pub fn lives<F, Fut>(mut self, life: F) -> Self
     where
         F: FnOnce(Retired) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        // Called in the future, where somebody catches its panics.
+        // Called inside the future: its panics are caught.
         self.parts.life = Box::new(move |retired| Box::pin(async move { life(retired).await }));
         self
     }
 
-    /// Asked four times a second: nothing is sent to the replica as long as it is not well. A check that takes longer than 5 s or panics
-    /// says that it is not.
+    /// Sets the health check, which runs four times a second. A replica that is not healthy gets no
+    /// requests. A check that takes longer than 5 s or panics counts as not healthy.
     pub fn check<F, Fut>(mut self, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -110,7 +113,7 @@ impl<Req: Send + 'static, Resp: Send + 'static> Replica<Req, Resp> {
     }
 }
 
-/// Whose errors are boxed.
+/// A service with boxed errors.
 struct Boxed<S>(S);
 
 impl<S, Req> Service<Req> for Boxed<S>

@@ -1,4 +1,4 @@
-//! From the queue to a replica, and what its answer says about it.
+//! The way from the queue to a replica, and what its answer says about it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,12 +11,12 @@ use crate::stage::StageError;
 use crate::stage::handler::BoxFuture;
 use crate::{BoxError, ByFate, Reason, Refused, RemoteError};
 
-/// Says what an answer means for the replica that it came from, and what the caller gets.
+/// Judges an answer: its outcome for the replica, and the answer for the caller.
 pub(super) type Judge<Resp, E> = fn(Answer<Resp, E>) -> (Outcome, Answer<Resp, E>);
 
 type Answer<Resp, E> = Result<Resp, StageError<E>>;
 
-/// Of a replica in this process, whose stage sees to itself when handlers die.
+/// For a replica in this process: its stage supervises its own handlers.
 pub(super) fn judge_own<Resp, E>(answer: Answer<Resp, E>) -> (Outcome, Answer<Resp, E>) {
     let outcome = match &answer {
         Err(StageError::Refused(refused)) if is_gone(refused) => Outcome::Canceled,
@@ -26,7 +26,7 @@ pub(super) fn judge_own<Resp, E>(answer: Answer<Resp, E>) -> (Outcome, Answer<Re
     (outcome, answer)
 }
 
-/// Of one that may be anywhere. Its refusals are the stage's, to the caller.
+/// For a replica anywhere. Its refusals become refusals of the stage.
 pub(super) fn judge_any<Resp>(answer: Answer<Resp, BoxError>) -> (Outcome, Answer<Resp, BoxError>) {
     let Err(StageError::Service(error)) = answer else { return judge_own(answer) };
     let outcome = outcome_of(&error);
@@ -45,7 +45,7 @@ fn outcome_of(error: &BoxError) -> Outcome {
     if error.is::<RemoteError>() {
         return ByFate::outcome_of(error);
     }
-    // A handler that fails is no failure of the replica.
+    // A handler's error is no failure of the replica.
     Outcome::Success
 }
 
@@ -53,7 +53,7 @@ fn is_gone(refused: &Refused) -> bool {
     matches!(refused.reason, Reason::Unavailable | Reason::Stopping)
 }
 
-/// The handler of a replicated stage: hands each request to a replica.
+/// The handler of a replicated stage: passes each request to a replica.
 pub(super) struct Router<Req, Resp, E>(pub(super) Arc<Set<Req, Resp, E>>)
 where
     Req: Send + 'static,
@@ -88,7 +88,7 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let set = self.0.clone();
         Box::pin(async move {
-            // Held to the end: that is how a replica knows that it has nothing more to do.
+            // Held to the end, so that the replica knows when its last request has ended.
             let mut picked = set.pick().await?;
             picked.start();
             let answer = picked.value().stage.ask(request).now().await;

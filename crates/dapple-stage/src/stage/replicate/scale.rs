@@ -1,13 +1,15 @@
-//! How many replicas there are to be. A plain state machine: it is told the time and what it is to look at.
+//! The wanted number of replicas. A plain state machine that gets the time and the load as
+//! arguments.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// How many replicas a stage may have, and when it gets more or fewer.
 ///
-/// One more, and later by a quarter more, as long as requests wait longer than [`target_delay`](Self::target_delay) for
-/// [`up_after`](Self::up_after) on end: a burst that is over sooner does not count. One less when for
-/// [`down_after`](Self::down_after) on end three quarters of the others' width would have been enough.
+/// The number grows by one, later by a quarter, while requests wait longer than
+/// [`target_delay`](Self::target_delay) for all of [`up_after`](Self::up_after); shorter bursts do
+/// not count. It shrinks by one when for all of [`down_after`](Self::down_after) three quarters of
+/// the remaining width would have been enough.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,22 +20,24 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replication {
-    /// So many at least; 1 or more.
+    /// The lower bound, at least 1.
     pub min: usize,
-    /// So many at most.
+    /// The upper bound.
     pub max: usize,
-    /// For how long a request may wait for service.
+    /// How long a request may wait for service.
     pub target_delay: Duration,
-    /// For how long that has to be exceeded.
+    /// How long that must be exceeded.
     pub up_after: Duration,
-    /// For how long less has to be enough.
+    /// How long fewer must be enough.
     pub down_after: Duration,
-    /// When a replica that was taken out, has died or could not be started is tried again; twice as long after each further time, up to 32 times as long.
+    /// When to retry a replica that went out of service, died or could not be started. Doubles with
+    /// each retry, up to 32 times.
     pub rejoin_after: Duration,
 }
 
 impl Replication {
-    /// As many as the load asks for, between two bounds: up after 100 ms over 20 ms, down after 10 s.
+    /// As many as the load needs, between two bounds: more after 100 ms above a wait of 20 ms,
+    /// fewer after 10 s.
     pub fn between(bounds: RangeInclusive<usize>) -> Replication {
         let min = (*bounds.start()).max(1);
         Replication {
@@ -53,7 +57,7 @@ impl From<RangeInclusive<usize>> for Replication {
     }
 }
 
-/// Says how many replicas there are to be.
+/// Computes the wanted number of replicas.
 #[derive(Debug)]
 pub(crate) struct Scale {
     rules: Replication,
@@ -71,18 +75,18 @@ impl Scale {
         self.replicas
     }
 
-    /// Whether there are as few as there may be.
+    /// Whether the number is at its lower bound.
     pub(crate) fn is_least(&self) -> bool {
         self.replicas == self.rules.min
     }
 
-    /// What was changed does not work yet: nothing is to be seen before it does.
+    /// The last change has no effect yet: draw no conclusions before it has.
     pub(crate) fn hold(&mut self) {
         (self.over_since, self.ample_since) = (None, None);
     }
 
-    /// `delay` is for how long the request has waited that waits longest; `in_service` is how many are in service, where
-    /// each replica has room for `width`, and there are `others` that do not count.
+    /// `delay` is the wait of the oldest request; `in_service` is the number in service, with room
+    /// for `width` at each replica; `others` replicas do not count for the bounds.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -96,7 +100,7 @@ impl Scale {
             let since = *self.over_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= self.rules.up_after {
                 self.replicas = (self.replicas + (self.replicas / 4).max(1)).min(self.rules.max.max(self.rules.min));
-                // What that does has to be seen before the next.
+                // Its effect must be visible before the next change.
                 self.over_since = Some(now);
             }
             return self.replicas;
@@ -121,8 +125,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Work arrives at a rate, in requests that take a second of a replica that serves one at a time; yields how many replicas
-    /// there are in each of the last seconds.
+    /// Offers work at a constant rate, in requests that each take one second of a replica with
+    /// width 1. Returns the number of replicas in each of the last seconds.
     fn simulate(scale: &mut Scale, start: Instant, seconds: u32, per_second: f64) -> Vec<usize> {
         let (mut backlog, mut counts) = (0.0_f64, Vec::new());
         for step in 0..seconds * 40 {

@@ -1,6 +1,6 @@
-//! The replicas themselves: stages, each with a color of its own, among which a balancer chooses.
+//! The replicas: stages, each with its own color, among which a balancer chooses.
 //!
-//! Locks are taken in this order: `slots`, the balancer's, those of the stages.
+//! Lock order: `slots`, the balancer's, those of the stages.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use crate::stage::core::{Core, drop_quietly, now};
 use crate::stage::{Stage, StageBuilder, StageError, StageStats, Status};
 use crate::supervise::Supervision;
 
-/// Makes the replica of a number: at once, or after a while.
+/// Starts the replica with a number: at once, or after a while.
 pub(super) type Make<Req, Resp, E> = Box<dyn FnMut(usize) -> Start<Req, Resp, E> + Send>;
 
 pub(super) enum Start<Req, Resp, E> {
@@ -30,12 +30,12 @@ pub(super) enum Start<Req, Resp, E> {
     Later(Starting<Req, Resp, E>),
 }
 
-/// Which replica it is.
+/// The identity of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
-    /// Started here, with a number.
+    /// Started here, with this number.
     Own(usize),
-    /// Run by somebody else, with a name.
+    /// Run by others, with this name.
     Joined(Arc<str>),
 }
 
@@ -49,7 +49,7 @@ where
     pub(super) name: Arc<str>,
     pub(super) handle: Handle,
     supervision: Supervision,
-    /// How many calls one of them serves at a time.
+    /// The number of calls that one replica serves at a time.
     pub(super) width: usize,
     max: usize,
     pub(super) backoff: Backoff,
@@ -57,7 +57,7 @@ where
     pub(super) judge: Judge<Resp, E>,
     pub(super) balancer: Balancer<Key, Live<Req, Resp, E>>,
     slots: Mutex<Slots<Req, Resp, E>>,
-    /// Told when there is a replica more or less.
+    /// Notified when a replica enters or leaves.
     changed: Notify,
     front: OnceLock<Weak<Core<Req, Resp, StageError<E>>>>,
 }
@@ -69,13 +69,13 @@ where
     E: Send + 'static,
 {
     own: Vec<Slot<Req, Resp, E>>,
-    /// Those of `own`, and those of replicas that are ending.
+    /// The numbers of `own`, and of replicas that are ending.
     numbers: BTreeSet<usize>,
     joined: Vec<(Arc<str>, Stage<Req, Resp, E>)>,
-    /// How many are being started for the first time, and when the last of these was begun.
+    /// How many first starts are in progress, and when the last of these began.
     starting: usize,
     last_start: Option<Instant>,
-    /// One that was started here has come in, or all have been tried.
+    /// A replica started here has entered, or all starts have been tried.
     has_begun: bool,
     is_over: bool,
 }
@@ -87,13 +87,13 @@ where
     E: Send + 'static,
 {
     number: usize,
-    /// The last that there was.
+    /// The most recent stage of this replica.
     stage: Option<Stage<Req, Resp, E>>,
-    /// Dropped, it retires the replica.
+    /// Dropping it retires the replica.
     _wanted: oneshot::Sender<Infallible>,
 }
 
-/// A replica that can be chosen. Each choice holds a clone for as long as its request takes.
+/// A replica that can be chosen. Each choice holds a clone until its request ends.
 pub(super) struct Live<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -102,7 +102,7 @@ where
 {
     pub(super) stage: Stage<Req, Resp, E>,
     pub(super) check: Option<Check>,
-    /// Tells when the last clone is gone.
+    /// Closes the channel with the last clone.
     _use: mpsc::Sender<Infallible>,
 }
 
@@ -147,17 +147,17 @@ where
         }
     }
 
-    /// Has the stage before the replicas follow their number.
+    /// Lets the width of the common queue's stage follow the number of replicas.
     pub(super) fn set_front(&self, front: &Arc<Core<Req, Resp, StageError<E>>>) {
         let _only_once = self.front.set(Arc::downgrade(front));
         self.stages().iter().for_each(|stage| front.links.add(&crate::graph::Linked::node(stage), "replica"));
     }
 
-    /// Sees to it that there are so many, each with a number of its own, the smallest that is free. Those that go finish what they
-    /// have, and keep their numbers until then.
+    /// Adjusts the number of replicas, each with the smallest free number. Leaving replicas finish
+    /// their requests, and keep their numbers until then.
     pub(super) fn resize(self: &Arc<Self>, count: usize) {
         let mut gone = Vec::new();
-        // As if one more were being started, until all have begun.
+        // Count one more start until all have begun.
         lock(&self.slots).starting += 1;
         loop {
             let mut slots = lock(&self.slots);
@@ -172,7 +172,7 @@ where
             let (_wanted, wanted) = oneshot::channel();
             slots.own.push(Slot { number, stage: None, _wanted });
             drop(slots);
-            // The factory is of the user: not under the lock.
+            // The factory is user code: do not call it under the lock.
             let first = self.begin(number);
             let is_new = matches!(first, Begun::Starting(_));
             if is_new {
@@ -187,7 +187,7 @@ where
         self.started();
     }
 
-    /// Starts the replica of that number.
+    /// Starts the replica with that number.
     pub(super) fn begin(&self, number: usize) -> Begun<Req, Resp, E> {
         let start = {
             let _entered = self.handle.enter();
@@ -199,7 +199,7 @@ where
         }
     }
 
-    /// A first start has ended, well or not.
+    /// A first start has ended, successfully or not.
     pub(super) fn started(&self) {
         {
             let mut slots = lock(&self.slots);
@@ -209,7 +209,7 @@ where
         self.tell();
     }
 
-    /// Takes in what was started, unless it is not wanted any more.
+    /// Takes a started replica into service, unless it is not wanted any more.
     pub(super) fn enter(&self, number: usize, parts: Parts<Req, Resp, E>) -> Running<Req, Resp, E> {
         let Parts { factory, check, life } = parts;
         let stage = self.builder(&format!("{} {number}", self.name)).build(factory);
@@ -228,20 +228,20 @@ where
         Running { stage, uses, retire, life: life(Retired(retired)) }
     }
 
-    /// Nothing more is sent to it.
+    /// Sends nothing more to it.
     pub(super) fn leave(&self, number: usize) {
         drop_quietly(self.balancer.remove(&Key::Own(number)));
         self.tell();
     }
 
-    /// It has ended.
+    /// The replica has ended.
     pub(super) fn freed(&self, number: usize) {
         lock(&self.slots).numbers.remove(&number);
         self.changed.notify_waiters();
     }
 
-    /// Takes in one that somebody else runs, in place of one of that name. It is never taken out, as nobody here could start it
-    /// again: its handlers rest after deaths.
+    /// Adds a replica that others run, or replaces the one of that name. It never goes out of
+    /// service, because nothing here could start it again: its handlers only rest after deaths.
     pub(super) fn join(&self, name: &str, parts: Parts<Req, Resp, E>) {
         let name: Arc<str> = name.into();
         let supervision = Supervision { deaths_max: 0, ..self.supervision.clone() };
@@ -261,7 +261,7 @@ where
         self.link(&stage);
     }
 
-    /// Sends nothing more to one that has joined; whether it was there.
+    /// Removes a joined replica, and returns whether it was there.
     pub(super) fn part(&self, name: &str) -> bool {
         let old = {
             let mut slots = lock(&self.slots);
@@ -274,7 +274,7 @@ where
         was_there
     }
 
-    /// Where all are still being started for the first time, that is given up: nobody waits for it any more.
+    /// Gives up if all replicas are still in their first start: no request waits for it any more.
     pub(super) fn give_up_start(self: &Arc<Self>) {
         {
             let mut slots = lock(&self.slots);
@@ -304,15 +304,16 @@ where
         }
     }
 
-    /// The replica for the next request: of two by chance the one with less, of those that have room; of those that have none, only
-    /// where all have none; one that rests after a death, where all do. Waits until the first has come in, or none could be started.
+    /// Picks the replica for the next request: of two randomly drawn ones with room, the one with
+    /// less work. It takes one without room only if all are full, and one that rests after a death
+    /// only if all rest. Waits until the first has entered, or none could be started.
     pub(super) async fn pick(&self) -> Result<Picked<Key, Live<Req, Resp, E>>, Refused> {
         let may = |may: fn(Status, bool) -> bool| {
             self.balancer.pick_if(|one| may(one.value.stage.core.status(), one.in_flight < self.width))
         };
         loop {
             let changed = self.changed.notified();
-            // Before the look: one that comes in later is not missed.
+            // Before the look, so that it sees a replica that enters later.
             let has_begun = lock(&self.slots).has_begun;
             let picked = may(|status, has_room| status == Status::Running && has_room)
                 .or_else(|_| may(|status, _| status == Status::Running))
@@ -328,14 +329,14 @@ where
         }
     }
 
-    /// Whether one that was wanted lately is being started for the first time.
+    /// Whether a recent first start is in progress.
     pub(super) fn is_starting(&self, now: Instant) -> bool {
         let slots = lock(&self.slots);
         let begun = slots.last_start.filter(|_| slots.starting > 0);
         begun.is_some_and(|begun| now.saturating_duration_since(begun) < START_MAX)
     }
 
-    /// How many there are that others run.
+    /// The number of replicas that others run.
     pub(super) fn joined_len(&self) -> usize {
         lock(&self.slots).joined.len()
     }
@@ -350,7 +351,7 @@ where
         self.stages().iter().map(Stage::stats).collect()
     }
 
-    /// What is in service and what is on its way to it: more is hardly ever sent.
+    /// Room for requests in service and on their way; more are rarely sent.
     fn builder(&self, name: &str) -> StageBuilder<Req> {
         let builder = StageBuilder::new(name.to_owned()).runtime(self.handle.clone()).color(self.handle.new_color());
         builder.width(self.width).queue_len_max(usize::MAX).supervision(self.supervision.clone())
@@ -363,10 +364,11 @@ where
         self.tell();
     }
 
-    /// As many are served at a time as replicas have room for. With none in, requests are told so instead of waiting.
+    /// Sets the width of the common queue to the room of all replicas. Without any, requests learn
+    /// that instead of waiting.
     pub(super) fn tell(&self) {
         if let Some(front) = self.front.get().and_then(Weak::upgrade) {
-            // Another one may set what it has seen earlier: whoever sets last looks again.
+            // Another thread may store an older value: the last to store looks again.
             loop {
                 let len = self.balancer.serving_len();
                 front.set_width_to(len.max(1) * self.width);
@@ -385,7 +387,7 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    /// With what says that the last clone is gone.
+    /// Returns also the channel that closes with the last clone.
     fn new(stage: Stage<Req, Resp, E>, check: Option<Check>) -> (Self, mpsc::Receiver<Infallible>) {
         let (_use, uses) = mpsc::channel(1);
         (Live { stage, check, _use }, uses)
@@ -403,5 +405,5 @@ where
     }
 }
 
-/// Nobody counts on a start that takes longer.
+/// A longer start does not count any more.
 pub(super) const START_MAX: Duration = Duration::from_secs(30);
