@@ -1,4 +1,4 @@
-//! Callbacks that are worth nothing after a time, and what runs instead (drop callbacks).
+//! Callbacks with a deadline, and the drop callbacks that replace them.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,17 +9,17 @@ use dapple_sched::{Callback, Color, Handle};
 
 use crate::{Reason, Refused};
 
-/// Posts a callback that is to begin before `deadline`. If its turn has not come by then, it is dropped at that time, with all
-/// that it holds, and `instead` is called (proposed in the thesis, section 7.1).
+/// Posts a callback that must begin before `deadline`. Otherwise it is dropped at that time, with
+/// all that it holds, and `instead` runs (proposed in the thesis, section 7.1).
 ///
-/// Exactly one of the two is called, unless the runtime shuts down before. The closure is dropped where the deadline is
-/// noticed, in a color of its own and not in `color`, which is busy: that is what frees its state at once.
+/// Exactly one of the two runs, unless the runtime shuts down first. A late closure is dropped in a
+/// new color, because `color` is busy; this frees its state at once.
 ///
-/// Cost: that of [`Color::post`], an allocation, and a timer that is set and mostly taken back.
+/// Cost: that of [`Color::post`], an allocation, and a timer that is usually canceled.
 ///
 /// # Errors
 ///
-/// No runtime is current, so that nobody would look at the clock; nothing has been posted then.
+/// If no runtime is current, no timer can run; nothing has been posted then.
 ///
 /// ```
 /// use dapple_sched::Color;
@@ -43,13 +43,13 @@ where
     F: FnOnce() + Send + 'static,
 {
     if Handle::try_current().is_none() {
-        return Err(io::Error::other("no Dapple runtime runs in this process, so that nobody looks at the clock"));
+        return Err(io::Error::other("no Dapple runtime runs in this process, so no timer can run"));
     }
     let waiting = Arc::new(Mutex::new(Waiting { f: Some(f), timer: None }));
     let late = {
         let (waiting, instead) = (waiting.clone(), instead.clone());
         Color::new().wrap(move |()| {
-            // Dropped before anybody hears of it, and without the lock.
+            // Drop it before `instead` runs, and without the lock.
             if let Some(f) = take(&waiting) {
                 drop(f);
                 instead.call(refused());
@@ -60,7 +60,7 @@ where
     waiting.lock().unwrap_or_else(PoisonError::into_inner).timer = Some(timer);
     color.post(move || {
         if let Some(f) = take(&waiting) {
-            // The timer may be late, too, where all workers are busy.
+            // The timer, too, may be late when all workers are busy.
             if Instant::now() <= deadline {
                 return f();
             }
@@ -73,11 +73,11 @@ where
 
 struct Waiting<F> {
     f: Option<F>,
-    /// Dropping it takes the timer back.
+    /// Dropping it cancels the timer.
     timer: Option<Registration>,
 }
 
-/// Who gets the closure decides what becomes of it.
+/// Takes the closure. The caller that gets it decides whether it runs or is dropped.
 fn take<F>(waiting: &Mutex<Waiting<F>>) -> Option<F> {
     let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
     let timer = waiting.timer.take();

@@ -1,4 +1,4 @@
-//! What can become of a request to another process.
+//! The possible ends of a request to another process.
 
 use std::time::Duration;
 
@@ -7,29 +7,32 @@ use dapple_tower::middleware::retry::{Judge, Verdict};
 
 use crate::{BoxError, Reason, Refused, StageError};
 
-/// Whether a request has run, as far as its sender can know: what decides whether it may be sent again.
+/// Whether a request has run, as far as its sender can know. This decides whether it may be sent
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// It has not run, and will not. Sending it again is safe.
+    /// It has not run and never will. Sending it again is safe.
     NotRun,
-    /// Its handler ended, with this error.
+    /// Its handler returned this error.
     Ran,
-    /// It was sent, and nothing is known since: it may have run, or may still do. Only what may happen twice may be sent again.
+    /// It was sent, and the sender knows nothing more: it may have run, or may run yet. Send it
+    /// again only if it may run twice.
     Unknown,
 }
 
-/// What became of a request that has no reply. A host's refusal is no `RemoteError` but a [`Refused`], as it is in one process.
+/// Why a request has no reply. A host's refusal is not a `RemoteError` but a [`Refused`], as in one
+/// process.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// There is no connection: the request was not sent.
+    /// No connection: the request was not sent.
     #[error("{peer} cannot be reached: {why}")]
     Unreachable {
         /// The address, as it was given.
         peer: String,
-        /// What was tried, and how it failed.
+        /// The attempt and its error.
         why: String,
-        /// No attempt to connect is made before this has passed.
+        /// The next attempt to connect begins no earlier than this.
         retry_after: Duration,
     },
     /// The host has no stage of this name. Nothing has run.
@@ -37,37 +40,38 @@ pub enum RemoteError {
     NoStage {
         /// The address, as it was given.
         peer: String,
-        /// Who was asked for.
+        /// The requested stage.
         stage: String,
-        /// What the host says.
+        /// The host's message.
         message: String,
     },
-    /// The stage takes other types than this side believes, or an encoding that the host does not know. Nothing has run.
+    /// The stage takes other types than this side expects, or the host does not know the encoding.
+    /// Nothing has run.
     #[error("{peer} means other types by `{stage}`: {message}")]
     Mismatch {
         /// The address, as it was given.
         peer: String,
-        /// Who was asked for.
+        /// The requested stage.
         stage: String,
         /// Both schemas.
         message: String,
     },
-    /// The request cannot be written as bytes, or the host cannot read it. Nothing has run.
+    /// The request cannot be encoded, or the host cannot decode it. Nothing has run.
     #[error("the request cannot be sent: {0}")]
     Malformed(String),
-    /// The request is longer than this side sends, or the host takes. Nothing has run.
+    /// The request exceeds the size limit of this side or of the host. Nothing has run.
     #[error("the request is too long: {0}")]
     TooLarge(String),
-    /// The handler ended with an error, whose text this is.
+    /// The handler returned an error; this is its text.
     #[error("the handler failed: {0}")]
     Failed(String),
     /// The handler panicked.
     #[error("the handler panicked: {0}")]
     Panicked(String),
-    /// The handler has run, but its reply cannot be read: it is too long, or of another type.
+    /// The handler has run, but its reply is too long, or of another type.
     #[error("the reply cannot be read: {0}")]
     Reply(String),
-    /// There was no reply in time. The host drops what it has not finished by then.
+    /// No reply came in time. The host drops what it has not finished by then.
     #[error("no reply in time from {peer}{}", if *sent { "; the request may have run" } else { "; it was not sent" })]
     TimedOut {
         /// The address, as it was given.
@@ -102,7 +106,7 @@ impl RemoteError {
 }
 
 impl RemoteError {
-    /// The one in a box, if it is one, also where a stage of replicas has wrapped it.
+    /// Finds a `RemoteError` in a box, also inside the error of a stage of replicas.
     fn find(error: &BoxError) -> Option<&RemoteError> {
         match error.downcast_ref::<StageError<BoxError>>() {
             Some(StageError::Service(error)) => error.downcast_ref(),
@@ -112,8 +116,8 @@ impl RemoteError {
 }
 
 impl Fate {
-    /// The fate of the request, as an error tells it: that of a remote stage, also where middleware or a stage of
-    /// [replicas](crate::Replicated) has wrapped it.
+    /// The fate of the request according to an error of a remote stage, also where middleware or a
+    /// stage of [replicas](crate::Replicated) has wrapped it.
     ///
     /// ```
     /// use dapple_stage::{Fate, RemoteError};
@@ -146,11 +150,13 @@ impl Fate {
     }
 }
 
-/// Goes by what has become of a request: what its end says about the replica, for a [`Balance`](dapple_tower::balance::Balance), and whether it may be sent again,
-/// for [`Attempts`](dapple_tower::middleware::retry::Attempts).
+/// Judges by the fate of a request: what its end says about the replica, for a
+/// [`Balance`](dapple_tower::balance::Balance), and whether it may be sent again, for
+/// [`Attempts`](dapple_tower::middleware::retry::Attempts).
 ///
-/// A handler that fails is no failure of the replica. A replica without a connection is out at once, until there is one. Sent again
-/// is only what has surely not run, and may do better elsewhere or later: so nothing runs twice.
+/// A handler's error is no failure of the replica. A replica without a connection is out of service
+/// until it has one again. A request is sent again only if it has certainly not run and may succeed
+/// elsewhere or later, so nothing runs twice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByFate;
 
@@ -161,7 +167,7 @@ impl<Res> Classify<Res> for ByFate {
 }
 
 impl ByFate {
-    /// What an error says about the replica.
+    /// The outcome for the replica of an error.
     pub(crate) fn outcome_of(error: &BoxError) -> Outcome {
         if let Some(refused) = Refused::find(&**error) {
             return match refused.reason {
@@ -186,7 +192,7 @@ impl<Res> Judge<Res> for ByFate {
         match (Refused::find(&**error), RemoteError::find(error)) {
             (Some(Refused { reason: Reason::Deadline, .. }), _) => Verdict::Done,
             (Some(refused), _) => Verdict::After(refused.retry_after),
-            // The balance knows others, and when this one is there again.
+            // The balance knows the other replicas, and when this one is reachable again.
             (None, Some(RemoteError::Unreachable { .. })) => Verdict::Again,
             (None, _) => Verdict::Done,
         }

@@ -1,22 +1,27 @@
-//! Load is met with a queue and a decision, never with a collapse.
+//! Stages: overload is met with a queue and a decision, not with a collapse.
 //!
-//! A *stage* is a handler behind a bounded queue; what it admits, delays, refuses and drops is explicit. Whatever is
-//! refused is refused early, with a typed reason and the time after which trying again makes sense ([`Refused`]).
+//! A *stage* is a handler behind a bounded queue. Its decisions to admit, delay, refuse and drop are
+//! explicit. A stage refuses early, with a typed reason and the time after which a retry makes
+//! sense ([`Refused`]).
 //!
-//! Stages follow the design framework of S. Gribble's dissertation (Berkeley, 2000; chapters 3, 7 and 10): wrap, pipeline,
-//! combine, replicate.
+//! Stages follow the design framework of S. Gribble's dissertation (Berkeley, 2000; chapters 3, 7
+//! and 10): wrap, pipeline, combine, replicate.
 //!
 //! # Locks, and no `Colored`
 //!
-//! What a stage keeps for itself (its queue, its idle handlers, its counts) is behind locks, and not the state of a color:
+//! A stage keeps its own state (its queue, its idle handlers, its counts) behind locks, not in the
+//! state of a color:
 //!
-//! - Its handles are used from everywhere: tasks of other runtimes, plain threads, destructors. `poll_ready`, `stats` and the
-//!   drop of a response have to answer on return; a `Colored` answers later, by a callback or an await, unless its color is free.
-//! - A lock is held for a few lines, under which no code of a program runs: neither handlers nor wakers nor destructors.
+//! - Its handles are used from everywhere: tasks of other runtimes, plain threads, destructors.
+//!   `poll_ready`, `stats` and the drop of a response must have taken effect on return. A `Colored`
+//!   takes effect later, through a callback or an await, unless its color is free.
+//! - A stage holds a lock for a few lines, and runs no code of the program under it: no handlers,
+//!   wakers or destructors.
 //!
-//! Colors are for the program's own work: each call of a handler runs in the color that its request has, each replica has one
-//! of its own, and what handlers keep is `Colored` where they share it. Whether a color instead of the locks would be faster
-//! has not been measured. The models replace the locks (`dapple_tower::switch`), and so try many orders in which they are taken.
+//! Colors are for the program's own work: each call of a handler runs in its request's color, each
+//! replica has its own color, and handlers share state in a `Colored`. Whether a color would be
+//! faster than the locks has not been measured. The models replace the locks
+//! (`dapple_tower::switch`), and so try many orders of locking.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A graph that is kept in a file while the program runs.
+//! Writing a graph to a file, once or repeatedly.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,13 +12,14 @@ use dapple_sched::{AbortHandle, Handle};
 use super::Graph;
 
 impl Graph {
-    /// Writes it to a file: a drawing, or text where the name ends in `.txt`. Who reads the file sees the old one or the new one, never
-    /// half of it.
+    /// Writes the graph to a file: as text if the name ends in `.txt`, otherwise as a drawing. A
+    /// reader of the file sees the old version or the new one, never a part.
     ///
     /// # Errors
-    /// What the file system says, with the name of the file.
+    /// The file system's error, with the name of the file.
     ///
-    /// Cancel safe: dropped, it leaves the file as it was; a file beside it, with `.new` at its end, may be left.
+    /// Cancel safe: if dropped, the file is unchanged; a file of the same name plus `.new` may
+    /// remain.
     pub async fn write(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let is_text = path.extension().is_some_and(|extension| extension == "txt");
@@ -35,11 +36,12 @@ impl Graph {
         })
     }
 
-    /// Writes it to a file now and every `period`, until what this returns is dropped. Errors go to the log.
+    /// Writes the graph to a file now and every `period`, until the returned value is dropped.
+    /// Errors go to the log.
     ///
     /// # Panics
     /// If no runtime is current.
-    #[must_use = "it is written as long as this is kept"]
+    #[must_use = "the file is updated only while this is kept"]
     pub fn keep(&self, path: impl Into<PathBuf>, period: Duration) -> Kept {
         let (graph, path) = (self.clone(), path.into());
         let task = Handle::current().spawn(async move {
@@ -55,7 +57,7 @@ impl Graph {
     }
 }
 
-/// What went wrong, where it is not what went wrong the last time, too: a disk that is full for a day is told once.
+/// The error's text, unless it equals the last one: a disk that is full for a day is reported once.
 fn new_problem<'l>(last: &'l mut Option<String>, result: &io::Result<()>) -> Option<&'l str> {
     let problem = result.as_ref().err().map(io::Error::to_string);
     let is_new = problem.is_some() && problem != *last;
@@ -63,7 +65,7 @@ fn new_problem<'l>(last: &'l mut Option<String>, result: &io::Result<()>) -> Opt
     last.as_deref().filter(|_| is_new)
 }
 
-/// A graph is written to a file as long as this lives.
+/// Keeps a file up to date with a graph while it lives.
 pub struct Kept {
     task: AbortHandle,
 }
@@ -80,10 +82,11 @@ impl fmt::Debug for Kept {
     }
 }
 
-/// The file that `--graph FILE` or `--graph=FILE` names among the program's arguments, for programs that do not parse them otherwise.
+/// Returns the file named by `--graph FILE` or `--graph=FILE`, for programs without a command-line
+/// parser.
 ///
 /// # Errors
-/// `--graph` is the last argument, so that no file is named.
+/// `--graph` is the last argument, so no file is named.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_told_once_and_again_when_it_comes_back() {
+    fn a_problem_is_reported_once_and_again_when_it_returns() {
         let (full, gone) = (|| Err(io::Error::other("full")), || Err(io::Error::other("gone")));
         let mut last = None;
         let results = [Ok(()), full(), full(), gone(), gone(), Ok(()), gone()];

@@ -1,6 +1,6 @@
-//! Which stages there are, and what flows from where to where, as text and as a drawing with the live queue lengths in it.
+//! The graph of stages: nodes and flows, as text or as a drawing with live queue lengths.
 //!
-//! Programs take `--graph FILE`: with [`from_arguments`] that is one line.
+//! With [`from_arguments`], one line lets a program take `--graph FILE`.
 
 mod file;
 mod svg;
@@ -19,9 +19,11 @@ use crate::stage::StageStats;
 
 pub use self::file::{Kept, from_arguments};
 
-/// Stages and what flows between them. What was joined with `then`, or replicated, is found by itself from the first stage.
+/// Stages and the flows between them. From a first stage, the graph itself finds stages that were
+/// joined with `then` or replicated.
 ///
-/// A graph does not keep stages alive: those that are gone are not shown any more. Clones are the same graph.
+/// A graph does not keep stages alive; it stops showing stages that are gone. Clones are the same
+/// graph.
 ///
 /// ```
 /// use dapple_stage::{Stage, graph::Graph};
@@ -52,12 +54,12 @@ struct Known {
 }
 
 impl Graph {
-    /// An empty one.
+    /// An empty graph.
     pub fn new() -> Graph {
         Graph::default()
     }
 
-    /// Adds a stage, and all that it sends to.
+    /// Adds a stage and everything that it sends to.
     pub fn add(&self, node: &impl Linked) {
         let node = node.node();
         let mut known = lock(&self.known);
@@ -67,7 +69,7 @@ impl Graph {
         }
     }
 
-    /// Says that `from` sends to `to`, where that cannot be found out; `how` is written beside it.
+    /// Adds a flow from `from` to `to` that the graph cannot find itself, labeled `how`.
     pub fn link(&self, from: &impl Linked, to: &impl Linked, how: &'static str) {
         let (from, to) = (from.node(), to.node());
         let mut known = lock(&self.known);
@@ -75,7 +77,7 @@ impl Graph {
         known.links.push((Arc::downgrade(&from), Arc::downgrade(&to), how));
     }
 
-    /// A drawing, as it is now. Text of any kind in names is escaped.
+    /// The current graph as a drawing. Names are escaped.
     pub fn to_svg(&self) -> String {
         svg::draw(&self.view())
     }
@@ -103,19 +105,19 @@ impl fmt::Debug for Graph {
     }
 }
 
-/// Something in a graph: it has a name, numbers, and others that it sends to.
+/// A node of a graph: it has a name, numbers, and the nodes that it sends to.
 pub trait Node: Send + Sync {
-    /// What it is called.
+    /// Its name.
     fn name(&self) -> String;
 
     /// Its numbers; `None` for what has none, such as an operator without a queue.
     fn stats(&self) -> Option<StageStats>;
 
-    /// Where it sends to, and how that is called.
+    /// The nodes that it sends to, each with a label.
     fn links(&self) -> Vec<(Arc<dyn Node>, &'static str)>;
 }
 
-/// What has a place in a graph. A service of another crate gets one by [`named`].
+/// A type that has a node in a graph. [`named`] makes one of any service.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no name in a graph of stages",
     note = "give it one: `dapple_stage::graph::named(\"its name\", service)`"
@@ -125,7 +127,7 @@ pub trait Linked {
     fn node(&self) -> Arc<dyn Node>;
 }
 
-/// A service under a name, so that stages can send to it and graphs show it.
+/// A service with a name, so that stages can send to it and graphs show it.
 ///
 /// ```
 /// use dapple_stage::{Stage, graph::named};
@@ -198,7 +200,7 @@ impl<S> fmt::Debug for Named<S> {
     }
 }
 
-/// Where something sends to. It does not keep that alive.
+/// The targets of a node. Does not keep them alive.
 #[derive(Default)]
 pub(crate) struct Links(Mutex<Vec<(Weak<dyn Node>, &'static str)>>);
 

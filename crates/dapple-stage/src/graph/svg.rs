@@ -1,4 +1,5 @@
-//! A graph as a drawing: layers from left to right, a box for each node, a bar for how full its queue is.
+//! A graph as a drawing: layers from left to right, a box for each node, a bar for the fill of its
+//! queue.
 
 use std::fmt::Write;
 
@@ -30,7 +31,8 @@ pub(crate) fn draw(view: &View) -> String {
     out
 }
 
-/// The left upper corner of each node's box. In a layer they stand in the order of those that send to them, so that fewer links cross.
+/// The upper left corner of each node's box. Nodes of a layer are sorted by their senders'
+/// positions, so that fewer links cross.
 fn places(view: &View) -> Vec<(u32, u32)> {
     let mut rows = vec![0.0_f64; view.nodes.len()];
     let layers = view.nodes.iter().map(|node| node.layer).max().map_or(0, |last| last + 1);
@@ -57,7 +59,7 @@ fn places(view: &View) -> Vec<(u32, u32)> {
 fn draw_link(out: &mut String, from: (u32, u32), to: (u32, u32), how: &str) {
     let (x, y) = (from.0 + BOX_WIDTH, from.1 + BOX_HEIGHT / 2);
     let (to_x, to_y) = (to.0, to.1 + BOX_HEIGHT / 2);
-    // What leads back bends out further.
+    // Links that lead back bend out further.
     let bend = if to_x > x { (to_x - x) / 2 } else { GAP_X * 2 };
     let (bent, to_bent) = (x + bend, i64::from(to_x) - i64::from(bend));
     let (middle_x, middle_y) = ((x + to_x) / 2, (y + to_y) / 2);
@@ -113,7 +115,7 @@ fn shortened(name: &str) -> String {
     short
 }
 
-/// For XML, in text and in attributes, which also has no use for most control characters.
+/// Escapes text for XML text and attributes, and removes most control characters.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for char in printable(text).chars() {
@@ -138,5 +140,5 @@ const MARGIN: u32 = 24;
 const PADDING: u32 = 10;
 const LINE: u32 = 16;
 const BAR: u32 = 8;
-/// What fits into a box.
+/// The number of characters that fit into a box.
 const NAME_MAX: usize = 26;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::view::{NodeView, View};
 
-/// Writes one line for each node, and below it where it sends to.
+/// Writes one line for each node, followed by its targets.
 pub(crate) fn write(view: &View, out: &mut dyn Write) -> fmt::Result {
     let width = view.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
     for (number, node) in view.nodes.iter().enumerate() {
@@ -20,7 +20,7 @@ pub(crate) fn write(view: &View, out: &mut dyn Write) -> fmt::Result {
     Ok(())
 }
 
-/// What is said of a node, in a few short pieces.
+/// The numbers of a node as short phrases.
 pub(crate) fn numbers(node: &NodeView) -> Vec<String> {
     let Some(stats) = &node.stats else { return Vec::new() };
     let mut lines = vec![
@@ -38,7 +38,7 @@ pub(crate) fn numbers(node: &NodeView) -> Vec<String> {
     lines
 }
 
-/// Without what would break a line.
+/// The name without characters that would break a line.
 pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }

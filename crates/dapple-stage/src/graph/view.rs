@@ -1,29 +1,29 @@
-//! A graph at one moment: what is there, numbered, and what flows where.
+//! A snapshot of a graph: numbered nodes and the flows between them.
 
 use std::sync::Arc;
 
 use super::Node;
 use crate::stage::StageStats;
 
-/// From, to, and how that is called.
+/// From, to, and a label.
 pub(crate) type Link<N> = (N, N, &'static str);
 
 /// Nodes and links at one moment.
 pub(crate) struct View {
     pub(crate) nodes: Vec<NodeView>,
-    /// From, to, and how it is called.
+    /// From, to, and a label.
     pub(crate) links: Vec<(usize, usize, &'static str)>,
 }
 
 pub(crate) struct NodeView {
     pub(crate) name: String,
     pub(crate) stats: Option<StageStats>,
-    /// How many links there are at most from where nothing leads to.
+    /// The length of the longest path from a node without senders.
     pub(crate) layer: usize,
 }
 
 impl View {
-    /// All that is found from `roots`, and the links that were added by hand.
+    /// All nodes reachable from `roots`, and the links that were added by hand.
     pub(crate) fn new(roots: Vec<Arc<dyn Node>>, more: Vec<Link<Arc<dyn Node>>>) -> View {
         let mut found: Vec<Arc<dyn Node>> = Vec::new();
         let mut links = Vec::new();
@@ -59,11 +59,11 @@ fn place_of(found: &mut Vec<Arc<dyn Node>>, node: Arc<dyn Node>) -> usize {
     })
 }
 
-/// The length of the longest way to each node. Links that close a circle are left out.
+/// The length of the longest path to each node. Ignores links that close a cycle.
 fn layers(count: usize, links: &[(usize, usize, &'static str)]) -> Vec<usize> {
-    let forward = without_circles(count, links);
+    let forward = without_cycles(count, links);
     let mut layers = vec![0; count];
-    // As many rounds as the longest way has links.
+    // As many rounds as the longest path has links.
     for _ in 0..count {
         let mut changed = false;
         for (from, to) in &forward {
@@ -79,8 +79,8 @@ fn layers(count: usize, links: &[(usize, usize, &'static str)]) -> Vec<usize> {
     layers
 }
 
-/// The links but for those that lead back to where one has come from, on a walk in the order of the numbers.
-fn without_circles(count: usize, links: &[(usize, usize, &'static str)]) -> Vec<(usize, usize)> {
+/// The links without those that lead back, in a depth-first walk in the order of the numbers.
+fn without_cycles(count: usize, links: &[(usize, usize, &'static str)]) -> Vec<(usize, usize)> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         Not,
@@ -90,7 +90,7 @@ fn without_circles(count: usize, links: &[(usize, usize, &'static str)]) -> Vec<
     let mut seen = vec![Seen::Not; count];
     let mut forward = Vec::new();
     for root in 0..count {
-        // Each with the number of its links that were followed.
+        // Each with the number of its links already followed.
         let mut way = vec![(root, 0)];
         while let Some((node, followed)) = way.pop() {
             if followed == 0 && seen[node] == Seen::Done {
@@ -118,24 +118,24 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_layer_is_the_longest_way() {
+    fn a_layer_is_the_longest_path() {
         let links = [(0, 1, ""), (1, 2, ""), (0, 2, ""), (2, 3, ""), (3, 1, "")];
         assert_eq!(layers(5, &links), [0, 1, 2, 3, 0]);
     }
 
     proptest! {
-        // Whatever the links, it ends, and what is not part of a circle goes from a lower layer to a higher one.
+        // For any links, the algorithm ends, and each link outside a cycle goes to a higher layer.
         #[test]
         fn links_go_up(links in prop::collection::vec((0usize..12, 0usize..12), 0..40)) {
             let links: Vec<_> = links.into_iter().map(|(from, to)| (from, to, "")).collect();
             let layers = layers(12, &links);
-            for (from, to) in without_circles(12, &links) {
+            for (from, to) in without_cycles(12, &links) {
                 prop_assert!(layers[from] < layers[to]);
             }
             prop_assert!(layers.iter().all(|layer| *layer < 12));
             let acyclic = links.iter().all(|(from, to, _)| from < to);
             if acyclic {
-                prop_assert_eq!(without_circles(12, &links).len(), links.len());
+                prop_assert_eq!(without_cycles(12, &links).len(), links.len());
             }
         }
     }

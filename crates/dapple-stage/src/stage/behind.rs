@@ -1,14 +1,16 @@
-//! What is behind an error of which only the type is known.
+//! Finds the cause inside an error of which only the type is known.
 //!
-//! A box of an error is no `Error`, nor is a text; both are what services fail with. So `StageError<E>` can ask `E` for no more than
-//! what it says of itself, and could not tell what caused it. Instead, types say once how to look into them: those of this crate do
-//! when a stage is made that may fail so, those of users by [`Stage::with_sources`](super::Stage::with_sources).
+//! A boxed error is not an `Error`, nor is a text; services fail with both. So `StageError<E>` can
+//! require of `E` no more than a message, and could not return its cause. Instead, a type registers
+//! once how to look into it: types of this crate when a stage with such an error is made, types of
+//! users through [`Stage::with_sources`](super::Stage::with_sources).
 //!
-//! Rejected: a trait of ours as the bound. It can be there for all errors or for boxes of them, not for both (a later std might make
-//! boxes errors), and nobody could implement it for the error of a third party's crate.
+//! Rejected: a trait of ours as the bound. It could be implemented for all errors or for boxed
+//! ones, not for both (a later std might make boxes errors), and no user could implement it for a
+//! third party's error.
 //!
-//! Rejected: `From<StageError<E>>` for boxes, with a `StageError` that is no `Error` (as `anyhow` does it). It could not be the source of
-//! errors that `thiserror` makes.
+//! Rejected: `From<StageError<E>>` for boxes, with a `StageError` that is not an `Error` (as
+//! `anyhow` does). It could not be the source of errors made by `thiserror`.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -21,7 +23,7 @@ use super::error::StageError;
 use super::pipeline::PipelineError;
 use crate::{Refused, RemoteError};
 
-/// How to look into an error of one type: the next one of its chain, which may be itself.
+/// Looks into an error of one type: returns the next error of its chain, which may be itself.
 type Look = for<'e> fn(&'e (dyn Any + 'static)) -> Option<&'e (dyn Error + 'static)>;
 
 /// One entry for each type of error in the program.
@@ -40,18 +42,19 @@ static KNOWN: LazyLock<RwLock<HashMap<TypeId, Look>>> = LazyLock::new(|| {
     ]))
 });
 
-/// The error that `error` is or holds, where its type has said how to look.
+/// The error that `error` is or holds, if its type is registered.
 pub(super) fn behind<E: 'static>(error: &E) -> Option<&(dyn Error + 'static)> {
     let look = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&TypeId::of::<E>()).copied()?;
     look(error)
 }
 
-/// Errors of this type are errors.
+/// Registers a type that is an error itself.
 pub(super) fn know<E: Error + 'static>() {
     insert::<E>(itself::<E>);
 }
 
-/// Errors of a stage whose service fails with `E`. To be called before there can be one.
+/// Registers the errors of a stage with a service that fails with `E`. Call it before such an error
+/// can occur.
 pub(crate) fn know_stage<E: 'static>() {
     insert::<StageError<E>>(|error| match error.downcast_ref::<StageError<E>>()? {
         StageError::Refused(refused) => Some(refused),
@@ -60,7 +63,7 @@ pub(crate) fn know_stage<E: 'static>() {
     });
 }
 
-/// Likewise, of a pipeline. What is known of both stages is known by them.
+/// Registers the errors of a pipeline of two registered stages.
 pub(super) fn know_pipeline<A: 'static, B: 'static>() {
     insert::<PipelineError<A, B>>(|error| match error.downcast_ref::<PipelineError<A, B>>()? {
         PipelineError::First(error) => behind(error),
@@ -68,7 +71,7 @@ pub(super) fn know_pipeline<A: 'static, B: 'static>() {
     });
 }
 
-/// Likewise, of two services that are one.
+/// Registers the errors of two combined services.
 pub(super) fn know_either<L: 'static, R: 'static>() {
     insert::<Either<L, R>>(|error| match error.downcast_ref::<Either<L, R>>()? {
         Either::Left(error) => behind(error),

@@ -1,4 +1,4 @@
-//! Describing a stage.
+//! The builder of a stage.
 
 use std::future::{Future, ready};
 use std::hash::Hash;
@@ -20,12 +20,13 @@ use super::width::{Width, WidthControl};
 use crate::Refused;
 use crate::supervise::{Supervision, Supervisor};
 
-/// What a stage is to be: its queue, its width, its colors, its limits. Made by [`Stage::builder`]; one of the `wrap`s makes the stage of it.
+/// Configures a stage: its queue, width, colors and limits. [`Stage::builder`] makes one; each
+/// method named `wrap…` makes the stage.
 ///
-/// | what | when nothing is said |
+/// | setting | default |
 /// |---|---|
 /// | [`queue_len_max`](Self::queue_len_max) | 1,024 requests wait |
-/// | [`queue_bytes_max`](Self::queue_bytes_max) | no limit on what they weigh |
+/// | [`queue_bytes_max`](Self::queue_bytes_max) | no limit on their weight |
 /// | [`width`](Self::width) | 64 calls in service |
 /// | [`color_each`](Self::color_each) | each request has a color of its own |
 /// | [`shed`](Self::shed) | callers wait while the queue is full |
@@ -49,7 +50,7 @@ use crate::supervise::{Supervision, Supervisor};
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[must_use = "one of the `wrap`s makes the stage"]
+#[must_use = "call a `wrap` method to make the stage"]
 pub struct StageBuilder<Req> {
     name: Arc<str>,
     runtime: Option<Handle>,
@@ -86,7 +87,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         }
     }
 
-    /// The runtime whose workers serve; without this, the one that is current when the stage is made.
+    /// Sets the runtime that serves. Default: the one that is current when the stage is made.
     pub fn runtime(mut self, handle: Handle) -> Self {
         self.runtime = Some(handle);
         self
@@ -96,127 +97,135 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self.runtime.clone().unwrap_or_else(Handle::current)
     }
 
-    /// What replicas take over: the name, the width of one, and what happens when they die.
+    /// The settings that replicas inherit: the name, the width of one, and the supervision.
     pub(crate) fn of_replicas(&self) -> (Arc<str>, usize, Supervision) {
         (self.name.clone(), self.width.max, self.supervision.clone())
     }
 
-    /// How many requests may wait; 1 at least.
+    /// Sets how many requests may wait, at least 1.
     pub fn queue_len_max(mut self, len: usize) -> Self {
         self.policy.queue_len_max = len.max(1);
         self
     }
 
-    /// How much those that wait may weigh together, by `weigh`, which says the bytes of one. One that does not fit is refused,
-    /// also to who has waited for a place, as its weight was not known then; while nothing fits, callers wait.
+    /// Limits the total weight of waiting requests; `weigh` returns the bytes of one. A request
+    /// that does not fit is refused, even after a wait for a place, because its weight was not
+    /// known then. While nothing fits, callers wait.
     pub fn queue_bytes_max(mut self, bytes: usize, weigh: impl Fn(&Req) -> usize + Send + Sync + 'static) -> Self {
         self.policy.bytes_max = bytes;
         self.policy.weigh = Some(Box::new(weigh));
         self
     }
 
-    /// How many calls may be in service: a number, or [bounds](Width::adaptive) between which it is found by measuring. A cohort is one call.
+    /// Sets how many calls may be in service: a number, or [bounds](Width::adaptive) between which
+    /// measurement finds it. A cohort is one call.
     pub fn width(mut self, width: impl Into<Width>) -> Self {
         self.width = width.into();
         self
     }
 
-    /// A full queue refuses at once; without this, `poll_ready` waits for a place.
+    /// Lets a full queue refuse at once. Otherwise `poll_ready` waits for a place.
     pub fn shed(mut self) -> Self {
         self.policy.sheds = true;
         self
     }
 
-    /// Each request is served in a color of its own: in parallel with all others. So it is when nothing is said.
+    /// Serves each request in a new color, in parallel with all others. This is the default.
     pub fn color_each(mut self) -> Self {
         self.policy.color = ColorPolicy::Each;
         self
     }
 
-    /// All requests are served in this color: what they do between two `.await`s does not overlap. For one request at a
-    /// time also across `.await`s, see [`width`](Self::width).
+    /// Serves all requests in this color: they do not overlap between two `.await`s. To serve one
+    /// request at a time also across `.await`s, see [`width`](Self::width).
     pub fn color(mut self, color: Color) -> Self {
         self.policy.color = ColorPolicy::One(color);
         self
     }
 
-    /// Requests with equal keys have the same color, others may run in parallel.
+    /// Serves requests with equal keys in the same color; others may run in parallel.
     pub fn color_by<K: Hash>(mut self, key: impl Fn(&Req) -> K + Send + Sync + 'static) -> Self {
         self.policy.color = ColorPolicy::By(Box::new(move |request| Color::of(&key(request))));
         self
     }
 
-    /// Decides whether a request is taken, before the queue is looked at. It runs on the caller's side, and should not take long.
+    /// Decides whether to take a request, before the queue does. It runs on the caller's side, and
+    /// should be short.
     pub fn admission(mut self, admit: impl Fn(&Req, &Load) -> Result<(), Refused> + Send + Sync + 'static) -> Self {
         self.policy.admission = Some(Box::new(admit));
         self
     }
 
-    /// For how long a response is of use, from the arrival on, where a request says nothing else. One that still waits then is
-    /// dropped, one that is in service is given up.
+    /// Sets the default time from arrival after which a response is useless. A request that still
+    /// waits then is dropped; one in service is given up.
     pub fn deadline(mut self, time: Duration) -> Self {
         self.policy.patience = Some(time);
         self
     }
 
-    /// When the response to a request is of no use any more, where the request knows; what [`Ask::deadline`](super::Ask::deadline) says goes before it.
+    /// Takes a request's deadline from the request itself. [`Ask::deadline`](super::Ask::deadline)
+    /// overrides it.
     pub fn deadline_of(mut self, deadline: impl Fn(&Req) -> Option<Instant> + Send + Sync + 'static) -> Self {
         self.policy.deadline = Some(Box::new(deadline));
         self
     }
 
-    /// What runs instead of a request that is refused or dropped from the queue (the *drop callback*; the thesis, 7.1), where
-    /// the request has nothing of its own. It runs at once, in a color of its own. Without any, the request is dropped at once, and its caller hears of it.
+    /// Sets the *drop callback* (the thesis, 7.1): it runs instead of a request that is refused or
+    /// dropped from the queue, unless the request has its own. It runs at once, in a new color.
+    /// Without one, the request is dropped at once, and its caller gets the error.
     pub fn on_drop(mut self, run: impl Fn(Req, &Refused) + Send + Sync + 'static) -> Self {
         self.policy.on_drop = Some(Arc::new(run));
         self
     }
 
-    /// Requests of a higher rank are served first; those of the same rank in the order in which they came.
+    /// Sets the rank of a request. Higher ranks are served first, equal ranks in the order of
+    /// arrival.
     pub fn rank(mut self, rank: impl Fn(&Req) -> u8 + Send + Sync + 'static) -> Self {
         self.policy.rank = Some(Box::new(rank));
         self
     }
 
-    /// A call is given up when it has taken so long: its future is dropped where it waits. A handler that computes without an
-    /// `.await` cannot be stopped.
+    /// Gives up a call after this time: its future is dropped at its current `.await`. A handler
+    /// that computes without an `.await` cannot be stopped.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.policy.time_limit = Some(limit);
         self
     }
 
-    /// At most `count` requests are started in each `per`; the others wait in the queue. After a rest `count` may start together.
+    /// Starts at most `count` requests in each `per`; the others wait in the queue. After a rest
+    /// `count` may start together.
     pub fn rate(mut self, count: u32, per: Duration) -> Self {
         self.rate = Some((count, per));
         self
     }
 
-    /// The part of all workers' time that its handlers may take, from 0 to 1, as it is measured: over some tenths of a second it
-    /// is kept, so that other stages have theirs (Gribble, 10.1.2). Over it no request is started, and what is in service rests at
-    /// its next `.await`. A handler that computes without one cannot be stopped; what it takes too much is missing afterwards.
-    /// Less than a thousandth is taken for that, and more than 1 for 1.
+    /// Limits the share of all workers' time that its handlers may take, from 0 to 1. The stage
+    /// keeps to it over some tenths of a second, so that other stages get their share (Gribble,
+    /// 10.1.2). Above the limit no request starts, and a request in service rests at its next
+    /// `.await`. A handler that computes without one cannot be stopped; its excess is deducted
+    /// afterwards. Values below a thousandth count as a thousandth, values above 1 as 1.
     ///
     /// # Panics
-    /// If it is not a number.
+    /// If `share` is not a number.
     pub fn worker_share(mut self, share: f64) -> Self {
-        assert!(!share.is_nan(), "a share of the workers' time that is not a number: choose from 0 to 1");
+        assert!(!share.is_nan(), "the share of the workers' time must be a number from 0 to 1");
         self.share = Some(share);
         self
     }
 
-    /// What happens when its handlers die.
+    /// Sets what happens when its handlers die.
     pub fn supervision(mut self, supervision: Supervision) -> Self {
         self.supervision = supervision;
         self
     }
 
-    /// A stage whose handlers are clones of `service`.
+    /// Makes a stage with handlers that are clones of `service`.
     ///
-    /// A handler serves one call at a time, and the next one after it; a new one is cloned when none is idle, and in the place of one that
-    /// died.
+    /// A handler serves one call at a time. The stage clones a new one when none is idle, and to
+    /// replace one that died.
     ///
     /// # Panics
-    /// If no runtime is current, and none was given.
+    /// If no runtime is current and none was given.
     pub fn wrap<S>(self, service: S) -> Stage<Req, S::Response, S::Error>
     where
         S: Service<Req> + Clone + Send + 'static,
@@ -227,11 +236,12 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self.wrap_with(move || service.clone())
     }
 
-    /// A stage whose handlers come from a factory; `width` of them at most. With a width of 1 one handler sees all requests, and
-    /// may keep state, which is made anew when it dies.
+    /// Makes a stage with handlers from a factory, at most `width` of them. With a width of 1, one
+    /// handler sees all requests and may keep state, which is made anew when it dies.
     ///
     /// # Panics
-    /// If no runtime is current, and none was given. A panic of the factory counts as a death of the handler, and loses no request.
+    /// If no runtime is current and none was given. A panic of the factory counts as a death of the
+    /// handler, and loses no request.
     pub fn wrap_with<S>(self, make: impl FnMut() -> S + Send + 'static) -> Stage<Req, S::Response, S::Error>
     where
         S: Service<Req> + Send + 'static,
@@ -242,10 +252,10 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self.build(handler::of_services(make))
     }
 
-    /// A stage of an async function.
+    /// Makes a stage of an async function.
     ///
     /// # Panics
-    /// If no runtime is current, and none was given.
+    /// If no runtime is current and none was given.
     pub fn wrap_fn<F, Fut, Resp, E>(self, serve: F) -> Stage<Req, Resp, E>
     where
         F: Fn(Req) -> Fut + Clone + Send + 'static,
@@ -256,10 +266,10 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self.wrap(FnService(serve))
     }
 
-    /// A stage of a plain function, which does not fail.
+    /// Makes a stage of a plain function that cannot fail.
     ///
     /// # Panics
-    /// If no runtime is current, and none was given.
+    /// If no runtime is current and none was given.
     pub fn wrap_sync<F, Resp>(self, serve: F) -> Stage<Req, Resp>
     where
         F: Fn(Req) -> Resp + Clone + Send + 'static,
@@ -268,11 +278,12 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         self.wrap_fn(move |request| ready(Ok(serve(request))))
     }
 
-    /// A stage that serves cohorts: what waits is given to `serve` by up to `len_max` at once, so that code and data that the
-    /// requests share are in the cache (Gribble, 4.1). It does not wait until there are so many. With colors by key, a cohort has one color.
+    /// Makes a stage that serves cohorts: `serve` gets up to `len_max` waiting requests at once, so
+    /// that their shared code and data are in the cache (Gribble, 4.1). It does not wait for a full
+    /// cohort. With colors by key, a cohort has one color.
     ///
-    /// `serve` returns as many results as it was given requests, in their order. A panic ends all of a cohort; a deadline ends none that
-    /// is in service.
+    /// `serve` returns one result for each request, in the same order. A panic ends the whole
+    /// cohort; a deadline ends no request in service.
     ///
     /// ```
     /// use dapple_stage::Stage;
@@ -290,7 +301,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     /// ```
     ///
     /// # Panics
-    /// If no runtime is current, and none was given.
+    /// If no runtime is current and none was given.
     pub fn wrap_cohorts<F, Fut, Resp, E>(mut self, len_max: usize, serve: F) -> Stage<Req, Resp, E>
     where
         F: Fn(Vec<Req>) -> Fut + Clone + Send + 'static,

@@ -1,8 +1,9 @@
-//! Two handlers behind one queue.
+//! Two handlers with one queue.
 //!
-//! *Combine* fuses the code of two stages into one, which then share resources and fate (Gribble, 4.1). That is two things.
-//! For stages beside each other: one queue and one width for the requests of both, [`StageBuilder::combine`]. For stages
-//! behind each other it is the inverse of pipeline: the queue between them goes away, [`fuse`].
+//! *Combine* fuses the code of two stages into one, which then share resources and fate (Gribble,
+//! 4.1). For parallel stages this means one queue and one width for the requests of both:
+//! [`StageBuilder::combine`]. For successive stages it is the inverse of a pipeline, without the
+//! queue between them: [`fuse`].
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -22,8 +23,9 @@ use super::handler::BoxFuture;
 use crate::graph::{Linked, Node};
 
 impl<L: Send + 'static, R: Send + 'static> StageBuilder<Either<L, R>> {
-    /// One stage of two services: the requests of both stand in one queue, in the order in which they come, and share its
-    /// width and limits. They share their fate, too: when the handlers of one die too often, both are taken out.
+    /// Makes one stage of two services. The requests of both wait in one queue in the order of
+    /// arrival, and share its width and limits. They also share their fate: when the handlers of
+    /// one die too often, both go out of service.
     ///
     /// ```
     /// use dapple_stage::Stage;
@@ -32,7 +34,7 @@ impl<L: Send + 'static, R: Send + 'static> StageBuilder<Either<L, R>> {
     /// runtime.block_on(async {
     ///     let reads = Stage::builder("reads").wrap_sync(|key: u32| format!("value {key}"));
     ///     let writes = Stage::builder("writes").wrap_sync(|_pair: (u32, String)| ());
-    ///     // A disk takes no more than 40 at a time, whatever they are.
+    ///     // A disk takes at most 40 requests at a time, reads and writes together.
     ///     let disk = Stage::builder("disk").width(40).combine(reads, writes);
     ///     assert_eq!(disk.left().ask(7).await.unwrap(), "value 7");
     ///     assert_eq!(disk.right().ask((7, "seven".to_owned())).await, Ok(()));
@@ -42,7 +44,7 @@ impl<L: Send + 'static, R: Send + 'static> StageBuilder<Either<L, R>> {
     /// ```
     ///
     /// # Panics
-    /// If no runtime is current, and none was given.
+    /// If no runtime is current and none was given.
     pub fn combine<A, B>(self, left: A, right: B) -> Combined<L, R, A::Response, B::Response, A::Error, B::Error>
     where
         A: Service<L> + Clone + Send + 'static,
@@ -61,7 +63,7 @@ impl<L: Send + 'static, R: Send + 'static> StageBuilder<Either<L, R>> {
     }
 }
 
-/// Two services behind one queue; see [`StageBuilder::combine`].
+/// Two services with one queue; see [`StageBuilder::combine`].
 pub struct Combined<L, R, LResp, RResp, LErr, RErr>
 where
     L: Send + 'static,
@@ -74,7 +76,7 @@ where
     stage: CombinedStage<L, R, LResp, RResp, LErr, RErr>,
 }
 
-/// The stage behind [`Combined`].
+/// The stage of a [`Combined`].
 pub type CombinedStage<L, R, LResp, RResp, LErr, RErr> = Stage<Either<L, R>, Either<LResp, RResp>, Either<LErr, RErr>>;
 
 impl<L, R, LResp, RResp, LErr, RErr> Combined<L, R, LResp, RResp, LErr, RErr>
@@ -86,7 +88,7 @@ where
     LErr: Send + 'static,
     RErr: Send + 'static,
 {
-    /// The one stage behind both.
+    /// The stage that serves both.
     pub fn stage(&self) -> &CombinedStage<L, R, LResp, RResp, LErr, RErr> {
         &self.stage
     }
@@ -98,11 +100,11 @@ where
             request: Either::Left,
             response: |response| match response {
                 Either::Left(response) => response,
-                Either::Right(_) => unreachable!("the first service serves what is of the first kind"),
+                Either::Right(_) => unreachable!("the first service responds with the first kind"),
             },
             error: |error| match error {
                 Either::Left(error) => error,
-                Either::Right(_) => unreachable!("the first service serves what is of the first kind"),
+                Either::Right(_) => unreachable!("the first service responds with the first kind"),
             },
         }))
     }
@@ -114,11 +116,11 @@ where
             request: Either::Right,
             response: |response| match response {
                 Either::Right(response) => response,
-                Either::Left(_) => unreachable!("the second service serves what is of the second kind"),
+                Either::Left(_) => unreachable!("the second service responds with the second kind"),
             },
             error: |error| match error {
                 Either::Right(error) => error,
-                Either::Left(_) => unreachable!("the second service serves what is of the second kind"),
+                Either::Left(_) => unreachable!("the second service responds with the second kind"),
             },
         }))
     }
@@ -152,7 +154,8 @@ where
     }
 }
 
-/// A handle of a combined stage for requests to one of its services. A service itself, as [`Stage`] is, with the same back-pressure.
+/// A handle of a combined stage, for the requests of one of its services. A service, as [`Stage`]
+/// is, with the same back-pressure.
 pub struct Side<Req, Resp, E>(Box<dyn AnyDoor<Req, Resp, E>>);
 
 impl<Req, Resp, E> Side<Req, Resp, E>
@@ -163,7 +166,7 @@ where
 {
     /// Waits for a place in the queue, sends the request, and waits for its response.
     ///
-    /// Cancel safe: dropped, it cancels the request.
+    /// Cancel safe: dropping it cancels the request.
     pub async fn ask(&self, request: Req) -> Result<Resp, StageError<E>> {
         let mut handle = self.0.another();
         poll_fn(|cx| handle.poll_place(cx)).await;
@@ -203,7 +206,7 @@ impl<Req, Resp, E> Linked for Side<Req, Resp, E> {
     }
 }
 
-/// A way into a stage from which it cannot be seen what else goes into it.
+/// A handle of a stage that hides the stage's request type.
 trait AnyDoor<Req, Resp, E>: Send + Sync {
     fn poll_place(&mut self, cx: &mut Context<'_>) -> Poll<()>;
     fn send(&mut self, request: Req) -> BoxFuture<Result<Resp, StageError<E>>>;
@@ -261,13 +264,13 @@ where
 struct Both<A, B> {
     left: A,
     right: B,
-    /// Which of them is: one that is must not be asked again until it is called.
+    /// Which services are ready. A ready service must not be polled again before its call.
     ready: (bool, bool),
 }
 
 impl<A: Clone, B: Clone> Clone for Both<A, B> {
     fn clone(&self) -> Self {
-        // A clone is not ready because this one is.
+        // A clone does not inherit readiness.
         Both { left: self.left.clone(), right: self.right.clone(), ready: (false, false) }
     }
 }
@@ -298,7 +301,8 @@ where
     }
 
     fn call(&mut self, request: Either<L, R>) -> Self::Future {
-        // The one that is not called gives back what it has got by being ready: others may wait for that.
+        // The service that is not called gives its readiness back, because other callers may wait
+        // for it.
         match request {
             Either::Left(request) => {
                 let future = self.left.call(request);
@@ -343,8 +347,9 @@ where
     }
 }
 
-/// One service of two, without a queue between them: what `first` responds is the request of `second`. Wrapped in a stage it
-/// is the inverse of a [`Pipeline`](super::Pipeline): one queue less, and one width for both.
+/// One service of two without a queue between them: the response of `first` is the request of
+/// `second`. Wrapped in a stage it is the inverse of a [`Pipeline`](super::Pipeline): one queue
+/// less, and one width for both.
 ///
 /// ```
 /// use dapple_stage::{Stage, fuse};
@@ -362,7 +367,7 @@ pub fn fuse<A, B>(first: A, second: B) -> Fused<A, B> {
     Fused { first, second }
 }
 
-/// Two services, the second behind the first; see [`fuse`].
+/// Two services in sequence; see [`fuse`].
 #[derive(Clone, Debug)]
 pub struct Fused<A, B> {
     first: A,
@@ -398,7 +403,7 @@ where
     }
 }
 
-/// Where one of these is made, a stage around it can look into it.
+/// Makes the error, and registers its type so that a stage around it can look into it.
 fn left<L: 'static, R: 'static>(error: L) -> Either<L, R> {
     know_either::<L, R>();
     Either::Left(error)

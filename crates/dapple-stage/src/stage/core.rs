@@ -1,7 +1,9 @@
-//! A stage behind its handles: requests come into the queue, and are started whenever one may be served.
+//! The state of a stage that its handles share: requests enter the queue, and start as soon as one
+//! may be served.
 //!
-//! Two locks, taken in this order: `handlers`, then the queue's. [`Core::start_all`] is called after everything that may let a
-//! request start; one thread at a time starts, so that requests of one color start in the order in which they were taken.
+//! Two locks, taken in this order: `handlers`, then the queue's. Each change that may let a request
+//! start calls [`Core::start_all`]. One thread at a time starts, so that requests of one color
+//! start in the order of acceptance.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use super::stats::{Counters, StageStats, Status};
 use crate::graph::{Links, Node};
 use crate::{Reason, Refused};
 
-/// What all handles of a stage and its tasks share.
+/// The state that all handles of a stage and its tasks share.
 pub(crate) struct Core<Req, Resp, E> {
     pub(crate) name: Arc<str>,
     pub(crate) handle: Handle,
@@ -37,17 +39,17 @@ pub(crate) struct Core<Req, Resp, E> {
     pub(crate) handlers: Mutex<Handlers<Req, Resp, E>>,
     pub(crate) counters: Counters,
     pub(crate) links: Links,
-    /// Of the workers' time. By itself, as it is looked at whenever a handler goes on.
+    /// The budget of workers' time. It has its own lock, because each resumed handler looks at it.
     share: Option<Mutex<Bucket>>,
-    /// How long one that comes now would wait.
+    /// The expected wait of a request that comes now.
     delay_ns: AtomicU64,
-    /// Told when nothing waits and nothing is in service.
+    /// Notified when nothing waits and nothing is in service.
     at_rest: Notify,
-    /// Told when the stage is taken out.
+    /// Notified when the stage goes out of service.
     pub(crate) went_out: Notify,
 }
 
-/// A request, and what its sender says about it.
+/// A request and its caller's settings.
 pub(crate) struct Order<Req> {
     pub(crate) request: Req,
     pub(crate) deadline: Option<Instant>,
@@ -61,7 +63,7 @@ impl<Req> Order<Req> {
     }
 }
 
-/// What may start now, or when to look again.
+/// The work that may start now, or when to look again.
 enum Next<Req, Resp, E> {
     Start(Work<Req, Resp, E>),
     Later(Option<Instant>),
@@ -97,7 +99,7 @@ where
         }
     }
 
-    /// Takes a request in, or says why not.
+    /// Takes a request, or refuses it with a reason.
     pub(crate) fn submit(
         self: &Arc<Self>,
         ticket: &mut Option<u64>,
@@ -123,7 +125,8 @@ where
             deadline,
             item: Job { request, reply, color, arrived: now, on_drop },
         };
-        // Before others can see it, who could serve it at once: no more are served than were accepted, at any moment.
+        // Count first, because other threads may serve the request at once: `served` never exceeds
+        // `accepted`.
         self.counters.accepted.fetch_add(1, Relaxed);
         match self.queue.push(ticket, entry) {
             Ok(place) => {
@@ -177,7 +180,8 @@ where
         }
     }
 
-    /// Starts what may start, and sees to it that somebody looks again when time has passed.
+    /// Starts all requests that may start, and schedules the next look if time alone can change
+    /// that.
     pub(crate) fn start_all(self: &Arc<Self>) {
         if std::mem::replace(&mut lock(&self.handlers).starting, true) {
             return;
@@ -222,25 +226,26 @@ where
         if taken.is_empty() {
             return Next::Later(None);
         }
-        let next_handler = handlers.start(taken.len()).expect("the factory is there, as one at a time starts");
+        let next_handler =
+            handlers.start(taken.len()).expect("the factory is there, because one thread at a time starts");
         let generation = handlers.generation;
         let color = taken[0].1.item.color.clone();
         Next::Start(Work { taken, next_handler, generation, color, wakes })
     }
 
-    /// Whether the share of the workers' time has room for one more call, beside those that are in service; otherwise when to
-    /// look again, if that is a matter of time.
+    /// Whether the share of the workers' time allows one more call than are in service; otherwise
+    /// when to look again, if time can change it.
     fn share_lets_start(&self, handlers: &Handlers<Req, Resp, E>, now: Instant) -> Result<(), Option<Instant>> {
         let Some(share) = &self.share else { return Ok(()) };
         let mean = handlers.totals.busy.mean();
-        // Nothing is known yet: not all at once.
+        // No call was measured yet: do not start all at once.
         if mean.is_zero() && handlers.in_service >= self.handle.workers() {
             return Err(None);
         }
         lock(share).look(now, mean.as_secs_f64() * handlers.in_service as f64).map_err(Some)
     }
 
-    /// Has a task look again at `at`, or when the first deadline comes. With nothing in the queue nobody need look.
+    /// Sets a task that looks again at `at`, or at the first deadline. An empty queue needs none.
     fn set_alarm(self: &Arc<Self>, handlers: &mut Handlers<Req, Resp, E>, at: Option<Instant>) {
         let at = at.filter(|_| self.queue.len() > 0).into_iter().chain(self.queue.deadline()).min();
         let Some(at) = at else {
@@ -249,7 +254,7 @@ where
             }
             return;
         };
-        // One that comes earlier finds out by itself that it was for nothing.
+        // An alarm that fires early only looks in vain.
         if handlers.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
             return;
         }
@@ -275,7 +280,7 @@ where
         self.start_all();
     }
 
-    /// The caller of a request has stopped waiting. One that is in service learns of it by its reply.
+    /// The caller of a request has stopped waiting. A request in service learns it from its reply.
     pub(crate) fn cancel(self: &Arc<Self>, place: Place) {
         if let Some(entry) = self.queue.cancel(place) {
             drop_quietly(entry);
@@ -286,7 +291,7 @@ where
         }
     }
 
-    /// Refuses one that waited.
+    /// Refuses a waiting request.
     pub(crate) fn drop_entry(&self, entry: Entry<Job<Req, Resp, E>>, reason: Reason) {
         let Job { request, reply, on_drop, .. } = entry.item;
         let refused = self.refuse(request, on_drop, reason);
@@ -300,21 +305,21 @@ where
         refused
     }
 
-    /// Runs what is to run instead of a request; without that, its state is freed here. Not in the color that it would have
-    /// had, which may be busy for long: what the request holds is to be freed now.
+    /// Runs the drop callback of a request, or frees its state here. Not in the request's own
+    /// color, which may be busy for long: its state must be freed now.
     fn instead(&self, request: Req, on_drop: Option<DropCallback<Req>>, refused: &Refused) {
         let refused = refused.clone();
         let run: Box<dyn FnOnce() + Send> = match (on_drop, self.policy.on_drop.clone()) {
             (Some(run), _) => Box::new(move || run(request, &refused)),
             (None, Some(run)) => Box::new(move || run(request, &refused)),
-            // Whoever starts requests must not end here.
+            // The thread that starts requests must survive a panic here.
             (None, None) => return drop_quietly(request),
         };
-        // Only a runtime that has stopped refuses, and then nothing runs any more.
+        // Only a stopped runtime refuses, and then nothing runs any more.
         drop_quietly(self.handle.new_color().try_post(run));
     }
 
-    /// Has another version take over.
+    /// Replaces the service with another version.
     pub(crate) fn replace(self: &Arc<Self>, factory: Factory<Req, Resp, E>) {
         let mut handlers = lock(&self.handlers);
         handlers.generation += 1;
@@ -328,14 +333,14 @@ where
         self.start_all();
     }
 
-    /// As `set_width`, where that is looked after all the time.
+    /// As `set_width`, for a width that is updated continually.
     pub(crate) fn set_width_to(self: &Arc<Self>, width: usize) {
         if lock(&self.handlers).width != width {
             self.set_width(width);
         }
     }
 
-    /// Since when the request waits that will be served next.
+    /// The arrival time of the request that will be served next.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.queue.first(|job| job.arrived)
     }
@@ -351,7 +356,7 @@ where
         self.start_all();
     }
 
-    /// Takes nothing more in; with `clear`, what waits is refused.
+    /// Stops taking requests; with `clear`, also refuses the waiting ones.
     pub(crate) fn shut(self: &Arc<Self>, clear: bool) {
         let mut handlers = lock(&self.handlers);
         handlers.stopping = true;
@@ -367,7 +372,7 @@ where
     pub(crate) async fn rest(&self) {
         loop {
             let notified = self.at_rest.notified();
-            // Both under one lock: otherwise one that is started meanwhile is in neither.
+            // Read both under one lock: a request that starts in between would be in neither count.
             let is_at_rest = {
                 let handlers = lock(&self.handlers);
                 handlers.in_service == 0 && self.queue.len() == 0
@@ -379,7 +384,7 @@ where
         }
     }
 
-    /// Resolves when the stage is taken out.
+    /// Resolves when the stage goes out of service.
     pub(crate) async fn until_out(&self) {
         loop {
             let notified = self.went_out.notified();
@@ -390,18 +395,18 @@ where
         }
     }
 
-    /// Whether it serves.
+    /// The state of the stage.
     pub(crate) fn status(&self) -> Status {
         lock(&self.handlers).status(now())
     }
 
-    /// Notes what those are told who are refused.
+    /// Updates the delay that refusals report.
     pub(crate) fn set_delay(&self, handlers: &Handlers<Req, Resp, E>, waiting: usize) {
         let delay_ns = u64::try_from(self.delay_behind(handlers, waiting).as_nanos()).unwrap_or(u64::MAX);
         self.delay_ns.store(delay_ns, Relaxed);
     }
 
-    /// What a new request would have to wait behind so many, by what others took lately.
+    /// The expected wait of a new request after this many others, from recent service times.
     fn delay_behind(&self, handlers: &Handlers<Req, Resp, E>, waiting: usize) -> Duration {
         let calls = waiting.div_ceil(self.policy.cohort_max) as f64;
         let delay_ns = handlers.totals.service_time.mean().as_nanos() as f64 * calls / handlers.width as f64;
@@ -440,21 +445,21 @@ where
     }
 }
 
-/// By the clock of the runtime, which in tests stands still.
+/// The runtime's clock, which stands still in tests.
 pub(crate) fn now() -> Instant {
     dapple_io::time::Instant::now().into_std()
 }
 
-/// Drops what is of users, and may panic.
+/// Drops a user's value, which may panic.
 pub(crate) fn drop_quietly<T>(value: T) {
     quietly(|| drop(value));
 }
 
-/// Does something with what is of users, and may panic when it is dropped or woken.
+/// Runs work on a user's values, which may panic when they are dropped or woken.
 pub(crate) fn quietly(work: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
         dapple_sched::foreign::discard(payload);
-        tracing::error!("what a stage was given panicked while it was dropped or woken");
+        tracing::error!("a request, response, service or waker of a stage panicked while it was dropped or woken");
     }
 }
 

@@ -1,13 +1,13 @@
-//! One of two.
+//! A value of one of two types.
 
 use std::fmt;
 
-/// One of two types, such as the requests of two stages that were combined.
+/// One of two types, such as the requests of two combined stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Either<L, R> {
-    /// Of the first.
+    /// A value of the first type.
     Left(L),
-    /// Of the second.
+    /// A value of the second type.
     Right(R),
 }
 

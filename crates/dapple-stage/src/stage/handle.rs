@@ -25,16 +25,17 @@ use super::stats::StageStats;
 use crate::graph::{Linked, Node};
 use crate::{Reason, Refused};
 
-/// A handler behind a bounded queue, with a bound for how many requests it serves at a time.
+/// A handler behind a bounded queue, with a bound on the requests it serves at a time.
 ///
-/// Made by [`Stage::builder`] from any service or async function (the *wrap* of Gribble's design framework, section 4.1). A
-/// `Stage` is a handle: clones send to the same queue. It is a [`tower_service::Service`]: `poll_ready` is pending while the
-/// queue is full, and then gives this handle a place that its next `call` uses; a handle that is dropped gives its
-/// place, or its place in line, back. A stage that was built to [shed](StageBuilder::shed) is always ready, and its `call`
-/// says [`Refused`] when the queue is full. Its handlers run as tasks on Dapple; the handle and its futures can be used in any
-/// executor.
+/// [`Stage::builder`] makes one of any service or async function (the *wrap* of Gribble's design
+/// framework, section 4.1). A `Stage` is a handle: clones send to the same queue. It is a
+/// [`tower_service::Service`]: `poll_ready` is pending while the queue is full, and then reserves a
+/// place for this handle's next `call`. Dropping a handle gives its place, or its position in the
+/// waiting line, back. A stage built to [shed](StageBuilder::shed) is always ready, and its `call`
+/// returns [`Refused`] when the queue is full. Its handlers run as tasks on Dapple; the handle and
+/// its futures work in any executor.
 ///
-/// When all handles are gone, what was taken in is still served.
+/// After the last handle is gone, the stage still serves the requests it has taken.
 ///
 /// ```
 /// use dapple_stage::Stage;
@@ -60,7 +61,7 @@ where
 }
 
 impl<Req: Send + 'static> Stage<Req, (), Infallible> {
-    /// Describes a stage of that name. The name is for people: in logs and graphs.
+    /// Starts the builder of a stage with that name. Logs and graphs show the name.
     pub fn builder(name: impl Into<String>) -> StageBuilder<Req> {
         StageBuilder::new(name.into())
     }
@@ -81,22 +82,23 @@ where
         &self.core.name
     }
 
-    /// The runtime on which it serves.
+    /// The runtime that serves.
     pub fn runtime(&self) -> &Handle {
         &self.core.handle
     }
 
-    /// Sends a request, to be awaited: it waits for a place in the queue and then for its response. What can be said about a
-    /// request is in [`Ask`].
+    /// Sends a request when awaited: waits for a place in the queue, then for the response. [`Ask`]
+    /// has the settings of one request.
     ///
-    /// Nothing happens before it is awaited, or sent in another way.
+    /// Nothing happens before it is awaited or sent in another way.
     pub fn ask(&self, request: Req) -> Ask<Req, Resp, E> {
         Ask { stage: self.clone(), order: Order::new(request) }
     }
 
-    /// Has the errors of its service, and of all others in the program that fail with `E`, be the source of this stage's, where a
-    /// [refusal](Refused::find) is looked for. Boxes of errors and errors of this crate are found without that; of
-    /// other types Rust does not tell a stage whether they are errors.
+    /// Registers `E` as an error type in this program, so that errors of every service that fails
+    /// with `E` become the source of its stage's errors, where a [refusal](Refused::find) is looked
+    /// for. Boxed errors and errors of this crate need no call; for other types, Rust cannot tell a
+    /// stage whether they are errors.
     ///
     /// ```
     /// use dapple_stage::{Refused, Stage, StageError};
@@ -127,24 +129,25 @@ where
         self
     }
 
-    /// What the stage is doing, and what it did so far. Costs two locks.
+    /// The stage's state and counters. Costs two locks.
     pub fn stats(&self) -> StageStats {
         self.core.stats()
     }
 
-    /// How much it has to do.
+    /// The stage's load.
     pub fn load(&self) -> Load {
         self.core.load()
     }
 
-    /// Changes how many calls may be in service. What is in service stays there. A width that was found by
-    /// measuring is fixed from now on.
+    /// Changes how many calls may be in service. Calls in service go on. An adaptive width becomes
+    /// fixed.
     pub fn set_width(&self, width: usize) {
         self.core.set_width(width);
     }
 
-    /// Has another version of the service take over without losing a request: what waits and what comes goes to the new
-    /// one; what is in service finishes in the old one. A stage that was taken out comes back.
+    /// Replaces the service with another version without losing a request: waiting and new requests
+    /// go to the new one; calls in service finish in the old one. A stage that was out of service
+    /// serves again.
     ///
     /// ```
     /// use dapple_stage::Stage;
@@ -189,18 +192,19 @@ where
         self.replace(handler::FnService(move |request| std::future::ready(Ok(serve(request)))));
     }
 
-    /// Takes nothing more in, from any handle, and resolves when what was taken in is served.
+    /// Stops taking requests through any handle, and resolves when all accepted requests are
+    /// served.
     ///
-    /// Cancel safe: dropped, it has stopped the stage none the less.
+    /// Cancel safe: the stage stops even if the future is dropped.
     pub fn stop(&self) -> impl Future<Output = ()> + Send + use<Req, Resp, E> {
         self.core.shut(false);
         let core = self.core.clone();
         async move { core.rest().await }
     }
 
-    /// As [`stop`](Self::stop), but what waits in the queue is refused.
+    /// As [`stop`](Self::stop), but refuses waiting requests.
     ///
-    /// Cancel safe: dropped, it has stopped the stage none the less.
+    /// Cancel safe: the stage stops even if the future is dropped.
     pub fn stop_now(&self) -> impl Future<Output = ()> + Send + use<Req, Resp, E> {
         self.core.shut(true);
         let core = self.core.clone();
@@ -215,7 +219,7 @@ where
         core.queue.poll_place(&mut self.ticket, cx, |len| Refused::new(Reason::Full { len }, core.delay()))
     }
 
-    /// Sends, in the place that this handle has, if any.
+    /// Sends in the place that this handle holds, if any.
     pub(crate) fn send(&mut self, order: Order<Req>) -> Response<Req, Resp, E> {
         let (tx, rx) = oneshot::channel();
         let sent = self.core.submit(&mut self.ticket, order, Reply::Caller(tx));
@@ -227,7 +231,7 @@ where
         }
     }
 
-    /// Sends a request whose result goes to `reply`.
+    /// Sends a request, with its result going to `reply`.
     pub(crate) fn send_to(&mut self, order: Order<Req>, reply: Reply<Resp, E>) -> Result<Sent<Req, Resp, E>, Refused> {
         let place = self.core.submit(&mut self.ticket, order, reply)?;
         Ok(Sent { place, core: self.core.clone() })
@@ -240,7 +244,7 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    /// Another handle of the same stage; it has no place in the queue of its own yet.
+    /// Another handle of the same stage, without a place in the queue.
     fn clone(&self) -> Self {
         Stage { core: self.core.clone(), ticket: None }
     }
@@ -284,12 +288,14 @@ where
     type Error = StageError<E>;
     type Future = Response<Req, Resp, E>;
 
-    /// Ready when the queue has a place, which is then kept for this handle; at once where `call` would refuse in any case.
+    /// Ready when the queue has a place, which is then reserved for this handle. Ready at once if
+    /// `call` would refuse in any case.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StageError<E>>> {
         self.poll_place(cx).map(Ok)
     }
 
-    /// Puts the request into the queue. Without a place from `poll_ready` it takes one that is free, and refuses when there is none.
+    /// Puts the request into the queue. Without a reserved place it takes a free one, and refuses
+    /// if there is none.
     fn call(&mut self, request: Req) -> Response<Req, Resp, E> {
         self.send(Order::new(request))
     }
@@ -306,7 +312,7 @@ where
     }
 }
 
-/// A request that is about to be sent to a stage, and what is said about it.
+/// A request about to be sent to a stage, with its settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -324,7 +330,7 @@ where
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[must_use = "nothing is sent before this is awaited"]
+#[must_use = "a request is sent only when it is awaited"]
 pub struct Ask<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -341,44 +347,45 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    /// When its response is of no use any more. A request that still waits then is dropped; one that is in service is given
-    /// up ([`StageError::Expired`]).
+    /// Sets when the response becomes useless. A request that still waits then is dropped; one in
+    /// service is given up ([`StageError::Expired`]).
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.order.deadline = Some(deadline);
         self
     }
 
-    /// As [`deadline`](Self::deadline), from now on.
+    /// Sets the [deadline](Self::deadline) to this long from now.
     pub fn within(self, time: Duration) -> Self {
         self.deadline(after(now(), time))
     }
 
-    /// What runs instead of the request when the stage refuses it, or drops it from the queue: the *drop callback*. It runs in a
-    /// color of its own, at once: that of the request may be busy. When the caller itself stops waiting, nothing runs.
+    /// Sets the *drop callback*, which runs instead of the request when the stage refuses it or
+    /// drops it from the queue. It runs at once in a new color, because that of the request may be
+    /// busy. It does not run when the caller itself stops waiting.
     pub fn on_drop(mut self, run: impl FnOnce(Req, &Refused) + Send + 'static) -> Self {
         self.order.on_drop = Some(Box::new(run));
         self
     }
 
-    /// It goes before all of lower rank; 0 is the lowest, and what is not said.
+    /// Sets the rank. The request goes before all of lower rank; 0 is the lowest and the default.
     pub fn rank(mut self, rank: u8) -> Self {
         self.order.rank = Some(rank);
         self
     }
 
-    /// Sends it now, and refuses when the queue is full.
+    /// Sends it now; refuses if the queue is full.
     pub fn now(mut self) -> Response<Req, Resp, E> {
         self.stage.send(self.order)
     }
 
-    /// Sends it now, and waits for nothing: its result is dropped.
+    /// Sends it now, and drops its result.
     ///
     /// # Errors
     ///
-    /// When the stage does not take it.
+    /// When the stage refuses it.
     pub fn and_forget(mut self) -> Result<(), Refused> {
         let Stage { core, ticket } = &mut self.stage;
-        core.submit(ticket, self.order, Reply::Nobody).map(drop)
+        core.submit(ticket, self.order, Reply::Dropped).map(drop)
     }
 
     async fn send(mut self) -> Result<Resp, StageError<E>> {
@@ -390,12 +397,14 @@ where
         (self.stage, self.order)
     }
 
-    /// Waits for a place in the queue, or until it is too late: who is sent then is refused.
+    /// Waits for a place in the queue, or for the deadline. A request sent after the deadline is
+    /// refused.
     pub(crate) async fn place(&mut self) {
         let Some(deadline) = self.order.deadline else {
             return poll_fn(|cx| self.stage.poll_place(cx)).await;
         };
-        // On a task of the stage's runtime, as this future may be polled in an executor that has no timers.
+        // On a task of the stage's runtime, because this future may be polled in an executor
+        // without timers.
         let mut late = None;
         poll_fn(|cx| {
             if self.stage.poll_place(cx).is_ready() {
@@ -409,7 +418,7 @@ where
     }
 }
 
-/// A task that is over when nobody waits for it.
+/// A task that is aborted when it is dropped.
 struct Late(dapple_sched::JoinHandle<()>);
 
 impl Drop for Late {
@@ -427,18 +436,18 @@ where
     type Output = Result<Resp, StageError<E>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    /// Cancel safe as [`Response`] is: a request that was not yet in the queue is not sent.
+    /// Cancel safe as [`Response`] is: a request not yet in the queue is not sent.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.send())
     }
 }
 
-/// The response of a stage, to be awaited.
+/// The response of a stage.
 ///
-/// Dropped, it cancels the request: one that waits leaves the queue at once, with all that it holds; of one that is in
-/// service the handler's future is dropped as soon as its color has a turn. The result is not lost when it is awaited
-/// in parts, by `&mut`.
-#[must_use = "dropped, it cancels the request; use `and_forget` where no response is wanted"]
+/// Dropping it cancels the request: a waiting one leaves the queue at once, with all that it holds;
+/// for one in service, the handler's future is dropped at the next turn of its color. Awaiting it
+/// in parts, through `&mut`, loses no result.
+#[must_use = "a dropped response cancels the request; use `and_forget` if you need no response"]
 pub struct Response<Req, Resp, E>
 where
     Req: Send + 'static,
@@ -454,7 +463,8 @@ enum State<Req, Resp, E> {
     Over,
 }
 
-/// A request that was sent, whose result goes elsewhere. Dropped, it takes it out of the queue, if it still waits.
+/// A sent request with its result going elsewhere. Dropping it removes the request from the queue,
+/// if it still waits.
 pub(crate) struct Sent<Req, Resp, E>
 where
     Req: Send + 'static,

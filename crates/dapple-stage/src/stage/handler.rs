@@ -1,4 +1,4 @@
-//! The handlers of a stage, whatever they are made from.
+//! The handlers of a stage, made from services or functions.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,19 +8,20 @@ use tower_service::Service;
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// One handler: serves one call at a time. A stage has as many as it needs for its width, and keeps those that are idle.
+/// A handler: serves one call at a time. A stage has as many as its width needs, and keeps idle
+/// ones.
 pub(crate) trait Handler<Req, Resp, E>: Send {
-    /// As a service's.
+    /// As in a service.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>>;
 
-    /// Serves all of `requests`, and yields as many results, in their order.
+    /// Serves all `requests`, and returns one result for each, in the same order.
     fn call(&mut self, requests: Vec<Req>) -> BoxFuture<Vec<Result<Resp, E>>>;
 }
 
 /// Makes handlers.
 pub(crate) type Factory<Req, Resp, E> = Box<dyn FnMut() -> Box<dyn Handler<Req, Resp, E>> + Send>;
 
-/// Handlers that are services.
+/// A factory of handlers that are services.
 pub(crate) fn of_services<S, Req>(mut make: impl FnMut() -> S + Send + 'static) -> Factory<Req, S::Response, S::Error>
 where
     S: Service<Req> + Send + 'static,
@@ -51,7 +52,7 @@ where
     }
 }
 
-/// Handlers that take cohorts.
+/// A factory of handlers that take cohorts.
 pub(crate) fn of_cohorts<F, Fut, Req, Resp, E>(serve: F) -> Factory<Req, Resp, E>
 where
     F: Fn(Vec<Req>) -> Fut + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! Those who serve: the handlers of a stage, how many may work at a time, and when the next one may start.
+//! All handlers of a stage: how many may work at a time, and when the next one may start.
 
 use std::time::{Duration, Instant};
 
@@ -10,33 +10,34 @@ use super::stats::{Mean, Status};
 use super::width::WidthControl;
 use crate::supervise::Supervisor;
 
-/// What the tasks of a stage share, behind a lock under which no code of users runs: handlers are made and dropped outside.
+/// The state that the tasks of a stage share under one lock. No user code runs under it: handlers
+/// are made and dropped outside.
 pub(crate) struct Handlers<Req, Resp, E> {
     pub(crate) width: usize,
     pub(crate) control: Option<WidthControl>,
     pub(crate) in_service: usize,
     pub(crate) idle: Vec<Box<dyn Handler<Req, Resp, E>>>,
-    /// `None` while the one who starts makes a handler with it.
+    /// `None` while the starting thread makes a handler with it.
     pub(crate) factory: Option<Factory<Req, Resp, E>>,
-    /// How often another version took over. What is of an earlier one is not used again.
+    /// How often another version took over. Handlers of earlier versions are not reused.
     pub(crate) generation: u64,
     pub(crate) supervisor: Supervisor,
     pub(crate) rate: Option<Bucket>,
-    /// Somebody starts what can be started, and will look again before it clears this.
+    /// A thread is starting requests, and will look again before it clears this.
     pub(crate) starting: bool,
     pub(crate) alarm: Option<Alarm>,
     pub(crate) stopping: bool,
     pub(crate) totals: Totals,
 }
 
-/// The task that looks again when something is due by the clock.
+/// The task that looks again at a certain time.
 pub(crate) struct Alarm {
     pub(crate) at: Instant,
     pub(crate) number: u64,
     pub(crate) abort: AbortHandle,
 }
 
-/// What was done so far.
+/// Totals since the start.
 #[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) alarms: u64,
@@ -50,19 +51,19 @@ pub(crate) struct Totals {
     pub(crate) queue_delay: Mean,
     pub(crate) service_time: Mean,
     pub(crate) worker_time: Duration,
-    /// Of one call.
+    /// The time of one call.
     pub(crate) busy: Mean,
 }
 
-/// Who serves the next request.
+/// The handler for the next request.
 pub(crate) enum NextHandler<Req, Resp, E> {
     Taken(Box<dyn Handler<Req, Resp, E>>),
-    /// A handler is to be made first.
+    /// The factory must make a handler first.
     Make(Factory<Req, Resp, E>),
 }
 
 impl<Req, Resp, E> Handlers<Req, Resp, E> {
-    /// Whether it serves.
+    /// The state of the stage.
     pub(crate) fn status(&mut self, now: Instant) -> Status {
         match self.supervisor.resting(now) {
             _ if self.supervisor.is_out() => Status::Out,
@@ -72,8 +73,8 @@ impl<Req, Resp, E> Handlers<Req, Resp, E> {
         }
     }
 
-    /// Whether a request may start at `now`, and how many may go together; otherwise when to look again, if that is a matter
-    /// of time.
+    /// How many requests may start together at `now`; otherwise when to look again, if time can
+    /// change it.
     pub(crate) fn may_start(&mut self, now: Instant, cohort_max: usize) -> Result<usize, Option<Instant>> {
         if self.supervisor.is_out() {
             return Err(None);
@@ -103,7 +104,8 @@ impl<Req, Resp, E> Handlers<Req, Resp, E> {
         Some(next_handler)
     }
 
-    /// Takes a handler back into the idle ones. One that is of no use any more comes back, to be dropped outside of the lock.
+    /// Returns a handler to the idle ones. If it is of no further use, the caller gets it back, to
+    /// drop it outside of the lock.
     pub(crate) fn handler_back(
         &mut self,
         generation: u64,
@@ -116,7 +118,7 @@ impl<Req, Resp, E> Handlers<Req, Resp, E> {
         None
     }
 
-    /// Takes the factory back, in the same way.
+    /// Returns the factory, in the same way.
     pub(crate) fn factory_back(
         &mut self,
         generation: u64,

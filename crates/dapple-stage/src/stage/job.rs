@@ -1,4 +1,4 @@
-//! A request on its way through a stage, and where its result goes.
+//! A request inside a stage, and the destination of its result.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -10,35 +10,36 @@ use super::core::drop_quietly;
 use super::error::StageError;
 use crate::Refused;
 
-/// What runs instead of a request.
+/// The drop callback of a request.
 pub(crate) type DropCallback<Req> = Box<dyn FnOnce(Req, &Refused) + Send>;
 
-/// What waits in the queue of a stage.
+/// An entry in the queue of a stage.
 pub(crate) struct Job<Req, Resp, E> {
     pub(crate) request: Req,
     pub(crate) reply: Reply<Resp, E>,
-    /// `None` for one of its own.
+    /// `None` for a new color.
     pub(crate) color: Option<Color>,
     pub(crate) arrived: Instant,
     pub(crate) on_drop: Option<DropCallback<Req>>,
 }
 
-/// Where the result of a request goes.
+/// The destination of a result.
 pub(crate) enum Reply<Resp, E> {
-    /// Nobody waits for it.
-    Nobody,
-    /// To who awaits the response.
+    /// None: the result is dropped.
+    Dropped,
+    /// The caller that awaits the response.
     Caller(oneshot::Sender<Result<Resp, StageError<E>>>),
-    /// On to something else, such as the next stage of a pipeline.
+    /// Another consumer, such as the next stage of a pipeline.
     Outlet(Box<dyn Outlet<Resp, E>>),
 }
 
-/// Takes results on.
+/// Consumes results.
 pub(crate) trait Outlet<Resp, E>: Send {
-    /// Ready when nobody waits any more for what comes out of it.
+    /// Ready when nothing waits for the result any more.
     fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Ready when it can take a response. Until then the stage's place in service stays in use: back-pressure.
+    /// Ready when it can take a response. Until then the request keeps its place in service:
+    /// back-pressure.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Takes the result.
@@ -48,7 +49,7 @@ pub(crate) trait Outlet<Resp, E>: Send {
 impl<Resp, E> Reply<Resp, E> {
     pub(crate) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
-            Reply::Nobody => Poll::Pending,
+            Reply::Dropped => Poll::Pending,
             Reply::Caller(tx) => tx.poll_closed(cx),
             Reply::Outlet(outlet) => outlet.poll_closed(cx),
         }
@@ -56,16 +57,16 @@ impl<Resp, E> Reply<Resp, E> {
 
     pub(crate) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
-            Reply::Nobody | Reply::Caller(_) => Poll::Ready(()),
+            Reply::Dropped | Reply::Caller(_) => Poll::Ready(()),
             Reply::Outlet(outlet) => outlet.poll_room(cx),
         }
     }
 
-    /// Never panics: who calls this has more to do, whatever the result does when it is dropped.
+    /// Never panics, even if dropping the result does: the caller has more to do.
     pub(crate) fn put(self, result: Result<Resp, StageError<E>>) {
         match self {
-            Reply::Nobody => drop_quietly(result),
-            // Who has stopped waiting does not want it.
+            Reply::Dropped => drop_quietly(result),
+            // A caller that stopped waiting does not want it.
             Reply::Caller(tx) => drop_quietly(tx.send(result)),
             Reply::Outlet(outlet) => outlet.put(result),
         }

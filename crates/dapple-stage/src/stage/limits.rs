@@ -1,10 +1,13 @@
-//! How often a stage may start a request, and how much of the workers' time it may take: two buckets that refill with time.
+//! Limits on a stage's rate and on its share of the workers' time: two token buckets that refill
+//! with time.
 //!
-//! A stage cannot starve others (Gribble, 10.1.2): what is over a limit waits in the stage's own queue.
+//! Because of them a stage cannot starve others (Gribble, 10.1.2): excess work waits in the stage's
+//! own queue.
 
 use std::time::{Duration, Instant};
 
-/// So many per second, with a burst. `f64` is exact enough: a bucket never holds more than its burst.
+/// A token bucket: a rate per second, and a burst. `f64` is exact enough, because a bucket never
+/// holds more than its burst.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     per_second: f64,
@@ -19,13 +22,13 @@ impl Bucket {
         Bucket { per_second, burst, level: burst, filled: None }
     }
 
-    /// `count` in each `per`; a burst is of `count` at most.
+    /// `count` in each `per`, with a burst of at most `count`.
     pub(crate) fn of_rate(count: u32, per: Duration) -> Bucket {
         let count = f64::from(count.max(1));
         Bucket::new(count / per.as_secs_f64().max(1e-9), count)
     }
 
-    /// That part of the time of `workers`, in seconds. A burst is of a tenth of a second of it.
+    /// A share of the time of `workers`, in seconds, with a burst of a tenth of a second of it.
     pub(crate) fn of_share(share: f64, workers: usize) -> Bucket {
         let per_second = share.clamp(0.001, 1.0) * workers as f64;
         Bucket::new(per_second, per_second * SHARE_BURST_S)
@@ -37,10 +40,10 @@ impl Bucket {
         self.filled = Some(now);
     }
 
-    /// Whether `need` is there; otherwise when it will be.
+    /// Whether `need` is available; otherwise when it will be.
     pub(crate) fn look(&mut self, now: Instant, need: f64) -> Result<(), Instant> {
         self.fill(now);
-        // Refilling adds up rounding errors.
+        // Refilling accumulates rounding errors.
         let missing = need.min(self.burst) - self.level - 1e-9;
         if missing <= 0.0 {
             return Ok(());
@@ -49,29 +52,29 @@ impl Bucket {
         Err(now + wait.max(Duration::from_micros(1)))
     }
 
-    /// How many whole ones are there; 1 at least, for who has looked.
+    /// The number of whole tokens, at least 1 after a successful look.
     pub(crate) fn whole(&self) -> usize {
         (self.level + 1e-9).max(1.0) as usize
     }
 
-    /// Takes `amount`, also where that much is not there: what is missing is waited for by the next ones.
+    /// Takes `amount`, even if less is available; later calls wait for the debt.
     pub(crate) fn take(&mut self, amount: f64) {
         self.level -= amount;
     }
 }
 
-/// Who measures the workers' time that handlers take.
+/// Measures the workers' time that handlers take.
 pub(crate) trait Throttle: Send + Sync {
     /// Whether a handler may go on; otherwise when.
     fn look(&self) -> Result<(), Instant>;
 
-    /// A handler has taken so much.
+    /// Records the time that a handler took.
     fn took(&self, time: Duration);
 }
 
-/// How much of a share may be saved up.
+/// How much of a share may accumulate.
 const SHARE_BURST_S: f64 = 0.1;
-/// Nobody looks at a clock further away.
+/// No wait is longer than this.
 const WAIT_MAX_S: f64 = 3_600.0;
 
 #[cfg(test)]
@@ -106,13 +109,14 @@ mod tests {
         let mut bucket = Bucket::of_share(0.25, 2);
         let now = Instant::now();
         assert!(bucket.look(now, 0.0).is_ok());
-        bucket.take(1.05); // of 0.05 saved up
+        bucket.take(1.05); // of an accumulated 0.05
         let free = bucket.look(now, 0.0).unwrap_err();
         assert!((free - now).as_secs_f64() > 1.99 && (free - now).as_secs_f64() < 2.01);
     }
 
     proptest! {
-        // In any stretch from the start on no more is taken than the burst and what the time gives.
+        // In any period from the start, the bucket gives no more than the burst and what the time
+        // allows.
         #[test]
         fn never_more_than_the_rate(count in 1u32..50, steps in prop::collection::vec(0u64..300, 1..200)) {
             let mut bucket = Bucket::of_rate(count, Duration::from_millis(500));

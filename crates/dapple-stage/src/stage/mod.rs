@@ -1,8 +1,10 @@
 //! Stages: handlers behind bounded queues.
 //!
-//! Who touches what: [`queue`] is the queue and the line in front of it, [`shared_queue`] the same behind its lock; [`handler`] is one
-//! handler, [`handlers`] are all of them and what bounds them; [`core`] takes requests in and starts them, [`serve`] is the task that serves one call.
-//! The controllers ([`width`], [`limits`], [`supervise`](crate::supervise)) are plain state machines that are told the time.
+//! [`queue`] is the queue and the waiting line in front of it; [`shared_queue`] adds its lock.
+//! [`handler`] is one handler; [`handlers`] are all of them with their bounds. [`core`] takes
+//! requests in and starts them; [`serve`] is the task that serves one call. The controllers
+//! ([`width`], [`limits`], [`supervise`](crate::supervise)) are plain state machines that get the
+//! time as an argument.
 
 mod behind;
 mod builder;

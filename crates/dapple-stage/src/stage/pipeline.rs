@@ -1,8 +1,9 @@
-//! One stage after another.
+//! Stages in sequence.
 //!
-//! A response of the first goes into the queue of the next as soon as that has a place; until then the request keeps its place in
-//! service in the first. So a slow stage fills its own queue, then the width of the one before it, then that one's queue, and
-//! at last its callers wait, or are refused: nothing grows without a bound in between.
+//! A response of the first stage enters the queue of the next as soon as that has a place. Until
+//! then the request keeps its place in service in the first stage. So a slow stage fills its own
+//! queue, then the width and the queue of the stage before it, until callers wait or are refused.
+//! Nothing in between grows without a bound.
 
 use std::any::Any;
 use std::fmt;
@@ -27,11 +28,13 @@ use super::serve::message;
 use crate::Refused;
 use crate::graph::{Linked, Node};
 
-/// A stage and what its responses flow into: *pipeline* of Gribble's design framework (section 4.1). Made by [`Stage::then`].
+/// A stage and the service that its responses go to: the *pipeline* of Gribble's design framework
+/// (section 4.1). Made by [`Stage::then`].
 ///
-/// It is a service: from the requests of the first stage to the responses of the last. Each stage keeps its own queue, width
-/// and limits. When the next one has no room the first waits with its place in service, and refusals of any stage come back
-/// to the caller. Dropping the response cancels the request in whichever stage it is.
+/// It is a service from the requests of the first stage to the responses of the last. Each stage
+/// keeps its own queue, width and limits. When the next stage has no room, the first keeps the
+/// place in service; refusals of any stage reach the caller. Dropping the response cancels the
+/// request in whichever stage it is.
 ///
 /// ```
 /// use dapple_stage::Stage;
@@ -60,12 +63,12 @@ where
     next: S,
 }
 
-/// What can have something behind it: a stage, or a pipeline, whose last stage then has.
+/// A type that can be followed by a service: a stage, or a pipeline through its last stage.
 pub trait Then<S> {
-    /// All of it.
+    /// The resulting pipeline.
     type Joined;
 
-    /// Puts `next` behind it.
+    /// Appends `next`.
     fn then(self, next: S) -> Self::Joined;
 }
 
@@ -104,9 +107,10 @@ where
     Mid: Send + 'static,
     E: Send + 'static,
 {
-    /// A pipeline: what this stage responds goes into the queue of `next`, a stage or another service; see [`Pipeline`].
+    /// A pipeline: responses of this stage enter the queue of `next`, a stage or another service;
+    /// see [`Pipeline`].
     ///
-    /// This stage can be used by itself as before.
+    /// This stage can still be used by itself.
     pub fn then<S>(self, next: S) -> Pipeline<Req, Mid, E, S>
     where
         S: Service<Mid> + Linked + Clone + Send + 'static,
@@ -121,7 +125,7 @@ where
     Mid: Send + 'static,
     E: Send + 'static,
 {
-    /// A longer pipeline, with `next` behind the last stage.
+    /// A longer pipeline, with `next` after the last stage.
     pub fn then<T>(self, next: T) -> Pipeline<Req, Mid, E, S::Joined>
     where
         S: Then<T>,
@@ -134,7 +138,7 @@ where
         &self.first
     }
 
-    /// What comes after it.
+    /// The services after the first stage.
     pub fn next(&self) -> &S {
         &self.next
     }
@@ -151,18 +155,18 @@ where
 {
     /// Waits for a place in the first stage's queue, sends the request, and waits for its response.
     ///
-    /// Cancel safe: dropped, it cancels the request.
+    /// Cancel safe: dropping it cancels the request.
     pub async fn ask(&self, request: Req) -> Result<S::Response, PipelineError<E, S::Error>> {
         let mut handle = self.clone();
         std::future::poll_fn(|cx| handle.poll_ready(cx)).await?;
         handle.call(request).await
     }
 
-    /// As [`ask`](Self::ask), with what can be said about one request: its deadline, and for the first stage its rank and what runs
-    /// instead of it ([`Ask`]). At its deadline it is given up in whichever stage it is, with [`StageError::Expired`] where it has
-    /// left the first one's queue.
+    /// As [`ask`](Self::ask), with the settings of one request ([`Ask`]): its deadline, and for the
+    /// first stage its rank and drop callback. At its deadline it is given up in whichever stage it
+    /// is, with [`StageError::Expired`] if it has left the first stage's queue.
     ///
-    /// Cancel safe: dropped, it cancels the request.
+    /// Cancel safe: dropping it cancels the request.
     pub async fn ask_with(
         &self,
         request: Req,
@@ -237,7 +241,7 @@ where
     Mid: Send + 'static,
     E: Send + 'static,
 {
-    /// That of its first stage, from where the others are found.
+    /// The node of the first stage, which links to the others.
     fn node(&self) -> Arc<dyn Node> {
         self.first.node()
     }
@@ -254,13 +258,13 @@ where
     }
 }
 
-/// Why a pipeline has no response: in which part it ended.
+/// Why a pipeline returns no response, and in which part the request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PipelineError<A, B> {
     /// In the first stage, or between it and the next.
     First(StageError<A>),
-    /// In what comes after it.
+    /// In a later part.
     Next(B),
 }
 
@@ -282,9 +286,9 @@ impl<A: fmt::Debug + fmt::Display + 'static, B: std::error::Error + 'static> std
     }
 }
 
-/// What may say that a request was refused.
+/// An error that may be a refusal.
 pub trait Overload {
-    /// What it was refused for, where that is so.
+    /// The refusal, if it is one.
     fn refused(&self) -> Option<&Refused>;
 }
 
@@ -303,12 +307,12 @@ impl<A, B: Overload> Overload for PipelineError<A, B> {
     }
 }
 
-/// How the first stage ended: with the response of the next on its way, or without.
+/// The end of the first stage: with the response of the next in progress, or without.
 type Handed<F, E, N> = Result<F, PipelineError<E, N>>;
 
 pin_project! {
-    /// The response of a [`Pipeline`], to be awaited. Dropped, it cancels the request in the stage in which it is.
-    #[must_use = "dropped, it cancels the request"]
+    /// The response of a [`Pipeline`]. Dropping it cancels the request in its current stage.
+    #[must_use = "a dropped response cancels the request"]
     pub struct PipelineResponse<Req, Mid, E, F, N>
     where
         Req: Send,
@@ -320,7 +324,8 @@ pin_project! {
     {
         #[pin]
         step: Step<Req, Mid, E, F, N>,
-        // Its deadline, and since when it counts: for what comes after the first stage, which sees to it by itself.
+        // The deadline, and when its time began. It covers the parts after the first stage, which
+        // enforces its own.
         limit: Option<(Sleep, Instant)>,
     }
 }
@@ -384,10 +389,10 @@ where
     }
 }
 
-/// Takes the response of the first stage on to the next.
+/// Hands the response of the first stage on to the next.
 struct Feed<S, F, E, N> {
     next: S,
-    /// It cannot be asked any more.
+    /// It failed, and cannot be polled again.
     failed: Option<PipelineError<E, N>>,
     tx: oneshot::Sender<Handed<F, E, N>>,
 }
@@ -426,7 +431,8 @@ where
             }
         };
         let Feed { next, tx, .. } = *self;
-        // Who has stopped waiting does not want it, and what is dropped with it is canceled.
+        // A caller that stopped waiting does not want it; dropping the next response cancels that
+        // request.
         drop_quietly((tx.send(handed), next));
     }
 }
@@ -435,7 +441,7 @@ fn panicked<E: 'static, N: 'static>(payload: Box<dyn Any + Send>) -> PipelineErr
     first(StageError::Panicked(message(payload)))
 }
 
-/// Where one of these is made, a stage around it can look into it.
+/// Makes the error, and registers its type so that a stage around it can look into it.
 fn first<A: 'static, B: 'static>(error: StageError<A>) -> PipelineError<A, B> {
     know_pipeline::<A, B>();
     PipelineError::First(error)

@@ -1,4 +1,4 @@
-//! What a stage was told when it was built: it does not change any more.
+//! The settings of a stage, fixed when it is built.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use dapple_sched::Color;
 
 use crate::Refused;
 
-/// What a stage asks about each request.
+/// The questions that a stage asks about each request.
 pub(crate) struct Policy<Req> {
     pub(crate) queue_len_max: usize,
     pub(crate) bytes_max: usize,
     pub(crate) cohort_max: usize,
-    /// Whether a full queue refuses, instead of letting callers wait.
+    /// Whether a full queue refuses instead of letting callers wait.
     pub(crate) sheds: bool,
     pub(crate) time_limit: Option<Duration>,
     pub(crate) patience: Option<Duration>,
@@ -29,30 +29,30 @@ pub(crate) type OnDrop<Req> = Arc<dyn Fn(Req, &Refused) + Send + Sync>;
 pub(crate) type Weigh<Req> = Ask<Req, usize>;
 pub(crate) type AdmissionHook<Req> = Box<dyn Fn(&Req, &Load) -> Result<(), Refused> + Send + Sync>;
 
-/// In which color a request is served.
+/// The color in which a request is served.
 pub(crate) enum ColorPolicy<Req> {
-    /// Each has one of its own.
+    /// A new one for each.
     Each,
-    /// All have this one.
+    /// This one for all.
     One(Color),
-    /// By a key of the request.
+    /// One for each key.
     By(Ask<Req, Color>),
 }
 
-/// How much a stage has to do, for the hook that decides before its queue.
+/// The load of a stage, for the admission hook.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Load {
-    /// Requests that wait.
+    /// Waiting requests.
     pub queue_len: usize,
-    /// How many may wait.
+    /// The limit of waiting requests.
     pub queue_len_max: usize,
-    /// What those that wait weigh.
+    /// The weight of the waiting requests.
     pub queue_bytes: usize,
     /// Calls in service.
     pub in_service: usize,
-    /// How many calls may be in service.
+    /// The limit of calls in service.
     pub width: usize,
-    /// How long one that comes now would wait, by what requests took lately.
+    /// The expected wait of a request that comes now, from recent requests.
     pub delay: Duration,
 }

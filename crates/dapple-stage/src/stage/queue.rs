@@ -1,21 +1,22 @@
-//! What waits in front of a stage, and who waits to put something there. A plain state machine: no lock, no clock, and the
-//! wakers that it hands out are called by others.
+//! The queue of a stage, and the waiting line for places in it. A plain state machine: no lock, no
+//! clock; callers invoke the wakers that it returns.
 //!
 //! A place in the queue is in one of three states; their sum never exceeds the limit:
 //!
 //! | a place is | in | it becomes |
 //! |---|---|---|
-//! | free | (the limit less the others) | promised: to the first in line, or to who asks while nobody is in line |
-//! | promised | `promised`, by the ticket of a handle | used by `push`; free when the handle lets go |
+//! | free | (the limit less the others) | promised: to the first in line, or to a caller while the line is empty |
+//! | promised | `promised`, by the ticket of a handle | used by `push`; free when the handle releases it |
 //! | used | `waiting` | free by `take`, `cancel`, `expire` and `shut` |
 //!
 //! | a ticket is | until |
 //! |---|---|
 //! | in `line` | a place is free and it is the first: then it is in `promised`, and its waker is called once |
 //! | in `promised` | `push` uses it, or `release` gives it back, which lets the next one in |
-//! | in neither | it is not known any more: the queue was shut meanwhile. Its holder asks again |
+//! | in neither | (unknown: the queue was shut meanwhile) its holder asks again |
 //!
-//! All that frees a place goes through [`Queue::settle`], so that there is never a free place while a request is in line.
+//! Everything that frees a place goes through [`Queue::settle`], so no place is free while a ticket
+//! is in line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Poll;
@@ -25,42 +26,43 @@ use dapple_sched::foreign::KeptWaker;
 
 use crate::Reason;
 
-/// Requests that wait, in the order in which they will be taken.
+/// Waiting requests, in the order in which they will be taken.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     limits: Limits,
     waiting: BTreeMap<Place, Entry<T>>,
-    /// Those of `waiting` that have one, the earliest first.
+    /// The deadlines of `waiting`, the earliest first.
     deadlines: BTreeSet<(Instant, Place)>,
-    /// What all of `waiting` weigh.
+    /// The total weight of `waiting`.
     bytes: usize,
     line: BTreeMap<u64, KeptWaker>,
     promised: BTreeSet<u64>,
-    /// Tickets and arrivals are numbered by it.
+    /// The next number for a ticket or an arrival.
     next: u64,
     shut: Option<Reason>,
-    /// It was cleared when it was shut, and nothing comes back into it.
+    /// The queue was cleared when it was shut, so nothing may be put back into it.
     is_cleared: bool,
 }
 
-/// How much may wait.
+/// The limits of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Requests; 1 at least.
+    /// Requests, at least 1.
     pub(crate) len_max: usize,
-    /// What they weigh together.
+    /// Their total weight.
     pub(crate) bytes_max: usize,
 }
 
-/// Where a request stands: before all that rank lower, and behind all of its own rank that came earlier.
+/// The position of a request: before all of lower rank, and after all of its own rank that came
+/// earlier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Place {
-    /// 255 less the rank, as the smallest goes first.
+    /// 255 less the rank, because the smallest goes first.
     behind: u8,
     arrival: u64,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(crate) struct Entry<T> {
     pub(crate) item: T,
@@ -69,12 +71,12 @@ pub(crate) struct Entry<T> {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Wakers to be called and dropped when nothing is locked any more.
-#[must_use = "those that may go on now are to be woken"]
+/// Wakers to invoke and to drop without any lock.
+#[must_use = "dropping these loses wake-ups"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     called: Vec<KeptWaker>,
-    /// Of a ticket that has left the line.
+    /// The waker of a ticket that has left the line.
     dropped: Option<KeptWaker>,
 }
 
@@ -108,31 +110,32 @@ impl<T> Queue<T> {
         self.bytes
     }
 
-    /// The one that will be taken next.
+    /// The request that will be taken next.
     pub(crate) fn first(&self) -> Option<&T> {
         self.waiting.first_key_value().map(|(_, entry)| &entry.item)
     }
 
-    /// How many handles wait for a place.
+    /// The number of handles that wait for a place.
     pub(crate) fn line_len(&self) -> usize {
         self.line.len()
     }
 
-    /// When the first of those that wait comes too late.
+    /// The earliest deadline of the waiting requests.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Whether who asks without a ticket is not put in line.
+    /// Whether a caller without a ticket would get a place at once.
     pub(crate) fn has_place(&self) -> bool {
         self.shut.is_some() || (self.has_room() && self.line.is_empty())
     }
 
-    /// Ready when `ticket` stands for a place that `push` may use, or the queue is shut, which `push` says then. Otherwise
-    /// the ticket is in line, and `waker` is called when that may have changed. Also a waker to be dropped without the lock.
+    /// Ready when `ticket` has a place for `push`, or when the queue is shut, which `push` then
+    /// reports. Otherwise the ticket is in line, and `waker` is invoked when that may have changed.
+    /// Also returns a waker to drop without the lock.
     pub(crate) fn poll_place(&mut self, ticket: &mut Option<u64>, waker: KeptWaker) -> (Poll<()>, Option<KeptWaker>) {
         if self.shut.is_some() {
-            // The line was cleared when it was shut; a promise may be left.
+            // The line was cleared when the queue was shut; a promise may remain.
             *ticket = None;
             return (Poll::Ready(()), Some(waker));
         }
@@ -150,7 +153,7 @@ impl<T> Queue<T> {
         (Poll::Pending, self.line.insert(id, waker))
     }
 
-    /// Gives a place, or a place in line, back.
+    /// Gives a place, or a position in line, back.
     pub(crate) fn release(&mut self, ticket: &mut Option<u64>) -> Wakes {
         let dropped = ticket.take().and_then(|id| {
             self.promised.remove(&id);
@@ -159,7 +162,8 @@ impl<T> Queue<T> {
         Wakes { dropped, ..self.settle() }
     }
 
-    /// Puts a request into the queue: in the place that the ticket stands for, or in a free one that nobody waits for.
+    /// Puts a request into the queue: into the ticket's place, or into a free one that no ticket
+    /// waits for.
     pub(crate) fn push(
         &mut self,
         ticket: &mut Option<u64>,
@@ -186,7 +190,7 @@ impl<T> Queue<T> {
         (self.bytes.saturating_add(bytes) > self.limits.bytes_max).then_some(Reason::Memory)
     }
 
-    /// Takes the first request, and with it up to `max - 1` more that `fits` says go well with it, in their order.
+    /// Takes the first request and up to `max - 1` more that `fits` accepts, in their order.
     pub(crate) fn take(&mut self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(Place, Entry<T>)>, Wakes) {
         let Some((first, entry)) = self.waiting.first_key_value() else { return (Vec::new(), Wakes::default()) };
         let others = self.waiting.iter().skip(1).take(if max > 1 { LOOK_AHEAD.saturating_mul(max) } else { 0 });
@@ -196,8 +200,8 @@ impl<T> Queue<T> {
         (taken, self.settle())
     }
 
-    /// Puts what was taken back to where it stood. It counts as if it had not been taken, also above the limit, as others may
-    /// have come meanwhile. `Err` gives it back where the queue has been shut.
+    /// Puts a taken request back at its position, as if it had not been taken; this may exceed the
+    /// limit, because others may have come meanwhile. `Err` returns it if the queue has been shut.
     pub(crate) fn put_back(&mut self, place: Place, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
         match &self.shut {
             Some(reason) if self.is_cleared => Err((reason.clone(), entry)),
@@ -208,13 +212,13 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes a request out that still waits.
+    /// Removes a request that still waits.
     pub(crate) fn cancel(&mut self, place: Place) -> (Option<Entry<T>>, Wakes) {
         let entry = self.remove(place);
         (entry, self.settle())
     }
 
-    /// Takes those out whose deadline has come.
+    /// Removes requests past their deadline.
     pub(crate) fn expire(&mut self, now: Instant) -> (Vec<Entry<T>>, Wakes) {
         let mut expired = Vec::new();
         while let Some((deadline, place)) = self.deadlines.first().copied() {
@@ -226,7 +230,7 @@ impl<T> Queue<T> {
         (expired, self.settle())
     }
 
-    /// From now on nothing is taken in, for that reason. Who is in line is woken, to be told.
+    /// Takes no more requests, for this reason. Wakes the whole line, so that its tickets see it.
     pub(crate) fn shut(&mut self, reason: Reason) -> Wakes {
         self.shut = Some(reason);
         self.promised.clear();
@@ -238,7 +242,7 @@ impl<T> Queue<T> {
         (self.shut, self.is_cleared) = (None, false);
     }
 
-    /// Takes all out that wait, after it was shut.
+    /// Removes all waiting requests after the queue was shut.
     pub(crate) fn clear(&mut self) -> (Vec<Entry<T>>, Wakes) {
         self.is_cleared = self.shut.is_some();
         self.deadlines.clear();
@@ -251,7 +255,7 @@ impl<T> Queue<T> {
         self.waiting.len() + self.promised.len() < self.limits.len_max && self.bytes < self.limits.bytes_max
     }
 
-    /// Promises the free places to those in line.
+    /// Promises free places to tickets in line.
     fn settle(&mut self) -> Wakes {
         let mut wakes = Wakes::default();
         while self.has_room() {
@@ -285,7 +289,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// For one request of a cohort, so many are looked at.
+/// How many entries to look at for each request of a cohort.
 const LOOK_AHEAD: usize = 4;
 
 #[cfg(test)]

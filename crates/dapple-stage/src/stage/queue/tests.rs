@@ -1,4 +1,4 @@
-//! The queue beside the simplest program that does the same.
+//! The queue compared with the simplest program that does the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Counts how often it is called.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Calls(AtomicUsize);
 
@@ -23,7 +23,7 @@ impl Wake for Calls {
 enum Step {
     /// A handle asks for a place.
     Poll(usize),
-    /// A handle pushes, whether it has a place or not.
+    /// A handle pushes, with or without a place.
     Push {
         handle: usize,
         rank: u8,
@@ -33,7 +33,7 @@ enum Step {
     /// A handle is dropped and made anew.
     Release(usize),
     Take(usize),
-    /// Of those that were pushed, that one.
+    /// This one of the pushed requests is canceled.
     Cancel(usize),
     Pass(u64),
     Shut(bool),
@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a request is in the simple program.
+/// A request in the simple program.
 #[derive(Clone, Debug, PartialEq)]
 struct Waits {
     item: usize,
@@ -65,7 +65,7 @@ struct Waits {
     deadline: Option<Instant>,
 }
 
-/// The simple program: lists that are searched.
+/// The simple program: lists with linear search.
 #[derive(Default)]
 struct Simple {
     waiting: Vec<Waits>,
@@ -83,7 +83,7 @@ impl Simple {
         self.waiting.iter().map(|waits| waits.bytes).sum()
     }
 
-    /// Whoever is first gets what is free. Yields who was let in.
+    /// Gives free places to the first in line. Returns the admitted handles.
     fn settle(&mut self) -> Vec<usize> {
         let mut let_in = Vec::new();
         while self.has_room() && !self.line.is_empty() {
@@ -101,7 +101,7 @@ impl Simple {
         had
     }
 
-    /// The order in which they are taken.
+    /// The order in which requests are taken.
     fn in_order(&self) -> Vec<Waits> {
         let mut all = self.waiting.clone();
         all.sort_by_key(|waits| std::cmp::Reverse(waits.rank));
@@ -109,7 +109,7 @@ impl Simple {
     }
 }
 
-/// Both, and what the handles have.
+/// Both programs, and the tickets and places of the handles.
 struct Both {
     queue: Queue<usize>,
     simple: Simple,
@@ -264,7 +264,7 @@ impl Both {
         let deadline = self.simple.waiting.iter().filter_map(|waits| waits.deadline).min();
         assert_eq!(self.queue.deadline(), deadline);
         let calls: Vec<usize> = self.calls.iter().map(|calls| calls.0.load(SeqCst)).collect();
-        assert_eq!(calls, self.expected_calls, "each is woken when it may go on, and not else");
+        assert_eq!(calls, self.expected_calls, "each ticket is woken exactly when it may go on");
         assert!(self.queue.len() + self.simple.promised.len() <= LEN_MAX);
         assert!(self.queue.bytes() <= BYTES_MAX);
         assert!(!self.simple.has_room() || self.simple.line.is_empty());
@@ -273,7 +273,7 @@ impl Both {
 
 proptest! {
     #[test]
-    fn it_does_what_the_simple_program_does(steps in prop::collection::vec(step(), 0..200)) {
+    fn the_queue_does_what_the_simple_program_does(steps in prop::collection::vec(step(), 0..200)) {
         let mut both = Both::new();
         for step in steps {
             both.step(step);
