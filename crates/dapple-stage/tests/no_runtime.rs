@@ -1,4 +1,5 @@
-//! A process whose only runtime has ended: alone in its program, as a thread without one gets the oldest of the process.
+//! A process after its only runtime has ended. It is alone in its program, because a thread without
+//! a runtime gets the oldest one of the process.
 
 use std::time::Instant;
 
@@ -13,6 +14,6 @@ fn a_deadline_needs_a_runtime_that_looks_at_the_clock() {
         (Color::new(), Color::new().wrap(|_| ()))
     };
     drop(runtime);
-    let error = post_before(&color, Instant::now(), || (), instead).expect_err("nobody looks at the clock");
+    let error = post_before(&color, Instant::now(), || (), instead).expect_err("no timer can run");
     assert!(!error.to_string().is_empty());
 }

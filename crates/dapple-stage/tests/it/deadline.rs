@@ -23,7 +23,7 @@ fn what_has_not_begun_in_time_is_dropped_while_its_color_is_busy() {
     let instead = answers.wrap(move |refused| tx.send((refused, freed.strong_count())).unwrap());
     let ran = move || unreachable!("{held:?} has expired");
     post_before(&busy, Instant::now() + Duration::from_millis(20), ran, instead).unwrap();
-    // The color is still busy when this comes.
+    // The color is still busy when this arrives.
     let (refused, count) = rx.recv_timeout(Duration::from_secs(60)).expect("the drop callback runs");
     assert_eq!((refused.reason, count), (Reason::Deadline, 0));
     release.send(()).unwrap();

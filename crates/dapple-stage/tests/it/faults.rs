@@ -1,4 +1,4 @@
-//! Foreign code that panics, or comes back to what called it: neighbors have their turn, and nothing hangs.
+//! Foreign code that panics or reenters: the neighbors get their turn, and nothing hangs.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,12 +19,12 @@ use crate::bombs::{DropBomb, blast, bomb, counting, drop_bomb, panic_twice};
 use crate::clones::on_clone;
 use crate::lines::{LIMIT, LINES, in_time, lines, poll, wait_until};
 
-/// A runtime that keeps its panics to itself.
+/// A runtime that does not print its panics.
 fn quiet() -> Runtime {
     dapple_io::runtime_builder().workers(1).panic_handler(|_| ()).build().expect("a runtime can be built")
 }
 
-/// A waker that does this when its last clone goes.
+/// A waker that runs this when its last clone is dropped.
 fn on_drop(run: Arc<dyn Fn() + Send + Sync>) -> Waker {
     struct OnDrop(Arc<dyn Fn() + Send + Sync>);
     impl Wake for OnDrop {
@@ -49,7 +49,7 @@ fn wakers_may_look_at_what_they_wait_for() {
             let look = line.look.clone();
             assert!(poll(&mut waits, &on_clone(move || look())).is_pending(), "{}", line.name);
             for _ in 0..2 {
-                // Each takes the place of the one before, which is dropped.
+                // Each replaces the previous waker, which is dropped.
                 assert!(poll(&mut waits, &on_drop(line.look.clone())).is_pending(), "{}", line.name);
             }
             drop(waits);
@@ -58,7 +58,7 @@ fn wakers_may_look_at_what_they_wait_for() {
 }
 
 #[test]
-fn a_waker_whose_clone_panics_leaves_the_line_as_it_was() {
+fn a_waker_with_a_clone_that_panics_leaves_the_line_unchanged() {
     let runtime = quiet();
     let _entered = runtime.enter();
     for line in lines() {
@@ -77,7 +77,7 @@ fn a_waker_whose_clone_panics_leaves_the_line_as_it_was() {
 }
 
 #[test]
-fn who_waits_is_woken_beside_wakers_that_panic() {
+fn waiters_are_woken_despite_wakers_that_panic() {
     let runtime = quiet();
     let _entered = runtime.enter();
     for bad in [bomb, drop_bomb] {
@@ -87,7 +87,7 @@ fn who_waits_is_woken_beside_wakers_that_panic() {
             let (calls, waker) = counting();
             assert!(poll(&mut next, &waker).is_pending(), "{}", line.name);
             (line.free)();
-            // The first one has its turn, though it was not woken, and then the next.
+            // The first waiter gets its turn although it was not woken, and then the next.
             wait_until(|| poll(&mut first, Waker::noop()).is_ready());
             drop(first);
             wait_until(|| calls.count() > 0 && poll(&mut next, &waker).is_ready());
@@ -96,7 +96,7 @@ fn who_waits_is_woken_beside_wakers_that_panic() {
 }
 
 #[test]
-fn a_handler_whose_panic_cannot_be_dropped_ends_its_own_request_only() {
+fn a_handler_with_a_panic_that_panics_on_drop_ends_its_own_request_only() {
     let runtime = quiet();
     let _entered = runtime.enter();
     let stage = Stage::builder("twice").width(1).supervision(no_rest()).wrap_fn(async |panics: bool| {
@@ -116,7 +116,7 @@ fn a_handler_whose_panic_cannot_be_dropped_ends_its_own_request_only() {
 }
 
 #[test]
-fn a_factory_whose_panic_cannot_be_dropped_is_asked_again() {
+fn a_factory_with_a_panic_that_panics_on_drop_is_called_again() {
     let runtime = quiet();
     let _entered = runtime.enter();
     let left = AtomicUsize::new(3);
@@ -133,7 +133,7 @@ fn a_factory_whose_panic_cannot_be_dropped_is_asked_again() {
     runtime.block_on(stage.stop());
 }
 
-/// Deaths are no reason to rest.
+/// Deaths cause no rest.
 fn no_rest() -> Supervision {
     Supervision { deaths_max: 0, ..Supervision::default() }
 }
@@ -178,7 +178,7 @@ fn checks_that_panic_wherever_they_are_asked_end_no_other() {
         let bomb = (key == 2).then_some(DropBomb);
         async move {
             match key {
-                // It is dropped while it waits.
+                // The wait is dropped while it is pending.
                 2 => {
                     let _bomb = bomb;
                     std::future::pending().await
@@ -189,12 +189,12 @@ fn checks_that_panic_wherever_they_are_asked_end_no_other() {
         }
     }));
     wait_until(|| balancer.serving_len() == 1);
-    // They go on.
+    // The waiters continue.
     balancer.insert(5, ());
     wait_until(|| balancer.serving_len() == 1);
 }
 
-/// Panics with what panics when it is dropped, where the request says.
+/// Panics with a payload that panics on drop, if the request asks for it.
 #[derive(Clone)]
 struct Twice;
 

@@ -1,5 +1,5 @@
-//! What each public future does that is dropped, forgotten, or meets a panic, in each of its states: the lines of the table
-//! in `docs/safety.md`. Those of forgotten admissions are in `src/admission/gate/tests.rs`.
+//! Public futures that are dropped, forgotten or hit by a panic, in each of their states: the rows
+//! of the table in `docs/safety.md`. `src/admission/gate/tests.rs` covers forgotten admissions.
 
 use std::convert::Infallible;
 use std::future::{Future, pending, ready};
@@ -25,9 +25,9 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use crate::bombs::{bomb, counting, drop_bomb};
 use crate::lines::{lines, poll, wait_until};
 
-/// What a request makes a service do, and what it holds meanwhile.
+/// A request: the action of the service, and an object that it holds meanwhile.
 #[derive(Clone)]
-struct Order(Wish, #[expect(dead_code, reason = "it is counted")] Arc<()>);
+struct Order(Wish, #[expect(dead_code, reason = "its references are counted")] Arc<()>);
 
 #[derive(Clone)]
 enum Wish {
@@ -42,7 +42,7 @@ async fn serve(order: Order) -> io::Result<()> {
         Wish::Answer => {}
         Wish::WaitForever => pending().await,
         Wish::WaitFor(semaphore) => semaphore.acquire().await.unwrap().forget(),
-        // Not `panic!`, whose hook would print.
+        // Not `panic!`: its hook would print.
         Wish::Panic => resume_unwind(Box::new("as the test says")),
     }
     Ok(())
@@ -61,7 +61,7 @@ where
     })
 }
 
-/// The future of each kind of service; each serves two at a time at least.
+/// A future of each kind of service; each service takes at least two at a time.
 fn asks() -> Vec<(&'static str, Ask)> {
     let inner = service_fn(serve);
     let throttle = Throttle::bucket(Rate::new(100, Duration::from_secs(3_600)));
@@ -117,7 +117,7 @@ fn a_request_that_is_dropped_while_it_is_served_is_given_up() {
             let mut waits = ask(Order(Wish::WaitForever, held.clone()));
             assert!(poll(&mut waits, Waker::noop()).is_pending(), "{name}");
             drop(waits);
-            // Of a stage, the task drops it.
+            // In a stage, the task drops it.
             wait_until(|| Arc::strong_count(&held) == 1);
         }
         assert!(runtime.block_on(ask(Order(Wish::Answer, held))).is_ok(), "{name}");
@@ -148,7 +148,7 @@ fn a_panic_ends_its_own_request_only() {
         for _ in 0..5 {
             let panics = ask(Order(Wish::Panic, held.clone()));
             let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(panics)));
-            // Of a stage, it is an error; of a layer, it goes to the caller of `poll`.
+            // A stage returns an error; a layer passes the panic to the caller of `poll`.
             assert!(!matches!(ended, Ok(Ok(()))), "{name}");
             drop(ended);
             wait_until(|| Arc::strong_count(&held) == 1);
@@ -257,7 +257,7 @@ fn a_forgotten_wait_for_a_place_keeps_that_place_and_no_other() {
     semaphore.add_permits(3);
     runtime.block_on(served).unwrap();
     waiting.into_iter().for_each(|response| runtime.block_on(response).unwrap());
-    // One of two places is left, and those who wait for it have it in turn.
+    // One of two places is left, and the waiters use it in turn.
     for _ in 0..5 {
         semaphore.add_permits(2);
         let (one, other) = (stage.ask(()), stage.ask(()));
@@ -270,7 +270,7 @@ fn a_forgotten_wait_for_a_place_keeps_that_place_and_no_other() {
 }
 
 #[test]
-fn a_stage_stops_whatever_becomes_of_who_waits_for_that() {
+fn a_stage_stops_also_when_its_waiters_go_away() {
     let runtime = runtime();
     let _entered = runtime.enter();
     for polls in [false, true] {

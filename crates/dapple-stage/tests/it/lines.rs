@@ -1,4 +1,4 @@
-//! Lines of futures that wait for their turn, for the tests of faults and of futures that are let go of.
+//! Waiting lines of futures, for the tests of faults and of dropped futures.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -18,22 +18,22 @@ use tower::{Layer, Service, service_fn};
 
 pub(crate) type Waiting = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Something that has no room just now.
+/// A service that has no room now.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     /// A future that waits for its turn. Its turn ends with it.
     pub(crate) wait: Box<dyn Fn() -> Waiting>,
-    /// Takes the lock that the line is kept behind.
+    /// Takes the lock that guards the line.
     pub(crate) look: Arc<dyn Fn() + Send + Sync>,
-    /// Makes room for one, which keeps it for as long as it waits for something else.
+    /// Makes room for one, which keeps it while it waits for something else.
     pub(crate) free: Box<dyn Fn()>,
     _kept: Box<dyn Any>,
 }
 
-/// How many there are.
+/// The number of lines.
 pub(crate) const LINES: usize = 4;
 
-/// All of them; a runtime has to be entered.
+/// All lines; needs an entered runtime.
 pub(crate) fn lines() -> [Line; LINES] {
     [gated(), place(), until_ready(), replica()]
 }
@@ -42,7 +42,7 @@ fn gated() -> Line {
     let mut config = Config::with_target_delay(Duration::from_secs(3_600));
     config.processors = Some(1);
     let admission = Admission::new(config);
-    // It has to learn that requests cost something: those that cost nothing do not wait.
+    // It must learn that requests cost something: requests without cost do not wait.
     for _ in 0..20 {
         let gated = admission.offer(Offer::now()).unwrap().run(|| async { burn(Duration::from_millis(3)) });
         assert!(dapple_sched::block_on(gated).is_ok());
@@ -51,7 +51,7 @@ fn gated() -> Line {
         let running = admission.offer(Offer::now()).unwrap().run_whole(std::future::pending::<()>);
         async move { drop(running.await) }
     });
-    // It lets others look before it begins.
+    // It yields before it begins.
     for _ in 0..5 {
         assert!(poll(&mut running, Waker::noop()).is_pending());
     }
@@ -76,7 +76,7 @@ fn burn(time: Duration) {
     }
 }
 
-/// Each gets a place in the queue of a stage, and leaves it with its end.
+/// Each waiter gets a place in the queue of a stage, and releases it at its end.
 fn place() -> Line {
     let permits = Arc::new(Semaphore::new(0));
     let inner = permits.clone();
@@ -103,7 +103,7 @@ fn place() -> Line {
     }
 }
 
-/// Gives back what it had with its end.
+/// Releases its readiness at its end.
 fn until_ready() -> Line {
     let hour = Duration::from_secs(3_600);
     let limited = RateLimitLayer::new(1, hour).layer(service_fn(async |(): ()| Ok::<_, Infallible>(())));
@@ -142,17 +142,17 @@ pub(crate) fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>, waker: &Waker) 
     future.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// Waits for what is to be so.
+/// Waits until the condition holds.
 #[track_caller]
 pub(crate) fn wait_until(mut so: impl FnMut() -> bool) {
     let until = Instant::now() + LIMIT;
     while !so() {
-        assert!(Instant::now() < until, "it does not come to that");
+        assert!(Instant::now() < until, "the condition never holds");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Runs what hangs if foreign code runs under a lock.
+/// Runs code that hangs if foreign code runs under a lock.
 pub(crate) fn in_time(what: usize, run: impl FnOnce() + Send + 'static) {
     let (tx, rx) = channel::<()>();
     let thread = std::thread::spawn(move || {

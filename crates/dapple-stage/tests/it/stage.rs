@@ -1,4 +1,4 @@
-//! One stage: its queue, width, colors, limits, and what happens when handlers die.
+//! One stage: its queue, width, colors, limits, and the deaths of its handlers.
 
 mod colors;
 mod deaths;

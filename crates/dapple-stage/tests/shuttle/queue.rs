@@ -1,5 +1,5 @@
-//! The queue of a stage: places that are promised, used, given up and freed on several threads at once. A wake-up that is lost is a
-//! deadlock here.
+//! The queue of a stage: several threads promise, use, give up and free places at once. A lost
+//! wake-up is a deadlock here.
 
 use std::future::poll_fn;
 use std::task::{Context, Waker};
@@ -20,7 +20,7 @@ fn send(queue: &Queue, item: u32) -> Option<Item> {
     queue.push(&mut ticket, item)
 }
 
-/// Looks for a place once, and gives up what it has got.
+/// Looks for a place once, and gives up a place that it got.
 fn be_hasty(queue: &Queue) {
     let mut ticket = Ticket::default();
     let _ = queue.poll_place(&mut ticket, &mut Context::from_waker(Waker::noop()));
@@ -30,10 +30,11 @@ fn be_hasty(queue: &Queue) {
 
 // Two threads send into a queue of one place, a third one takes.
 //
-// Caught: `take` that does not settle (deadlock), `settle` that promises the place without calling the waker (deadlock), and
-// `poll_place` that lets one in who is not first in line (more than one wait).
+// Caught: `take` that does not settle (deadlock), `settle` that promises the place without invoking
+// the waker (deadlock), and `poll_place` that lets in a ticket that is not first in line (more than
+// one waits).
 #[test]
-fn all_come_through_and_never_more_than_the_limit() {
+fn all_items_pass_and_never_more_than_the_limit() {
     check(SCHEDULES, || {
         let queue = Arc::new(Queue::new(1));
         let (tx, rx) = mpsc::channel();
@@ -50,7 +51,7 @@ fn all_come_through_and_never_more_than_the_limit() {
         let mut taken = Vec::new();
         while rx.recv().is_ok() {
             assert!(queue.lengths().0 <= 1);
-            taken.push(queue.take().expect("what was sent is there"));
+            taken.push(queue.take().expect("the sent item is there"));
         }
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         for first in [0, 10] {
@@ -61,11 +62,12 @@ fn all_come_through_and_never_more_than_the_limit() {
     });
 }
 
-// Two threads want the only place, which is in use; a third one is in line, and gives up what it has or gets.
+// Two threads want the only place, which is in use; a third one is in line, and gives up its
+// position or place.
 //
 // Caught: `release` that does not settle, and one that forgets a promise (deadlock).
 #[test]
-fn who_gives_up_lets_the_next_one_in() {
+fn a_waiter_that_gives_up_lets_the_next_one_in() {
     check(SCHEDULES, || {
         let queue = Arc::new(Queue::new(1));
         assert!(send(&queue, 0).is_some());
@@ -123,9 +125,10 @@ fn each_item_is_taken_or_canceled_once() {
 
 // A queue is shut while one waits, one sends and one takes.
 //
-// Caught: `shut` that does not wake the line (deadlock), and `push` that does not look whether it was shut (an item is left).
+// Caught: `shut` that does not wake the line (deadlock), and `push` that does not check whether the
+// queue was shut (an item is left).
 #[test]
-fn nobody_waits_at_a_queue_that_is_shut_and_nothing_stays_in_it() {
+fn a_shut_queue_keeps_no_waiter_and_no_item() {
     check(SCHEDULES, || {
         let queue = Arc::new(Queue::new(1));
         let sent = Arc::new(Mutex::new(0));

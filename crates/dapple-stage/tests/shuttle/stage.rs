@@ -1,5 +1,6 @@
-//! A stage with its tasks on the scheduler's own workers, which are threads of the model: every request ends once, the bounds hold
-//! at every step, and nobody waits in vain (a deadlock here).
+//! A stage with its tasks on the scheduler's own workers, which are threads of the model: every
+//! request ends once, the bounds hold at every step, and no request waits in vain (a deadlock
+//! here).
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -20,7 +21,7 @@ use super::{Inside, check, poll_once};
 
 const SCHEDULES: usize = 3_000;
 
-/// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
+/// Runs a scene in a runtime of two workers, and checks that it leaves nothing behind.
 fn scene(scene: impl Fn(&Handle) + Send + Sync + 'static) {
     scene_of(SCHEDULES, scene);
 }
@@ -29,7 +30,7 @@ fn scene_of(schedules: usize, scene: impl Fn(&Handle) + Send + Sync + 'static) {
     check(schedules, move || support::scene(&scene));
 }
 
-/// A handler that lets others have their turn in between.
+/// A handler that yields in between.
 fn serve(inside: Inside) -> impl Fn(u32) -> Serving + Clone + Send + 'static {
     move |n| {
         let inside = inside.clone();
@@ -52,7 +53,8 @@ fn send<E: Send + 'static>(stage: &Stage<u32, u32, E>, n: u32) -> Result<u32, St
     })
 }
 
-// Two senders into a queue of one place with one in service; two more give up: one a response, one a place.
+// Two senders into a queue of one place with one in service; two more give up: one a response, one
+// a place.
 #[test]
 fn every_request_ends_once_and_the_stage_comes_to_rest() {
     scene(|handle| {
@@ -87,9 +89,10 @@ fn every_request_ends_once_and_the_stage_comes_to_rest() {
     });
 }
 
-// It is stopped at once while some wait for a place, some in the queue, and one is served.
+// The stage is stopped at once while some callers wait for a place, some requests wait in the
+// queue, and one is served.
 #[test]
-fn who_is_not_served_by_a_stage_that_stops_is_told() {
+fn a_stage_that_stops_answers_all_requests() {
     scene(|handle| {
         let stage = Stage::builder("s").queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1)));
         let served = Arc::new(AtomicU64::new(0));
@@ -113,7 +116,7 @@ fn who_is_not_served_by_a_stage_that_stops_is_told() {
     });
 }
 
-/// A handler that is dead from the start, or one that serves.
+/// A handler that dies at once, or one that serves.
 #[derive(Clone)]
 struct Handler {
     lives: bool,
@@ -134,9 +137,10 @@ impl Service<u32> for Handler {
     }
 }
 
-// The handlers of a stage die, so that it is taken out while some wait; another version takes over, at whatever moment.
+// The handlers of a stage die, so that it goes out of service while some wait; another version
+// takes over at any moment.
 #[test]
-fn a_stage_that_is_taken_out_tells_all_and_comes_back_with_another_version() {
+fn a_stage_out_of_service_answers_all_and_returns_with_another_version() {
     // Perhaps before it dies, and just when it does.
     [false, true].into_iter().for_each(taken_out);
 }
@@ -178,9 +182,9 @@ fn taken_out(is_replaced_after_a_death: bool) {
     });
 }
 
-// The width is made larger while one is served who waits for the second.
+// The width grows while one request is served that waits for the second.
 #[test]
-fn a_width_that_changes_lets_those_start_who_may() {
+fn a_wider_stage_starts_the_waiting_requests() {
     scene(|handle| {
         let stage = Stage::builder("s").width(1).wrap_fn({
             let (second, inside) = (Arc::new(Notify::new()), Inside::new(2));
@@ -188,7 +192,7 @@ fn a_width_that_changes_lets_those_start_who_may() {
                 let (second, inside) = (second.clone(), inside.clone());
                 async move {
                     let _one = inside.enter();
-                    // The first one ends when the second has come in beside it.
+                    // The first call ends when the second has started in parallel.
                     if n == 0 {
                         second.notified().await
                     } else {
@@ -227,9 +231,10 @@ where
     })
 }
 
-// Three send through two stages with a queue of one place each; a fourth one gives up, in the first or the second.
+// Three send through two stages with a queue of one place each; a fourth one gives up, in the first
+// or the second.
 #[test]
-fn what_goes_through_two_stages_is_served_by_both_whoever_gives_up() {
+fn both_stages_serve_each_request_even_if_others_give_up() {
     scene(|handle| {
         let [first, second] =
             ["1", "2"].map(|name| Stage::builder(name).queue_len_max(1).width(1).wrap_fn(serve(Inside::new(1))));
@@ -261,9 +266,10 @@ fn what_goes_through_two_stages_is_served_by_both_whoever_gives_up() {
     });
 }
 
-// One of two stages is stopped while three are under way, at once or when it has served what it took in.
+// One of two stages is stopped while three requests are in flight, at once or after it has served
+// what it accepted.
 #[test]
-fn a_pipeline_of_which_a_stage_stops_tells_all_and_comes_to_rest() {
+fn a_pipeline_with_a_stopped_stage_answers_all_and_comes_to_rest() {
     [(0, false), (0, true), (1, false), (1, true)].into_iter().for_each(|(which, at_once)| stopped(which, at_once));
 }
 
@@ -303,7 +309,7 @@ fn stopped(which: usize, at_once: bool) {
     });
 }
 
-// It is stopped while requests come: those that it has taken in are served before it rests.
+// The stage is stopped while requests arrive: it serves those that it has accepted before it rests.
 #[test]
 fn a_stage_that_stops_rests_when_the_last_one_is_served() {
     scene(|handle| {
@@ -325,7 +331,7 @@ fn a_stage_that_stops_rests_when_the_last_one_is_served() {
     });
 }
 
-// A cohort of two goes on into a queue that has room for one.
+// A cohort of two goes on into a queue with room for one.
 #[test]
 fn a_cohort_goes_on_into_a_queue_that_is_shorter() {
     scene(|handle| {

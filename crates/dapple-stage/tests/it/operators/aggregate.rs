@@ -1,4 +1,4 @@
-//! Aggregation: each source has its room, its turn, and what it gives up is gone.
+//! Aggregation: each source has its room and its turn, and canceled messages are gone.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -59,7 +59,7 @@ async fn disciplines_decide_when_the_sink_is_ready() {
 }
 
 #[dapple::test]
-async fn a_source_that_is_full_waits_and_holds_nobody_up() {
+async fn a_full_source_waits_and_holds_up_no_other() {
     let log = Log::default();
     let (aggregate, pump) = Aggregate::new(logging(&log), Discipline::RoundRobin);
     let (mut full, mut other) = (aggregate.source(2), aggregate.source(2));
@@ -67,7 +67,7 @@ async fn a_source_that_is_full_waits_and_holds_nobody_up() {
     let two = full.ready().await.unwrap().call(2);
     assert!(poll_once(pin!(full.ready())).is_pending());
     let three = other.ready().await.unwrap().call(3);
-    // What is given up makes room.
+    // A canceled message makes room.
     drop(two);
     let four = full.ready().await.unwrap().call(4);
     let pump = spawn(pump);
@@ -76,11 +76,11 @@ async fn a_source_that_is_full_waits_and_holds_nobody_up() {
     pump.await.unwrap();
     let mut ran = log.lock().unwrap().clone();
     ran.sort_unstable();
-    assert_eq!(ran, [1, 3, 4], "what was given up while it waited did not run");
+    assert_eq!(ran, [1, 3, 4], "a message canceled while it waited did not run");
 }
 
 #[dapple::test]
-async fn without_a_pump_all_are_told() {
+async fn without_a_pump_all_messages_fail() {
     let (aggregate, pump) = Aggregate::new(logging(&Log::default()), Discipline::Fifo);
     let mut source = aggregate.source(4);
     let waits = source.ready().await.unwrap().call(1);
@@ -123,7 +123,8 @@ async fn a_sink_that_fails_to_get_ready_fails_one_message_at_a_time() {
     assert_eq!(results, [true, false, true, false, true, false]);
 }
 
-/// Many sources with a bounded sink, some of which give up: what is answered ran once, and all is answered.
+/// Many sources with a bounded sink; some cancel. Each answered message ran once, and all are
+/// answered.
 #[dapple::test]
 async fn nothing_is_lost_or_doubled() {
     let log = Log::default();

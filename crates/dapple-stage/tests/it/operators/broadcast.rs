@@ -1,4 +1,4 @@
-//! Broadcast: all members, once, and in the order that was promised.
+//! Broadcast: all members, once, and in the promised order.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use super::lossy::{Lossy, Random};
 
 type Log<M> = Arc<Mutex<Vec<M>>>;
 
-/// Works for a while, and writes down what it has worked on.
+/// Works for a while, and logs its messages.
 fn member<M: Clone + Send + 'static>(
     log: &Log<M>,
     random: &Random,
@@ -43,7 +43,7 @@ fn settings(is_reliable: bool, ordering: Ordering) -> Settings {
     settings
 }
 
-/// Three senders, three members, and a bad network between them.
+/// Three senders, three members, and a lossy network between them.
 async fn run(seed: u64, is_reliable: bool, ordering: Ordering) -> Vec<Vec<(u32, u32)>> {
     let random = Random::new(seed);
     let logs: [Log<(u32, u32)>; 3] = Default::default();
@@ -71,7 +71,7 @@ async fn run(seed: u64, is_reliable: bool, ordering: Ordering) -> Vec<Vec<(u32, 
         })
     });
     for sender in senders {
-        assert_eq!(sender.await.unwrap(), 3, "nobody is removed who can be reached");
+        assert_eq!(sender.await.unwrap(), 3, "no reachable member is removed");
     }
     sleep(Duration::from_secs(60)).await;
     logs.map(|log| log.lock().unwrap().clone()).to_vec()
@@ -113,7 +113,7 @@ async fn best_effort_may_miss_some_and_keeps_order_and_never_doubles() {
             }
         }
     }
-    assert!(missed > 0, "the network is too good for a test");
+    assert!(missed > 0, "the network lost nothing, so this tests nothing");
 }
 
 #[dapple::test]

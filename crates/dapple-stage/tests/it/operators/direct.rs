@@ -1,4 +1,5 @@
-//! Direct composition: what is lost is counted, what waits gets its turn, and what is sent again runs once.
+//! Direct composition: lost messages are counted, waiting ones get their turn, and repeated ones
+//! run once.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,7 +20,7 @@ use tower_service::Service;
 
 use super::lossy::{Lossy, Random};
 
-/// What ran, in this order.
+/// The messages that ran, in order.
 type Log = Arc<Mutex<Vec<u32>>>;
 
 fn settings(attempts: u32, order: Order) -> Retransmit {
@@ -30,7 +31,7 @@ fn settings(attempts: u32, order: Order) -> Retransmit {
     settings
 }
 
-/// Writes down what it works on, which takes a while; refuses some, and fails at those that end in 9.
+/// Logs its messages, each of which takes a while; refuses some, and fails at those that end in 9.
 fn worker(
     log: &Log,
     random: &Random,
@@ -49,7 +50,7 @@ fn worker(
     })
 }
 
-/// A receiver that is started anew now and then, as if its process had died.
+/// A receiver that restarts now and then, as if its process had died.
 #[derive(Clone)]
 struct Restarting<S: Service<u32>>(Arc<Mutex<Receiver<u32, S>>>);
 
@@ -70,7 +71,7 @@ where
     }
 }
 
-/// Sends 0 to 59 over a bad network, and tells what became of each and what ran.
+/// Sends 0 to 59 over a lossy network. Returns the outcome of each, and what ran.
 async fn send_all(
     seed: u64,
     loss: u64,
@@ -82,7 +83,8 @@ async fn send_all(
     let worker = worker(&log, &random);
     let receiver = Restarting(Arc::new(Mutex::new(Receiver::new(worker.clone()))));
     let network = Lossy { service: receiver.clone(), random: random.clone(), loss, delay_ms: 120 };
-    // Refusals come on a good network, too, and hold up whoever stands behind them in line: nothing is lost if there is patience.
+    // Refusals happen on a good network, too, and delay the messages after them: with enough
+    // attempts nothing is lost.
     let attempts = if loss == 0 { 30 } else { 6 };
     let mut sender = AtMostOnce::new(network, settings(attempts, order));
     let mut tasks = Vec::new();
@@ -98,7 +100,7 @@ async fn send_all(
     for (n, task) in tasks {
         results.insert(n, task.await.unwrap());
     }
-    // What was doubled and late comes, too.
+    // Late duplicates arrive, too.
     sleep(Duration::from_secs(60)).await;
     let ran = log.lock().unwrap().clone();
     (results, ran)
@@ -163,7 +165,7 @@ async fn a_service_that_panics_has_failed_and_others_go_on() {
     });
     let mut sender = AtMostOnce::new(Receiver::new(service), settings(3, Order::Gapless));
     let panics = spawn(sender.ready().await.unwrap().call(1));
-    assert!(panics.await.is_err(), "the panic is that of who polled");
+    assert!(panics.await.is_err(), "the panic reaches the caller that polled");
     assert_eq!(sender.oneshot(2).await, Ok(2));
 }
 
@@ -191,14 +193,14 @@ async fn a_receiver_remembers_so_many_senders_and_runs_nothing_twice() {
 
 #[dapple::test]
 async fn best_effort_waits_for_nothing_and_counts_all() {
-    // Room for one, which is never answered.
+    // Room for one message, which is never answered.
     let sink = FlowControlled::new(service_fn(|_: u32| pending::<Result<(), Infallible>>()), 1);
     let mut best_effort = BestEffort::new(sink);
     let first = best_effort.call(1);
     best_effort.call(2).await.unwrap();
     assert_eq!((best_effort.delivered(), best_effort.lost()), (0, 1));
     drop(first);
-    assert_eq!(best_effort.lost(), 2, "what is given up is lost");
+    assert_eq!(best_effort.lost(), 2, "a dropped message counts as lost");
 
     let (tx, rx) = std::sync::mpsc::channel();
     let mut best_effort = BestEffort::new(service_fn(move |n: u32| {
@@ -213,7 +215,7 @@ async fn best_effort_waits_for_nothing_and_counts_all() {
 }
 
 #[test]
-fn who_sends_with_best_effort_stands_in_no_line() {
+fn best_effort_does_not_enter_a_waiting_line() {
     let sink = FlowControlled::new(service_fn(|_: u32| pending::<Result<(), Infallible>>()), 1);
     let (mut one, mut other) = (sink.clone(), sink.clone());
     let mut cx = Context::from_waker(Waker::noop());
@@ -227,7 +229,7 @@ fn who_sends_with_best_effort_stands_in_no_line() {
 }
 
 #[dapple::test]
-async fn what_a_sender_has_given_up_is_not_kept_by_the_receiver() {
+async fn the_receiver_drops_what_its_sender_gave_up() {
     for is_known_later in [false, true] {
         let runs = Arc::new(());
         let service = {
@@ -251,7 +253,7 @@ async fn what_a_sender_has_given_up_is_not_kept_by_the_receiver() {
             assert!(first.as_mut().poll(&mut cx).is_pending());
         }
         if is_known_later {
-            // Its number is given up only when the receiver has heard of the next.
+            // Its number is released only when the receiver sees the next message.
             let second = sender.ready().await.unwrap().call(2);
             drop(first);
             assert_eq!(second.await, Ok(2));
@@ -259,13 +261,13 @@ async fn what_a_sender_has_given_up_is_not_kept_by_the_receiver() {
             drop(first);
         }
         assert_eq!(sender.clone().oneshot(3).await, Ok(3));
-        assert_eq!(Arc::strong_count(&runs), 1, "it still runs, and nobody polls it");
+        assert_eq!(Arc::strong_count(&runs), 1, "it still runs, although nothing polls it");
         assert_eq!(receiver.senders_len(), 1);
     }
 }
 
 #[dapple::test]
-async fn a_window_is_kept_and_those_who_wait_get_their_turn() {
+async fn a_window_is_kept_and_waiters_get_their_turn() {
     let (now, most) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
     let sink = {
         let (now, most) = (now.clone(), most.clone());
@@ -288,7 +290,7 @@ async fn a_window_is_kept_and_those_who_wait_get_their_turn() {
         )
     };
     let tasks: Vec<_> = (0..100).map(|n| spawn(sink.clone().oneshot(n))).collect();
-    // One that gives up while it waits does not keep the others waiting.
+    // A waiter that gives up does not hold up the others.
     let mut hasty = sink.clone();
     let _pending = poll_fn(|cx| Poll::Ready(hasty.poll_ready(cx))).await;
     drop(hasty);
@@ -299,13 +301,13 @@ async fn a_window_is_kept_and_those_who_wait_get_their_turn() {
 }
 
 #[test]
-fn a_window_that_grows_lets_those_in_who_wait() {
+fn a_window_that_grows_admits_waiters() {
     let sink = FlowControlled::new(service_fn(|_: u32| pending::<Result<(), Infallible>>()), 0);
     let (mut one, mut other) = (sink.clone(), sink.clone());
     let mut cx = Context::from_waker(Waker::noop());
     assert!(one.poll_ready(&mut cx).is_pending() && other.poll_ready(&mut cx).is_pending());
     sink.window().set(1);
-    assert!(other.poll_ready(&mut cx).is_pending(), "it is the other's turn");
+    assert!(other.poll_ready(&mut cx).is_pending(), "the other waiter has its turn");
     assert!(one.poll_ready(&mut cx).is_ready());
     let mut response = pin!(one.call(1));
     assert!(response.as_mut().poll(&mut cx).is_pending());

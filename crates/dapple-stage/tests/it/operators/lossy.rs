@@ -1,4 +1,4 @@
-//! A way to a service that loses, doubles and delays what passes it, both ways.
+//! A connection to a service that loses, duplicates and delays messages, both ways.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use dapple_sched::spawn;
 use dapple_stage::BoxError;
 use tower_service::Service;
 
-/// Numbers from a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 #[derive(Clone)]
 pub(crate) struct Random(Arc<Mutex<u64>>);
 
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Loses `loss` percent of the requests and as many of the replies, and doubles half as many requests.
+/// Loses `loss` percent of the requests and of the replies, and duplicates half as many requests.
 #[derive(Clone)]
 pub(crate) struct Lossy<S> {
     pub(crate) service: S,

@@ -1,4 +1,4 @@
-//! The distributed queue: no message is lost or doubled, and a consumer that dies is left out.
+//! The distributed queue: no message is lost or duplicated, and a dead consumer is left out.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ async fn each_message_is_consumed_once_and_all_consumers_work() {
     for n in 0..300 {
         let service = producers[n as usize % 3].service();
         tasks.push(spawn(async move {
-            // What a consumer had that died is sent again; it had not run.
+            // The messages of a dead consumer are sent again; they had not run.
             let mut tries = 0;
             while service.clone().oneshot(n).await.is_err() {
                 tries += 1;

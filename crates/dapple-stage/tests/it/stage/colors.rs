@@ -1,4 +1,4 @@
-//! In which colors requests are served.
+//! The colors in which requests are served.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ async fn colors_of(stage: StageBuilder<u32>) -> Vec<Color> {
 }
 
 #[dapple::test]
-async fn each_request_has_its_own_color_when_nothing_is_said() {
+async fn each_request_has_its_own_color_by_default() {
     let colors = colors_of(Stage::builder("each")).await;
     assert_eq!(colors.iter().collect::<HashSet<_>>().len(), 12);
     assert!(!colors.contains(&Color::DEFAULT));
@@ -45,7 +45,7 @@ async fn equal_keys_have_equal_colors() {
 }
 
 #[dapple::test(workers = 4)]
-async fn what_has_one_color_does_not_overlap_and_keeps_its_order() {
+async fn requests_of_one_color_do_not_overlap_and_keep_their_order() {
     let inside = Arc::new(AtomicUsize::new(0));
     let last = Arc::new(AtomicUsize::new(0));
     let (inner, order) = (inside.clone(), last.clone());

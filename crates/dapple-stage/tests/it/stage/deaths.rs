@@ -34,7 +34,7 @@ async fn a_panic_ends_one_request_only() {
     until(&stage, |stats| stats.status == Status::Running).await;
 }
 
-/// Counts the requests that it has seen, and dies of some.
+/// Counts its requests, and dies of some.
 struct Counts {
     seen: u32,
     alive: Arc<AtomicUsize>,
@@ -175,7 +175,7 @@ async fn a_new_version_takes_over_without_losing_a_request() {
         assert_eq!(served, n);
         versions.push(version);
     }
-    assert_eq!(versions, [1, 1, 2, 2, 2, 2, 2], "those in service finish in the old one");
+    assert_eq!(versions, [1, 1, 2, 2, 2, 2, 2], "requests in service finish in the old version");
     assert_eq!((stage.stats().replaced, stage.stats().served), (1, 7));
 }
 
@@ -204,7 +204,7 @@ async fn versions_change_under_load() {
     until(&stage, |stats| stats.served == 2_001 && stats.in_service == 0).await;
 }
 
-/// A service of which so many clones and looks at its readiness panic from now on.
+/// A service that panics in its next clones and readiness checks, this many of each.
 #[derive(Default)]
 struct Fragile {
     clones: Arc<AtomicUsize>,
@@ -245,7 +245,7 @@ async fn panics_of_clones_and_of_readiness_count_and_lose_nothing() {
     let (clones, looks) = (fragile.clones.clone(), fragile.looks.clone());
     clones.store(2, SeqCst);
     let stage = Stage::builder("fragile").width(1).wrap(fragile);
-    assert_eq!(stage.ask(1).await, Ok(1), "it waits for a handler that can be made");
+    assert_eq!(stage.ask(1).await, Ok(1), "the request waits for a handler");
     assert_eq!((clones.load(SeqCst), stage.stats().restarts), (0, 1));
     looks.store(1, SeqCst);
     assert!(matches!(stage.ask(2).await, Err(StageError::Panicked(_))));
@@ -258,7 +258,7 @@ async fn panics_of_clones_and_of_readiness_count_and_lose_nothing() {
     assert_eq!(stage.stats().status, Status::Out, "it keeps dying");
 }
 
-/// The results of a cohort, in a future whose destructor panics.
+/// The results of a cohort, in a future with a destructor that panics.
 struct Falls(Vec<u32>, Arc<AtomicUsize>);
 
 impl Future for Falls {

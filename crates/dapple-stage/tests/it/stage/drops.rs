@@ -1,4 +1,4 @@
-//! Requests, responses and errors that panic when they are dropped: what else waits is served none the less.
+//! Requests, responses and errors that panic on drop: other waiting requests are still served.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dapple_stage::{Reason, Stage, StageError};
 
 use super::support::{Gate, until};
 
-/// Panics when it is dropped, unless it is of no account or the thread panics already.
+/// Panics on drop, unless it is disarmed or the thread already panics.
 struct Bomb(bool);
 
 impl Drop for Bomb {
@@ -20,7 +20,7 @@ fn is_late<T>(result: Result<T, StageError<Infallible>>) -> bool {
     result.is_err_and(|error| error.refused().is_some_and(|refused| refused.reason == Reason::Deadline))
 }
 
-/// Serves one at a time, and each of them when it may pass the gate. What is served does not go off.
+/// Serves one at a time, each after a permit of the gate. Disarms what it serves.
 fn disarmed(name: &str, gate: &Gate) -> Stage<Bomb, (), Infallible> {
     let gate = gate.clone();
     Stage::builder(name).width(1).wrap_fn(move |bomb: Bomb| {
@@ -59,7 +59,7 @@ async fn a_request_that_is_taken_back() {
 }
 
 #[dapple::test]
-async fn a_response_that_nobody_wants() {
+async fn a_response_that_is_not_wanted() {
     let stage = Stage::builder("unwanted").width(1).wrap_sync(|n: u32| (n, Bomb(n == 0)));
     for n in 1..20 {
         stage.ask(0).and_forget().unwrap();

@@ -1,4 +1,4 @@
-//! Requests, responses, services and callers that behave badly: nobody else waits for ever.
+//! Requests, responses, services and callers that behave badly: no other request waits for ever.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::support::{Gate, until};
 
-/// Panics when it is dropped, if that is wanted.
+/// Panics on drop, if armed.
 struct Panics(Option<Arc<AtomicBool>>);
 
 impl Drop for Panics {
@@ -33,7 +33,7 @@ fn one_that_panics() -> (Panics, Arc<AtomicBool>) {
 }
 
 #[dapple::test]
-async fn a_request_that_panics_while_it_is_dropped_stops_nobody() {
+async fn a_request_that_panics_on_drop_stops_no_other() {
     let gate = Gate::new();
     let inner = gate.clone();
     let stage = Stage::builder("s").width(1).wrap_fn(move |request: Panics| {
@@ -68,10 +68,10 @@ async fn a_request_that_panics_while_it_is_dropped_stops_nobody() {
 }
 
 #[dapple::test]
-async fn a_response_that_panics_while_it_is_dropped_stops_nobody() {
+async fn a_response_that_panics_on_drop_stops_no_other() {
     let stage = Stage::builder("s").width(1).wrap_fn(async |response: Panics| Ok::<_, Infallible>(response));
     let (panics, has_panicked) = one_that_panics();
-    // Nobody wants it.
+    // The response is not wanted.
     stage.ask(panics).and_forget().unwrap();
     assert!(stage.ask(Panics(None)).await.is_ok());
     assert!(has_panicked.load(SeqCst));
@@ -79,7 +79,7 @@ async fn a_response_that_panics_while_it_is_dropped_stops_nobody() {
 }
 
 #[dapple::test]
-async fn a_stage_whose_handlers_cannot_be_made_can_be_stopped_at_once() {
+async fn a_stage_can_be_stopped_at_once_when_no_handler_can_be_made() {
     // It never gives up by itself.
     let supervision = Supervision { deaths_max: 0, ..Supervision::default() };
     let stage = Stage::builder("s").width(1).supervision(supervision).wrap_with(|| {

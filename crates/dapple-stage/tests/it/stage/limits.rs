@@ -149,7 +149,8 @@ fn burn(time: Duration) {
     }
 }
 
-// Seconds of work are offered to a stage that may have a fifth of one worker: what it took is told by its own clock.
+// Seconds of work are offered to a stage limited to a fifth of one worker; its own clock says how
+// much it took.
 #[dapple::test(workers = 1, clock = "real")]
 async fn a_stage_takes_no_more_of_the_workers_than_its_share() {
     const CALL: Duration = Duration::from_millis(5);
@@ -168,7 +169,8 @@ async fn a_stage_takes_no_more_of_the_workers_than_its_share() {
         sleep(Duration::from_millis(20)).await;
     }
     let (took, elapsed) = (greedy.stats().worker_time, start.elapsed());
-    // A burst of calls, and what calls took too long, as others had the processor meanwhile: a call that has begun goes to its end.
+    // A burst of calls, plus the delay of calls that took too long because other processes had the
+    // processor: a call that has begun runs to its end.
     let most = elapsed.mul_f64(0.2) + Duration::from_millis(170) + *late.lock().unwrap();
     assert!(took <= most, "{took:?} of {elapsed:?}");
     assert!(greedy.stats().served >= 5);
@@ -198,12 +200,12 @@ async fn a_call_that_awaits_keeps_to_the_share_while_it_is_in_service() {
 
 #[dapple::test]
 async fn the_width_is_found_between_its_bounds() {
-    // No more than 6 at a time make progress; each takes a second of that.
+    // At most 6 at a time make progress; each takes one second of that.
     let device = Arc::new(dapple_sync::sync::Semaphore::new(6));
     let stage = Stage::builder("device").width(Width::adaptive(2..=60)).queue_len_max(20_000).wrap_fn(move |()| {
         let device = device.clone();
         async move {
-            let _one = device.acquire().await.expect("nobody closes it");
+            let _one = device.acquire().await.expect("the semaphore is never closed");
             sleep(Duration::from_secs(1)).await;
             Ok::<_, Infallible>(())
         }

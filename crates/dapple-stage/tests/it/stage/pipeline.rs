@@ -1,4 +1,4 @@
-//! Stages behind and beside each other.
+//! Stages in sequence and in parallel.
 
 use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
@@ -44,7 +44,8 @@ async fn a_slow_stage_holds_back_those_before_it_and_at_last_the_callers() {
     let mut pipeline = first.clone().then(second.clone());
     let mut responses = Vec::new();
     let cx = &mut Context::from_waker(Waker::noop());
-    // 1 in service and 2 in the queue of the second; 2 in service of the first, which wait for room there; 3 in its queue.
+    // 1 in service and 2 in the queue of the second stage; 2 in service of the first, waiting for
+    // room there; 3 in its queue.
     for n in 0..8 {
         poll_fn(|cx| pipeline.poll_ready(cx)).await.unwrap();
         responses.push(pipeline.call(n));
@@ -56,7 +57,7 @@ async fn a_slow_stage_holds_back_those_before_it_and_at_last_the_callers() {
     }
     until(&first, |stats| (stats.in_service, stats.queue_len) == (2, 3)).await;
     assert_eq!((second.stats().in_service, second.stats().queue_len, slow.inside().0), (1, 2, 1));
-    assert!(pipeline.poll_ready(cx).is_pending(), "back-pressure has come to the caller");
+    assert!(pipeline.poll_ready(cx).is_pending(), "back-pressure has reached the caller");
     assert_eq!(pipeline.clone().call(9).await.unwrap_err().refused().unwrap().reason, Reason::Full { len: 3 });
     slow.open(8);
     for (n, response) in (0..).zip(responses) {
@@ -97,11 +98,12 @@ async fn a_response_that_is_dropped_cancels_wherever_the_request_is() {
     let state = State::new();
     let mut responses: Vec<_> = (0..5).map(|_| pipeline.call(state.clone())).collect();
     eventually(|| one.inside().0 == 1).await;
-    // In the first one's queue.
+    // In the queue of the first stage.
     drop(responses.pop());
     assert_eq!(state.held(), 4);
     one.open(4);
-    // One in service of the second, one in its queue, one that waits for room there, one in the first one's queue.
+    // One in service of the second stage, one in its queue, one waiting for room there, one in the
+    // queue of the first.
     until(&second, |stats| (stats.in_service, stats.queue_len) == (1, 1)).await;
     until(&first, |stats| (stats.in_service, stats.queue_len) == (1, 1)).await;
     drop(responses.remove(2));
@@ -136,7 +138,7 @@ async fn panics_and_deadlines_of_each_part_come_back() {
     assert_eq!(kept.remove(0).await, Ok(2));
 }
 
-/// Not a stage.
+/// A service that is not a stage.
 #[derive(Clone)]
 struct Fails;
 
@@ -155,12 +157,12 @@ impl Service<u32> for Fails {
 }
 
 #[dapple::test]
-async fn any_service_can_be_behind_a_stage() {
+async fn any_service_can_follow_a_stage() {
     let pipeline = Stage::builder("first").wrap_sync(|n: u32| n).then(named("fails", Fails));
     assert_eq!(pipeline.ask(1).await, Err(PipelineError::Next("not today")));
 }
 
-/// Has room when it is asked for the second time, and takes nothing before.
+/// Has room at the second poll, and takes nothing before.
 #[derive(Clone, Default)]
 struct Reluctant {
     asked: u32,
@@ -283,12 +285,12 @@ async fn a_request_to_a_pipeline_has_a_deadline_in_each_of_its_stages() {
     let soon = Duration::from_millis(20);
     let (tx, dropped) = std::sync::mpsc::channel();
     let on_drop = move |_: State, why: &dapple_stage::Refused| tx.send(why.reason.clone()).unwrap();
-    // In service in the first, and then waiting behind that for it.
+    // In service in the first stage, and then waiting there for the second.
     let busy = pipeline.ask(state.clone());
     let error = race(busy, pipeline.ask_with(state.clone(), |ask| ask.within(soon).on_drop(on_drop))).await;
     assert!(is_too_late(&error));
     eventually(|| dropped.try_recv() == Ok(Reason::Deadline)).await;
-    // In service in the second.
+    // In service in the second stage.
     first.open(9);
     let error = pipeline.ask_with(state.clone(), |ask| ask.within(soon)).await.unwrap_err();
     assert!(matches!(error, PipelineError::First(StageError::Expired(_))), "{error:?}");
@@ -297,12 +299,12 @@ async fn a_request_to_a_pipeline_has_a_deadline_in_each_of_its_stages() {
     assert!(pipeline.ask_with(state, |ask| ask.within(60 * Duration::from_secs(60)).rank(3)).await.is_ok());
 }
 
-/// Polls the first, too, until the second fails.
+/// Also polls the first future, until the second fails.
 async fn race<T, E>(first: impl Future<Output = Result<T, E>>, second: impl Future<Output = Result<T, E>>) -> E {
     let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
     poll_fn(|cx| {
-        assert!(first.as_mut().poll(cx).is_pending(), "nothing lets it go");
-        second.as_mut().poll(cx).map(|result| result.err().expect("nothing lets it go"))
+        assert!(first.as_mut().poll(cx).is_pending(), "no permit is given");
+        second.as_mut().poll(cx).map(|result| result.err().expect("no permit is given"))
     })
     .await
 }

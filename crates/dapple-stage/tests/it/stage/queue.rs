@@ -42,7 +42,7 @@ async fn no_more_than_the_width_are_in_service() {
 }
 
 #[dapple::test]
-async fn a_full_queue_refuses_who_does_not_wait() {
+async fn a_full_queue_refuses_callers_that_do_not_wait() {
     let gate = Gate::new();
     let stage = gated(&gate, 1, 2);
     let taken = [0, 1, 2].map(|n| {
@@ -125,8 +125,8 @@ async fn a_handle_that_gives_up_gives_its_place_to_the_next() {
     let busy = stage.ask(0).now();
     let (mut holds, mut first, mut second) = (stage.clone(), stage.clone(), stage.clone());
     let cx = &mut Context::from_waker(Waker::noop());
-    assert!(holds.poll_ready(cx).is_ready(), "the place is promised to it");
-    assert!(stage.ask(9).now().await.is_err(), "and to nobody else");
+    assert!(holds.poll_ready(cx).is_ready(), "the place is promised to the next");
+    assert!(stage.ask(9).now().await.is_err(), "and to no other handle");
     assert!(first.poll_ready(cx).is_pending() && second.poll_ready(cx).is_pending());
     drop(first);
     drop(holds);
@@ -186,7 +186,7 @@ async fn a_response_that_is_dropped_cancels_at_once() {
 }
 
 #[dapple::test]
-async fn who_forgets_is_served_none_the_less() {
+async fn a_request_with_a_forgotten_response_is_served() {
     let gate = Gate::new();
     let stage = gated(&gate, 1, 4);
     (0..3).for_each(|n| stage.ask(n).and_forget().unwrap());
@@ -273,7 +273,7 @@ async fn a_deadline_counts_while_the_caller_waits_for_a_place_and_in_service() {
 }
 
 #[dapple::test]
-async fn the_hook_at_the_door_decides() {
+async fn the_admission_hook_decides() {
     let gate = Gate::new();
     let inner = gate.clone();
     let stage = Stage::builder("choosy")

@@ -1,4 +1,4 @@
-//! A refusal is found as such, however the stages are put together around who refused.
+//! A refusal is recognized however the stages around it are composed.
 
 use std::error::Error;
 use std::future::{Ready, ready};
@@ -12,7 +12,7 @@ use dapple_tower::middleware::{Retry, ShedLayer, TimeoutLayer, retry};
 use tower::{Layer, ServiceExt};
 use tower_service::Service;
 
-/// A service that refuses, in an error of the type that is wanted.
+/// A service that refuses, with an error of the given type.
 struct Refuses<E>(fn(Refused) -> E);
 
 impl<E> Clone for Refuses<E> {
@@ -43,7 +43,7 @@ fn boxed() -> Refuses<BoxError> {
     Refuses(|refused| refused.into())
 }
 
-/// As a server asks it: by the chain of sources of what the service's error becomes in a box.
+/// As a server looks: through the chain of sources of the boxed error.
 async fn is_found<S>(service: S) -> bool
 where
     S: Service<u32>,
@@ -135,7 +135,7 @@ async fn in_errors_of_the_users() {
     assert!(is_found(fuse(pass, stage)).await);
 }
 
-/// What failed without being refused is not taken for it, and its message stays.
+/// A failure that is not a refusal is not taken for one, and keeps its message.
 #[dapple::test]
 async fn other_failures_are_none() {
     let failing = || Stage::builder("failing").wrap_fn(async |_: u32| Err::<u32, BoxError>("disk full".into()));

@@ -1,4 +1,4 @@
-//! Replicas: their colors, their number, and what happens when one dies.
+//! Replicas: their colors, their number, and their deaths.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -98,7 +98,7 @@ async fn a_replica_that_is_taken_out_leaves_and_rejoins() {
         }
         sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(panicked, 3, "then nothing was sent to it any more");
+    assert_eq!(panicked, 3, "no more requests were sent to it");
     assert_eq!(stage.replicas().iter().filter(|replica| replica.status == Status::Out).count(), 1);
     broken.store(usize::MAX, SeqCst);
     eventually(|| stage.replicas().iter().all(|replica| replica.status == Status::Running)).await;
@@ -296,7 +296,7 @@ async fn a_first_start_that_hangs_is_given_up_at_the_end() {
     assert_eq!(stage.replicas().len(), 0);
 }
 
-/// One that ends in time is waited for, and serves what waits.
+/// A start that ends in time is awaited, and the replica serves the waiting requests.
 #[dapple::test]
 async fn a_first_start_that_takes_a_while_serves_what_waits_at_the_end() {
     let stage = Stage::builder("slow").width(1).replicate_with(1..=1, async move |_number| {
@@ -328,7 +328,7 @@ async fn a_check_may_take_a_while_and_one_that_panics_ends_no_other() {
 }
 
 #[dapple::test]
-async fn one_whose_check_hangs_is_out_after_a_while() {
+async fn a_replica_with_a_check_that_hangs_is_out_after_a_while() {
     let stage = Stage::builder("checked").replicate_with(2..=2, |number| {
         let service = tower::service_fn(move |()| ready(Ok::<_, Infallible>(number)));
         ready(Ok(Replica::new(service).check(move || async move {
@@ -442,11 +442,12 @@ async fn one_that_goes_is_retired_when_all_that_it_was_sent_is_answered() {
     };
     let many: Vec<_> = (0..9).map(ask).collect();
     eventually(|| gate.inside().0 == 8).await;
-    // All but the last: as few are enough for one, and the one that goes has something yet, or the other.
+    // All but the last: these few need one replica only, and the leaving one or the other still has
+    // a request.
     gate.open(6);
     eventually(|| gate.inside().0 == 3 && stage.replicas().len() == 1).await;
     let busy_one_is_gone = stage.replicas()[0].in_service < 3;
-    assert!(!busy_one_is_gone || retired.try_recv().is_err(), "it has requests yet");
+    assert!(!busy_one_is_gone || retired.try_recv().is_err(), "it still has requests");
     gate.open(3);
     for ask in many {
         ask.await.unwrap().unwrap();
@@ -457,7 +458,7 @@ async fn one_that_goes_is_retired_when_all_that_it_was_sent_is_answered() {
     assert!(stage.replicas().is_empty() && stage.ask(1).await.is_err());
 }
 
-/// What it answers when it is there again.
+/// Its answer after it has returned.
 async fn answer(stage: &Replicated<usize, (usize, usize), BoxError>, request: usize) -> (usize, usize) {
     loop {
         match stage.ask(request).await {
@@ -468,7 +469,7 @@ async fn answer(stage: &Replicated<usize, (usize, usize), BoxError>, request: us
     }
 }
 
-/// A service of which a handler dies by a panic while `broken` says so.
+/// A service with a handler that dies by a panic while `broken` returns true.
 fn panicking(broken: impl Fn() -> bool + Clone + Send + 'static) -> Panicking {
     Panicking(Arc::new(Mutex::new(broken)))
 }

@@ -1,4 +1,4 @@
-//! Handlers that wait until a test lets them go.
+//! Handlers that wait until a test releases them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,7 +8,7 @@ use dapple_io::time::sleep;
 use dapple_stage::{Stage, StageStats};
 use dapple_sync::sync::Semaphore;
 
-/// Lets calls go, one for each permit.
+/// Releases calls, one for each permit.
 #[derive(Clone)]
 pub(crate) struct Gate {
     permits: Arc<Semaphore>,
@@ -27,11 +27,11 @@ impl Gate {
 
     pub(crate) async fn pass(&self) {
         let inside = Inside::enter(self);
-        self.permits.acquire().await.expect("nobody closes it").forget();
+        self.permits.acquire().await.expect("the semaphore is never closed").forget();
         drop(inside);
     }
 
-    /// How many are in now, and how many were at most.
+    /// The number of calls inside, and its maximum so far.
     pub(crate) fn inside(&self) -> (usize, usize) {
         (self.inside.load(SeqCst), self.most.load(SeqCst))
     }
@@ -53,7 +53,7 @@ impl Drop for Inside {
     }
 }
 
-/// Waits until the stage is as wanted.
+/// Waits until the stage is in this state.
 pub(crate) async fn until<Req, Resp, E>(stage: &Stage<Req, Resp, E>, wanted: impl Fn(&StageStats) -> bool)
 where
     Req: Send + 'static,
@@ -63,14 +63,14 @@ where
     eventually(|| wanted(&stage.stats())).await;
 }
 
-/// Waits until it is so; the limit of the test is the limit.
+/// Waits until the condition holds; the test's own time limit applies.
 pub(crate) async fn eventually(mut so: impl FnMut() -> bool) {
     while !so() {
         sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Owned by a request: tells whether that has been freed.
+/// Part of a request; tells whether that has been freed.
 #[derive(Clone, Debug)]
 pub(crate) struct State(Arc<()>);
 
@@ -79,7 +79,7 @@ impl State {
         State(Arc::new(()))
     }
 
-    /// How many requests hold it.
+    /// The number of requests that hold it.
     pub(crate) fn held(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }

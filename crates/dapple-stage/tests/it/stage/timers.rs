@@ -1,4 +1,4 @@
-//! Stages on a runtime that has no timers of its own: a bare scheduler, on which other drivers may be.
+//! Stages on a runtime without timers: a bare scheduler, on which other drivers may run.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use dapple_sched::Runtime;
 use dapple_stage::{Reason, Stage, StageError};
 
-/// Runs it on a bare scheduler, with a limit: what waits for a timer that never fires must not hold the tests up.
+/// Runs it on a bare scheduler, with a limit, so that a wait for a timer that never fires does not
+/// hang the tests.
 fn on_a_bare_runtime<F: Future<Output = ()>>(scene: impl FnOnce() -> F + Send + 'static) {
     let (tx, rx) = channel();
     let thread = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Aggregation: sources, those who give up, and the pump, each on a thread.
+//! Aggregation: sources, canceled messages, and the pump, each on a thread.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -12,8 +12,9 @@ use tower::{Service, ServiceExt, service_fn};
 
 use super::{check, poll_once};
 
-// Meant to catch: a push that does not wake the pump (deadlock); a pump that looks before it leaves its waker, in two steps
-// (deadlock); a last handle that is dropped without waking the pump (deadlock).
+// Meant to catch: a push that does not wake the pump (deadlock); a pump that looks before it
+// registers its waker, in two steps (deadlock); a last handle that is dropped without waking the
+// pump (deadlock).
 #[test]
 fn what_is_awaited_runs_once_and_the_pump_ends() {
     check(4_000, || {
@@ -54,9 +55,10 @@ fn what_is_awaited_runs_once_and_the_pump_ends() {
     });
 }
 
-// Meant to catch: a pump that is dropped and leaves those waiting who come a moment later (deadlock).
+// Meant to catch: a pump that ends and leaves senders waiting that arrive a moment later
+// (deadlock).
 #[test]
-fn when_the_pump_dies_all_are_told() {
+fn when_the_pump_dies_all_messages_fail() {
     check(2_000, || {
         let sink = service_fn(|n: u32| ready(Ok::<_, Infallible>(n)));
         let (aggregate, pump) = Aggregate::new(sink, Discipline::Fifo);

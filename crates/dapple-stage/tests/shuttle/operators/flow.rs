@@ -1,4 +1,5 @@
-//! Windows: they are kept, places are not lost with those who give up, and a window that grows lets in who waits.
+//! Windows: they are kept, places of senders that give up are not lost, and a window that grows
+//! admits waiters.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -12,7 +13,8 @@ use tower::{ServiceExt, service_fn};
 
 use super::{check, pause, poll_once};
 
-// Meant to catch: a claim that is dropped without waking those behind it, and a release that wakes nobody (deadlocks).
+// Meant to catch: a claim that is dropped without waking the next ones, and a release that wakes no
+// waiter (deadlocks).
 #[test]
 fn a_window_is_kept_and_no_place_is_lost() {
     check(4_000, || {
@@ -49,9 +51,9 @@ fn a_window_is_kept_and_no_place_is_lost() {
     });
 }
 
-// Meant to catch: a limit that is changed and wakes nobody (deadlock).
+// Meant to catch: a changed limit that wakes no waiter (deadlock).
 #[test]
-fn a_window_that_grows_lets_those_in_who_wait() {
+fn a_window_that_grows_admits_waiters() {
     check(2_000, || {
         let sink = FlowControlled::new(service_fn(async |()| Ok::<_, Infallible>(())), 0);
         let senders = [0, 1].map(|_| {

@@ -1,4 +1,4 @@
-//! How stages are put together.
+//! Composition operators.
 
 mod aggregate;
 mod flow;

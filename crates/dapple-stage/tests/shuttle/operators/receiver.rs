@@ -1,4 +1,5 @@
-//! Receivers: the same message on several threads at once, in order, while some of those who poll give up.
+//! Receivers: the same message on several threads at once, in order, while some of the pollers give
+//! up.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -24,10 +25,11 @@ fn message(session: Session, n: u32) -> Delivery<u32> {
     Delivery::Message { session, sequence: n.into(), floor: 0, message: Some(n) }
 }
 
-// Meant to catch: one who is dropped and does not wake those who wait with him (deadlock); a look before word is left (deadlock);
-// a message that is begun although another polls it (it runs twice).
+// Meant to catch: a dropped poller that does not wake the other waiters (deadlock); a look before
+// the waker is registered (deadlock); a message that is begun although another thread polls it (it
+// runs twice).
 #[test]
-fn a_message_that_comes_often_runs_once_whoever_gives_up() {
+fn a_repeated_message_runs_once_even_if_pollers_give_up() {
     for order in [Order::Any, Order::Gapless] {
         check(3_000, move || {
             let ran: Arc<Mutex<Vec<u32>>> = Arc::default();
@@ -70,7 +72,7 @@ fn a_message_that_comes_often_runs_once_whoever_gives_up() {
     }
 }
 
-// Meant to catch: a message that is withdrawn while it is held and begins none the less.
+// Meant to catch: a message that is withdrawn while it is held, and begins all the same.
 #[test]
 fn what_is_withdrawn_has_run_or_never_will() {
     check(3_000, || {
