@@ -1,10 +1,11 @@
-//! How long to wait before something is tried again.
+//! Backoff: the wait before another try.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-/// Waits that double from `min` to `max`, each shortened by chance so that those who failed together do not come back together.
+/// Waits that double from `min` to `max`. Each is shortened at random, so that callers that failed
+/// together do not return together.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,13 +28,14 @@ impl Backoff {
         Backoff { min, max: max.max(min), jitter: 0.5 }
     }
 
-    /// How much of a wait is left to chance: with 0 none, with 1 all of it, so that it may be anything up to its full length.
-    /// What lies outside of that counts as the nearer of the two.
+    /// Sets the random part of a wait: with 0 none, with 1 all of it, so that it may be anything up
+    /// to its full length. Values outside count as the nearer bound.
     pub fn jitter(self, jitter: f64) -> Backoff {
         Backoff { jitter: if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) }, ..self }
     }
 
-    /// The wait after so many failures before this one, with `random` from 0 (the longest wait) to 1 (the shortest).
+    /// The wait after this many earlier failures, with `random` from 0 (the longest wait) to 1 (the
+    /// shortest).
     pub fn wait(&self, failures: u32, random: f64) -> Duration {
         let doubled = self.min.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(self.max);
         let share = (1.0 - self.jitter * random).clamp(0.0, 1.0);

@@ -1,4 +1,4 @@
-//! The decision, without a clock and without waiting: what it is told, and when, decides what it answers.
+//! The decision, without a clock or a wait: its inputs and their times fully determine its answers.
 //!
 //! # The life of a request
 //!
@@ -17,14 +17,15 @@
 //! |---|---|---|
 //! | waiting | no | yes, if its class is at least the newcomer's |
 //! | granted | yes | yes, less what it has run |
-//! | suspended | no | as much of it as comes back within the target, judged by how long others were suspended |
-//! | resuming | no; it goes before all that wait | yes |
+//! | suspended | no | the part expected to come back within the target, judged by earlier suspensions |
+//! | resuming | no; it goes before all waiting requests | yes |
 //! | dropped, and after the end | no | no |
 //!
-//! A grant that is not used is taken back, and its request suspended: a loop around `select!` may keep the future and poll it no
-//! more. See [`Controller::revoke_unused`].
+//! The controller takes back a grant that is not used, and suspends its request: a loop around
+//! `select!` may keep the future and not poll it any more. See [`Controller::revoke_unused`].
 //!
-//! What is expected to cost no more than a refusal does is *exempt*: it is granted at once, without a processor.
+//! A request expected to cost no more than a refusal is *exempt*: it is granted at once, without a
+//! processor.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -47,24 +48,24 @@ pub(super) struct Controller {
     costs: Costs,
     queue: Queue,
     recent: Recent,
-    /// Deadlines of those in the queue that have one.
+    /// The deadlines of queued requests.
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Those that have begun, were suspended, and could go on.
+    /// Requests that have begun, were suspended, and could go on.
     resuming: VecDeque<usize>,
     resuming_ns: u64,
     granted: Vec<usize>,
-    /// Granted without a processor.
+    /// Requests granted without a processor.
     exempt: usize,
     suspended: usize,
     suspended_ns: u64,
-    /// The mean time for which a handler is suspended, once that is known.
+    /// The mean time of a suspension, once that is known.
     suspension_ns: Option<f64>,
-    /// What predictions fall short by, one time in a hundred.
+    /// One prediction in a hundred falls short by more than this.
     margin_ns: f64,
-    /// When a handler was last polled to some end.
+    /// When a poll of a handler last ended.
     last_end: Option<Instant>,
     requests: Slab<Request>,
-    /// Whose state has changed, so that whoever waits with it has to be told.
+    /// Requests with a changed state; their waiters must be notified.
     news: Vec<usize>,
     stats: AdmissionStats,
 }
@@ -75,26 +76,26 @@ struct Request {
     expected_ns: u64,
     used_ns: u64,
     suspended_ns: u64,
-    /// When it was expected to be done, from its arrival on, without what it waits for by itself.
+    /// The predicted time from its arrival to its end, not counting its own waits.
     predicted_ns: u64,
-    /// Since when it is in its state.
+    /// When its state last changed.
     since: Instant,
     state: State,
-    /// It has cost next to nothing, and is not expected to.
+    /// It has cost almost nothing, and is expected to go on so.
     is_exempt: bool,
-    /// While it is granted.
+    /// The state of its grant.
     grant: Grant,
 }
 
-/// What has become of a grant.
+/// The state of a grant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Grant {
     New,
-    /// The last look for unused grants has seen it.
+    /// The last check for unused grants has seen it.
     Seen,
-    /// The handler is polled by it.
+    /// The handler is being polled with it.
     Used,
-    /// It was not used, and the request is suspended.
+    /// It was not used, and the request was suspended.
     Revoked,
 }
 
@@ -133,7 +134,8 @@ impl Controller {
         }
     }
 
-    /// Takes a request, or says why not. What it returns names the request until [`Controller::end`].
+    /// Takes a request, or refuses it with a reason. The returned key names the request until
+    /// [`Controller::end`].
     pub(super) fn offer(&mut self, offer: Offer, now: Instant) -> Result<usize, Refused> {
         self.stats.offered += 1;
         let expected = self.costs.expect(offer.kind);
@@ -147,7 +149,7 @@ impl Controller {
         }
     }
 
-    /// Whether to take it, and when it will be done in that case. May drop others in its favor.
+    /// Decides whether to take it, and predicts its end in that case. May drop others in its favor.
     fn decide(&mut self, offer: &Offer, expected: Option<Expected>, now: Instant) -> Result<u64, Refused> {
         let Expected { mean_ns, most_ns } = expected.unwrap_or(Expected { mean_ns: 0, most_ns: 0 });
         let waited_ns = ns(now.saturating_duration_since(offer.arrived));
@@ -160,21 +162,23 @@ impl Controller {
         {
             return Err(self.refusal(Reason::Deadline, now));
         }
-        // Where nothing has run for a while, what has waited waited for something else, such as a machine that stood still.
+        // After a period in which nothing ran, the request waited for some other cause, such as a
+        // machine that was paused.
         let is_calm = self.granted.is_empty() && self.queue.len() == 0 && self.resuming.is_empty();
         let was_calm = self.last_end.is_none_or(|end| now - end > self.config.target_delay);
-        // To refuse it would cost as much.
+        // A refusal would cost as much.
         if most_ns <= CHEAP_NS {
             return Ok(delay_ns + most_ns);
         }
-        // Whether a service lives is not to be judged by its load. More than a few such questions at a time are a load themselves.
+        // Load must not decide whether a service looks alive. More than a few such checks at a time
+        // are a load themselves.
         let is_vital = offer.class == Class::VITAL && self.queue.len_in(Class::VITAL) < VITAL_MAX;
         if (is_calm && was_calm) || is_vital {
             return self.room_for(offer, now).map(|()| delay_ns + most_ns);
         }
         let limit_ns = self.limit_ns(most_ns);
         if delay_ns > limit_ns {
-            // Of whoever has more than this client, the newest makes room.
+            // A client with more waiting than this one makes room with its newest request.
             if !self.yields_to(offer, now) {
                 let len = self.queue.len_of(offer.class, offer.client);
                 let others = self.queue.len_in(offer.class) > len;
@@ -192,22 +196,23 @@ impl Controller {
         Ok(delay_ns + most_ns)
     }
 
-    /// What a request may wait before it begins, if it then costs `most_ns`.
+    /// The longest wait before a request begins, if it then costs `most_ns`.
     fn limit_ns(&self, most_ns: u64) -> u64 {
         let target_ns = ns(self.config.target_delay);
         let in_time_ns = target_ns.saturating_sub(self.margin_ns as u64 + most_ns);
-        // So many keep the processors busy; more would only wait.
+        // This many keep the processors busy; more would only wait.
         let mean_ns = self.costs.mean_ns().unwrap_or(0);
         let enough_ns = (ENOUGH * mean_ns / self.processors as u64).max(target_ns / 4);
         in_time_ns.min(enough_ns).max(target_ns / 8)
     }
 
-    /// Whether somebody else has more waiting than this client, in its class; that one's newest request is dropped. Where next to
-    /// nothing waits, as handlers are long, it is who has had more of late.
+    /// Whether another client has more waiting in this class; if so, drops that client's newest
+    /// request. Where almost nothing waits because handlers are long, recent use decides instead.
     fn yields_to(&mut self, offer: &Offer, now: Instant) -> bool {
         let own = self.queue.len_of(offer.class, offer.client);
         let Some((client, len)) = self.queue.largest(offer.class) else { return false };
-        // By a request at least: who has just come is not poorer for that.
+        // By at least one request: a newcomer does not have a stronger claim for having just
+        // arrived.
         let request_ns = self.costs.mean_ns().unwrap_or(0) as f64;
         let has_had_more = || 2.0 * self.recent.of(offer.client, now) + request_ns < self.recent.of(client, now);
         if client == offer.client || (len <= own + 1 && (own > 0 || !has_had_more())) {
@@ -217,7 +222,7 @@ impl Controller {
         evicted.is_some_and(|key| self.drop_request(key, Reason::Share { len }))
     }
 
-    /// A place in the queue, if need be that of a lower class.
+    /// Finds a place in the queue, taking it from a lower class if necessary.
     fn room_for(&mut self, offer: &Offer, now: Instant) -> Result<(), Refused> {
         if self.queue.len() < self.config.queue_len_max {
             return Ok(());
@@ -232,7 +237,8 @@ impl Controller {
         Err(self.refusal(Reason::Full { len: self.queue.len() }, now))
     }
 
-    /// Drops of the lower classes what would be late, now that a request of this class goes before it.
+    /// Drops requests of lower classes that would now be late, because a request of this class goes
+    /// first.
     fn shed_below(&mut self, class: Class, mean_ns: u64, limit_ns: u64) {
         let begun_ns = self.resuming_ns + mean_ns;
         while class > Class::LOW
@@ -269,22 +275,22 @@ impl Controller {
         key
     }
 
-    /// What has happened to a request.
+    /// The current state of a request.
     pub(super) fn state(&self, key: usize) -> &State {
         &self.requests[key].state
     }
 
-    /// Whether a request costs next to nothing.
+    /// Whether a request costs almost nothing.
     pub(super) fn is_exempt(&self, key: usize) -> bool {
         self.requests[key].is_exempt
     }
 
-    /// Whether requests are dear enough for what they wait outside to matter.
+    /// Whether requests cost so much that their wait outside matters.
     pub(super) fn is_dear(&self) -> bool {
         self.costs.mean_ns().is_some_and(|mean| mean > CHEAP_NS)
     }
 
-    /// The handler of a granted request is about to be polled; false if the grant was revoked.
+    /// Begins a poll of a granted request; false if the grant was revoked.
     pub(super) fn claim(&mut self, key: usize) -> bool {
         let request = &mut self.requests[key];
         let is_granted = request.state == State::Granted;
@@ -294,12 +300,12 @@ impl Controller {
         is_granted
     }
 
-    /// Whether others wait for a request that has been granted and has not begun.
+    /// Whether others wait for a request that was granted and has not begun.
     pub(super) fn waits_for_unused(&self) -> bool {
         (self.queue.len() > 0 || !self.resuming.is_empty()) && self.granted.iter().any(|&key| self.is_unused(key))
     }
 
-    /// Takes back what was granted before the last look and has not been used since, if others wait.
+    /// If others wait, takes back grants from before the last check that were not used since.
     pub(super) fn revoke_unused(&mut self, now: Instant) {
         if !self.waits_for_unused() {
             return;
@@ -320,7 +326,8 @@ impl Controller {
         self.requests[key].grant != Grant::Used
     }
 
-    /// The handler of a granted request has run for `ran`, and pends: it has no processor any more.
+    /// The handler of a granted request has run for `ran`, and is pending: it has no processor any
+    /// more.
     pub(super) fn suspend(&mut self, key: usize, ran: Duration, now: Instant) {
         self.set_suspended(key, ran, now);
         self.grant(now);
@@ -374,7 +381,7 @@ impl Controller {
         self.grant(now);
     }
 
-    /// Nobody wants this request any more, whatever its state.
+    /// Ends a request that its caller has given up, in any state.
     pub(super) fn end(&mut self, key: usize, now: Instant) {
         let request = &self.requests[key];
         let (offer, remaining_ns) = (request.offer, request.remaining_ns());
@@ -394,14 +401,14 @@ impl Controller {
             }
             State::Dropped(_) => {}
         }
-        // What was dropped has been counted.
+        // Dropped requests were counted earlier.
         self.stats.cancelled += u64::from(!matches!(self.requests[key].state, State::Dropped(_)));
         self.requests.remove(key);
         self.news.retain(|&other| other != key);
         self.grant(now);
     }
 
-    /// The next one whose state has changed without its doing.
+    /// The next request with a state changed by others.
     pub(super) fn next_news(&mut self) -> Option<usize> {
         self.news.pop()
     }
@@ -416,12 +423,12 @@ impl Controller {
         }
     }
 
-    /// What a request of this class would wait before it begins.
+    /// The wait of a new request of this class before it begins.
     pub(super) fn delay(&self, class: Class, now: Instant) -> Duration {
         Duration::from_nanos(self.work_ahead_ns(class, now) / self.processors as u64)
     }
 
-    /// Gives idle processors to whoever is next; drops on the way whom it would help no more.
+    /// Gives idle processors to the next requests; drops those on the way that are too late.
     fn grant(&mut self, now: Instant) {
         self.expire(now);
         while self.idle > 0 {
@@ -448,7 +455,7 @@ impl Controller {
         }
     }
 
-    /// Drops those in the queue whose deadline has passed.
+    /// Drops queued requests past their deadline.
     fn expire(&mut self, now: Instant) {
         while let Some(&(deadline, key)) = self.deadlines.first() {
             if deadline > now {
@@ -466,17 +473,17 @@ impl Controller {
         }
     }
 
-    /// Why a request whose turn has come is not to begin any more, if so.
+    /// Why a request at its turn must not begin any more, if so.
     fn too_late(&self, key: usize, now: Instant) -> Option<Reason> {
         let Request { offer, expected_ns, predicted_ns, .. } = &self.requests[key];
-        // More may be known by now.
+        // The cost may be better known by now.
         let expected_ns = self.costs.expect(offer.kind).map_or(*expected_ns, |expected| expected.mean_ns);
         let done = now + Duration::from_nanos(expected_ns);
         if offer.deadline.is_some_and(|deadline| done > deadline) {
             return Some(Reason::Deadline);
         }
-        // Late, and later than it was promised: something took longer than it used to. Others wait for the same processor,
-        // and can still be in time.
+        // Late, and later than predicted: something took longer than usual. Others wait for the
+        // same processor, and can still be in time.
         let target = self.config.target_delay;
         let took = done.saturating_duration_since(offer.arrived);
         let is_late = took > target && ns(took) > predicted_ns + predicted_ns / 8 && self.queue.len() > 0;
@@ -497,7 +504,7 @@ impl Controller {
         debug_assert_eq!(self.requests[key].state, State::Granted, "only a granted request has a processor");
         let request = &mut self.requests[key];
         request.used_ns += ns(ran);
-        // Now, as whoever gives up before the end has had it, too.
+        // Add it now, because a request that is given up early has used it, too.
         self.recent.add(request.offer.client, ns(ran), now);
         if request.is_exempt {
             self.exempt -= 1;
@@ -511,20 +518,21 @@ impl Controller {
         }
     }
 
-    /// What would run before a newcomer of this class.
+    /// The work that would run before a newcomer of this class.
     fn work_ahead_ns(&self, class: Class, now: Instant) -> u64 {
         let target_ns = ns(self.config.target_delay) as f64;
         let back_soon = self.suspension_ns.map_or(0.0, |mean_ns| (target_ns / mean_ns.max(1.0)).min(1.0));
         let suspended_ns = (self.suspended_ns as f64 * back_soon) as u64;
         if self.idle > 0 {
-            // One is free: what the others run is not ahead, and nothing waits.
+            // A processor is free: running work is not ahead, and nothing waits.
             return suspended_ns;
         }
         let running: u64 = self.granted.iter().map(|&key| self.requests[key].residual_ns(now)).sum();
         running + self.resuming_ns + suspended_ns + self.queue.work_ahead_ns(class)
     }
 
-    /// Follows the error that one prediction in a hundred exceeds: up by much when it is exceeded, down by little when not.
+    /// Follows the error that one prediction in a hundred exceeds: up by a large step when it is
+    /// exceeded, otherwise down by a small one.
     fn adjust_margin(&mut self, error_ns: f64) {
         let target_ns = ns(self.config.target_delay) as f64;
         let step_ns = target_ns * MARGIN_STEP;
@@ -542,7 +550,8 @@ impl Request {
         self.expected_ns.saturating_sub(self.used_ns)
     }
 
-    /// What a running one will still run: one that has exceeded what was expected goes on for a while.
+    /// The expected rest of a running request: one that has exceeded its expectation goes on for a
+    /// while.
     fn residual_ns(&self, now: Instant) -> u64 {
         let running_ns = ns(now.saturating_duration_since(self.since));
         self.remaining_ns().saturating_sub(running_ns).max(running_ns / 4)
@@ -553,15 +562,16 @@ fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What costs less is never refused for its delay: a refusal costs about as much, and helps nobody.
+/// Requests below this cost are never refused for delay: a refusal costs about as much, and gains
+/// nothing.
 pub(super) const CHEAP_NS: u64 = 50_000;
-/// So many requests of the mean cost in the queue keep a processor busy 98 % of the time at 1.1 times its capacity, if
-/// arrivals are independent (M/D/1/K).
+/// This many requests of the mean cost in the queue keep a processor busy 98 % of the time at 1.1
+/// times its capacity, if arrivals are independent (M/D/1/K).
 const ENOUGH: u64 = 14;
-/// So many of the highest class may wait whatever the load; beyond that they are judged like others. Whoever checks asks one at
-/// a time, and the path of a health check is known to everybody.
+/// This many of the highest class may wait under any load; more are judged like others. A health
+/// checker sends one at a time, but every client knows the path of a health check.
 const VITAL_MAX: usize = 16;
-/// For so many targets it counts what a client has had.
+/// How many targets long it remembers what a client used.
 const MEMORY_OF_TARGETS: u32 = 10;
 /// Shares of the target.
 const MARGIN_FIRST: f64 = 0.1;

@@ -1,17 +1,18 @@
-//! What requests cost, as learned from those that ran.
+//! The costs of requests, learned from finished ones.
 
 use std::time::Duration;
 
-/// Learns costs: of each kind of request that comes often enough to be remembered, and of all together.
+/// Learns costs: of each kind of request that comes often enough, and of all together.
 ///
-/// Bounded: a fixed table. A kind that collides with another one replaces it once it has been seen more often of late.
+/// Bounded: a fixed table. A kind that collides with another one replaces it after coming more
+/// often recently.
 #[derive(Debug)]
 pub(super) struct Costs {
     kinds: Box<[Kind]>,
     mean_ns: Option<f64>,
-    /// Mean distance from the mean.
+    /// The mean distance from the mean.
     spread_ns: f64,
-    /// The most that one has cost, forgotten slowly.
+    /// The highest cost so far, slowly forgotten.
     peak_ns: f64,
 }
 
@@ -20,16 +21,17 @@ struct Kind {
     name: u64,
     mean_ns: f64,
     spread_ns: f64,
-    /// How many samples it stands on, less those of others that it has been seen off; it can be replaced at zero.
+    /// The number of its samples, less the samples of kinds that collided with it; at zero it can
+    /// be replaced.
     standing: u16,
 }
 
-/// What one request is expected to cost.
+/// The expected cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Expected {
     /// The mean.
     pub(super) mean_ns: u64,
-    /// What few exceed.
+    /// A value that few requests exceed.
     pub(super) most_ns: u64,
 }
 
@@ -38,7 +40,7 @@ impl Costs {
         Costs { kinds: vec![Kind::default(); KINDS].into(), mean_ns: None, spread_ns: 0.0, peak_ns: 0.0 }
     }
 
-    /// What a request of this kind will cost; nothing is known of the first.
+    /// The expected cost of a request of this kind; `None` before the first end.
     pub(super) fn expect(&self, kind: u64) -> Option<Expected> {
         let known = &self.kinds[slot(kind)];
         let (mean, spread) = if known.standing > 0 && known.name == kind {
@@ -49,12 +51,12 @@ impl Costs {
         Some(Expected { mean_ns: mean as u64, most_ns: (mean + 2.0 * spread).min(self.peak_ns.max(mean)) as u64 })
     }
 
-    /// The mean of all kinds, in the mix in which they run.
+    /// The mean of all kinds, over the recent mix.
     pub(super) fn mean_ns(&self) -> Option<u64> {
         self.mean_ns.map(|mean| mean as u64)
     }
 
-    /// A request of this kind has cost this much.
+    /// Records that a request of this kind has cost this much.
     pub(super) fn learn(&mut self, kind: u64, cost: Duration) {
         let cost = cost.as_nanos() as f64;
         self.peak_ns = cost.max(self.peak_ns + OF_PEAK * (cost - self.peak_ns));
@@ -81,13 +83,13 @@ fn blend(mean: &mut f64, spread: &mut f64, sample: f64, weight: f64) {
 }
 
 fn slot(kind: u64) -> usize {
-    // The upper bits of a product depend on all bits of the name.
+    // The upper bits of a product depend on all bits of the kind.
     (kind.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize
 }
 
 /// Ten bits of slots, 32 KB in all.
 const KINDS: usize = 1 << 10;
-/// A change of a kind's cost is seen within some ten requests.
+/// A change of a kind's cost shows within some ten requests.
 const OF_KIND: f64 = 0.2;
 const OF_ALL: f64 = 0.05;
 const OF_PEAK: f64 = 0.01;
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(costs.expect(2).unwrap().mean_ns, 50_000_000);
         let unknown = costs.expect(3).unwrap();
         assert!((20_000_000..31_000_000).contains(&unknown.mean_ns), "{unknown:?}");
-        assert_eq!(unknown.most_ns, 50_000_000, "no more than any has cost");
+        assert_eq!(unknown.most_ns, 50_000_000, "no more than the highest cost");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Admission for futures: who asks shares an [`Admission`]; what is admitted runs as a [`Gated`] future.
+//! Admission for futures: callers share an [`Admission`]; an admitted request runs as a [`Gated`]
+//! future.
 
 use std::fmt;
 use std::future::Future;
@@ -18,11 +19,13 @@ use crate::Refused;
 use crate::switch::{Mutex, MutexGuard, lock};
 use crate::time::{self, Alarm, Ring, real_now};
 
-/// Decides which requests are taken, when each begins, and which are refused. Clones decide together.
+/// Decides which requests are taken, when each begins, and which are refused. Clones decide
+/// together.
 ///
-/// It measures what handlers cost: the time of their polls, also of those that never wait. From that, and from what waits
-/// already, it predicts when a request would be done, and refuses at once what would exceed
-/// [`Config::target_delay`]. It works on any executor; on Dapple it knows the number of workers.
+/// It measures the cost of handlers: the time of their polls, so that a handler that never awaits
+/// counts as well. From the costs and the waiting work it predicts when a request would be done,
+/// and refuses at once if that exceeds [`Config::target_delay`]. It works on any executor; on
+/// Dapple it knows the number of workers.
 ///
 /// ```
 /// use dapple_tower::admission::{Admission, Config, Offer};
@@ -47,21 +50,21 @@ pub struct Admission {
 
 struct Shared {
     core: Mutex<Core>,
-    /// A hint, read without the lock: requests are dear, so that what they wait in sockets matters.
+    /// A hint, read without the lock: requests cost so much that their wait in sockets matters.
     is_busy: AtomicBool,
 }
 
 struct Core {
     controller: Controller,
-    /// Who waits with which request.
+    /// The waker of each waiting request.
     wakers: Vec<Option<KeptWaker>>,
-    /// The next look for grants that are not used, while others wait.
+    /// The next check for unused grants, while others wait.
     look: Alarm,
     look_after: Duration,
 }
 
-/// A request that was taken. Dropping it gives its place to another.
-#[must_use = "what is admitted has a place that others want: run it, or drop it"]
+/// An admitted request. Dropping it gives its place to another.
+#[must_use = "an admitted request occupies a place that others want: run it, or drop it"]
 pub struct Admitted {
     shared: Arc<Shared>,
     key: usize,
@@ -69,16 +72,18 @@ pub struct Admitted {
 }
 
 pin_project! {
-    /// The handler of an admitted request: waits for its turn, and is measured in each poll.
+    /// The handler of an admitted request: waits for its turn, and measures each poll.
     ///
-    /// Gives an error if the request is dropped while it waits; then the handler has not begun, and whatever was to make it has
-    /// been dropped before the error is given.
+    /// Returns an error if the request is dropped while it waits. Then the handler has not begun,
+    /// and the closure that makes it is dropped before the error is returned.
     ///
-    /// It has to be polled when its task is woken. Where it is kept and not polled, as in a loop around `select!`, while others
-    /// wait, its turn goes to the next one after one to two times [`Config::target_delay`]; when it is polled again, it goes
-    /// before all that have not begun.
+    /// It must be polled when its task is woken. If it is kept and not polled, as in a loop around
+    /// `select!`, while others wait, its turn goes to the next one after one to two times
+    /// [`Config::target_delay`]. When it is polled again, it goes before all requests that have not
+    /// begun.
     ///
-    /// Cancel safety: dropping it drops the handler, and gives its place and its processor to another request.
+    /// Cancel safety: dropping it drops the handler, and gives its place and its processor to
+    /// another request.
     #[must_use = "futures do nothing unless they are polled"]
     pub struct Gated<M, F> {
         admitted: Admitted,
@@ -86,16 +91,18 @@ pin_project! {
         #[pin]
         handler: Option<F>,
         phase: Phase,
-        // What it keeps its place for: its polls, or all of its time. Then this is when it began.
+        // The cost to charge: its polls, or all of its time. In the latter case, the time of its
+        // begin.
         whole: Option<Option<Instant>>,
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// For a processor, before its first poll or after a wake.
+    /// It waits for a processor, before its first poll or after a wake.
     Waits,
-    /// It has one, and lets others look at what arrived meanwhile, so often.
+    /// It has a processor, and yields this many more times, so that other tasks look at new
+    /// arrivals.
     Yields(u8),
     Runs,
     /// The handler waits for something of its own.
@@ -103,7 +110,8 @@ enum Phase {
 }
 
 impl Admission {
-    /// Admission of its own, for everything that one set of processors serves. How many they are, see [`Config::processors`].
+    /// An admission for everything that one set of processors serves. For their number see
+    /// [`Config::processors`].
     pub fn new(config: Config) -> Admission {
         let processors = config.processors.unwrap_or_else(processors).max(1);
         let target_delay = config.target_delay.clamp(Duration::from_millis(1), Duration::from_secs(3_600));
@@ -117,7 +125,7 @@ impl Admission {
     ///
     /// # Errors
     ///
-    /// Why it is refused, and when to come back.
+    /// The reason, and when to come back.
     pub fn offer(&self, offer: Offer) -> Result<Admitted, Refused> {
         let mut core = self.shared.lock();
         let outcome = core.controller.offer(offer, real_now());
@@ -125,13 +133,14 @@ impl Admission {
         outcome.map(|key| Admitted { shared: self.shared.clone(), key, is_over: false })
     }
 
-    /// Whether requests cost enough for the time to matter that they spend in sockets before anybody reads them. A hint.
+    /// Whether requests cost so much that the time matters that they spend unread in sockets. A
+    /// hint.
     pub fn is_busy(&self) -> bool {
-        // Relaxed: a hint, and nothing else is read by it.
+        // Relaxed: a hint; no other read depends on it.
         self.shared.is_busy.load(Ordering::Relaxed)
     }
 
-    /// What it has done, and how it stands.
+    /// The counters and the state.
     pub fn stats(&self) -> AdmissionStats {
         self.shared.lock().controller.stats(real_now())
     }
@@ -144,8 +153,8 @@ impl fmt::Debug for Admission {
 }
 
 impl Admitted {
-    /// Runs a handler when its turn comes. `make` is called then, on the task that polls this, and counts as part of the
-    /// handler.
+    /// Runs a handler when its turn comes. `make` is called then, on the task that polls this, and
+    /// counts as part of the handler.
     pub fn run<M, F>(self, make: M) -> Gated<M, F>
     where
         M: FnOnce() -> F,
@@ -154,8 +163,9 @@ impl Admitted {
         Gated { admitted: self, make: Some(make), handler: None, phase: Phase::Waits, whole: None }
     }
 
-    /// As [`Admitted::run`], for a handler that occupies one of [`Config::processors`] also while it awaits, such as a job on
-    /// a device or in a pool of so many threads: its cost is all the time from its begin to its end.
+    /// As [`Admitted::run`], for a handler that occupies one of [`Config::processors`] even while
+    /// it awaits, such as a job on a device or in a pool of that many threads. Its cost is the
+    /// whole time from its begin to its end.
     pub fn run_whole<M, F>(self, make: M) -> Gated<M, F>
     where
         M: FnOnce() -> F,
@@ -166,10 +176,10 @@ impl Admitted {
 
     /// Whether it may run now; if not, the task is woken when that may have changed.
     fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<Result<Phase, Refused>> {
-        // To clone a waker and to drop one is foreign code: without the lock.
+        // Cloning and dropping a waker is foreign code: do it without the lock.
         let waker = KeptWaker::from(cx.waker());
         let mut core = self.shared.lock();
-        // Suspended: it was not polled after its grant, which was taken back.
+        // Suspended: it was not polled after its grant, so the grant was taken back.
         core.controller.resume(self.key, real_now());
         match core.controller.state(self.key) {
             State::Granted if core.controller.is_exempt(self.key) => Poll::Ready(Ok(Phase::Runs)),
@@ -184,7 +194,7 @@ impl Admitted {
         }
     }
 
-    /// Whether the processor that it was granted is still its own; it is then, for this poll.
+    /// Whether it still has its granted processor; if so, this poll uses it.
     fn claim(&self) -> bool {
         self.shared.lock().controller.claim(self.key)
     }
@@ -203,7 +213,7 @@ impl Admitted {
         core.settle();
     }
 
-    /// It has run since `began`, in this poll unless it is counted as a whole.
+    /// Charges the time since `began`, the begin of this poll or of the whole handler.
     fn finish(&mut self, began: Instant) {
         let now = real_now();
         dapple_sched::count_time(now - began);
@@ -213,7 +223,8 @@ impl Admitted {
         let is_busy = core.controller.is_dear();
         core.settle();
         self.is_over = true;
-        // Relaxed: see `Admission::is_busy`. Only written when it changes, so that its cache line stays with all readers.
+        // Relaxed: see `Admission::is_busy`. Written only when it changes, so that its cache line
+        // stays with all readers.
         if self.shared.is_busy.load(Ordering::Relaxed) != is_busy {
             self.shared.is_busy.store(is_busy, Ordering::Relaxed);
         }
@@ -251,7 +262,8 @@ where
                 Phase::Waits => match ready!(this.admitted.poll_turn(cx)) {
                     Ok(phase) => *this.phase = phase,
                     Err(refused) => {
-                        // What the request holds is freed at once, and not when somebody drops this future.
+                        // Free what the request holds at once, not when the caller drops this
+                        // future.
                         *this.make = None;
                         this.handler.set(None);
                         return Poll::Ready(Err(refused));
@@ -273,7 +285,7 @@ where
                     if let Some(make) = this.make.take() {
                         this.handler.set(Some(make()));
                     }
-                    let handler = this.handler.as_mut().as_pin_mut().expect("it is made before it is polled");
+                    let handler = this.handler.as_mut().as_pin_mut().expect("the handler is made before it is polled");
                     let Poll::Ready(output) = handler.poll(cx) else {
                         if this.whole.is_none() {
                             *this.phase = Phase::Suspended;
@@ -298,7 +310,8 @@ impl<M, F> fmt::Debug for Gated<M, F> {
 
 impl Shared {
     fn lock(self: &Arc<Self>) -> Locked<'_> {
-        // Nothing of the program's runs under it; a panic in the controller is a bug that must not spread.
+        // No code of the program runs under it; a panic in the controller is a bug that must not
+        // spread.
         Locked { core: Some(lock(&self.core)), shared: self }
     }
 }
@@ -312,19 +325,19 @@ impl Ring for Shared {
     }
 }
 
-/// The lock, and what is to be woken when it has been given back.
+/// The lock, and the wakers to invoke after its release.
 struct Locked<'a> {
     core: Option<MutexGuard<'a, Core>>,
     shared: &'a Arc<Shared>,
 }
 
 impl Locked<'_> {
-    /// Gives the lock back, and then wakes those who are concerned by what was done.
+    /// Releases the lock, and then wakes the affected tasks.
     fn settle(mut self) {
         let Some(mut core) = self.core.take() else { return };
         let Core { controller, look, look_after, .. } = &mut *core;
         if !look.is_set() && controller.waits_for_unused() {
-            // Where no timer can be had, an unused grant is kept.
+            // Without a timer, an unused grant is kept.
             let _ = look.set(Some(time::after(time::now(), *look_after)), self.shared);
         }
         let mut woken = Vec::new();
@@ -335,7 +348,7 @@ impl Locked<'_> {
         woken.into_iter().for_each(KeptWaker::wake);
     }
 
-    /// Returns the waker before it, to be dropped without the lock.
+    /// Returns the previous waker, to be dropped without the lock.
     fn keep(&mut self, key: usize, waker: KeptWaker) -> Option<KeptWaker> {
         if self.wakers.len() <= key {
             self.wakers.resize_with(key + 1, || None);
@@ -363,7 +376,8 @@ impl std::ops::DerefMut for Locked<'_> {
     }
 }
 
-/// Of this thread: what works for tokio is not limited by a Dapple runtime that runs elsewhere in the process.
+/// Of this thread's runtime: a Dapple runtime elsewhere in the process does not limit work on
+/// tokio.
 fn processors() -> usize {
     match dapple_sched::Handle::of_thread() {
         Some(handle) => handle.workers(),
@@ -371,8 +385,9 @@ fn processors() -> usize {
     }
 }
 
-/// Between two handlers the executor is to look for events, and then to let those look at their requests who have some: the
-/// first time the one that goes next stands before them in the run queue, the second time behind them.
+/// Between two handlers the executor must look for events, and then run the tasks that got some, so
+/// that they read their requests. At the first yield the next handler is before these tasks in the
+/// run queue, at the second after them.
 const YIELDS: u8 = 2;
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ use tower_service::Service;
 use super::{Admission, Gated, Offer};
 use crate::{BoxError, Refused};
 
-/// Puts [`Admit`] in front of a service.
+/// Wraps a service with [`Admit`].
 ///
 /// ```
 /// use dapple_tower::admission::{Admission, AdmissionLayer, Class, Config, Offer};
 ///
-/// // What admission knows of a request of this service: whose it is, and how important.
+/// // The facts about a request of this service: its client and its importance.
 /// let offer = |user: &u64| Offer::now().client(*user).class(if *user < 10 { Class::HIGH } else { Class::NORMAL });
 /// let layer = AdmissionLayer::new(Admission::new(Config::default())).offer(offer);
 /// # let _: AdmissionLayer<_> = layer;
@@ -28,9 +28,11 @@ pub struct AdmissionLayer<D = fn() -> Offer> {
     describe: D,
 }
 
-/// A service with admission: what would be late is refused with a [`Refused`], and does not reach the service inside.
+/// A service with admission: a request that would be late gets a [`Refused`], and does not reach
+/// the inner service.
 ///
-/// Always ready: it refuses and does not make callers wait outside. What is admitted waits inside, in order.
+/// Always ready: it refuses instead of letting callers wait outside. Admitted requests wait inside,
+/// in order.
 #[derive(Clone)]
 pub struct Admit<S, D = fn() -> Offer> {
     inner: S,
@@ -40,7 +42,7 @@ pub struct Admit<S, D = fn() -> Offer> {
 
 /// Makes an [`Offer`] of a request. Any `Fn(&Req) -> Offer` does.
 pub trait Describe<Req> {
-    /// What admission is to know of the request.
+    /// The facts about the request.
     fn describe(&self, request: &Req) -> Offer;
 }
 
@@ -61,7 +63,7 @@ impl<Req, F: Fn(&Req) -> Offer> Describe<Req> for By<F> {
 }
 
 impl AdmissionLayer {
-    /// All requests are alike to it, until [`AdmissionLayer::offer`] says otherwise.
+    /// Treats all requests alike, until [`AdmissionLayer::offer`] says otherwise.
     pub fn new(admission: Admission) -> AdmissionLayer {
         AdmissionLayer { admission, describe: Offer::now }
     }
@@ -83,7 +85,7 @@ impl<S, D: Clone> Layer<S> for AdmissionLayer<D> {
 }
 
 impl<S, D> Admit<S, D> {
-    /// What decides; its clones share what they know.
+    /// The admission that decides; its clones share what they have learned.
     pub fn admission(&self) -> &Admission {
         &self.admission
     }
@@ -120,9 +122,10 @@ where
 type Make<S, Req> = Box<dyn FnOnce() -> Oneshot<S, Req> + Send>;
 
 pin_project! {
-    /// The response of a service behind [`Admit`], or a [`Refused`].
+    /// The response of a service in an [`Admit`], or a [`Refused`].
     ///
-    /// Cancel safety: dropping it gives its place to another request; the service's own future is dropped, if it has begun.
+    /// Cancel safety: dropping it gives its place to another request, and drops the service's own
+    /// future if it has begun.
     pub struct AdmitFuture<S, Req>
     where
         S: Service<Req>,

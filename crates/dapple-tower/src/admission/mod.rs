@@ -1,4 +1,5 @@
-//! The decision whether a request is taken, delayed or refused, from what a server can measure.
+//! Admission: the decision whether to take, delay or refuse a request, from measurements of the
+//! server itself.
 
 mod config;
 mod controller;

@@ -1,11 +1,12 @@
-//! Who waits, by class and by client.
+//! The queue of admission, by class and by client.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use super::Class;
 
-/// Requests that wait to begin: the highest class first; within a class the clients take turns; each client's in order.
+/// Requests that wait to begin: the highest class first; within a class the clients take turns;
+/// each client's requests in order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     lanes: [Lane; Class::COUNT],
@@ -16,12 +17,12 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Lane {
     clients: HashMap<u64, VecDeque<Waiting>>,
-    /// Clients with something in this lane, the next first.
+    /// Clients with a request in this lane, the next first.
     turns: VecDeque<u64>,
     work_ns: u64,
 }
 
-/// One that waits: its key, and the work that it stands for.
+/// A waiting request: its key and its expected work.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     key: usize,
@@ -33,7 +34,7 @@ impl Queue {
         self.len
     }
 
-    /// The work of those that would run before a newcomer of this class.
+    /// The work that would run before a newcomer of this class.
     pub(super) fn work_ahead_ns(&self, class: Class) -> u64 {
         self.lanes[class.index()..].iter().map(|lane| lane.work_ns).sum()
     }
@@ -49,11 +50,13 @@ impl Queue {
         self.len += 1;
     }
 
-    /// The one whose turn it is.
+    /// Takes the next request.
     pub(super) fn pop(&mut self) -> Option<usize> {
         let lane = self.lanes.iter_mut().rev().find(|lane| !lane.turns.is_empty())?;
         let client = lane.turns.pop_front()?;
-        let Entry::Occupied(mut own) = lane.clients.entry(client) else { unreachable!("a client with a turn waits") };
+        let Entry::Occupied(mut own) = lane.clients.entry(client) else {
+            unreachable!("a client with a turn has a request")
+        };
         let first = own.get_mut().pop_front()?;
         if own.get().is_empty() {
             own.remove();
@@ -65,7 +68,8 @@ impl Queue {
         Some(first.key)
     }
 
-    /// Takes one out that nobody wants any more; false if it does not wait. Linear in what its client has waiting.
+    /// Removes a request that its caller gave up; false if it does not wait. Linear in the number
+    /// of its client's requests.
     pub(super) fn remove(&mut self, class: Class, client: u64, key: usize) -> bool {
         let Some(own) = self.lanes[class.index()].clients.get(&client) else { return false };
         let Some(place) = own.iter().position(|waiting| waiting.key == key) else { return false };
@@ -73,30 +77,32 @@ impl Queue {
         true
     }
 
-    /// How many of a client wait in a class.
+    /// The number of a client's requests in a class.
     pub(super) fn len_of(&self, class: Class, client: u64) -> usize {
         self.lanes[class.index()].clients.get(&client).map_or(0, VecDeque::len)
     }
 
-    /// How many wait in a class. Linear in the number of clients that wait.
+    /// The number of requests in a class. Linear in the number of waiting clients.
     pub(super) fn len_in(&self, class: Class) -> usize {
         self.lanes[class.index()].clients.values().map(VecDeque::len).sum()
     }
 
-    /// The client with the most requests in a class, and how many those are. Linear in the number of clients that wait.
+    /// The client with the most requests in a class, and their number. Linear in the number of
+    /// waiting clients.
     pub(super) fn largest(&self, class: Class) -> Option<(u64, usize)> {
         let clients = self.lanes[class.index()].clients.iter();
         clients.map(|(&client, own)| (client, own.len())).max_by_key(|&(client, len)| (len, client))
     }
 
-    /// Takes out the newest request of the client that has most of them in the lowest class below `class` that has any.
+    /// Removes a request from the lowest non-empty class below `class`: the newest one of the
+    /// client with the most.
     pub(super) fn evict_below(&mut self, class: Class) -> Option<usize> {
         let lowest = Class::all().take_while(|&lower| lower < class).find(|&lower| self.largest(lower).is_some())?;
         let (client, _) = self.largest(lowest)?;
         self.evict_newest(lowest, client)
     }
 
-    /// Takes out the newest request of a client in a class.
+    /// Removes the newest request of a client in a class.
     pub(super) fn evict_newest(&mut self, class: Class, client: u64) -> Option<usize> {
         let place = self.len_of(class, client).checked_sub(1)?;
         Some(self.take(class, client, place))
@@ -104,8 +110,10 @@ impl Queue {
 
     fn take(&mut self, class: Class, client: u64, place: usize) -> usize {
         let lane = &mut self.lanes[class.index()];
-        let Entry::Occupied(mut own) = lane.clients.entry(client) else { unreachable!("the caller has seen it") };
-        let Some(taken) = own.get_mut().remove(place) else { unreachable!("the caller has counted") };
+        let Entry::Occupied(mut own) = lane.clients.entry(client) else {
+            unreachable!("the caller has checked the client")
+        };
+        let Some(taken) = own.get_mut().remove(place) else { unreachable!("the caller has checked the number") };
         if own.get().is_empty() {
             own.remove();
             lane.turns.retain(|&other| other != client);
@@ -154,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_has_no_turn_any_more() {
+    fn a_client_that_leaves_has_no_turn_any_more() {
         let mut queue = Queue::default();
         queue.push(Class::NORMAL, 1, 10, 5);
         queue.push(Class::NORMAL, 2, 20, 5);

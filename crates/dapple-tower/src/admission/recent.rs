@@ -1,15 +1,15 @@
-//! How much of the processors each client has had of late.
+//! The processor time that each client used recently.
 
 use std::time::{Duration, Instant};
 
-/// Bounded: a fixed table. Clients that collide count as one.
+/// Recent use by client. Bounded: a fixed table. Clients that collide count as one.
 #[derive(Debug)]
 pub(super) struct Recent {
     memory: Duration,
     slots: Box<[Option<Had>]>,
 }
 
-/// It fades with time.
+/// An amount that decays with time.
 #[derive(Clone, Copy, Debug)]
 struct Had {
     ns: f64,
@@ -17,12 +17,12 @@ struct Had {
 }
 
 impl Recent {
-    /// What was had `memory` ago counts for a third.
+    /// Use `memory` ago counts for a third.
     pub(super) fn new(memory: Duration) -> Recent {
         Recent { memory, slots: vec![None; SLOTS].into() }
     }
 
-    /// In nanoseconds.
+    /// The amount in nanoseconds.
     pub(super) fn of(&self, client: u64, now: Instant) -> f64 {
         self.slots[slot(client)].map_or(0.0, |had| {
             had.ns * (-now.saturating_duration_since(had.at).as_secs_f64() / self.memory.as_secs_f64()).exp()
@@ -36,7 +36,7 @@ impl Recent {
 }
 
 fn slot(client: u64) -> usize {
-    // The upper bits of a product depend on all bits of the name.
+    // The upper bits of a product depend on all bits of the client.
     (client.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize
 }
 

@@ -1,5 +1,5 @@
-//! The experiment of the documentation (`docs/overload.md`), without a machine: arrivals at random, workers that see nothing while
-//! they run a handler, and a controller that knows none of it.
+//! The experiment of the documentation (`docs/overload.md`), simulated: random arrivals, workers
+//! that see nothing while they run a handler, and a controller that knows none of this.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use super::config::{Config, Offer};
 use super::controller::{Controller, State};
 
-/// What is offered, from a time on.
+/// The offered load, from a time on.
 #[derive(Clone)]
 pub(super) struct Phase {
     pub(super) secs: f64,
-    /// Arrivals a second, at random.
+    /// Random arrivals per second.
     pub(super) rate: f64,
-    /// What a request costs, as the server cannot know: milliseconds, each as likely.
+    /// The costs of requests in milliseconds, equally likely and unknown to the server.
     pub(super) costs_ms: Vec<f64>,
-    /// Whether the kind of a request tells its cost.
+    /// Whether the kind of a request determines its cost.
     pub(super) kinds_tell: bool,
 }
 
@@ -44,7 +44,7 @@ impl Outcome {
     }
 }
 
-/// Runs the phases one after the other; each gets an outcome of its own, by the time of arrival.
+/// Runs the phases one after the other; each gets its own outcome, by the time of arrival.
 pub(super) fn run(workers: usize, seed: u64, phases: &[Phase]) -> Vec<Outcome> {
     let mut random = Random(seed);
     let mut arrivals = Vec::new();
@@ -73,7 +73,7 @@ struct Arrival {
 struct Machine {
     epoch: Instant,
     controller: Controller,
-    /// When each is free again, and what it runs.
+    /// When each is free again, and its current request.
     workers: Vec<(f64, Option<(usize, Arrival)>)>,
     admitted: Vec<(usize, Arrival)>,
     outcomes: Vec<Outcome>,
@@ -92,7 +92,8 @@ impl Machine {
 
     fn run(mut self, mut arrivals: VecDeque<Arrival>) -> Vec<Outcome> {
         loop {
-            // The worker that is free first looks at everything that has arrived; one that has nothing to do waits for more.
+            // The worker that is free first looks at all arrivals so far; without work it waits for
+            // more.
             let next = arrivals.front().map_or(f64::INFINITY, |arrival| arrival.at);
             let idle_from = |&(at, busy): &(f64, Option<_>)| if busy.is_some() { at } else { at.max(next) };
             let (worker, mut now) = self
@@ -101,7 +102,7 @@ impl Machine {
                 .map(idle_from)
                 .enumerate()
                 .min_by(|a, b| a.1.total_cmp(&b.1))
-                .expect("there is a worker");
+                .expect("there is at least one worker");
             if now == f64::INFINITY {
                 return self.outcomes;
             }
@@ -132,7 +133,7 @@ impl Machine {
         }
     }
 
-    /// Starts what has been granted on workers that are free.
+    /// Starts granted requests on free workers.
     fn dispatch(&mut self, now: f64) {
         while self.controller.next_news().is_some() {}
         let mut waiting = Vec::new();
@@ -155,7 +156,7 @@ impl Machine {
     }
 }
 
-/// Splitmix64: the same numbers on every machine.
+/// SplitMix64: the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -177,7 +178,7 @@ fn quantile(values: &mut [f64], q: f64) -> f64 {
     values.get(((values.len() as f64 * q) as usize).min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
-/// To accept a connection, read from it, decide, and refuse.
+/// The time to accept a connection, read from it, decide, and refuse.
 const LOOK_SECS: f64 = 40e-6;
 
 mod tests {
@@ -192,7 +193,7 @@ mod tests {
         Phase { secs: 60.0, rate: load * workers as f64 * 1_000.0 / (56.0 / 3.0), costs_ms, kinds_tell }
     }
 
-    /// Replies in time, as a share of what the workers could do if they did nothing else.
+    /// Replies in time, as a share of the workers' capacity.
     fn share(outcome: &Outcome, cost_ms: f64, workers: usize) -> f64 {
         outcome.goodput() * cost_ms / 1_000.0 / workers as f64
     }
@@ -216,8 +217,9 @@ mod tests {
         }
     }
 
-    /// At 1.2 times the capacity one worker is without a request that can still be in time for a fifth of the time: between
-    /// the end of a handler and the next arrival, if nobody came in the first 50 of its 50 ms whom it could still serve.
+    /// At 1.2 times the capacity, one worker has no request that can still be in time for a fifth
+    /// of the time. It idles between the end of a handler and the next arrival if no request came
+    /// in the first 50 of its 50 ms that it could still serve.
     #[test]
     fn handlers_of_half_the_target_are_served_as_well_as_arrivals_allow() {
         for (load, least) in [(1.2, 0.75), (2.0, 0.90), (5.0, 0.97)] {
@@ -227,7 +229,8 @@ mod tests {
         }
     }
 
-    /// What one worker could use of its time, if it took whomever it can serve in time, to the microsecond, and refusing cost nothing.
+    /// The share of its time that one worker could use if it took every request that it can serve
+    /// in time, to the microsecond, and refusals cost nothing.
     fn allowed_by_arrivals(cost_ms: f64, load: f64) -> f64 {
         let (mut random, mut now_ms, mut free_ms, mut good) = (Random(1), 0.0, 0.0_f64, 0.0);
         for _ in 0..200_000 {
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn below_capacity_nearly_nobody_is_refused() {
+    fn below_capacity_almost_no_request_is_refused() {
         for workers in [1, 2] {
             let half = run(workers, 1, &[fixed(5.0, 0.5, workers, 60.0)]).remove(0);
             assert_eq!(half.refused_ms.len(), 0);
@@ -277,7 +280,8 @@ mod tests {
     #[test]
     fn a_cost_that_changes_in_mid_run_is_followed() {
         for (before_ms, after_ms) in [(5.0, 20.0), (20.0, 5.0), (1.0, 20.0), (20.0, 1.0)] {
-            // The offered rate changes, too, so that the load is the same; the second phase begins with what the first left.
+            // The offered rate changes, too, so that the load is the same; the second phase begins
+            // with the backlog of the first.
             let phases = [fixed(before_ms, 2.0, 1, 10.0), fixed(after_ms, 2.0, 1, 20.0)];
             let mut after = run(1, 1, &phases).remove(1);
             let share = share(&after, after_ms, 1);

@@ -12,7 +12,7 @@ fn learned(config: Config) -> (Controller, Instant) {
     let mut controller = Controller::new(config, 1);
     let mut now = Instant::now();
     for _ in 0..20 {
-        let key = controller.offer(Offer::arrived(now), now).expect("it is idle");
+        let key = controller.offer(Offer::arrived(now), now).expect("the controller is idle");
         now += ms(10);
         controller.finish(key, ms(10), now);
     }
@@ -60,7 +60,7 @@ fn what_it_has_waited_outside_counts() {
 #[test]
 fn after_a_standstill_what_has_waited_is_served() {
     let (mut controller, now) = learned(Config::default());
-    // Nothing has run for a second: whatever made it wait, it was not this service.
+    // Nothing has run for a second, so this service did not cause the wait.
     let now = now + ms(1_000);
     assert!(controller.offer(Offer::arrived(now - ms(500)), now).is_ok());
 }
@@ -74,7 +74,7 @@ fn a_higher_class_passes_and_lower_ones_are_shed() {
     assert_eq!(dropped(&controller, low[1]), None);
     controller.finish(low[0], ms(10), now + ms(10));
     assert_eq!(*controller.state(high), State::Granted, "it goes before all that wait");
-    // As many as fit push the others out, and none of their own class.
+    // Those that fit push the others out, and none of their own class.
     let (more, refused) = fill(&mut controller, Offer::arrived(now).class(Class::HIGH), now + ms(10));
     assert!(matches!(refused.reason, Reason::Delay { .. }), "{refused}");
     let left = low[1..].iter().filter(|&&key| dropped(&controller, key) != Some(Reason::Class)).count();
@@ -87,10 +87,10 @@ fn what_is_vital_is_taken_whatever_the_load_unless_it_is_the_load() {
     let (mut controller, now) = learned(Config::default());
     let (normal, _) = fill(&mut controller, Offer::arrived(now), now);
     let (vital, refused) = fill(&mut controller, Offer::arrived(now).class(Class::VITAL), now);
-    // Some 100 ms of work wait already, and each of these takes 10 ms more.
+    // Some 100 ms of work wait already, and each of these adds 10 ms.
     assert_eq!(vital.len(), 16);
     assert!(matches!(refused.reason, Reason::Delay { .. }), "{refused}");
-    assert!(normal[1..].iter().all(|&key| dropped(&controller, key).is_none()), "nobody is late for that yet");
+    assert!(normal[1..].iter().all(|&key| dropped(&controller, key).is_none()), "this makes no request late yet");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn one_client_cannot_shed_the_others() {
 }
 
 #[test]
-fn who_gives_up_before_the_end_has_had_what_ran() {
+fn a_request_given_up_early_counts_for_its_client() {
     let (mut controller, now) = learned(Config::default());
     let key = controller.offer(Offer::arrived(now).client(7), now).unwrap();
     controller.suspend(key, ms(9), now + ms(9));
@@ -125,7 +125,7 @@ fn who_gives_up_before_the_end_has_had_what_ran() {
     assert!((8.0..=9.0).contains(&had_ms), "{had_ms} of 9 ms");
 }
 
-/// One waits at most where a handler takes half of the target.
+/// At most one waits where a handler takes half of the target.
 #[test]
 fn nor_where_handlers_are_long() {
     let (mut controller, mut now) = learned(Config::default());
@@ -138,7 +138,7 @@ fn nor_where_handlers_are_long() {
         if running.is_some() && now >= end {
             controller.finish(running.take().unwrap(), ms(50), now);
         }
-        // One offers a hundred times what there is, the other three tenths of it.
+        // One client offers a hundred times the capacity, the other three tenths of it.
         for (client, period) in [(1, 2), (2, 167)] {
             if round % period == 0 {
                 offered[client] += 1;
@@ -170,7 +170,8 @@ fn a_deadline_drops_what_waits_and_refuses_what_cannot_meet_it() {
     let second = controller.offer(Offer::arrived(now), now).unwrap();
     let refused = controller.offer(Offer::arrived(now).deadline(now + ms(25)), now).unwrap_err();
     assert_eq!(refused.reason, Reason::Deadline);
-    // What runs takes longer than it used to; the news of a third one is what lets the clock be looked at.
+    // The running request takes longer than usual; the offer of a third one makes the controller
+    // look at the time.
     let third = controller.offer(Offer::arrived(now + ms(26)), now + ms(26)).unwrap();
     assert_eq!(dropped(&controller, first), Some(Reason::Deadline));
     controller.finish(running, ms(30), now + ms(30));
@@ -199,7 +200,7 @@ fn what_costs_no_more_than_a_refusal_is_never_refused() {
 #[test]
 fn handlers_that_wait_for_long_are_not_work_ahead() {
     let (mut controller, mut now) = learned(Config::default());
-    // A thousand that run for a moment, then wait for a minute, and then run for 10 ms.
+    // A thousand that run briefly, then wait for a minute, and then run for 10 ms.
     let mut waiting = Vec::new();
     for _ in 0..1_000 {
         let key = controller.offer(Offer::arrived(now), now).expect("nothing is ahead of it");
@@ -263,7 +264,7 @@ fn every_way_out_gives_the_processor_to_the_next() {
 }
 
 #[test]
-fn until_one_has_finished_nothing_is_known_and_nobody_is_refused_for_a_delay() {
+fn before_the_first_end_no_request_is_refused_for_delay() {
     let mut controller = Controller::new(Config { in_service_max: 50, ..Config::default() }, 1);
     let now = Instant::now();
     let (keys, refused) = fill(&mut controller, Offer::arrived(now), now);

@@ -18,7 +18,8 @@ impl Wake for Wakes {
     }
 }
 
-/// One processor; it knows that requests take 5 ms, as 20 did. Nothing is too late, also where the machine stood still meanwhile.
+/// One processor that has learned a cost of 5 ms from 20 requests. The target is so large that
+/// nothing is late, even if the machine is paused meanwhile.
 fn learned() -> Admission {
     learned_with(Duration::from_secs(3_600))
 }
@@ -32,14 +33,15 @@ fn learned_with(target_delay: Duration) -> Admission {
     admission
 }
 
-/// One that has room for several: where the machine stood still while it learned, a single request may take up the target.
+/// An admission with room for several: if the machine was paused while it learned, a single request
+/// may use up the target.
 fn learned_with_room(target_delay: Duration) -> Admission {
     let has_room = |admission: &Admission| {
         let several: Vec<_> = (0..4).map(|_| admission.offer(Offer::now())).collect();
         several.iter().all(Result::is_ok)
     };
     let mut tries = (0..50).map(|_| learned_with(target_delay));
-    tries.find(has_room).expect("the machine stands still all the time")
+    tries.find(has_room).expect("the machine is paused too often")
 }
 
 fn burn(time: Duration) {
@@ -54,7 +56,7 @@ fn poll<F: Future + Unpin>(future: &mut F, wakes: &Arc<Wakes>) -> Poll<F::Output
 }
 
 #[test]
-fn who_runs_next_lets_others_look_first() {
+fn the_next_handler_lets_others_look_first() {
     let admission = learned();
     assert!(admission.is_busy());
     let wakes = Arc::new(Wakes::default());
@@ -115,14 +117,14 @@ fn what_a_dropped_request_holds_is_freed_before_it_is_told() {
     }
     let before = Arc::strong_count(&state);
     let _high = admission.offer(Offer::now().class(Class::HIGH)).unwrap();
-    // One, or more where the machine was slow while they were learned.
+    // One, or more if the machine was slow during learning.
     let dropped = admission.stats().dropped;
     assert!(dropped > 0);
-    assert_eq!(wakes.0.load(Ordering::SeqCst) as u64, dropped, "each that was dropped is woken");
+    assert_eq!(wakes.0.load(Ordering::SeqCst) as u64, dropped, "each dropped request is woken");
     let newest = low.last_mut().unwrap();
     let Poll::Ready(Err(refused)) = poll(newest, &wakes) else { panic!("it was dropped") };
     assert_eq!(refused.reason, Reason::Class);
-    assert_eq!(Arc::strong_count(&state), before - 1, "although its future is still there");
+    assert_eq!(Arc::strong_count(&state), before - 1, "although its future still exists");
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn one_that_occupies_its_place_as_a_whole_keeps_it_while_it_waits() {
     assert!(admission.stats().cost > Duration::from_micros(5_100), "{:?}", admission.stats());
 }
 
-/// As in a loop around `select!`: the future is kept, and something else awaited.
+/// As in a loop around `select!`: the future is kept, and another one awaited.
 #[test]
 fn a_grant_that_is_not_used_goes_to_the_next() {
     let admission = learned();
@@ -192,11 +194,11 @@ fn a_grant_that_is_not_used_goes_to_the_next() {
     let mut kept = pin!(admission.offer(Offer::now()).unwrap().run(|| async { 1 }));
     let mut next = pin!(admission.offer(Offer::now()).unwrap().run(|| async { 2 }));
     assert!(poll(&mut next, &next_wakes).is_pending());
-    // Begun to be polled, and then not any more.
+    // Its polls have begun, and then stop.
     assert!(poll(&mut kept, &wakes).is_pending());
     let until = Instant::now() + Duration::from_secs(20);
     while next_wakes.0.load(Ordering::SeqCst) == 0 {
-        assert!(Instant::now() < until, "the next one is never woken");
+        assert!(Instant::now() < until, "the next request is never woken");
         std::thread::yield_now();
     }
     let gets = |future: &mut dyn FnMut() -> Poll<Result<i32, crate::Refused>>| {
@@ -206,12 +208,12 @@ fn a_grant_that_is_not_used_goes_to_the_next() {
         })
     };
     assert_eq!(gets(&mut || poll(&mut next, &next_wakes)), Some(Ok(2)));
-    // What was taken back is granted again.
+    // A revoked grant is granted again.
     assert_eq!(gets(&mut || poll(&mut kept, &wakes)), Some(Ok(1)));
     assert_eq!(admission.stats().in_service, 0);
 }
 
-/// The lines of `docs/safety.md` of a future that is forgotten.
+/// The rows of `docs/safety.md` for a forgotten future.
 #[test]
 fn a_grant_of_a_future_that_was_forgotten_goes_to_the_next() {
     for polls in 0..3 {
@@ -230,7 +232,7 @@ fn a_grant_of_a_future_that_was_forgotten_goes_to_the_next() {
         assert!(poll(&mut next, &next_wakes).is_pending());
         let until = Instant::now() + Duration::from_secs(20);
         while next_wakes.0.load(Ordering::SeqCst) == 0 {
-            assert!(Instant::now() < until, "the next one is never woken");
+            assert!(Instant::now() < until, "the next request is never woken");
             std::thread::yield_now();
         }
         while poll(&mut next, &next_wakes).is_pending() {}
@@ -241,7 +243,7 @@ fn a_grant_of_a_future_that_was_forgotten_goes_to_the_next() {
 fn handlers_run_on_the_workers_of_this_thread_s_runtime_or_on_all_cores() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = dapple_sched::Runtime::builder().workers(cores + 1).build().unwrap();
-    assert_eq!(processors(), cores, "what runs elsewhere in the process says nothing");
+    assert_eq!(processors(), cores, "runtimes elsewhere in the process do not count");
     let _entered = runtime.enter();
     assert_eq!(processors(), cores + 1);
     assert_eq!(runtime.block_on(runtime.spawn(async { processors() })).unwrap(), cores + 1);
