@@ -1,4 +1,4 @@
-//! The shared handle: replicas behind a lock, and those who wait for one.
+//! The shared handle: replicas in a lock, and the tasks that wait for one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,18 +19,20 @@ use crate::switch::{Mutex, lock};
 use crate::time::now;
 use crate::{Reason, Refused};
 
-/// Spreads requests over replicas that come and go, fail and recover; the handle is cloned, and all clones are one balancer.
+/// Spreads requests over replicas that come and go, fail and recover. A handle: all clones are one
+/// balancer.
 ///
-/// Each replica has a key, and a value that is handed out with each pick: an address, a client, a service. Of two replicas drawn by
-/// chance, the one with less load is picked ([`Load`](super::Load)). One that fails again and again is out for a while, and comes
-/// back by a trial or a check ([`Probe`](super::Probe)). Where there is none, a pick is refused at once, with the time
-/// after which one may be back.
+/// Each replica has a key, and a value that each pick hands out: an address, a client, a service.
+/// Of two randomly drawn replicas, the balancer picks the one with less load
+/// ([`Load`](super::Load)). A replica that fails repeatedly is out for a while, and returns through
+/// a trial or a check ([`Probe`](super::Probe)). Without any in service, a pick is refused at once,
+/// with the time after which one may be back.
 ///
-/// With tower services as values, [`Balance`](super::Balance) is the service of all of them.
+/// With tower services as values, [`Balance`](super::Balance) is one service of all replicas.
 ///
-/// The load-balancing queue of the thesis on stages (Gribble, chapter 10); the choice follows M. Mitzenmacher, *The Power of
-/// Two Choices in Randomized Load Balancing*. A pick costs a lock and some hundred nanoseconds, however many replicas there
-/// are, while all are in service.
+/// The load-balancing queue of the thesis on stages (Gribble, chapter 10); the choice follows M.
+/// Mitzenmacher, *The Power of Two Choices in Randomized Load Balancing*. A pick costs a lock and
+/// some hundred nanoseconds for any number of replicas, while all are in service.
 ///
 /// ```
 /// use dapple_tower::balance::{Balancer, Config};
@@ -41,7 +43,7 @@ use crate::{Reason, Refused};
 ///
 /// let picked = upstreams.pick()?;
 /// assert!(picked.value().starts_with("10.0.0."));
-/// picked.success(); // dropped without a word, it counts as given up
+/// picked.success(); // dropped without a report, it counts as canceled
 /// # Ok::<(), dapple_tower::Refused>(())
 /// ```
 pub struct Balancer<K, T> {
@@ -54,13 +56,13 @@ pub(super) struct Shared<K, T> {
 
 struct State<K, T> {
     replicas: Replicas<K, T>,
-    /// Who wants to know when other replicas can be picked than before. As many as wait, each once.
+    /// Tasks to wake when other replicas can be picked than before, one entry for each.
     waiting: HashMap<u64, KeptWaker>,
     next_waiter: u64,
 }
 
 impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
-    /// Without replicas.
+    /// A balancer without replicas.
     pub fn new(config: Config) -> Balancer<K, T> {
         Balancer::seeded(config, Random::fresh())
     }
@@ -71,12 +73,13 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         Balancer { shared: Arc::new(Shared { state }) }
     }
 
-    /// Adds a replica, in service; yields the value that its key had before, which gets no more requests.
+    /// Adds a replica, in service; returns the previous value of its key, which gets no more
+    /// requests.
     pub fn insert(&self, key: K, value: T) -> Option<T> {
         self.shared.change(|replicas| (replicas.insert(key, value, now()), true))
     }
 
-    /// Takes a replica out for good. What is in flight there goes on.
+    /// Removes a replica for good. Its requests in flight go on.
     ///
     /// ```
     /// use dapple_tower::balance::{Balancer, Config};
@@ -91,8 +94,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         self.shared.change(|replicas| (replicas.remove(key), true))
     }
 
-    /// Makes these the replicas: for discovery that tells the whole list each time. Those that were there stay as they are, with
-    /// their value, what is known of them and what is in flight.
+    /// Replaces the set of replicas, for discovery that sends the whole list each time. Replicas
+    /// that were there before keep their value, their statistics and their requests in flight.
     pub fn set(&self, replicas: impl IntoIterator<Item = (K, T)>) {
         let list: HashMap<K, T> = replicas.into_iter().collect();
         let gone = self.shared.change(|replicas| {
@@ -107,31 +110,31 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
             }
             (gone, changed)
         });
-        // Values are dropped outside of the lock.
+        // Drop values outside of the lock.
         drop(gone);
     }
 
-    /// How many replicas there are, in service or not.
+    /// The number of replicas, in service or not.
     pub fn len(&self) -> usize {
         self.shared.look(|replicas| replicas.len())
     }
 
-    /// Whether there is none.
+    /// Whether there are no replicas.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many are in service.
+    /// The number of replicas in service.
     pub fn serving_len(&self) -> usize {
         self.shared.look(|replicas| replicas.serving_len())
     }
 
-    /// Each replica, in the order in which they were added.
+    /// Each replica, in the order of insertion.
     pub fn stats(&self) -> Vec<ReplicaStats<K>> {
         self.shared.look(|replicas| replicas.stats(now()))
     }
 
-    /// Picks a replica for one request. Tell the [`Picked`] how that went.
+    /// Picks a replica for one request. Report the end of the request to the [`Picked`].
     ///
     /// # Errors
     ///
@@ -140,7 +143,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         self.pick_if(|_| true)
     }
 
-    /// Picks another replica than these if there is one, or else one of these: for trying again where others have failed.
+    /// Picks a replica other than these if there is one, otherwise one of these: for a retry after
+    /// others have failed.
     ///
     /// # Errors
     ///
@@ -162,7 +166,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
 
     /// Waits until a replica can be picked.
     ///
-    /// Cancel safe: dropped, it has picked nothing.
+    /// Cancel safe: if dropped, it has picked nothing.
     ///
     /// ```
     /// use dapple_tower::balance::{Balancer, Config};
@@ -177,8 +181,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         Wait::new(self.clone())
     }
 
-    /// Says from outside whether a replica is well: one that is not is out, for its back-off or until this says so again; one that
-    /// is is in. Of a key that is unknown nothing is remembered.
+    /// Sets the health of a replica from outside. A replica that is not healthy is out, for its
+    /// backoff or until this reports it healthy; a healthy one is in. Ignores unknown keys.
     pub fn set_health(&self, key: &K, is_well: bool) {
         self.shared.change(|replicas| match replicas.id(key) {
             Some(id) => ((), replicas.set_health(id, is_well, now())),
@@ -186,7 +190,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         });
     }
 
-    /// Picks among those that `may` allows, which is asked under the lock.
+    /// Picks among the replicas that `may` allows. Calls `may` under the lock.
     #[doc(hidden)]
     pub fn pick_if(&self, may: impl Fn(Candidate<K, T>) -> bool) -> Result<Picked<K, T>, Refused> {
         let now = now();
@@ -198,7 +202,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         Ok(Picked::new(self.shared.clone(), choice, key, value, now))
     }
 
-    /// Begins the request that was chosen, if the replica is still to be had.
+    /// Begins the chosen request, if the replica is still available.
     pub(super) fn begin(&self, choice: Choice) -> Option<Picked<K, T>> {
         let now = now();
         let (choice, key, value) = self.shared.look(|replicas| begin(replicas, choice, now))?;
@@ -231,7 +235,7 @@ impl<K, T> Shared<K, T> {
         look(&mut lock(&self.state).replicas)
     }
 
-    /// As `look`; if the second value is true, all who wait look again.
+    /// As `look`; if the second value is true, all waiting tasks look again.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Replicas<K, T>) -> (R, bool)) -> R {
         let mut state = lock(&self.state);
         let (result, has_changed) = change(&mut state.replicas);
@@ -241,7 +245,8 @@ impl<K, T> Shared<K, T> {
         result
     }
 
-    /// Looks, and if that finds nothing, has `waker` called at the next change, in one step: no change falls between.
+    /// Looks, and if that finds nothing, registers `waker` for the next change, in one step: no
+    /// change is missed.
     pub(super) fn look_or_wait<R>(
         &self,
         waiter: &mut Option<u64>,
@@ -265,7 +270,7 @@ impl<K, T> Shared<K, T> {
         None
     }
 
-    /// Nobody waits under this number any more.
+    /// Removes a waiting task.
     pub(super) fn forget(&self, waiter: &mut Option<u64>) {
         if let Some(number) = waiter.take() {
             let waker = lock(&self.state).waiting.remove(&number);

@@ -1,9 +1,9 @@
-//! What the end of a request says about its replica.
+//! Classification: the meaning of a request's end for its replica.
 
 use super::config::Outcome;
 use crate::{BoxError, Reason, Refused};
 
-/// Tells what a response says about the replica that it came from. Closures are one:
+/// Tells what a response means for its replica. Closures implement it:
 ///
 /// ```
 /// use dapple_tower::BoxError;
@@ -16,7 +16,7 @@ use crate::{BoxError, Reason, Refused};
 /// assert_eq!(by_status.classify(&Ok(503)), Outcome::Failure);
 /// ```
 pub trait Classify<Res> {
-    /// What it says.
+    /// The outcome for the replica.
     fn classify(&self, result: &Result<Res, BoxError>) -> Outcome;
 }
 
@@ -26,8 +26,8 @@ impl<Res, F: Fn(Result<&Res, &BoxError>) -> Outcome> Classify<Res> for F {
     }
 }
 
-/// Every error is a failure, but for a [`Refused`], which says more: "unavailable" and "stopping" mean that the replica is not there,
-/// all other reasons that it is there and has enough to do.
+/// Every error is a failure, except a [`Refused`]: "unavailable" and "stopping" mean that the
+/// replica is down, all other reasons that it is up and busy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByError;
 

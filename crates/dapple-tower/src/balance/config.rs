@@ -1,10 +1,10 @@
-//! What a balancer goes by.
+//! The settings of a balancer.
 
 use std::time::Duration;
 
 use crate::Backoff;
 
-/// Settings of a [`Balancer`](super::Balancer). The defaults need no number from anybody.
+/// Settings of a [`Balancer`](super::Balancer). All have defaults.
 ///
 /// ```
 /// use dapple_tower::balance::{Config, Load};
@@ -16,19 +16,19 @@ use crate::Backoff;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// By what two replicas are compared. Default: [`Load::Queue`].
+    /// The measure that compares two replicas. Default: [`Load::Queue`].
     pub load: Load,
-    /// After so many failures in a row a replica is out; at least 1. Default: 3.
+    /// After this many failures in a row a replica is out; at least 1. Default: 3.
     pub failures_max: u32,
-    /// How long it stays out before it is tried again: longer each time that it fails its trial. Default: 0.5 s to 30 s, half of
-    /// it left to chance.
+    /// How long it stays out before its trial: longer after each failed trial. Default: 0.5 s to 30
+    /// s, half of it random.
     pub backoff: Backoff,
-    /// What brings a replica back. Default: [`Probe::Trial`].
+    /// How a replica returns. Default: [`Probe::Trial`].
     pub probe: Probe,
-    /// A check that is not answered after this time, nor by the next round, says that the replica is not well
+    /// A check without an answer after this time and by the next round counts as not healthy
     /// ([`Balancer::check`](super::Balancer::check)). Default: 5 s.
     pub check_timeout: Duration,
-    /// Within this time a measured latency and a refusal fade to a third. Default: 10 s.
+    /// Within this time a measured latency and a refusal decay to a third. Default: 10 s.
     pub decay: Duration,
 }
 
@@ -45,44 +45,45 @@ impl Default for Config {
     }
 }
 
-/// By what replicas are compared.
+/// The measure that compares replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Load {
     /// The requests in flight.
     #[default]
     Queue,
-    /// How long the requests in flight and one more would take: their number times a moving average of the latency that
-    /// follows a rise at once and a fall slowly ("peak EWMA"). Two of which one has not been measured are compared by what
-    /// they have in flight.
+    /// The expected time of the requests in flight plus one: their number times a moving average of
+    /// the latency, which rises at once and falls slowly ("peak EWMA"). If one of two replicas has
+    /// no measurement, their requests in flight are compared.
     Latency,
 }
 
-/// What brings back a replica that is out.
+/// How a replica that is out returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Probe {
-    /// Its back-off over, it gets one request; if that succeeds, it is in.
+    /// After its backoff it gets one request; if that succeeds, it is in.
     #[default]
     Trial,
-    /// Somebody says that it is well: [`Balancer::check`](super::Balancer::check), or
-    /// [`Balancer::set_health`](super::Balancer::set_health). No request is risked.
+    /// [`Balancer::check`](super::Balancer::check) or
+    /// [`Balancer::set_health`](super::Balancer::set_health) reports it healthy. No request is
+    /// risked.
     Check,
 }
 
-/// How a request to a replica ended.
+/// The end of a request to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The replica did its work, whatever the answer was. Its latency counts.
+    /// The replica did its work, whatever it answered. Its latency counts.
     Success,
-    /// The replica failed; after [`Config::failures_max`] of them in a row it is out.
+    /// The replica failed; after [`Config::failures_max`] failures in a row it is out.
     Failure,
-    /// The replica is not there: it is out at once.
+    /// The replica is down: it is out at once.
     Down,
-    /// The replica is there, and refused for overload: it gets fewer requests for a while. Its latency does not count: who
-    /// refuses is quick, and would draw ever more requests.
+    /// The replica is up, and refused for overload: it gets fewer requests for a while. Its latency
+    /// does not count: refusals are quick, and would attract more requests.
     Refused,
-    /// Nobody waited for the end. Says nothing about the replica.
+    /// The caller did not wait for the end. Means nothing for the replica.
     Canceled,
 }

@@ -15,7 +15,8 @@ use crate::{BoxError, Refused};
 pin_project! {
     /// The response of a [`Balance`](super::Balance).
     ///
-    /// Cancel safe as that of the replica is: dropped, the request is given up, and no longer in flight.
+    /// Cancel safe as the replica's future is: dropping it gives the request up, which is no longer
+    /// in flight.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<F, P, C> {
         #[pin]

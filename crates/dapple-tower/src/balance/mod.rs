@@ -1,13 +1,13 @@
-//! One service of many replicas: who gets the next request, who is out, and when one may come back.
+//! One service of many replicas: the next replica for a request, and the health of each.
 //!
-//! | part | is |
+//! | part | role |
 //! |---|---|
-//! | [`Balancer`] | the replicas, shared: picks one for a request, and learns from the [`Picked`] how that went |
-//! | [`Balance`] | the tower service of a balancer whose replicas are services |
-//! | `replicas` | the choice alone, without locks and clocks, and **the table of a replica's states** |
+//! | [`Balancer`] | the shared replicas: picks one for a request, and learns its outcome from the [`Picked`] |
+//! | [`Balance`] | the tower service of a balancer of services |
+//! | `replicas` | the choice, without locks and clocks, and **the table of a replica's states** |
 //!
-//! Replicas are given by hand ([`Balancer::insert`]), as lists ([`Balancer::set`]) or as a stream of news
-//! ([`Balancer::follow`]).
+//! Replicas come by hand ([`Balancer::insert`]), as lists ([`Balancer::set`]) or as a stream of
+//! changes ([`Balancer::follow`]).
 
 mod balancer;
 mod classify;

@@ -10,9 +10,10 @@ use super::config::Outcome;
 use super::replicas::Choice;
 use crate::time::now;
 
-/// A replica that was picked for a request. It counts as in flight until this is dropped, and learns from what it is told.
+/// A replica picked for a request. The request counts as in flight until this is dropped; report
+/// its outcome here.
 ///
-/// Dropped without a word it counts as given up, which says nothing about the replica.
+/// Dropped without a report, it counts as canceled, which means nothing for the replica.
 ///
 /// ```
 /// use dapple_tower::balance::{Balancer, Config, Outcome};
@@ -26,7 +27,7 @@ use crate::time::now;
 /// assert_eq!(balancer.stats()[0].in_flight, 0);
 /// # Ok::<(), dapple_tower::Refused>(())
 /// ```
-#[must_use = "dropped, the request counts as given up"]
+#[must_use = "a dropped pick counts as a canceled request"]
 pub struct Picked<K: Clone + Eq + Hash, T: Clone> {
     shared: Arc<Shared<K, T>>,
     choice: Choice,
@@ -41,17 +42,17 @@ impl<K: Clone + Eq + Hash, T: Clone> Picked<K, T> {
         Picked { shared, choice, key, value, started, is_reported: false }
     }
 
-    /// Which replica it is.
+    /// The key of the replica.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// Its value.
+    /// The value of the replica.
     pub fn value(&self) -> &T {
         &self.value
     }
 
-    /// Measures the latency from now on, rather than from the pick.
+    /// Starts the measurement of latency now instead of at the pick.
     pub fn start(&mut self) {
         self.started = now();
     }
@@ -61,7 +62,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Picked<K, T> {
         self.choice.is_trial
     }
 
-    /// Says how the request went; its latency ends here. Only what is said first counts.
+    /// Reports the outcome; the latency ends here. Only the first report counts.
     pub fn report(&mut self, outcome: Outcome) {
         if std::mem::replace(&mut self.is_reported, true) {
             return;
@@ -71,17 +72,17 @@ impl<K: Clone + Eq + Hash, T: Clone> Picked<K, T> {
         self.shared.change(|replicas| ((), replicas.report(self.choice, outcome, latency, now)));
     }
 
-    /// It went well, and is over.
+    /// Reports a success, and ends the request.
     pub fn success(mut self) {
         self.report(Outcome::Success);
     }
 
-    /// It failed, and is over.
+    /// Reports a failure, and ends the request.
     pub fn failure(mut self) {
         self.report(Outcome::Failure);
     }
 
-    /// The replica is not there, and the request is over.
+    /// Reports that the replica is down, and ends the request.
     pub fn down(mut self) {
         self.report(Outcome::Down);
     }

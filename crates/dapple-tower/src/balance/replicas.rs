@@ -1,10 +1,10 @@
-//! Which replica gets the next request: the choice and nothing else, without locks and with the time told.
+//! The choice of the replica for the next request, without locks, and with the time as an argument.
 //!
 //! | state | gets | next |
 //! |---|---|---|
 //! | in service | requests | out, after failures in a row or one that says "down" |
-//! | out until then | nothing | on trial, by the first pick after its back-off ([`Probe::Trial`]); in, when it is said to be well |
-//! | on trial | that one request | in by its success; out for longer by its failure; to be tried again if it is given up, or takes very long |
+//! | out until a time | nothing | on trial, by the first pick after its backoff ([`Probe::Trial`]); in, when it is reported healthy |
+//! | on trial | one request | in after its success; out for longer after its failure; tried again if the request is canceled or takes very long |
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -16,17 +16,17 @@ use super::stats::{ReplicaState, ReplicaStats};
 use crate::random::Random;
 use crate::time::after;
 
-/// Tells replicas apart, also two that had the same key one after the other.
+/// Identifies a replica, also among successive ones with the same key.
 pub(super) type Id = u64;
 
 pub(super) struct Replicas<K, T> {
     config: Config,
     all: BTreeMap<Id, Replica<K, T>>,
     ids: HashMap<K, Id>,
-    /// Those in service, in any order.
+    /// The replicas in service, in any order.
     serving: Vec<Id>,
     next_id: Id,
-    /// How many requests have begun.
+    /// The number of requests begun.
     begun: u64,
     random: Random,
 }
@@ -36,17 +36,17 @@ struct Replica<K, T> {
     value: T,
     state: State,
     in_flight: usize,
-    /// Which of all requests its last one was.
+    /// The number of its last request among all.
     last: u64,
     failures_in_a_row: u32,
-    /// How often it went out since it was last well for long.
+    /// How often it went out since it was last healthy for long.
     times_out: u32,
-    /// It is in service since then, and was out for so long before.
+    /// When it last came into service, and how long it was out before.
     joined: Instant,
     was_out_for: Duration,
     latency: Option<Fading>,
-    /// Refusals of late: as good as that many requests in flight. Failures are no part of it: who is picked no more because of
-    /// one would never have enough of them in a row to be out.
+    /// Recent refusals, counted like requests in flight. Failures are not included: a replica
+    /// avoided after a failure would never have enough of them in a row to be out.
     strain: Fading,
     successes: u64,
     failures: u64,
@@ -55,7 +55,7 @@ struct Replica<K, T> {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Its place among those in service.
+    /// Its index in `serving`.
     Serving {
         place: usize,
     },
@@ -68,7 +68,7 @@ enum State {
     },
 }
 
-/// A number that gets smaller with time.
+/// A number that decays with time.
 #[derive(Clone, Copy)]
 struct Fading {
     value: f64,
@@ -82,7 +82,7 @@ impl Fading {
     }
 }
 
-/// A replica that was picked, and whether that is its trial.
+/// A picked replica, and whether the request is its trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) id: Id,
@@ -92,11 +92,11 @@ pub(super) struct Choice {
 /// A replica that could be chosen.
 pub struct Candidate<'a, K, T> {
     pub(super) id: Id,
-    /// Its name.
+    /// Its key.
     pub key: &'a K,
-    /// What it is.
+    /// Its value.
     pub value: &'a T,
-    /// How many requests it has.
+    /// Its number of requests in flight.
     pub in_flight: usize,
 }
 
@@ -114,7 +114,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         }
     }
 
-    /// Adds a replica, in service; yields what had its key before.
+    /// Adds a replica, in service; returns the previous value of its key.
     pub(super) fn insert(&mut self, key: K, value: T, now: Instant) -> Option<T> {
         let before = self.remove(&key);
         let id = self.next_id;
@@ -171,15 +171,16 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         self.serving.len()
     }
 
-    /// Chooses and begins.
+    /// Chooses a replica and begins the request.
     #[cfg(test)]
     pub(super) fn pick(&mut self, now: Instant, may: impl Fn(Candidate<K, T>) -> bool) -> Option<Choice> {
         let choice = self.choose(now, may)?;
         self.begin(choice, now).then_some(choice)
     }
 
-    /// Chooses among those that may be: one that is due for a trial; or else of two in service, drawn by chance, the one with less
-    /// load ("the power of two choices"). Nothing has begun by that.
+    /// Chooses among the allowed replicas: one that is due for a trial; otherwise of two in
+    /// service, drawn at random, the one with less load ("the power of two choices"). Begins
+    /// nothing.
     pub(super) fn choose(&mut self, now: Instant, may: impl Fn(Candidate<K, T>) -> bool) -> Option<Choice> {
         match self.due(now, &may) {
             Some(id) => Some(Choice { id, is_trial: true }),
@@ -187,7 +188,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         }
     }
 
-    /// Begins the request that was chosen; false if that replica is not to be had any more.
+    /// Begins the chosen request; false if that replica is not available any more.
     pub(super) fn begin(&mut self, choice: Choice, now: Instant) -> bool {
         let again = after(now, self.config.backoff.max());
         let Some(replica) = self.all.get_mut(&choice.id) else { return false };
@@ -202,7 +203,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         true
     }
 
-    /// When the next trial is due of those that may be; `None` where no time brings one.
+    /// When the next trial of an allowed replica is due; `None` if none is.
     pub(super) fn next_trial(&self, may: impl Fn(Id) -> bool) -> Option<Instant> {
         if self.config.probe != Probe::Trial || self.serving.len() == self.all.len() {
             return None;
@@ -222,11 +223,11 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         self.all.get(&id).is_some_and(|replica| replica.state.until().is_none_or(is_due))
     }
 
-    /// Says how a request went. True if who waits should look again.
+    /// Records the outcome of a request. True if waiting tasks should look again.
     pub(super) fn report(&mut self, choice: Choice, outcome: Outcome, latency: Duration, now: Instant) -> bool {
         let decay = self.config.decay;
         let Some(replica) = self.all.get_mut(&choice.id) else { return false };
-        // Somebody else's trial, or a check, may have decided meanwhile.
+        // Another request's trial, or a check, may have decided meanwhile.
         let on_trial = choice.is_trial && matches!(replica.state, State::Trial { .. });
         match outcome {
             Outcome::Success => replica.succeeded(latency, now, decay),
@@ -253,14 +254,14 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         true
     }
 
-    /// The request is over: once for each pick.
+    /// Ends the request: once for each pick.
     pub(super) fn end(&mut self, id: Id) {
         if let Some(replica) = self.all.get_mut(&id) {
             replica.in_flight -= 1;
         }
     }
 
-    /// What a check found. True if that changes who is in service.
+    /// Records the result of a check. True if it changes the set in service.
     pub(super) fn set_health(&mut self, id: Id, is_well: bool, now: Instant) -> bool {
         let Some(replica) = self.all.get(&id) else { return false };
         let is_serving = matches!(replica.state, State::Serving { .. });
@@ -303,7 +304,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
     }
 
     fn lighter_of_two(&mut self, now: Instant, may: impl Fn(Candidate<K, T>) -> bool) -> Option<Id> {
-        // Drawn from all of them first: to look at each one is what the two choices avoid.
+        // Draw from all of them first: the two choices exist to avoid looking at each one.
         if let Some((one, other)) = two_of(&self.serving, &mut self.random)
             && self.is_allowed(one, &may)
             && self.is_allowed(other, &may)
@@ -324,7 +325,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
     fn lighter(&self, one: Id, other: Id, now: Instant) -> Id {
         let decay = self.config.decay;
         let (a, b) = (&self.all[&one], &self.all[&other]);
-        // Faded to next to nothing it must not decide between two with as many in flight, as it would for hours.
+        // A residual strain must not decide for hours between two with equal numbers in flight.
         let strain =
             |replica: &Replica<K, T>| Some(replica.strain.now(now, decay)).filter(|strain| *strain >= STRAIN_MIN);
         let queue = |replica: &Replica<K, T>| replica.in_flight as f64 + strain(replica).unwrap_or(0.0);
@@ -337,10 +338,11 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         match one_load.total_cmp(&other_load) {
             Ordering::Less => one,
             Ordering::Greater => other,
-            // Of one that fails and one that does not, whichever was drawn first: in turns, each failure would be tried again with the
-            // other one, which makes it the last that was used, and all requests would begin with the one that fails.
+            // Prefer the replica that fails, whichever was drawn first. In turns, each failure
+            // would be retried at the other one, which makes that one the last used, so that all
+            // requests would begin with the failing one.
             Ordering::Equal if a.failures_in_a_row != b.failures_in_a_row => one,
-            // Where nothing is to choose they take turns.
+            // Equal replicas take turns.
             Ordering::Equal => {
                 if b.last < a.last {
                     other
@@ -386,7 +388,7 @@ impl<K, T> Replica<K, T> {
     fn succeeded(&mut self, latency: Duration, now: Instant, decay: Duration) {
         self.successes += 1;
         self.failures_in_a_row = 0;
-        // One that flaps must not begin with the shortest back-off each time.
+        // A flapping replica must not begin with the shortest backoff each time.
         let is_serving = matches!(self.state, State::Serving { .. });
         if is_serving && now.saturating_duration_since(self.joined) >= self.was_out_for {
             self.times_out = 0;
@@ -409,7 +411,7 @@ impl<K, T> Replica<K, T> {
 }
 
 impl State {
-    /// For those out of service: when they may be tried.
+    /// For a replica out of service: when it may be tried.
     fn until(self) -> Option<Instant> {
         match self {
             State::Serving { .. } => None,
@@ -418,10 +420,10 @@ impl State {
     }
 }
 
-/// Less of it counts as none.
+/// A smaller strain counts as none.
 const STRAIN_MIN: f64 = 0.01;
 
-/// Two different ones by chance.
+/// Two different ids at random.
 fn two_of(ids: &[Id], random: &mut Random) -> Option<(Id, Id)> {
     if ids.len() < 2 {
         return None;

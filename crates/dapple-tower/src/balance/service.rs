@@ -1,4 +1,4 @@
-//! The service of all replicas.
+//! One service of all replicas.
 
 use std::fmt;
 use std::hash::Hash;
@@ -15,16 +15,19 @@ use super::wait::Place;
 use crate::BoxError;
 use crate::time::now;
 
-/// Sends each request to one of many replicas, which are services: of two drawn by chance to the one with less load.
+/// Sends each request to one of many replicas, which are services: of two drawn at random, to the
+/// one with less load.
 ///
-/// `poll_ready` finds a replica that is ready, and waits while all in service are busy. Where none is in service it is ready at
-/// once, and `call` yields [`Refused`](crate::Refused) with [`Reason::Unavailable`](crate::Reason::Unavailable). A replica whose
-/// `poll_ready` fails is out; a response counts as [`Classify`] says, by default [`ByError`].
+/// `poll_ready` finds a replica that is ready, and waits while all in service are busy. With none
+/// in service it is ready at once, and `call` returns [`Refused`](crate::Refused) with
+/// [`Reason::Unavailable`](crate::Reason::Unavailable). A replica with a failing `poll_ready` is
+/// out. [`Classify`] judges responses, by default [`ByError`].
 ///
-/// Clones share the replicas, and each polls clones of their services of its own: what cannot be cloned goes into a
-/// [`Buffer`](crate::middleware::Buffer). tower's `Balance` is one owner's, so that people put a buffer in front; this one needs none.
+/// Clones share the replicas, and each polls its own clones of their services. Put a service that
+/// cannot be cloned into a [`Buffer`](crate::middleware::Buffer). tower's `Balance` has one owner,
+/// so users put a buffer in front; this one needs none.
 ///
-/// Dropped while it waits, it leaves no place taken; a replica that it had found ready is free again.
+/// Dropped while it waits, it keeps no place; a replica that it had found ready is free again.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -41,7 +44,7 @@ pub struct Balance<K: Clone + Eq + Hash, S: Clone, C = ByError> {
     balancer: Balancer<K, S>,
     classify: C,
     chosen: Option<(Picked<K, S>, S)>,
-    /// Clones that were asked and were not ready: each has its place in some line.
+    /// Polled clones that were not ready: each may have a place in some waiting line.
     pending: Vec<(Id, S)>,
     place: Place,
 }
@@ -54,7 +57,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Balance<K, S> {
 }
 
 impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
-    /// The same with another view of what a response says about its replica.
+    /// Sets how a response is judged for its replica.
     pub fn classify<D>(self, classify: D) -> Balance<K, S, D> {
         Balance {
             balancer: self.balancer.clone(),
@@ -87,7 +90,7 @@ impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
             match service.poll_ready(cx) {
                 Poll::Ready(Ok(())) => match self.balancer.begin(choice) {
                     Some(picked) => return Poll::Ready(Some((picked, service))),
-                    // It went out, or somebody else's request is its trial.
+                    // It went out, or another request is its trial.
                     None => continue,
                 },
                 Poll::Ready(Err(_)) => {
@@ -104,8 +107,8 @@ impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
         self.balancer.shared.look(|replicas| replicas.choose(now(), |one| !tried.contains(&one.id)))
     }
 
-    /// All that could be chosen were tried. Ready with true if there is something new by now, and with false if there is nothing to
-    /// wait for.
+    /// All available replicas were tried. Ready with true if there is a change by now, and with
+    /// false if there is nothing to wait for.
     fn poll_more(&mut self, tried: &[Id], cx: &mut Context<'_>) -> Poll<bool> {
         let pending = &mut self.pending;
         let mut next = None;
@@ -113,7 +116,7 @@ impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
             if replicas.choose(now(), |one| !tried.contains(&one.id)).is_some() {
                 return Some(true);
             }
-            // Who waits for a replica that has gone out meanwhile would wait for nobody.
+            // A wait for a replica that has gone out would never end.
             pending.retain(|(id, _)| replicas.is_open(*id, now()));
             next = replicas.next_trial(|id| !tried.contains(&id));
             pending.is_empty().then_some(false)
@@ -146,7 +149,7 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         if self.chosen.is_none() {
             self.chosen = ready!(self.poll_chosen(cx));
-            // They give back what they have been granted meanwhile.
+            // They give back any place granted meanwhile.
             self.pending.clear();
             self.balancer.shared.forget(&mut self.place.waiter);
         }
@@ -167,7 +170,7 @@ where
     }
 }
 
-/// Shares the replicas; what the original has found ready stays with that one.
+/// Shares the replicas, but not a replica that the original has found ready.
 impl<K: Clone + Eq + Hash, S: Clone, C: Clone> Clone for Balance<K, S, C> {
     fn clone(&self) -> Balance<K, S, C> {
         Balance::new(self.balancer.clone()).classify(self.classify.clone())

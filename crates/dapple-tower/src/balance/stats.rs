@@ -1,4 +1,4 @@
-//! What a balancer knows of its replicas, to be shown.
+//! Statistics of a balancer's replicas.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ pub struct ReplicaStats<K> {
     pub key: K,
     /// Whether it gets requests.
     pub state: ReplicaState,
-    /// Requests that were sent to it and have not ended.
+    /// Requests in flight.
     pub in_flight: usize,
-    /// The moving average of its latency, which follows a rise at once and fades; `None` before its first success.
+    /// The moving average of its latency, which rises at once and decays; `None` before its first
+    /// success.
     pub latency: Option<Duration>,
     /// Requests that succeeded.
     pub successes: u64,
     /// Requests that failed.
     pub failures: u64,
-    /// Requests that it refused for overload.
+    /// Requests refused by it for overload.
     pub refusals: u64,
 }
 
@@ -30,9 +31,9 @@ pub enum ReplicaState {
     In,
     /// It does not.
     Out {
-        /// For so long at least; zero where it may be tried at any moment.
+        /// At least this long; zero if it may be tried at any moment.
         rest: Duration,
     },
-    /// It has one, and comes back if that succeeds.
+    /// One request is its trial; it returns if that succeeds.
     Trial,
 }

@@ -137,12 +137,12 @@ fn the_back_off_grows_while_trials_fail_and_while_it_flaps() {
     now += 8 * SECOND;
     ask(&mut replicas, Outcome::Success, now).unwrap();
     ask(&mut replicas, Outcome::Down, now + SECOND).unwrap();
-    assert_eq!(replicas.next_trial(|_| true), Some(now + 9 * SECOND), "well for a second only");
+    assert_eq!(replicas.next_trial(|_| true), Some(now + 9 * SECOND), "healthy for a second only");
     now += 9 * SECOND;
     ask(&mut replicas, Outcome::Success, now).unwrap();
     ask(&mut replicas, Outcome::Success, now + 8 * SECOND).unwrap();
     ask(&mut replicas, Outcome::Down, now + 8 * SECOND).unwrap();
-    assert_eq!(replicas.next_trial(|_| true), Some(now + 9 * SECOND), "well for as long as it was out");
+    assert_eq!(replicas.next_trial(|_| true), Some(now + 9 * SECOND), "healthy for as long as it was out");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn one_that_fails_is_not_where_all_requests_begin_that_others_then_get() {
             replicas.end(retry.id);
         }
     }
-    // Not none either, as it has to fail often enough in a row to be out.
+    // Not none either: it must fail often enough in a row to be out.
     assert!((60..=140).contains(&failed), "{failed} of 200 began with the one that fails");
 }
 

@@ -1,4 +1,4 @@
-//! Waiting until there is a replica.
+//! The wait for a replica.
 
 use std::fmt;
 use std::future::Future;
@@ -11,14 +11,14 @@ use super::Picked;
 use super::balancer::Balancer;
 use crate::time::{Sleep, now};
 
-/// See [`Balancer::wait`]. Cancel safe: dropped, it has picked nothing.
+/// See [`Balancer::wait`]. Cancel safe: if dropped, it has picked nothing.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Wait<K: Clone + Eq + Hash, T: Clone> {
     balancer: Balancer<K, T>,
     place: Place,
 }
 
-/// Someone's place among those who wait for a change, and the time of the next trial.
+/// The registration of a waiting task, and the time of the next trial.
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) waiter: Option<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Has the task woken when the next trial is due; ready if that is now.
+    /// Wakes the task when the next trial is due; ready if that is now.
     pub(super) fn poll_trial(&mut self, next: Option<Instant>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(until) = next else {
             self.next_trial = None;
@@ -47,7 +47,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Wait<K, T> {
         Wait { balancer, place: Place::default() }
     }
 
-    /// When the next trial is due, if there is nothing to pick now; from here on, each change wakes.
+    /// If there is nothing to pick now, returns the time of the next trial; from here on each
+    /// change wakes the task.
     fn look(&mut self, waker: &Waker) -> Option<Option<Instant>> {
         let mut next = None;
         let is_there = self.balancer.shared.look_or_wait(&mut self.place.waiter, waker, |replicas| {

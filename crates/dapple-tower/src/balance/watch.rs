@@ -1,4 +1,4 @@
-//! What tells a balancer of replicas from outside: discovery, and checks of their health.
+//! Changes of replicas from outside: discovery and health checks.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -16,20 +16,20 @@ use super::balancer::Balancer;
 use super::replicas::Id;
 use crate::time::{Sleep, now};
 
-/// News about replicas, as in tower's `Discover`.
+/// A change of the replicas, as in tower's `Discover`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<K, T> {
-    /// There is one of that key; in the place of another with the same key.
+    /// Adds a replica, or replaces the one with this key.
     Insert(K, T),
-    /// It is gone.
+    /// Removes a replica.
     Remove(K),
 }
 
 impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
-    /// Adds and removes replicas as a stream says, until that ends, or has news after all others have dropped the balancer. To be
-    /// spawned, on any executor.
+    /// Adds and removes replicas as a stream says, until it ends, or has a change after all other
+    /// handles of the balancer were dropped. Spawn it, on any executor.
     ///
-    /// Cancel safe: dropped, it leaves the replicas as they are.
+    /// Cancel safe: if dropped, the replicas stay as they are.
     pub fn follow<C>(&self, changes: C) -> impl Future<Output = ()> + use<K, T, C>
     where
         C: Stream<Item = Change<K, T>>,
@@ -48,14 +48,15 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         }
     }
 
-    /// Asks `check` of each replica whether it is well, all at the same time, and again `every` so often: one that is not, whose
-    /// check panics, or takes longer than [`Config::check_timeout`](super::Config::check_timeout) and until the next round, is out until it is
-    /// well. Ends when all others have dropped the balancer. To be spawned, on any executor.
+    /// Runs `check` for each replica, all at the same time, and again every `every`. A replica is
+    /// out until it is healthy if its check fails, panics, or takes longer than
+    /// [`Config::check_timeout`](super::Config::check_timeout) and until the next round. Ends when
+    /// all other handles of the balancer are dropped. Spawn it, on any executor.
     ///
-    /// With [`Probe::Check`](super::Probe::Check) only this brings a replica back. It never sends more than one check to a replica
-    /// at a time.
+    /// With [`Probe::Check`](super::Probe::Check) only this brings a replica back. It never runs
+    /// two checks of a replica at a time.
     ///
-    /// Cancel safe: dropped, it leaves the replicas as they are.
+    /// Cancel safe: if dropped, the replicas stay as they are.
     ///
     /// ```
     /// use std::time::Duration;
@@ -85,7 +86,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         Fut: Future<Output = bool>,
     {
         let weak = self.downgrade();
-        // A check that is asked for again at once would never rest.
+        // A check repeated at once would never rest.
         let every = every.max(EVERY_MIN);
         async move {
             let mut asked: Vec<Asked<Fut>> = Vec::new();
@@ -113,7 +114,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
                     |id| weak.upgrade().is_some_and(|shared| shared.look(|replicas| replicas.is_serving(id)));
                 asked.retain(|asked| {
                     let is_late = now().saturating_duration_since(asked.since) >= limit;
-                    // Who is out gets no trial before it has answered.
+                    // A replica that is out gets no trial before its check has answered.
                     if is_late || !is_serving(asked.id) {
                         verdict(asked.id, false);
                     }
@@ -124,7 +125,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
     }
 }
 
-/// A check that is not answered yet.
+/// A check without an answer yet.
 struct Asked<Fut> {
     id: Id,
     since: Instant,
@@ -132,7 +133,7 @@ struct Asked<Fut> {
     answer: Option<Pin<Box<Fut>>>,
 }
 
-/// What a check holds may panic when it is dropped, which ends no other check.
+/// The check may panic when it is dropped; this ends no other check.
 impl<Fut> Drop for Asked<Fut> {
     fn drop(&mut self) {
         contain(|| drop(self.answer.take()));
@@ -161,10 +162,10 @@ where
     .await;
 }
 
-/// A check that panics says the same as one that fails, and ends no other.
+/// A check that panics counts as one that fails, and ends no other.
 fn of_panic(payload: Box<dyn Any + Send>) -> bool {
     discard(payload);
-    tracing::error!("the check of a replica panicked, which counts as not well");
+    tracing::error!("the check of a replica panicked, which counts as unhealthy");
     false
 }
 

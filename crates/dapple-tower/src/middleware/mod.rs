@@ -1,16 +1,17 @@
-//! tower's middleware for any executor: nothing here needs a reactor, and nothing panics for want of one.
+//! tower's middleware for any executor: no layer needs a reactor or panics without one.
 //!
-//! | layer | does | beside tower's |
+//! | layer | effect | compared with tower's |
 //! |---|---|---|
 //! | [`TimeoutLayer`] | gives up on a response after a while | the same |
-//! | [`ConcurrencyLimitLayer`] | lets so many requests in at a time | the same |
-//! | [`RateLimitLayer`] | lets so many requests in in each stretch of time | clones share the limit |
-//! | [`ShedLayer`] | refuses what finds no room, instead of letting it wait | `LoadShed`: typed, and without false refusals |
-//! | [`RetryLayer`] | sends a request again, as its policy says, within a budget | a policy that is ready: [`retry::Attempts`] |
-//! | [`BufferLayer`] | a bounded queue for a service that cannot be cloned | no worker to be spawned |
+//! | [`ConcurrencyLimitLayer`] | admits this many requests at a time | the same |
+//! | [`RateLimitLayer`] | admits this many requests per period | clones share the limit |
+//! | [`ShedLayer`] | refuses a request without room, instead of letting it wait | `LoadShed`: typed, and without false refusals |
+//! | [`RetryLayer`] | sends a request again, as its policy says, within a budget | includes a policy: [`retry::Attempts`] |
+//! | [`BufferLayer`] | a bounded queue for a service that cannot be cloned | no worker to spawn |
 //!
-//! Timers are those of the Dapple runtime where one is current, and otherwise those of one thread that the first of them starts.
-//! Errors are [`BoxError`](crate::BoxError)s; a refusal is a [`Refused`](crate::Refused) in one.
+//! Timers belong to the current Dapple runtime if there is one, otherwise to one thread that the
+//! first timer starts. Errors are [`BoxError`](crate::BoxError)s; a refusal is a
+//! [`Refused`](crate::Refused) in one.
 //!
 //! Each folder has the same files: the service, its `layer`, and the `future` of its responses.
 

@@ -1,16 +1,17 @@
-//! How a [`Shed`](super::Shed) and the limits inside of it understand each other.
+//! The agreement between a [`Shed`](super::Shed) and the limits inside it.
 //!
-//! tower's `LoadShed` sees only that the service is not ready. It cannot tell a limit that is reached from a connection that is being
-//! made, and refuses both; and a limit that is asked puts the asker in its line, where he is granted a place that he does not want any more
-//! while others are refused. So while a `Shed` asks, limits of ours put nobody in line, and say what they found:
+//! tower's `LoadShed` sees only that the service is not ready. It cannot tell a reached limit from
+//! a connection in progress, and refuses both. And a polled limit puts the caller in its line,
+//! where it gets a place that it no longer wants while others are refused. So while a `Shed` polls,
+//! limits of this crate add no caller to a line, and report what they found:
 //!
-//! | said | means | the `Shed` |
+//! | report | meaning | the `Shed` |
 //! |---|---|---|
 //! | declined | a limit is reached | refuses, with the limit's own reason |
-//! | room | the limit has room, and what is behind it is not ready | waits |
-//! | nothing | there is no limit of ours | refuses, as tower's does |
+//! | room | the limit has room, and the service behind it is not ready | waits |
+//! | nothing | there is no limit of this crate | refuses, as tower's does |
 //!
-//! It is said through the thread, as what lies between the two may be anybody's.
+//! The report is a thread-local value, because any service may lie between the two.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -21,7 +22,7 @@ use dapple_sched::unconstrained;
 
 use crate::Refused;
 
-/// What limits said while they were asked.
+/// The report of the limits during a poll.
 #[derive(Debug, Default)]
 pub enum Said {
     #[default]
@@ -30,9 +31,9 @@ pub enum Said {
     Declined(Refused),
 }
 
-/// Asks, by calling `poll`: limits inside put nobody in line.
+/// Calls `poll` as a `Shed`: inner limits add no caller to a line.
 pub fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
-    /// Also when it unwinds.
+    /// Restores the value even when it unwinds.
     struct Restore(Option<Said>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -42,18 +43,19 @@ pub fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
     let _restore = Restore(ASKED.replace(Some(Said::Nothing)));
     let mut result = None;
     let mut poll = Some(poll);
-    // One that is pending because the task's budget is used up is no limit that is reached.
+    // A poll that is pending for the task's budget is not a reached limit.
     let mut asks = unconstrained(poll_fn(|_| {
         result = poll.take().map(|poll| poll());
         Poll::Ready(())
     }));
     let _ready = Pin::new(&mut asks).poll(&mut Context::from_waker(Waker::noop()));
-    let result = result.expect("it was just polled");
+    let result = result.expect("the future was just polled");
     let said = ASKED.take().unwrap_or_default();
     (result, said)
 }
 
-/// For limits: whether the asker would wait. If not, they are to decline instead of putting him in line.
+/// For limits: whether the caller would wait. If not, they must decline instead of adding it to the
+/// line.
 pub fn would_wait() -> bool {
     ASKED.with_borrow(|said| said.is_none())
 }
@@ -63,20 +65,20 @@ pub fn decline(refused: Refused) {
     say(Said::Declined(refused));
 }
 
-/// For limits that are not reached, before they ask what is behind them.
+/// For limits with room, before they poll the service behind them.
 pub fn has_room() {
     say(Said::Room);
 }
 
 fn say(what: Said) {
     ASKED.with_borrow_mut(|said| match said {
-        // The first limit that is reached decides.
+        // The first reached limit decides.
         None | Some(Said::Declined(_)) => {}
         Some(said) => *said = what,
     });
 }
 
 thread_local! {
-    /// `Some` while a `Shed` asks on this thread.
+    /// `Some` while a `Shed` polls on this thread.
     static ASKED: RefCell<Option<Said>> = const { RefCell::new(None) };
 }

@@ -1,4 +1,4 @@
-//! What a buffer fails with.
+//! The error of a buffer.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::BoxError;
 
-/// The service behind a buffer has failed, and takes no more requests. Its own error is the source.
+/// The buffered service has failed, and takes no more requests. Its own error is the source.
 #[derive(Clone, Debug)]
 pub struct ServiceError {
     inner: Arc<BoxError>,

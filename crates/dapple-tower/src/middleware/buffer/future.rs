@@ -15,7 +15,7 @@ use crate::BoxError;
 pin_project! {
     /// The response of a [`Buffer`](super::Buffer).
     ///
-    /// Cancel safe: dropped, it takes its request out of the queue, or gives the response up as the service's future does.
+    /// Cancel safe: dropping it removes its request from the queue, or drops the service's future.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<Req, F> {
         #[pin]

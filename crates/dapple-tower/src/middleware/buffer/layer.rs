@@ -9,7 +9,7 @@ use tower_service::Service;
 use super::Buffer;
 use crate::BoxError;
 
-/// Puts a [`Buffer`] in front of services.
+/// Wraps services with a [`Buffer`].
 ///
 /// ```
 /// use dapple_tower::BoxError;

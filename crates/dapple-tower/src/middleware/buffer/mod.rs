@@ -1,4 +1,4 @@
-//! A service that many can use at once, with a bounded queue in front.
+//! A shared service with a bounded queue.
 
 mod error;
 mod future;
@@ -22,20 +22,24 @@ use self::queue::Queue;
 use super::concurrency_limit::Place;
 use crate::{BoxError, Reason, Refused};
 
-/// Puts a bounded queue in front of a service, and so lets clones of this use one service that cannot be cloned. As tower's `Buffer`, but
-/// without a worker to be spawned.
+/// Puts a bounded queue in front of a service, so that its clones share one service that cannot be
+/// cloned. As tower's `Buffer`, but without a worker to spawn.
 ///
-/// `poll_ready` waits for a place in the queue; with a [`Shed`](super::Shed) around it, a full queue refuses with
-/// [`Reason::Full`]. Requests reach the service in the order of their calls, when it is ready, and the responses are
-/// awaited by their callers, side by side.
+/// `poll_ready` waits for a place in the queue; with a [`Shed`](super::Shed) around it, a full
+/// queue refuses with [`Reason::Full`]. Requests reach the service in the order of their calls,
+/// when it is ready; callers await their responses concurrently.
 ///
-/// **Whoever awaits a response moves the queue on** for all: it asks whether the service is ready, and hands requests over. So there is no
-/// task, no executor to choose and nothing to shut down; and a response future that was polled should be polled on when it is
-/// woken, or dropped, as others may wait for its turn (the next request that anybody makes takes the turn over).
+/// **Any caller that awaits a response drives the queue** for all: it polls the service for
+/// readiness, and hands requests over. So there is no task, no executor to choose and nothing to
+/// shut down. In return, a response future that was polled must be polled again when it is woken,
+/// or dropped, because others may wait for its turn. (The next request of any caller takes the turn
+/// over.)
 ///
-/// If the service's `poll_ready` fails, or it panics, this and all clones fail from then on, with [`ServiceError`].
+/// If the service's `poll_ready` fails or the service panics, all clones fail from then on with
+/// [`ServiceError`].
 ///
-/// Cancel safe: a response future that is dropped takes its request out of the queue, if that has not reached the service.
+/// Cancel safe: dropping a response future removes its request from the queue, if that has not
+/// reached the service.
 ///
 /// ```
 /// use dapple_tower::BoxError;
@@ -72,12 +76,12 @@ impl<Req, F> Buffer<Req, F> {
         Buffer { queue: Arc::new(Queue::new(service, places.clone())), place: Place::new(places), bound }
     }
 
-    /// How many requests wait for the service.
+    /// The number of requests that wait for the service.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether none waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -99,7 +103,8 @@ where
         let bound = self.bound;
         match self.place.poll_taken(cx, || Refused::new(Reason::Full { len: bound }, Duration::ZERO)) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
-            // It may have failed since: no place comes any more, and nobody wakes who comes after that.
+            // It may have failed since: then no place comes any more, and a later caller is never
+            // woken.
             Poll::Pending => self.queue.failure().map_or(Poll::Pending, |error| Poll::Ready(Err(error.into()))),
         }
     }
@@ -111,7 +116,7 @@ where
     }
 }
 
-/// For the same service; the place that the original may have taken stays with that one.
+/// For the same service, without the place that the original may hold.
 impl<Req, F> Clone for Buffer<Req, F> {
     fn clone(&self) -> Buffer<Req, F> {
         Buffer { queue: self.queue.clone(), place: self.place.clone(), bound: self.bound }

@@ -1,14 +1,14 @@
-//! The queue, and how whoever waits in it moves it on.
+//! The queue, driven by its waiting callers.
 //!
-//! | the service is | `service` | `driver` | next |
+//! | state of the service | `service` | `driver` | next |
 //! |---|---|---|---|
 //! | at rest | `Some` | `None` | driven, by the first ticket that is polled |
-//! | being driven | `None` | that ticket | at rest (nobody waits), awaited (it is not ready), failed |
+//! | being driven | `None` | that ticket | at rest (no request waits), awaited (it is not ready), failed |
 //! | awaited: it wakes the driver | `Some` | that ticket | driven, by any ticket that is polled; handed on, when the driver is served or dropped |
 //! | handed on | `Some` | the ticket that was woken for it | as awaited |
-//! | failed | gone | any | for good; the places are closed, so that who waits for one is told, too |
+//! | failed | gone | any | none; the places are closed, so that callers waiting for one get the error, too |
 //!
-//! What belongs to others (the service, wakers, requests) is called and dropped outside of the lock.
+//! Foreign code (the service, wakers, requests) is called and dropped outside of the lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::ServiceError;
 use crate::BoxError;
 use crate::switch::{Mutex, MutexGuard, lock};
 
-/// What the queue needs of a service, whose type nobody has to name.
+/// The parts of a service that the queue needs, with its type erased.
 trait Inner<Req, F>: Send {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
     fn call(&mut self, request: Req) -> F;
@@ -44,27 +44,28 @@ where
 
 pub(super) struct Queue<Req, F> {
     state: Mutex<State<Req, F>>,
-    /// Closed after `failure` is set, so that nobody waits for a place any more.
+    /// Closed after `failure` is set, so that no caller waits for a place any more.
     places: Arc<Semaphore>,
 }
 
 struct State<Req, F> {
     service: Option<Box<dyn Inner<Req, F>>>,
-    /// Whoever is woken when the service is ready.
+    /// The ticket to wake when the service is ready.
     driver: Option<u64>,
     failure: Option<ServiceError>,
-    /// In the order of their calls.
+    /// In the order of the calls.
     waiting: BTreeMap<u64, Waiting<Req>>,
-    /// The one whose request is being handed over, and who is to be told of it. `None` also if nobody wants it any more.
+    /// The ticket with a request being handed over, and its waker. `None` also if the ticket was
+    /// dropped.
     calling: Option<(u64, Option<KeptWaker>)>,
-    /// Those whose request has reached the service, and who have not looked yet.
+    /// Futures of requests that have reached the service, until their tickets look.
     called: HashMap<u64, F>,
     next_number: u64,
 }
 
 struct Waiting<Req> {
     request: Req,
-    /// Its place in the queue, which is free when the request has reached the service.
+    /// Its place in the queue, freed when the request has reached the service.
     permit: OwnedSemaphorePermit,
     waker: Option<KeptWaker>,
 }
@@ -104,7 +105,7 @@ impl<Req, F> Queue<Req, F> {
         number
     }
 
-    /// Hands requests over until the service is not ready, or nobody waits.
+    /// Hands requests over until the service is not ready, or no request waits.
     fn drive(&self, mut driving: Driving<'_, Req, F>, cx: &mut Context<'_>) {
         loop {
             match driving.service().poll_ready(cx) {
@@ -117,7 +118,7 @@ impl<Req, F> Queue<Req, F> {
                 drop(state);
                 return driving.rest(false);
             };
-            // It stands in neither list now; who looks at this moment leaves his waker here.
+            // It is in neither list now; a ticket polled at this moment stores its waker here.
             state.calling = Some((number, waker));
             drop(state);
             let response = driving.service().call(request);
@@ -137,9 +138,9 @@ impl<Req, F> Queue<Req, F> {
         }
     }
 
-    /// Wakes somebody who waits to become the driver, as the present one stops being it.
+    /// Wakes a waiting ticket to become the driver, because the current one stops.
     fn hand_on(&self, mut state: MutexGuard<'_, State<Req, F>>) {
-        // Woken, it looks, and leaves its waker again if it has to.
+        // Once woken, it looks, and stores its waker again if necessary.
         let next = state.waiting.iter_mut().find_map(|(number, waiting)| Some((*number, waiting.waker.take()?)));
         state.driver = next.as_ref().map(|(number, _)| *number);
         drop(state);
@@ -149,7 +150,7 @@ impl<Req, F> Queue<Req, F> {
     }
 }
 
-/// The service, out of the queue for as long as it is driven.
+/// The service, out of the queue while it is driven.
 struct Driving<'queue, Req, F> {
     queue: &'queue Queue<Req, F>,
     service: Option<Box<dyn Inner<Req, F>>>,
@@ -157,14 +158,14 @@ struct Driving<'queue, Req, F> {
 
 impl<Req, F> Driving<'_, Req, F> {
     fn service(&mut self) -> &mut dyn Inner<Req, F> {
-        &mut **self.service.as_mut().expect("it is here until it is put back")
+        &mut **self.service.as_mut().expect("the service is here until it is put back")
     }
 
-    /// Puts the service back; it wakes the driver, or nobody is to be woken.
+    /// Puts the service back. Either the service wakes the driver, or no ticket needs a wake.
     fn rest(mut self, is_awaited: bool) {
         let mut state = lock(&self.queue.state);
         state.service = self.service.take();
-        // Who came meanwhile relies on whoever drives.
+        // A ticket that came meanwhile relies on the current driver.
         if !is_awaited && !state.waiting.is_empty() {
             return self.queue.hand_on(state);
         }
@@ -201,7 +202,7 @@ impl<Req, F> Drop for Driving<'_, Req, F> {
     }
 }
 
-/// One request's place in the queue. Dropped, it takes the request out.
+/// The place of a request in the queue. Dropping it removes the request.
 pub(super) struct Ticket<Req, F> {
     queue: Arc<Queue<Req, F>>,
     number: u64,
@@ -232,7 +233,7 @@ impl<Req, F> Ticket<Req, F> {
         }
         drop(state);
         drop(before);
-        // Whoever drives at this moment finds this request before he puts the service back.
+        // The current driver sees this request before it puts the service back.
         let Some(service) = service else { return Poll::Pending };
         self.queue.drive(Driving { queue: &self.queue, service: Some(service) }, cx);
         let mut state = lock(&self.queue.state);

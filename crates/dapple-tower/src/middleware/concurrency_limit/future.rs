@@ -1,4 +1,4 @@
-//! A response that has a place.
+//! A response that holds a place.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 pin_project! {
     /// The response of a [`ConcurrencyLimit`](super::ConcurrencyLimit).
     ///
-    /// Cancel safe as that of the service is: dropped, it gives its place to the next.
+    /// Cancel safe as the service's future is: dropping it gives its place to the next.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<F> {
         #[pin]
@@ -32,7 +32,7 @@ impl<F: Future> Future for ResponseFuture<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let output = ready!(this.response.poll(cx));
-        // Whoever keeps a future that is done keeps no place.
+        // A finished future that is kept must not keep a place.
         *this.permit = None;
         Poll::Ready(output)
     }

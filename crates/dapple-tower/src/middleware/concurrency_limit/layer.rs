@@ -7,7 +7,7 @@ use tower_layer::Layer;
 
 use super::ConcurrencyLimit;
 
-/// Puts a [`ConcurrencyLimit`] around services, each with a limit of its own.
+/// Wraps services with a [`ConcurrencyLimit`], each with its own limit.
 ///
 /// ```
 /// use dapple_tower::BoxError;
@@ -25,7 +25,7 @@ pub struct ConcurrencyLimitLayer {
 }
 
 impl ConcurrencyLimitLayer {
-    /// Lets at most `max` requests into each service.
+    /// Admits at most `max` requests to each service.
     pub const fn new(max: usize) -> ConcurrencyLimitLayer {
         ConcurrencyLimitLayer { max }
     }
@@ -39,19 +39,19 @@ impl<S> Layer<S> for ConcurrencyLimitLayer {
     }
 }
 
-/// Puts a [`ConcurrencyLimit`] around services, with one limit for all of them.
+/// Wraps services with a [`ConcurrencyLimit`], with one limit for all of them.
 #[derive(Clone, Debug)]
 pub struct GlobalConcurrencyLimitLayer {
     semaphore: Arc<Semaphore>,
 }
 
 impl GlobalConcurrencyLimitLayer {
-    /// Lets at most `max` requests into all services together.
+    /// Admits at most `max` requests to all services together.
     pub fn new(max: usize) -> GlobalConcurrencyLimitLayer {
         GlobalConcurrencyLimitLayer { semaphore: super::semaphore(max) }
     }
 
-    /// With the permits of a semaphore.
+    /// Uses the permits of a semaphore.
     pub const fn with_semaphore(semaphore: Arc<Semaphore>) -> GlobalConcurrencyLimitLayer {
         GlobalConcurrencyLimitLayer { semaphore }
     }

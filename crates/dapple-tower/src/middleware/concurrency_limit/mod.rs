@@ -1,4 +1,4 @@
-//! A limit on how many requests are in service.
+//! A limit on the requests in service.
 
 mod future;
 mod layer;
@@ -18,12 +18,13 @@ use tower_service::Service;
 use super::shedding;
 use crate::{Reason, Refused};
 
-/// Lets at most so many requests into a service at a time; the others wait in `poll_ready`, in order. As tower's `ConcurrencyLimit`.
+/// Admits at most this many requests to a service at a time; the others wait in `poll_ready`, in
+/// order. As tower's `ConcurrencyLimit`.
 ///
-/// Clones share the limit. A request counts until its response future is ready or dropped. With a [`Shed`](super::Shed) around it, what
-/// finds no room is refused instead of waiting.
+/// Clones share the limit. A request counts until its response future is ready or dropped. With a
+/// [`Shed`](super::Shed) around it, a request without room is refused instead of waiting.
 ///
-/// A clone that is dropped while it waits, or that has a place and does not use it, gives the place to the next.
+/// A clone that is dropped while it waits, or with an unused place, gives the place to the next.
 ///
 /// ```
 /// use dapple_tower::BoxError;
@@ -40,27 +41,27 @@ pub struct ConcurrencyLimit<S> {
 }
 
 impl<S> ConcurrencyLimit<S> {
-    /// Lets at most `max` requests in; with 0 none ever.
+    /// Admits at most `max` requests; 0 admits none.
     pub fn new(inner: S, max: usize) -> ConcurrencyLimit<S> {
         ConcurrencyLimit::with_semaphore(inner, semaphore(max))
     }
 
-    /// Shares the permits of a semaphore with whoever else has it.
+    /// Shares the permits of a semaphore with its other users.
     pub fn with_semaphore(inner: S, semaphore: Arc<Semaphore>) -> ConcurrencyLimit<S> {
         ConcurrencyLimit { inner, place: Place::new(semaphore) }
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -84,7 +85,7 @@ impl<S: Service<Req>, Req> Service<Req> for ConcurrencyLimit<S> {
     }
 }
 
-/// Has the same limit, and no place yet.
+/// With the same limit, and no place yet.
 impl<S: Clone> Clone for ConcurrencyLimit<S> {
     fn clone(&self) -> ConcurrencyLimit<S> {
         ConcurrencyLimit { inner: self.inner.clone(), place: self.place.clone() }

@@ -1,4 +1,4 @@
-//! A place among a limited number, taken by polling.
+//! One of a limited number of places, acquired by polling.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use dapple_sync::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use crate::Refused;
 use crate::middleware::shedding;
 
-/// Waits in line for a permit, and keeps it until it is taken. Dropped, it gives up either.
+/// Waits in line for a permit, and keeps it until it is taken. Dropping it gives up either.
 pub(in crate::middleware) struct Place {
     semaphore: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
@@ -25,7 +25,8 @@ impl Place {
         Place { semaphore, permit: None, acquires: None }
     }
 
-    /// Ready when this has a permit. Inside of a `Shed` it stands in no line, and declines with `refused`.
+    /// Ready when this has a permit. Inside a `Shed` it does not enter the line, and declines with
+    /// `refused`.
     pub(in crate::middleware) fn poll_taken(
         &mut self,
         cx: &mut Context<'_>,
@@ -34,7 +35,7 @@ impl Place {
         if self.permit.is_some() {
             return Poll::Ready(());
         }
-        // Whoever stands in line has his permit from there: it may have been granted by now.
+        // A place in line gets its permit there; the permit may have been granted by now.
         if self.acquires.is_none() {
             self.permit = self.semaphore.clone().try_acquire_owned().ok();
             if self.permit.is_some() {
@@ -49,7 +50,7 @@ impl Place {
         let permit = ready!(acquires.as_mut().poll(cx));
         self.acquires = None;
         self.permit = permit.ok();
-        // `None` where the semaphore was closed, by its other owners; no permit comes any more.
+        // `None` if another owner has closed the semaphore; no permit comes any more.
         if self.permit.is_some() { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -59,7 +60,7 @@ impl Place {
     }
 }
 
-/// In the same line, and at its end.
+/// In the same line, at its end.
 impl Clone for Place {
     fn clone(&self) -> Place {
         Place::new(self.semaphore.clone())

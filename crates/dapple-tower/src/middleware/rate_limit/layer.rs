@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use super::RateLimit;
 use crate::throttle::Rate;
 
-/// Puts a [`RateLimit`] around services, each with a limit of its own.
+/// Wraps services with a [`RateLimit`], each with its own limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,11 +26,11 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// At most `num` requests in each stretch of `per`.
+    /// At most `num` requests in each period `per`.
     ///
     /// # Panics
     ///
-    /// If one of them is zero.
+    /// If either is zero.
     pub const fn new(num: u64, per: Duration) -> RateLimitLayer {
         RateLimitLayer { rate: Rate::new(num, per) }
     }

@@ -1,4 +1,4 @@
-//! A limit on how many requests begin in a stretch of time.
+//! A limit on the requests that begin per period.
 
 mod layer;
 
@@ -12,15 +12,16 @@ use super::shedding;
 use crate::throttle::{Grant, Rate, Throttle, UntilReady};
 use crate::{Reason, Refused};
 
-/// Lets so many requests into a service in each stretch of time; the others wait in `poll_ready`, in order. As tower's `RateLimit`, but that
-/// clones share the limit. With a [`Shed`](super::Shed) around it, what comes too early is refused with [`Reason::Rate`] and the time
-/// to wait.
+/// Admits this many requests to a service per period; the others wait in `poll_ready`, in order. As
+/// tower's `RateLimit`, but clones share the limit. With a [`Shed`](super::Shed) around it, a
+/// request that comes too early is refused with [`Reason::Rate`] and the time to wait.
 ///
-/// What was not used in one stretch is kept for the next, up to the number of one stretch.
+/// The unused part of one period is kept for the next, up to the number of one period.
 ///
-/// A clone that is dropped while it waits leaves the line; one that may send a request and does not, gives that back.
+/// A clone that is dropped while it waits leaves the line; one with an unused permission gives it
+/// back.
 ///
-/// The response is that of the service inside, and its future too.
+/// The response and its future are those of the inner service.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,9 +46,9 @@ pub struct RateLimit<S> {
 }
 
 impl<S> RateLimit<S> {
-    /// Lets requests into `inner` at this rate.
+    /// Admits requests to `inner` at this rate.
     pub fn new(inner: S, rate: Rate) -> RateLimit<S> {
-        // A clone stands in line once, so that there are never more than clones.
+        // A clone enters the line once, so the line is never longer than the number of clones.
         RateLimit::with_throttle(inner, Throttle::bucket(rate).waiting_max(usize::MAX))
     }
 
@@ -55,17 +56,17 @@ impl<S> RateLimit<S> {
         RateLimit { inner, throttle, waits: None, grant: None }
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -85,7 +86,7 @@ impl<S> RateLimit<S> {
             return Poll::Ready(());
         }
         let waits = self.waits.get_or_insert_with(|| self.throttle.until_ready(&(), 1));
-        let granted = ready!(Grant::poll(waits, cx)).expect("a line without a bound takes everybody");
+        let granted = ready!(Grant::poll(waits, cx)).expect("an unbounded line refuses no clone");
         self.waits = None;
         self.grant = Some(granted);
         Poll::Ready(())
@@ -111,7 +112,7 @@ impl<S: Service<Req>, Req> Service<Req> for RateLimit<S> {
     }
 }
 
-/// Has the same limit, and no place in line yet.
+/// With the same limit, and not in line yet.
 impl<S: Clone> Clone for RateLimit<S> {
     fn clone(&self) -> RateLimit<S> {
         RateLimit::with_throttle(self.inner.clone(), self.throttle.clone())

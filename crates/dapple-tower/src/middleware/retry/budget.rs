@@ -1,4 +1,4 @@
-//! How many retries there may be beside first attempts.
+//! The budget of retries, as a share of first attempts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use crate::switch::{Mutex, lock};
 use crate::time::now;
 
-/// Keeps retries to a share of the requests, so that they do not add to what made the requests fail: each request deposits, each
-/// retry withdraws, and deposits expire. As tower's `TpsBudget` and finagle's. Clones share one budget: give one to all that
-/// go to the same place.
+/// Limits retries to a share of the requests, so that they do not add to the cause of the failures:
+/// each request deposits, each retry withdraws, and deposits expire. As tower's `TpsBudget` and
+/// finagle's. Clones share one budget: use one for all requests to the same destination.
 ///
 /// ```
 /// use std::time::Duration;
 /// use dapple_tower::middleware::retry::Budget;
 ///
-/// // One retry for five requests of the last ten seconds, and none beside.
+/// // One retry for five requests of the last ten seconds, and no reserve.
 /// let budget = Budget::new(Duration::from_secs(10), 0, 0.2);
 /// assert!(!budget.withdraw());
 /// (0..5).for_each(|_| budget.deposit());
@@ -28,36 +28,37 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Over each stretch of `ttl` (1 s to 60 s): `retry_share` of the requests in it (0 to 1,000; 0.2 is one for five), and `min_per_s`
-    /// retries a second beside, for those who send few requests.
+    /// In each period of `ttl` (1 s to 60 s): `retry_share` of its requests (0 to 1,000; 0.2 is one
+    /// for five), and `min_per_s` retries a second as a reserve, for clients that send few
+    /// requests.
     ///
     /// # Panics
     ///
     /// If one of them is out of its range.
     pub fn new(ttl: Duration, min_per_s: u32, retry_share: f32) -> Budget {
         let range = Duration::from_secs(1)..=Duration::from_secs(60);
-        assert!(range.contains(&ttl), "a retry budget over {ttl:?}: choose from 1 s to 60 s");
-        assert!((0.0..=1000.0).contains(&retry_share), "{retry_share} retries for a request: choose from 0 to 1,000");
+        assert!(range.contains(&ttl), "the period of a retry budget is {ttl:?}: choose from 1 s to 60 s");
+        assert!((0.0..=1000.0).contains(&retry_share), "the share of retries is {retry_share}: choose from 0 to 1,000");
         Budget { tokens: Arc::new(Mutex::new(Tokens::new(ttl, min_per_s, retry_share.into(), now()))) }
     }
 
-    /// A request was made.
+    /// Records a request.
     pub fn deposit(&self) {
         lock(&self.tokens).deposit(now());
     }
 
-    /// Takes a retry out of the budget; false if there is none left.
+    /// Takes a retry out of the budget; false if none is left.
     pub fn withdraw(&self) -> bool {
         lock(&self.tokens).withdraw(now())
     }
 
-    /// How many retries could be withdrawn now.
+    /// The number of retries that could be withdrawn now.
     pub fn balance(&self) -> u64 {
         lock(&self.tokens).balance(now())
     }
 }
 
-/// A fifth of the requests of the last 10 s, and ten retries a second beside.
+/// A fifth of the requests of the last 10 s, and ten retries a second as a reserve.
 impl Default for Budget {
     fn default() -> Budget {
         Budget::new(Duration::from_secs(10), 10, 0.2)
@@ -70,10 +71,11 @@ impl fmt::Debug for Budget {
     }
 }
 
-/// The budget itself, with the time told: what came in and went out, in slots of a tenth of the time that counts.
+/// The budget with the time as an argument: deposits and withdrawals in slots of a tenth of the
+/// period.
 struct Tokens {
     slots: [Slot; SLOTS],
-    /// The slot that is being filled, of all since the start.
+    /// The slot that is being filled, counted from the start.
     current: u64,
     start: Instant,
     slot_len: Duration,
@@ -117,7 +119,7 @@ impl Tokens {
         income.saturating_sub(sum(|slot| slot.withdrawn)) / RETRY
     }
 
-    /// The slot of this moment; those that have expired are empty.
+    /// The current slot; clears expired ones.
     fn slot(&mut self, now: Instant) -> &mut Slot {
         let passed = now.saturating_duration_since(self.start).as_nanos() / self.slot_len.as_nanos();
         let number = u64::try_from(passed).unwrap_or(u64::MAX).max(self.current);
@@ -178,8 +180,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any stretch of nine tenths of the time that counts, no more retries than the deposits of twice that stretch and the
-        /// reserve allow; and a retry that even the shortest window covers is never refused.
+        /// Over any nine tenths of the period, retries never exceed the deposits of twice that time
+        /// plus the reserve; and a retry that even the shortest window covers is never refused.
         #[test]
         fn retries_stay_within_the_share(
             steps in proptest::collection::vec(prop_oneof![

@@ -14,9 +14,9 @@ use crate::BoxError;
 pin_project! {
     /// The response of a [`Retry`](super::Retry).
     ///
-    /// Cancel safe as that of the service is: dropped, no more attempts are made.
-    // Parameters for the futures inside, rather than projections: rustc cannot always tell that a future is `Send` through those
-    // (rust-lang/rust#110338).
+    /// Cancel safe as the service's future is: after it is dropped, no more attempts are made.
+    // Parameters for the inner futures, instead of projections: through those, rustc cannot always
+    // tell that a future is `Send` (rust-lang/rust#110338).
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<P, S, Req, F, W> {
         request: Option<Req>,
@@ -68,7 +68,7 @@ where
                 }
                 StateProj::Again => {
                     ready!(this.service.poll_ready(cx)).map_err(Into::into)?;
-                    let request = this.request.take().expect("a retry without a copy of the request is not granted");
+                    let request = this.request.take().expect("a retry needs a copy of the request");
                     *this.request = this.policy.clone_request(&request);
                     State::Called { response: this.service.call(request) }
                 }

@@ -4,7 +4,7 @@ use tower_layer::Layer;
 
 use super::Retry;
 
-/// Puts a [`Retry`] around services.
+/// Wraps services with a [`Retry`].
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Sends requests again that failed.
+//! Sends failed requests again.
 
 mod budget;
 mod future;
@@ -18,12 +18,12 @@ use tower_service::Service;
 
 use crate::BoxError;
 
-/// Sends a request again as long as its [`Policy`] says so. As tower's `Retry`.
+/// Sends a request again while its [`Policy`] says so. As tower's `Retry`.
 ///
-/// Policies see errors as [`BoxError`]s, whatever the service fails with.
+/// Policies get errors as [`BoxError`]s, for any error type of the service.
 ///
-/// The service is cloned for each request, and each attempt waits until it is ready. Cancel safety is that of the service: with the
-/// response future dropped, no more attempts are made.
+/// The service is cloned for each request, and each attempt waits until it is ready. Cancel safety
+/// is that of the service: after the response future is dropped, no more attempts are made.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,17 +51,17 @@ impl<P, S> Retry<P, S> {
         Retry { policy, service }
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.service
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.service
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn into_inner(self) -> S {
         self.service
     }
@@ -85,7 +85,7 @@ where
         let mut policy = self.policy.clone();
         let again = policy.clone_request(&request);
         let response = self.service.call(request);
-        // What was ready has been used up by this call; the clone gets ready for itself, when it is needed.
+        // This call has used up the readiness; the clone gets ready for itself when it is needed.
         ResponseFuture::new(again, policy, self.service.clone(), response)
     }
 }

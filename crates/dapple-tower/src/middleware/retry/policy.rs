@@ -1,22 +1,26 @@
-//! Who decides.
+//! The policy that decides about retries.
 
 use std::future::Future;
 
 use crate::BoxError;
 
-/// Decides whether a request is sent again, and after what. As tower's; each request has a clone of it, from its first attempt on.
+/// Decides whether a request is sent again, and after which wait. As tower's; each request has its
+/// own clone, from its first attempt on.
 ///
-/// [`Attempts`](super::Attempts) is one that is ready to be used.
+/// [`Attempts`](super::Attempts) is one for general use.
 pub trait Policy<Req, Res, E = BoxError> {
-    /// What to wait for before the next attempt.
+    /// The wait before the next attempt.
     type Future: Future<Output = ()>;
 
-    /// Told how an attempt ended; `Some` has the request sent again after that future. Request and result may be changed: the request
-    /// before it is sent again, and the result before it is handed out.
+    /// Gets the end of an attempt; `Some` sends the request again after that future. It may change
+    /// request and result: the request before it is sent again, and the result before it is
+    /// returned.
     ///
-    /// Not cancel safe: dropped instead of awaited, the attempt that it is for has been counted already.
+    /// Not cancel safe: if the future is dropped instead of awaited, its attempt has already been
+    /// counted.
     fn retry(&mut self, request: &mut Req, result: &mut Result<Res, E>) -> Option<Self::Future>;
 
-    /// A copy of the request to send again; `None` where it can be sent only once, and is never tried again.
+    /// A copy of the request for another attempt; `None` if it can be sent only once, and is never
+    /// tried again.
     fn clone_request(&mut self, request: &Req) -> Option<Req>;
 }

@@ -1,4 +1,4 @@
-//! A policy that is ready to be used.
+//! A policy for general use.
 
 use std::fmt;
 use std::future::Future;
@@ -12,11 +12,12 @@ use crate::random::Random;
 use crate::time::Sleep;
 use crate::{BoxError, Reason, Refused};
 
-/// A number of attempts with growing waits between them, within a [`Budget`], for requests that can be cloned.
+/// A number of attempts with growing waits, within a [`Budget`], for requests that can be cloned.
 ///
-/// What is tried again is for its [`Judge`] to say: by default ([`ByError`]) every error but those that another attempt would only make
-/// worse. The wait is that of the back-off, or what a [`Refused`] asks for if that is longer; where it asks for more than
-/// [`Attempts::wait_max`], the refusal is handed out instead.
+/// The [`Judge`] decides what is tried again: by default ([`ByError`]) every error except those
+/// that another attempt would only make worse. The wait is that of the backoff, or the time in a
+/// [`Refused`] if that is longer. If that exceeds [`Attempts::wait_max`], the refusal is returned
+/// instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,12 +40,12 @@ pub struct Attempts<J = ByError> {
     wait_max: Duration,
     budget: Option<Budget>,
     judge: J,
-    /// Of this request. Each request has a clone.
+    /// The attempts of this request. Each request has a clone.
     attempts: u32,
 }
 
 impl Attempts {
-    /// At most so many attempts, the first one included; after 10 ms, and up to 1 s, half of it left to chance.
+    /// At most this many attempts, including the first; waits from 10 ms to 1 s, half of it random.
     pub fn new(attempts_max: u32) -> Attempts {
         Attempts {
             attempts_max,
@@ -58,28 +59,29 @@ impl Attempts {
 }
 
 impl<J> Attempts<J> {
-    /// With these waits.
+    /// Sets the waits.
     pub fn backoff(self, backoff: Backoff) -> Attempts<J> {
         Attempts { backoff, ..self }
     }
 
-    /// Within this budget, which others may share. Default: none, so that every request may be tried as often as allowed.
+    /// Sets the budget, which others may share. Default: none, so every request may use all its
+    /// attempts.
     pub fn budget(self, budget: Budget) -> Attempts<J> {
         Attempts { budget: Some(budget), ..self }
     }
 
-    /// Waits no longer than this where it is asked to. Default: 10 s.
+    /// Sets the longest wait that a refusal may ask for. Default: 10 s.
     pub fn wait_max(self, wait_max: Duration) -> Attempts<J> {
         Attempts { wait_max, ..self }
     }
 
-    /// Has somebody else say what is tried again.
+    /// Sets the judge of what is tried again.
     pub fn judge<K>(self, judge: K) -> Attempts<K> {
         let Attempts { attempts_max, backoff, wait_max, budget, attempts, .. } = self;
         Attempts { attempts_max, backoff, wait_max, budget, judge, attempts }
     }
 
-    /// How long to wait before the next attempt, if there is one.
+    /// The wait before the next attempt, if there is one.
     fn next_wait(&mut self, verdict: Verdict) -> Option<Duration> {
         self.attempts += 1;
         if let (1, Some(budget)) = (self.attempts, &self.budget) {
@@ -96,7 +98,7 @@ impl<J> Attempts<J> {
         if self.budget.as_ref().is_some_and(|budget| !budget.withdraw()) {
             return None;
         }
-        // Added, not compared: those who are all told the same time must not come back together.
+        // Added, not compared: callers with the same time from a refusal must not return together.
         let wait = self.backoff.random_wait(self.attempts - 1, &mut Random::fresh());
         Some(asked.saturating_add(wait))
     }
@@ -115,21 +117,21 @@ where
     }
 
     fn clone_request(&mut self, request: &Req) -> Option<Req> {
-        // Not that of the last attempt: it would not be used.
+        // Not for the last attempt, which needs no copy.
         (self.attempts + 1 < self.attempts_max).then(|| request.clone())
     }
 }
 
-/// Says what is tried again. Closures are one.
+/// Judges what is tried again. Closures implement it.
 pub trait Judge<Res> {
-    /// What to do after this result.
+    /// The verdict on this result.
     fn judge(&self, result: &Result<Res, BoxError>) -> Verdict;
 }
 
-/// What to do after an attempt.
+/// The decision after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Hand out the result.
+    /// Return the result.
     Done,
     /// Try again.
     Again,
@@ -143,8 +145,9 @@ impl<Res, F: Fn(Result<&Res, &BoxError>) -> Verdict> Judge<Res> for F {
     }
 }
 
-/// Every error is tried again, a [`Refused`] after the time that it says, but not one that time does not help: who was refused for
-/// being too late is told so. What shuts down may be one of several, or have a successor, so that its refusals are tried again.
+/// Every error is tried again, a [`Refused`] after its time, except a refusal for being too late. A
+/// service that shuts down may be one of several, or have a successor, so its refusals are tried
+/// again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByError;
 
@@ -159,7 +162,7 @@ impl<Res> Judge<Res> for ByError {
     }
 }
 
-/// The wait before the next attempt of [`Attempts`]. Cancel safe: dropped, it waits no longer.
+/// The wait before the next attempt of [`Attempts`]. Cancel safe: if dropped, the wait ends.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Waiting(Sleep);
 
@@ -209,7 +212,7 @@ mod tests {
         struct NeverCloned;
         impl Clone for NeverCloned {
             fn clone(&self) -> NeverCloned {
-                panic!("it is sent only once")
+                panic!("the request is sent only once")
             }
         }
         for attempts in [0, 1] {

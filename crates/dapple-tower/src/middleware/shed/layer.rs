@@ -4,7 +4,7 @@ use tower_layer::Layer;
 
 use super::Shed;
 
-/// Puts a [`Shed`] around services. It belongs outside of the limits for which it is to refuse.
+/// Wraps services with a [`Shed`]. Put it outside the limits for which it should refuse.
 ///
 /// ```
 /// use dapple_tower::BoxError;
@@ -21,7 +21,7 @@ use super::Shed;
 pub struct ShedLayer {}
 
 impl ShedLayer {
-    /// There is nothing to choose.
+    /// A layer without settings.
     pub const fn new() -> ShedLayer {
         ShedLayer {}
     }

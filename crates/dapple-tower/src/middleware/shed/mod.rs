@@ -1,4 +1,4 @@
-//! Refusing instead of queueing.
+//! Refusal instead of a queue.
 
 mod future;
 mod layer;
@@ -14,12 +14,13 @@ use tower_service::Service;
 use super::shedding::{self, Said};
 use crate::{BoxError, Reason, Refused};
 
-/// Refuses a request where a limit inside is reached, with the limit's own [`Refused`], instead of letting it wait. As tower's
-/// `LoadShed`, but without its false refusals.
+/// Refuses a request when an inner limit is reached, with the limit's own [`Refused`], instead of
+/// letting it wait. As tower's `LoadShed`, but without its false refusals.
 ///
-/// With limits of this crate inside, it refuses for those only: where they have room and what is behind them is not ready, it waits; it
-/// never stands in their lines, where it would be granted places that it has stopped wanting; and it looks again when the request comes, as
-/// there may be room by then. Around anything else it refuses what is not ready, with [`Reason::Busy`].
+/// With limits of this crate inside, it refuses only for those. If they have room and the service
+/// behind them is not ready, it waits. It never enters their waiting lines, where it would get
+/// places that it no longer wants. It looks again when the request comes, because there may be room
+/// by then. Around any other service it refuses when that is not ready, with [`Reason::Busy`].
 ///
 /// ```
 /// use dapple_tower::middleware::{ConcurrencyLimitLayer, ShedLayer};
@@ -45,22 +46,22 @@ pub struct Shed<S> {
 }
 
 impl<S> Shed<S> {
-    /// Refuses what finds no room in `inner`.
+    /// Refuses requests that find no room in `inner`.
     pub const fn new(inner: S) -> Shed<S> {
         Shed { inner, is_ready: false }
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -89,7 +90,7 @@ where
 
     fn call(&mut self, request: Req) -> Self::Future {
         if !self.is_ready {
-            // Asked now, and not when it was looked at whether this is ready: that may be a while ago.
+            // Poll now; the last look at readiness may be long ago.
             let mut cx = Context::from_waker(Waker::noop());
             match shedding::ask(|| self.inner.poll_ready(&mut cx)) {
                 (Poll::Ready(Ok(())), _) => {}
@@ -105,7 +106,7 @@ where
     }
 }
 
-/// Not ready, whatever the original is.
+/// Not ready, even if the original is.
 impl<S: Clone> Clone for Shed<S> {
     fn clone(&self) -> Shed<S> {
         Shed::new(self.inner.clone())

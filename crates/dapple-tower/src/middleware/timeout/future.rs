@@ -1,4 +1,4 @@
-//! The response, or that it took too long.
+//! The response, or the expiry of its limit.
 
 use std::fmt;
 use std::future::Future;

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::Timeout;
 
-/// Puts a [`Timeout`] around services.
+/// Wraps services with a [`Timeout`].
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A limit on how long a response may take.
+//! A limit on the time of a response.
 
 mod future;
 mod layer;
@@ -14,9 +14,10 @@ use tower_service::Service;
 use crate::BoxError;
 use crate::time::Sleep;
 
-/// Gives up on a response after a while. As tower's `Timeout`.
+/// Gives up on a response after a time. As tower's `Timeout`.
 ///
-/// The time runs from the call on; what is given up is dropped, and fails with [`Elapsed`].
+/// The time begins with the call. A response that takes longer is dropped, and fails with
+/// [`Elapsed`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,17 +42,17 @@ impl<S> Timeout<S> {
         Timeout { inner, limit }
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service inside.
+    /// The inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
