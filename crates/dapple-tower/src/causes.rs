@@ -1,9 +1,9 @@
-//! The text of an error together with those of its causes.
+//! The text of an error and its causes.
 
 use std::error::Error;
 
-/// The text of an error and of its causes, which hyper's own text leaves out. A cause that the text before it already ends with is not
-/// repeated.
+/// The text of an error and its causes, which hyper's own text omits. Does not repeat a cause that
+/// the preceding text already ends with.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

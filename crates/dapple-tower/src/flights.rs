@@ -1,4 +1,4 @@
-//! Many futures that one future waits for, polled only when they were woken.
+//! Many futures in one, polled only when they were woken.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,7 +10,7 @@ use dapple_sched::foreign::{KeptWaker, contain};
 
 use crate::switch::{Mutex, lock};
 
-/// Futures under way. They are dropped with it.
+/// A set of futures in progress. Dropping it drops them.
 pub struct Flights<F> {
     futures: BTreeMap<u64, (Pin<Box<F>>, Waker)>,
     next: u64,
@@ -24,7 +24,7 @@ struct Woken {
 
 #[derive(Default)]
 struct WokenState {
-    /// In the order of their wakes; those that have ended meanwhile are passed over.
+    /// Keys in the order of their wakes; ended futures are skipped.
     keys: Vec<u64>,
     waker: Option<KeptWaker>,
 }
@@ -59,7 +59,8 @@ impl<F: Future> Flights<F> {
         Flights { futures: BTreeMap::new(), next: 0, woken: Arc::default() }
     }
 
-    /// Adds a future and names it. It is polled by the next [`poll_next`](Flights::poll_next), which is to follow.
+    /// Adds a future and returns its key. Call [`poll_next`](Flights::poll_next) afterwards, which
+    /// polls it.
     pub fn push(&mut self, future: F) -> u64 {
         let key = self.next;
         self.next += 1;
@@ -69,16 +70,16 @@ impl<F: Future> Flights<F> {
         key
     }
 
-    /// Drops a future. What it holds may panic when it is dropped, which ends no other flight.
+    /// Drops a future. Its drop may panic, which ends no other future.
     pub fn remove(&mut self, key: u64) {
         if let Some(flight) = self.futures.remove(&key) {
             contain(|| drop(flight));
         }
     }
 
-    /// One that has ended, with its name; ready with none where nothing is under way. Cancel safe.
+    /// The next future to end, with its key; `None` if the set is empty. Cancel safe.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, F::Output)>> {
-        // Those that wake themselves while they are polled must not keep this up for ever.
+        // Futures that wake themselves while polled must not keep this up for ever.
         let mut waker = Some(KeptWaker::from(cx.waker()));
         for _ in 0..ROUNDS {
             if self.futures.is_empty() {
@@ -108,7 +109,7 @@ impl<F: Future> Flights<F> {
     }
 }
 
-/// How often those that were woken are polled before others have their turn.
+/// How many rounds of polls before this yields.
 const ROUNDS: usize = 8;
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wakes_himself_holds_nobody_up() {
+    fn a_future_that_wakes_itself_delays_no_other() {
         let mut flights = Flights::new();
         flights.push(std::future::poll_fn(|cx| {
             cx.waker().wake_by_ref();

@@ -1,13 +1,15 @@
-//! tower's middleware, balance, throttles and admission control, for any executor: nothing here needs a reactor.
+//! tower's middleware, balance, throttles and admission control for any executor, without a
+//! reactor.
 //!
-//! | module | has |
+//! | module | contents |
 //! |---|---|
 //! | [`middleware`] | time-outs, limits, retries, buffers |
 //! | [`balance`] | one service of many replicas |
-//! | [`throttle`] | so much in each stretch of time, shared by lines, keys or classes |
-//! | [`admission`] | the decision whether a request is taken, delayed or refused |
+//! | [`throttle`] | rate limits, shared by queues, keys or classes |
+//! | [`admission`] | the decision to take, delay or refuse a request |
 //!
-//! Whatever is refused is refused early, with a typed reason and the time after which trying again makes sense ([`Refused`]).
+//! Requests are refused early, with a typed reason and the time after which a retry makes sense
+//! ([`Refused`]).
 
 #![forbid(unsafe_code)]
 
@@ -34,5 +36,6 @@ pub use self::refused::{Reason, Refused};
 #[cfg(dapple_shuttle)]
 pub use self::time::model as time_model;
 
-/// What middleware fails with, as in tower: a [`Refused`], another error of this crate, or one of the service inside.
+/// The error of middleware, as in tower: a [`Refused`], another error of this crate, or one of the
+/// inner service.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,6 +1,7 @@
-//! Numbers to choose by: spread well, not secret.
+//! Random numbers for choices: well distributed, not secret.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): eight bytes, and the same numbers again from the same seed.
+/// SplitMix64 (Steele, Lea, Flood 2014): eight bytes of state, and the same numbers from the same
+/// seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -9,20 +10,20 @@ impl Random {
         Random(seed)
     }
 
-    /// Another sequence each time.
+    /// A different sequence each time.
     #[cfg(not(dapple_shuttle))]
     pub fn fresh() -> Random {
         use std::hash::{BuildHasher, RandomState};
         Random::new(RandomState::new().hash_one(0))
     }
 
-    /// The same each time, as models have to repeat.
+    /// The same sequence each time, because models must repeat.
     #[cfg(dapple_shuttle)]
     pub fn fresh() -> Random {
         Random::new(7)
     }
 
-    #[allow(clippy::should_implement_trait, reason = "numbers without end are no iterator")]
+    #[allow(clippy::should_implement_trait, reason = "a generator without an end is not an iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -31,7 +32,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `count`, which is not zero.
+    /// A number below `count`, which must not be zero.
     pub fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }

@@ -1,19 +1,19 @@
-//! Why something was not taken, and when to come back.
+//! The refusal of a request: its reason, and when to retry.
 
 use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-/// A request was not taken, or was dropped while it waited. Nothing of it has run.
+/// A request was not taken, or was dropped while it waited. No part of it has run.
 ///
-/// Overload is an ordinary result: the caller is told why and when to try again.
+/// Overload is an ordinary result: the caller learns why and when to try again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("refused: {reason}")]
 #[non_exhaustive]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// After this time there may be room; zero where nothing is known.
+    /// After this time there may be room; zero if unknown.
     pub retry_after: Duration,
 }
 
@@ -23,27 +23,27 @@ pub struct Refused {
 #[non_exhaustive]
 pub enum Reason {
     /// It would have been answered too late.
-    #[error("it would be answered in about {} ms, and {} ms are the most at present", predicted.as_millis(), target.as_millis())]
+    #[error("the reply would take about {} ms, and the current limit is {} ms", predicted.as_millis(), target.as_millis())]
     Delay {
-        /// When the reply would be expected, from the arrival on.
+        /// The predicted time from arrival to reply.
         predicted: Duration,
-        /// The most with which such a request is taken at present: the target, or less where a shorter queue keeps the
-        /// service busy.
+        /// The current limit for such a request: the target, or less where a shorter queue keeps
+        /// the service busy.
         target: Duration,
     },
-    /// The queue has as many requests as it may have.
+    /// The queue is full.
     #[error("the queue is full, with {len} waiting")]
     Full {
-        /// How many wait.
+        /// The length of the queue.
         len: usize,
     },
-    /// As many requests are in service as may be.
-    #[error("as many requests are in service as may be")]
+    /// The limit of requests in service is reached.
+    #[error("the limit of requests in service is reached")]
     Busy,
-    /// Its client has more than a fair share of what waits.
+    /// Its client has more than a fair share of the waiting requests.
     #[error("this client has its fair share already, with {len} requests waiting")]
     Share {
-        /// How many of the client's requests wait.
+        /// The number of the client's waiting requests.
         len: usize,
     },
     /// Room was needed for a request of a higher class.
@@ -52,17 +52,17 @@ pub enum Reason {
     /// Its own deadline has passed, or cannot be met any more.
     #[error("its deadline cannot be met")]
     Deadline,
-    /// More requests come than the rate allows.
+    /// Requests exceed the rate limit.
     #[error("the rate limit is reached")]
     Rate,
     /// The memory set aside for requests is used up.
     #[error("memory for requests is used up")]
     Memory,
-    /// Nothing is behind the queue at present: every replica is out, or the stage has been taken out.
+    /// No service is available: every replica is out, or the stage is out of service.
     #[error("no replica is in service")]
     Unavailable,
-    /// It is being shut down.
-    #[error("it is shutting down")]
+    /// The service is shutting down.
+    #[error("the service is shutting down")]
     Stopping,
 }
 
@@ -72,7 +72,7 @@ impl Reason {
     pub const NAMES: [&str; 10] =
         ["full", "deadline", "memory", "rate", "delay", "share", "class", "unavailable", "stopping", "busy"];
 
-    /// Which of [`NAMES`](Self::NAMES) it has.
+    /// Its index in [`NAMES`](Self::NAMES).
     #[doc(hidden)]
     pub fn kind(&self) -> usize {
         match self {
@@ -91,14 +91,14 @@ impl Reason {
 }
 
 impl Refused {
-    /// A refusal, to be tried again after `retry_after`.
+    /// A refusal with a time to retry after.
     pub fn new(reason: Reason, retry_after: Duration) -> Refused {
         Refused { reason, retry_after }
     }
 
-    /// The refusal that an error is, or that caused it, through whatever stages, pipelines and middleware it came.
+    /// The refusal that an error is or was caused by, through any stages, pipelines and middleware.
     ///
-    /// Where a stage's service fails with an error of yours that has a refusal as its source, tell the stage so by
+    /// If a stage's service fails with your own error type that has a refusal as its source, call
     /// `Stage::with_sources`.
     ///
     /// ```
@@ -113,7 +113,8 @@ impl Refused {
     }
 }
 
-/// The next error of a chain. One of I/O names as its source that of what it holds, and not what it holds.
+/// The next error of a chain. An I/O error returns the source of its inner error, not the inner
+/// error itself.
 fn below<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(held) => Some(held),

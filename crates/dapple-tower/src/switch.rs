@@ -1,5 +1,5 @@
-//! The one place that knows whether locks are std's, or shuttle's for the models in `tests/shuttle`, which so run the shipped
-//! code.
+//! The switch between std's locks and shuttle's: the models in `tests/shuttle` run the shipped code
+//! with the latter.
 
 #[cfg(dapple_shuttle)]
 pub use shuttle::sync::{Condvar, Mutex, MutexGuard};
@@ -14,13 +14,13 @@ use std::io;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Locks. What is kept behind the locks of this crate is whole between any two statements that can panic, so poison means
-/// nothing.
+/// Locks. State in the locks of this crate is consistent at any statement that can panic, so poison
+/// is ignored.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until there is news, at most for so long; in models time does not pass.
+/// Waits for a notification, at most this long; in models time does not pass.
 pub fn wait_for<'lock, T>(
     changed: &Condvar,
     guard: MutexGuard<'lock, T>,

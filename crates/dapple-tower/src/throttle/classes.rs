@@ -7,12 +7,13 @@ use std::time::Instant;
 use super::discipline::{Charge, Discipline, Line, Next, Ticket, UnknownKey};
 use super::rate::{Bucket, Rate};
 
-/// One class of traffic: its name, its share of the rate beside those of the other classes, and whether it may borrow.
+/// One class of traffic: its name, its share of the rate relative to the other classes, and whether
+/// it may borrow.
 ///
 /// ```
 /// use dapple_tower::throttle::{Class, Rate, Throttle};
 ///
-/// // Paid traffic has three quarters of the rate, and what the other leaves; that has a quarter and no more.
+/// // Paid traffic has three quarters of the rate plus what free traffic leaves; that has one quarter and no more.
 /// let throttle = Throttle::classes(Rate::per_second(100), [Class::new("paid", 3), Class::new("free", 1).bounded()]);
 /// assert!(throttle.try_take(&"paid", 1).is_ok());
 /// assert!(throttle.try_take(&"unknown", 1).is_err());
@@ -25,7 +26,7 @@ pub struct Class<K> {
 }
 
 impl<K> Class<K> {
-    /// A class that may borrow what others leave. A share of 0 has no guarantee, and lives of what is left.
+    /// A class that may borrow what others leave. A share of 0 has no guarantee, and only borrows.
     pub const fn new(key: K, share: u32) -> Class<K> {
         Class { key, share: share as u64, may_borrow: true }
     }
@@ -36,9 +37,10 @@ impl<K> Class<K> {
     }
 }
 
-/// Link sharing (S. Floyd, V. Jacobson, *Link-sharing and Resource Management Models for Packet Networks*, 1995), with two levels: a bucket for
-/// all, and one for each class, which is its guarantee. A class within its guarantee goes before all who borrow; of those, who has
-/// borrowed least for its share goes first.
+/// Link sharing (S. Floyd, V. Jacobson, *Link-sharing and Resource Management Models for Packet
+/// Networks*, 1995), with two levels: a bucket for all, and one for each class, its guarantee. A
+/// class within its guarantee goes before all borrowers; among those, the class that has borrowed
+/// least for its share goes first.
 pub(super) struct Classes<K> {
     total: Bucket,
     classes: Vec<State>,
@@ -50,7 +52,7 @@ struct State {
     own: Option<Bucket>,
     share: u64,
     may_borrow: bool,
-    /// What it has borrowed, for each part of its share.
+    /// The borrowed amount, divided by its share.
     borrowed: u128,
 }
 
@@ -69,7 +71,7 @@ impl<K: Clone + Eq + Hash> Classes<K> {
         all
     }
 
-    /// Who goes first of those who could go at `now`, or when the first one can.
+    /// The ticket that goes first at `now`, or when the first one can go.
     fn choose(&mut self, now: Instant) -> Choice {
         let mut within: Option<(Ticket, usize)> = None;
         let mut borrower: Option<(u128, Ticket, usize)> = None;
@@ -92,7 +94,7 @@ impl<K: Clone + Eq + Hash> Classes<K> {
             }
         }
         match (within, borrower) {
-            // What is guaranteed is waited for: who borrows now would take it.
+            // Wait for the guaranteed class: a borrower would take its part now.
             (Some((ticket, place)), _) => Choice::Goes { ticket, place, charge: Charge::Own },
             (None, Some((_, ticket, place))) => Choice::Goes { ticket, place, charge: Charge::Borrowed },
             (None, None) => soonest.map_or(Choice::Nobody, Choice::At),
@@ -126,7 +128,7 @@ impl<K: Clone + Eq + Hash + Send> Discipline<K> for Classes<K> {
             return Err(UnknownKey);
         }
         if self.classes[place].line.len() == 0 {
-            // Who comes back has not saved up what others borrowed meanwhile.
+            // A class that returns has no credit for what others borrowed meanwhile.
             let waiting = self.classes.iter().filter(|class| class.line.len() > 0);
             let least = waiting.map(|class| class.borrowed).min().unwrap_or(0);
             let class = &mut self.classes[place];
@@ -182,5 +184,5 @@ impl<K: Clone + Eq + Hash + Send> Discipline<K> for Classes<K> {
     }
 }
 
-/// So that small costs of large shares count.
+/// A scale at which small costs of large shares still count.
 const BORROWED_UNIT: u128 = 1 << 32;

@@ -1,51 +1,52 @@
-//! Who goes next: what the kinds of throttles have in common.
+//! The interface of all throttles: which ticket goes next.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Names one who waits.
+/// Identifies a waiting caller.
 pub(super) type Ticket = u64;
 
-/// What is to happen now.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// This one goes, and is out of the line. What it is charged to is for `put_back`.
+    /// This ticket goes, and has left the line. `put_back` needs the charge.
     Goes(Ticket, Charge),
-    /// Nobody goes before this time.
+    /// No ticket goes before this time.
     At(Instant),
-    /// Nobody waits.
+    /// No ticket waits.
     Nobody,
 }
 
-/// What somebody who goes is charged to.
+/// The account that is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
     /// The rate of all, and that of its class.
     Own,
-    /// The rate of all alone.
+    /// Only the rate of all.
     Borrowed,
 }
 
-/// A line, or several, and what they wait for. Without locks and clocks; its owner bounds how many wait.
+/// One or several lines, and their rates. Without locks and clocks; the owner bounds the number of
+/// tickets.
 pub(super) trait Discipline<K>: Send {
-    /// Puts somebody in line. `Err` if the key means nothing here.
+    /// Adds a ticket. `Err` if the key is unknown.
     fn push(&mut self, ticket: Ticket, key: &K, cost: u64, now: Instant) -> Result<(), UnknownKey>;
 
-    /// Takes somebody out of the line who waits there.
+    /// Removes a waiting ticket.
     fn cancel(&mut self, ticket: Ticket, key: &K);
 
-    /// Gives back what somebody was let go with and has not used.
+    /// Gives back an unused grant.
     fn put_back(&mut self, key: &K, cost: u64, charge: Charge);
 
     fn next(&mut self, now: Instant) -> Next;
 
-    /// How many of this key wait.
+    /// The number of waiting tickets of this key.
     fn len_of(&self, key: &K) -> usize;
 
-    /// How many wait in the longest line.
+    /// The length of the longest line.
     fn longest_len(&self) -> usize;
 
-    /// Takes the last one out of the longest line.
+    /// Removes the last ticket of the longest line.
     fn cut_longest(&mut self) -> Option<Ticket>;
 }
 
@@ -62,9 +63,9 @@ impl Line {
         self.0.push_back((ticket, cost));
     }
 
-    /// True if it was there.
+    /// Returns whether it was there.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
-        // Tickets rise.
+        // Tickets are ascending.
         let at = self.0.binary_search_by_key(&ticket, |(ticket, _)| *ticket);
         at.is_ok_and(|at| self.0.remove(at).is_some())
     }

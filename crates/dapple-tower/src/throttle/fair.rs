@@ -1,4 +1,4 @@
-//! A line for each key, and turns.
+//! A line for each key, served in turns.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -7,21 +7,22 @@ use std::time::Instant;
 use super::discipline::{Charge, Discipline, Line, Next, Ticket, UnknownKey};
 use super::rate::{Bucket, Rate};
 
-/// Deficit round robin (M. Shreedhar, G. Varghese, *Efficient Fair Queuing Using Deficit Round Robin*, SIGCOMM 1995) in front of a token
-/// bucket: each key that waits gets the same share of the rate, measured in cost, whatever the others ask for.
+/// Deficit round robin (M. Shreedhar, G. Varghese, *Efficient Fair Queuing Using Deficit Round
+/// Robin*, SIGCOMM 1995) in front of a token bucket: each waiting key gets the same share of the
+/// rate, measured in cost, whatever the others ask for.
 pub(super) struct Fair<K> {
     bucket: Bucket,
     lines: HashMap<K, Turns>,
-    /// Keys that wait, in the order of their turns; the first one has it.
+    /// Waiting keys, in the order of their turns; the first one has its turn.
     turns: VecDeque<K>,
-    /// The first one has been given what its turn is worth.
+    /// The first key has got the credit of its turn.
     is_credited: bool,
 }
 
 #[derive(Default)]
 struct Turns {
     line: Line,
-    /// What it may spend yet.
+    /// The amount it may still spend.
     deficit: u64,
 }
 
@@ -31,7 +32,7 @@ impl<K: Clone + Eq + Hash> Fair<K> {
         Fair { bucket, lines: HashMap::new(), turns: VecDeque::new(), is_credited: false }
     }
 
-    /// Whose turn it is, after as many rounds as that takes.
+    /// The ticket at its turn, after the necessary rounds.
     fn turn(&mut self) -> Option<(K, Ticket, u64)> {
         let mut looked_at = 0;
         loop {
@@ -59,7 +60,7 @@ impl<K: Clone + Eq + Hash> Fair<K> {
         self.is_credited = false;
     }
 
-    /// Nobody could spend anything in a whole round: all the rounds in which that stays so, at once.
+    /// Skips all rounds in which no key can spend anything, at once.
     fn skip_rounds(&mut self) {
         let missing = |turns: &Turns| turns.line.first().map(|(_, cost)| cost.saturating_sub(turns.deficit));
         let fewest = self.lines.values().filter_map(missing).min().unwrap_or(0);
@@ -69,7 +70,7 @@ impl<K: Clone + Eq + Hash> Fair<K> {
         }
     }
 
-    /// The key at the front waits no more: what it has not spent is gone.
+    /// The first key does not wait any more: its credit is lost.
     fn leave(&mut self, key: &K) {
         self.lines.remove(key);
         if self.turns.front() == Some(key) {
@@ -137,6 +138,6 @@ impl<K: Clone + Eq + Hash + Send> Discipline<K> for Fair<K> {
     }
 }
 
-const WAITS: &str = "a key that has turns waits";
-/// What a turn is worth: one, so that those whose requests cost one go one by one.
+const WAITS: &str = "a key with a turn has a ticket";
+/// The credit of a turn: one, so that requests of cost one alternate.
 const QUANTUM: u64 = 1;

@@ -1,4 +1,4 @@
-//! A response that waits for its turn, then for the service, and then for itself.
+//! A response that waits for its turn, then for the service, and then for the reply.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,8 @@ use crate::BoxError;
 pin_project! {
     /// The response of a [`Throttled`](super::Throttled).
     ///
-    /// Cancel safe: dropped, it leaves the line, or gives back what it was let go with if the service has not been called.
+    /// Cancel safe: dropping it leaves the line, or gives the grant back if the service has not
+    /// been called.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<K, S, Req, F>
     where
@@ -65,7 +66,7 @@ where
                     if let Some(grant) = grant.take() {
                         grant.spend();
                     }
-                    let request = this.request.take().expect("it is here until the service is called");
+                    let request = this.request.take().expect("the request is here until the service is called");
                     State::Called { response: this.service.call(request) }
                 }
                 StateProj::Called { response } => return response.poll(cx).map_err(Into::into),

@@ -1,4 +1,4 @@
-//! What somebody was let go with, until he goes.
+//! A grant of a throttle, until it is used.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::shared::{Shared, Throttle};
 use super::until::UntilReady;
 use crate::Refused;
 
-/// Leave to go, which is given back if it is dropped before it is used.
+/// A permission to go; dropping it unused gives it back.
 pub(crate) struct Grant<K: Key> {
     shared: Arc<Shared<K>>,
     key: K,
@@ -19,13 +19,13 @@ pub(crate) struct Grant<K: Key> {
 }
 
 impl<K: Key> Grant<K> {
-    /// At once, or not.
+    /// Takes a grant at once, or fails.
     pub(crate) fn take(throttle: &Throttle<K>, key: K, cost: u64) -> Result<Grant<K>, Refused> {
         let charge = throttle.try_take_charged(&key, cost)?;
         Ok(Grant { shared: throttle.shared().clone(), key, cost, charge: Some(charge) })
     }
 
-    /// Ready when it is there.
+    /// Ready with the grant.
     pub(crate) fn poll(waits: &mut UntilReady<K>, cx: &mut Context<'_>) -> Poll<Result<Grant<K>, Refused>> {
         let charge = ready!(waits.poll_charged(cx))?;
         let (shared, key, cost) = waits.what();

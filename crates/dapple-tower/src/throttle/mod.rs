@@ -1,15 +1,16 @@
-//! Throttles: so much in each stretch of time, shared by lines, keys or classes, for any sink or service.
+//! Throttles: rate limits shared by queues, keys or classes, for any sink or service.
 //!
-//! | part | is |
+//! | part | role |
 //! |---|---|
 //! | [`Throttle`] | the handle: `try_take`, `until_ready`; one line, fair among keys, or by classes |
-//! | [`ThrottleLayer`], [`Throttled`] | a service behind one, by the key and cost of its requests |
-//! | [`ThrottledSink`] | any sink behind one, by the key and cost of its items |
+//! | [`ThrottleLayer`], [`Throttled`] | a throttled service, by the key and cost of its requests |
+//! | [`ThrottledSink`] | any throttled sink, by the key and cost of its items |
 //! | `rate` | the token bucket |
-//! | `plain`, `fair`, `classes` | who goes next, without locks and clocks |
-//! | `shared` | those who wait, and the alarm that wakes them |
+//! | `plain`, `fair`, `classes` | the choice of the next ticket, without locks and clocks |
+//! | `shared` | the waiting tickets, and the alarm that wakes them |
 //!
-//! The throttles that the thesis puts between stages (Gribble, chapter 10). [`RateLimit`](crate::middleware::RateLimit) is the one of tower's name.
+//! The throttles that the thesis puts between stages (Gribble, chapter 10).
+//! [`RateLimit`](crate::middleware::RateLimit) is the one with tower's name.
 
 mod classes;
 mod discipline;

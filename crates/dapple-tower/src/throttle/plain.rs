@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::discipline::{Charge, Discipline, Line, Next, Ticket, UnknownKey};
 use super::rate::{Bucket, Rate};
 
-/// A token bucket, and one line in front of it: whoever came first goes first, whatever it costs.
+/// A token bucket with one line: first come, first served, at any cost.
 pub(super) struct Plain {
     bucket: Bucket,
     line: Line,

@@ -1,11 +1,11 @@
-//! How much, and how much at once.
+//! Rates and token buckets.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::time::after;
 
-/// So much in each stretch of time.
+/// An amount per period.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,14 +21,14 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `num` in each stretch of `per`; as tower's.
+    /// `num` in each period `per`; as tower's.
     ///
     /// # Panics
     ///
-    /// If one of them is zero.
+    /// If either is zero.
     pub const fn new(num: u64, per: Duration) -> Rate {
-        assert!(num > 0, "a rate of nothing lets nothing pass: choose at least 1");
-        assert!(!per.is_zero(), "a rate needs a stretch of time: choose more than zero");
+        assert!(num > 0, "a rate of 0 lets nothing pass: choose at least 1");
+        assert!(!per.is_zero(), "a rate needs a period above zero");
         Rate { num, per }
     }
 
@@ -41,7 +41,7 @@ impl Rate {
         Rate::new(num, Duration::from_secs(1))
     }
 
-    /// How many in each stretch.
+    /// The amount in each period.
     pub(crate) const fn num(self) -> u64 {
         self.num
     }
@@ -53,11 +53,12 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A token bucket, with the time told: tokens come at a rate, up to a number.
+/// A token bucket with the time as an argument: tokens come at a rate, up to a limit.
 ///
-/// What costs more than fits into it is let go when it is full, and leaves a debt that has to be paid off first; so long stretches have
-/// no more than their rate, whatever single things cost. Counted in whole numbers: a token is as much as the rate's stretch has nanoseconds, and
-/// each nanosecond brings the rate's number of it, so nothing is lost to rounding.
+/// An item that costs more than the limit passes when the bucket is full, and leaves a debt that
+/// must be paid off first. So long periods stay within their rate, at any cost of single items.
+/// Amounts are integers: a token is the number of nanoseconds in the rate's period, and each
+/// nanosecond adds the rate's number, so nothing is lost to rounding.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     fill: u128,
@@ -68,7 +69,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Full. `share` of `shares` of the rate; at least one token fits.
+    /// A full bucket with `share` of `shares` of the rate; at least one token fits.
     pub(super) fn new(rate: Rate, burst: u64, (share, shares): (u64, u64), now: Instant) -> Bucket {
         let fill = u128::from(rate.num) * u128::from(share);
         let token = i128::try_from(rate.per.as_nanos().saturating_mul(u128::from(shares))).unwrap_or(i128::MAX);
@@ -77,14 +78,14 @@ impl Bucket {
         Bucket { fill, token, level: level_max, level_max, at: now }
     }
 
-    /// How many tokens there are; fewer than none in debt.
+    /// The number of tokens; negative in debt.
     #[cfg(test)]
     pub(super) fn tokens(&mut self, now: Instant) -> i128 {
         self.refill(now);
         self.level.div_euclid(self.token)
     }
 
-    /// When this much can be taken; at once if that is not after `now`.
+    /// When this much can be taken; not after `now` if at once.
     pub(super) fn ready_at(&mut self, cost: u64, now: Instant) -> Instant {
         self.refill(now);
         let missing = self.need(cost).saturating_sub(self.level);
@@ -95,12 +96,12 @@ impl Bucket {
         after(now, Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(u64::MAX)))
     }
 
-    /// Takes it, whether it is there or not.
+    /// Takes tokens, even if they are not there.
     pub(super) fn take(&mut self, cost: u64) {
         self.level = self.level.saturating_sub(self.price(cost)).max(i128::MIN / 2);
     }
 
-    /// Gives back what was taken and not used.
+    /// Gives back unused tokens.
     pub(super) fn put_back(&mut self, cost: u64) {
         self.level = self.level.saturating_add(self.price(cost)).min(self.level_max);
     }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any stretch no more passes than the burst, the rate and one item.
+        /// In any period no more passes than the burst, the rate and one item.
         #[test]
         fn no_more_passes_than_the_rate(
             num in 1_u64..1_000_000, per_ms in 1_u64..10_000, burst in 1_u64..1_000,

@@ -1,4 +1,4 @@
-//! A service behind a throttle.
+//! A throttled service.
 
 use std::fmt;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use super::key::Key;
 use super::shared::Throttle;
 use crate::BoxError;
 
-/// Puts a [`Throttled`] around services, all behind one throttle.
+/// Wraps services with a [`Throttled`], all with one throttle.
 ///
 /// ```
 /// use dapple_tower::BoxError;
@@ -31,7 +31,7 @@ pub struct ThrottleLayer<K, D> {
 }
 
 impl<K: Key, D> ThrottleLayer<K, D> {
-    /// `describe` yields the key of a request, and its cost: a closure of `&Req`.
+    /// `describe` returns the key of a request, and its cost: a closure of `&Req`.
     pub fn new<Req>(throttle: Throttle<K>, describe: D) -> ThrottleLayer<K, D>
     where
         D: Fn(&Req) -> (K, u64),
@@ -48,13 +48,14 @@ impl<S, K, D: Clone> Layer<S> for ThrottleLayer<K, D> {
     }
 }
 
-/// Lets requests through as a [`Throttle`] does: each waits in line by its key and cost, and then for the service.
+/// Passes requests on at the rate of a [`Throttle`]: each waits in line by its key and cost, and
+/// then for the service.
 ///
-/// It is always ready, as who goes first depends on the request: what waits is bounded by the throttle, which refuses beyond that with a
-/// [`Refused`](crate::Refused).
+/// It is always ready, because the order depends on the requests. The throttle bounds the line, and
+/// refuses beyond that with a [`Refused`](crate::Refused).
 ///
-/// Cancel safe: a response future that is dropped leaves the line, and gives back what it was let go with if the service has not been
-/// called.
+/// Cancel safe: dropping a response future leaves the line, and gives the grant back if the service
+/// has not been called.
 pub struct Throttled<S, K, D> {
     inner: S,
     throttle: Throttle<K>,
@@ -62,12 +63,12 @@ pub struct Throttled<S, K, D> {
 }
 
 impl<S, K, D> Throttled<S, K, D> {
-    /// The service inside.
+    /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// What it goes by; its clones are the same throttle.
+    /// The throttle; its clones are the same one.
     pub fn throttle(&self) -> &Throttle<K> {
         &self.throttle
     }

@@ -1,4 +1,5 @@
-//! The shared handle: a discipline behind a lock, those who wait, and the alarm that lets them go.
+//! The shared handle: a discipline in a lock, the waiting tickets, and the alarm that releases
+//! them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,25 +20,26 @@ use crate::switch::{Mutex, MutexGuard, lock};
 use crate::time::{Alarm, Ring, now};
 use crate::{Reason, Refused};
 
-/// Lets so much pass in each stretch of time, for all who have a clone of it. For anything that can be told how much it is about to
-/// do: a sink, a service (with [`ThrottleLayer`](super::ThrottleLayer)), a loop.
+/// Lets an amount per period pass, for all holders of a clone. For any code that can say how much
+/// it is about to do: a sink, a service (with [`ThrottleLayer`](super::ThrottleLayer)), a loop.
 ///
-/// | made by | shares the rate |
+/// | constructor | order |
 /// |---|---|
-/// | [`Throttle::bucket`] | with nobody: who came first goes first |
-/// | [`Throttle::fair`] | equally among the keys that wait, by what their items cost |
-/// | [`Throttle::classes`] | by guaranteed shares; what one leaves is lent to others |
+/// | [`Throttle::bucket`] | first come, first served |
+/// | [`Throttle::fair`] | equal shares of the rate for the waiting keys, by the cost of their items |
+/// | [`Throttle::classes`] | guaranteed shares; others borrow the unused part |
 ///
-/// What was not used is kept for later, up to a burst. At most [`WAITING_MAX`](Throttle::WAITING_MAX) wait, unless said otherwise; beyond
-/// that, the last one of the key with most in line makes room for one of a key with fewer, and else the newcomer is refused.
+/// The unused part is kept for later, up to a burst. The default limit of waiting tickets is
+/// [`WAITING_MAX`](Throttle::WAITING_MAX). Beyond it, the last ticket of the key with the longest
+/// line makes room for one of a key with a shorter line; otherwise the newcomer is refused.
 ///
-/// It works on any executor: who waits is woken by a timer, and does not depend on others being polled.
+/// It works on any executor: a timer wakes each waiting task, whether others are polled or not.
 ///
 /// ```
 /// use std::time::Duration;
 /// use dapple_tower::throttle::{Rate, Throttle};
 ///
-/// // 1,000 bytes a millisecond, whoever writes them.
+/// // 1,000 bytes a millisecond, for all writers together.
 /// let throttle = Throttle::bucket(Rate::new(1_000, Duration::from_millis(1))).burst(4_000);
 /// dapple_sched::block_on(async {
 ///     for chunk in [4_000, 1_000, 2_500] {
@@ -59,15 +61,15 @@ pub(super) struct Shared<K> {
 
 struct State<K> {
     discipline: Box<dyn Discipline<K>>,
-    /// What it was made of, to be made again with another burst.
+    /// Its construction, to repeat it with another burst.
     make: Make<K>,
     waiting: HashMap<Ticket, Waiting>,
-    /// How many of those have not been told yet.
+    /// The number of tickets in line without a result.
     in_line: usize,
     waiting_max: usize,
     next_ticket: Ticket,
     alarm: Alarm,
-    /// Those who are to be woken when the lock is given back.
+    /// Wakers to invoke when the lock is released.
     woken: Vec<KeptWaker>,
 }
 
@@ -80,24 +82,24 @@ struct Waiting {
 }
 
 impl Throttle {
-    /// How many wait at most, unless [`Throttle::waiting_max`] says otherwise.
+    /// The default of [`Throttle::waiting_max`].
     pub const WAITING_MAX: usize = 10_000;
 
-    /// A token bucket: `rate`, and one line. The burst is what the rate gives in one of its stretches.
+    /// A token bucket with `rate` and one line. The burst is the amount of one period.
     pub fn bucket(rate: Rate) -> Throttle {
         Throttle::new(rate, Arc::new(move |burst, now| Box::new(Plain::new(rate, burst, now))))
     }
 }
 
 impl<K: Key> Throttle<K> {
-    /// Equal shares of `rate` for all keys that wait: clients, connections, tenants. A key that does not wait costs nothing and takes
-    /// nothing. The burst is what the rate gives in one of its stretches.
+    /// Equal shares of `rate` for all waiting keys: clients, connections, tenants. A key that does
+    /// not wait costs nothing and takes nothing. The burst is the amount of one period.
     pub fn fair(rate: Rate) -> Throttle<K> {
         Throttle::new(rate, Arc::new(move |burst, now| Box::new(Fair::new(rate, burst, now))))
     }
 
-    /// Guaranteed shares of `rate` for these classes. A key without a class has no rate, and is refused. The burst is what the rate
-    /// gives in one of its stretches, shared as the rate is.
+    /// Guaranteed shares of `rate` for these classes. A key without a class has no rate, and is
+    /// refused. The burst is the amount of one period, shared as the rate is.
     pub fn classes(rate: Rate, classes: impl IntoIterator<Item = Class<K>>) -> Throttle<K> {
         let classes: Vec<Class<K>> = classes.into_iter().collect();
         Throttle::new(rate, Arc::new(move |burst, now| Box::new(Classes::new(rate, burst, classes.clone(), now))))
@@ -117,7 +119,8 @@ impl<K: Key> Throttle<K> {
         Throttle { shared: Arc::new(Shared { state: Mutex::new(state) }) }
     }
 
-    /// The same with another burst, at least 1: what may pass at once after a rest. To be said before it is used.
+    /// Sets the burst, at least 1: the amount that may pass at once after a rest. Call it before
+    /// the throttle is used.
     pub fn burst(self, burst: u64) -> Throttle<K> {
         let mut state = self.shared.lock();
         if state.waiting.is_empty() {
@@ -127,17 +130,18 @@ impl<K: Key> Throttle<K> {
         self
     }
 
-    /// The same with another bound on how many wait.
+    /// Sets the limit of waiting tickets.
     pub fn waiting_max(self, waiting_max: usize) -> Throttle<K> {
         self.shared.lock().waiting_max = waiting_max;
         self
     }
 
-    /// Takes `cost` at once, if nobody waits for whom that would have to wait. A cost of 0 is always there.
+    /// Takes `cost` at once, if no earlier ticket would have to wait for it. A cost of 0 is always
+    /// available.
     ///
     /// # Errors
     ///
-    /// [`Reason::Rate`]: not now; `retry_after` says when, if nobody else takes it.
+    /// [`Reason::Rate`]: not now; `retry_after` says when, if no other caller takes it.
     ///
     /// ```
     /// use dapple_tower::throttle::{Rate, Throttle};
@@ -173,17 +177,17 @@ impl<K: Key> Throttle<K> {
     ///
     /// # Errors
     ///
-    /// [`Reason::Full`]: as many wait as may. [`Reason::Share`]: this key has most in line, and another one had to find room.
+    /// [`Reason::Full`]: the line is full. [`Reason::Share`]: this key has the longest line, and another one needed room.
     /// [`Reason::Rate`]: the key has no class.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves the line, and gives back what it was let go with.
+    /// Dropping it leaves the line, and gives back an unused grant.
     pub fn until_ready(&self, key: &K, cost: u64) -> UntilReady<K> {
         UntilReady::new(self.shared.clone(), key.clone(), cost)
     }
 
-    /// How many wait.
+    /// The number of waiting tickets.
     pub fn waiting_len(&self) -> usize {
         self.shared.lock().in_line
     }
@@ -200,7 +204,8 @@ impl<K> Shared<K> {
 }
 
 impl<K: Key> Shared<K> {
-    /// Changes the state, before and after which all go who may; sets the alarm, and wakes outside of the lock.
+    /// Changes the state, and releases all due tickets before and after; sets the alarm, and wakes
+    /// outside of the lock.
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
         let now = now();
         let mut state = self.lock();
@@ -209,7 +214,7 @@ impl<K: Key> Shared<K> {
         state.run(now);
         let next = (state.in_line > 0).then(|| state.next_at(now));
         if state.alarm.set(next, self).is_err() {
-            // Without a timer, those who wait have to look for themselves.
+            // Without a timer, the waiting tasks must look for themselves.
             let wakers: Vec<KeptWaker> =
                 state.waiting.values_mut().filter_map(|waiting| waiting.waker.take()).collect();
             state.woken.extend(wakers);
@@ -220,7 +225,7 @@ impl<K: Key> Shared<K> {
         result
     }
 
-    /// Puts somebody in line, at his first poll, and yields what he is told; until then his waker is kept.
+    /// Enters the line at the first poll, and returns the result; keeps the waker until then.
     pub(super) fn poll(
         self: &Arc<Self>,
         ticket: &mut Option<Ticket>,
@@ -247,7 +252,7 @@ impl<K: Key> Shared<K> {
         told
     }
 
-    /// Takes somebody out, wherever he has come to.
+    /// Removes a ticket, in any state.
     pub(super) fn cancel(self: &Arc<Self>, ticket: Ticket, key: &K, cost: u64) {
         let waker = self.change(|state, _| {
             let Waiting { waker, told } = state.waiting.remove(&ticket)?;
@@ -275,7 +280,7 @@ impl<K> State<K> {
         self.enter(key, cost, now)
     }
 
-    /// Puts somebody in line, however many wait.
+    /// Adds a ticket to the line, if there is room.
     fn enter(&mut self, key: &K, cost: u64, now: Instant) -> Result<Ticket, Refused> {
         let ticket = self.next_ticket;
         let pushed = self.discipline.push(ticket, key, cost, now);
@@ -286,7 +291,8 @@ impl<K> State<K> {
         Ok(ticket)
     }
 
-    /// The longest line gives its last place to a key with fewer; `Err` if that is the newcomer's own.
+    /// The longest line gives its last place to a key with a shorter one; `Err` if that is the
+    /// newcomer's own.
     fn make_room(&mut self, key: &K, now: Instant) -> Result<(), Refused> {
         let longest = self.discipline.longest_len();
         let ticket = if longest > self.discipline.len_of(key) + 1 { self.discipline.cut_longest() } else { None };
@@ -303,7 +309,8 @@ impl<K> State<K> {
         Ok(())
     }
 
-    /// What this one was told, once; until then the waker is kept. Also a waker to be dropped outside of the lock.
+    /// The result of a ticket, once; keeps the waker until then. Also returns a waker to drop
+    /// outside of the lock.
     fn look(&mut self, ticket: Ticket, waker: KeptWaker) -> (Option<Result<Charge, Refused>>, Option<KeptWaker>) {
         let Some(waiting) = self.waiting.get_mut(&ticket) else { return (None, Some(waker)) };
         match waiting.told.take() {
@@ -320,7 +327,7 @@ impl<K> State<K> {
         self.in_line -= 1;
     }
 
-    /// Tells all who may go by now.
+    /// Releases all tickets that may go by now.
     fn run(&mut self, now: Instant) {
         while let Next::Goes(ticket, charge) = self.discipline.next(now) {
             self.in_line -= 1;

@@ -1,4 +1,4 @@
-//! A sink behind a throttle.
+//! A throttled sink.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,15 +15,18 @@ use super::until::UntilReady;
 use crate::BoxError;
 
 pin_project! {
-    /// Lets items into a sink as a [`Throttle`] does: each waits in line by its key and cost, and then for the sink.
+    /// Passes items to a sink at the rate of a [`Throttle`]: each waits in line by its key and
+    /// cost, and then for the sink.
     ///
-    /// It goes around anything that implements `futures_sink::Sink`, and is one itself: sinks of [`dapple_flow::flow`], channels, framed
-    /// streams, WebSockets. Around a sink of `flow` it has [`write`](Self::write) and [`submit`](Self::submit), too. Any throttle does: a token
-    /// bucket, a fair one, one of classes; whoever has a clone of it shares its rate.
+    /// It wraps any `futures_sink::Sink`, and is one itself: sinks of [`dapple_flow::flow`],
+    /// channels, framed streams, WebSockets. Around a sink of `flow` it also has
+    /// [`write`](Self::write) and [`submit`](Self::submit). Any throttle works: a token bucket, a
+    /// fair one, one of classes; all holders of its clones share the rate.
     ///
-    /// As a `futures_sink::Sink` it holds one item at most, which waits its turn, and is ready again when that is in the sink.
-    /// What the throttle refuses ([`Refused`](crate::Refused) in the error) is dropped, and the sink goes on with others. Dropped
-    /// itself, it gives up its place in line, and the item with it: flush or close it before.
+    /// As a `futures_sink::Sink` it holds at most one item, which waits its turn; it is ready again
+    /// when the item is in the sink. An item that the throttle refuses ([`Refused`](crate::Refused)
+    /// in the error) is dropped, and the sink goes on with others. Dropping the sink gives up its
+    /// place in line and its item: flush or close it before.
     ///
     /// The throttles of Gribble's dissertation (chapter 10), on a sink.
     ///
@@ -34,7 +37,7 @@ pin_project! {
     /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
     /// runtime.block_on(async {
     ///     let (sink, mut source) = flow::pipe()?;
-    ///     // A byte costs 1; all who write share a million of them a second.
+    ///     // A byte costs 1; all writers share a million of them a second.
     ///     let throttle = Throttle::bucket(Rate::per_second(1_000_000));
     ///     let sink = ThrottledSink::new(sink, throttle, |item: &bytes::Bytes| ((), item.len() as u64));
     ///     assert_eq!(sink.write("hello").await?, 5);
@@ -52,7 +55,7 @@ pin_project! {
     }
 }
 
-/// An item on its way.
+/// An item in transit.
 struct Held<K: Key, T> {
     item: T,
     turn: Turn<K>,
@@ -60,7 +63,7 @@ struct Held<K: Key, T> {
 
 enum Turn<K: Key> {
     InLine(UntilReady<K>),
-    /// It waits for the sink; dropped, it gives back what it was let go with.
+    /// It waits for the sink; dropping it gives the grant back.
     MayGo(Grant<K>),
 }
 
@@ -68,17 +71,17 @@ impl<S, K: Key, F, T> ThrottledSink<S, K, F, T>
 where
     F: Fn(&T) -> (K, u64),
 {
-    /// `describe` yields the key of an item, and its cost.
+    /// `describe` returns the key of an item, and its cost.
     pub fn new(inner: S, throttle: Throttle<K>, describe: F) -> ThrottledSink<S, K, F, T> {
         ThrottledSink { inner, throttle, describe, held: None }
     }
 
-    /// The sink inside. What is put there directly goes past the throttle.
+    /// The inner sink. Items sent there directly bypass the throttle.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// What it goes by; its clones are the same throttle.
+    /// The throttle; its clones are the same one.
     pub fn throttle(&self) -> &Throttle<K> {
         &self.throttle
     }
@@ -90,25 +93,27 @@ where
 {
     /// Waits its turn, writes an item, and waits until the device has it; returns its bytes.
     ///
-    /// Cancel safe in that an item is written whole or not at all: dropped while it waits in line or for room, not at all; later, it is
-    /// written all the same.
+    /// Cancel safe: an item is written whole or not at all. If dropped while it waits in line or
+    /// for room, it is not written; later, it is written all the same.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::Refused) by the throttle; those of [`flow::Sink::write`].
+    /// [`Refused`](crate::Refused) from the throttle; the errors of [`flow::Sink::write`].
     pub async fn write(&self, item: impl Into<C::Item>) -> Result<usize, BoxError> {
         let item = item.into();
         self.turn(&item).await?;
         Ok(self.inner.write(item).await?)
     }
 
-    /// Waits its turn and for room, and has an item accepted: the first phase of a write. `to` is told of the second.
+    /// Waits its turn and for room, until the sink accepts the item: the first phase of a write.
+    /// `to` gets the end of the second.
     ///
-    /// Cancel safe: dropped before it resolves, nothing was accepted, and the item goes with the future.
+    /// Cancel safe: if dropped before it resolves, the sink has accepted nothing, and the item is
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// [`Refused`](crate::Refused) by the throttle; those of [`flow::Sink::submit`].
+    /// [`Refused`](crate::Refused) from the throttle; the errors of [`flow::Sink::submit`].
     pub async fn submit(&self, item: impl Into<C::Item>, to: impl Into<Completion<Written>>) -> Result<(), BoxError> {
         let (item, to) = (item.into(), to.into());
         self.turn(&item).await?;
@@ -125,7 +130,7 @@ impl<S, K: Key, F, T> ThrottledSink<S, K, F, T>
 where
     S: Sink<T, Error: Into<BoxError>>,
 {
-    /// Ready when nothing is held.
+    /// Ready when no item is held.
     fn poll_held(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         let mut this = self.project();
         let Some(held) = this.held else { return Poll::Ready(Ok(())) };
@@ -139,7 +144,7 @@ where
             }
         }
         let room = ready!(this.inner.as_mut().poll_ready(cx));
-        // A sink that has failed takes nothing any more.
+        // A failed sink takes nothing any more.
         let Some(Held { item, turn }) = this.held.take() else { return Poll::Ready(Ok(())) };
         room.map_err(Into::into)?;
         if let Turn::MayGo(grant) = turn {
@@ -162,7 +167,7 @@ where
 
     fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), BoxError> {
         let this = self.project();
-        assert!(this.held.is_none(), "an item is sent to a sink that is not ready: await `poll_ready` before each");
+        assert!(this.held.is_none(), "the sink is not ready: await `poll_ready` before each item");
         let (key, cost) = (this.describe)(&item);
         *this.held = Some(Held { item, turn: Turn::InLine(this.throttle.until_ready(&key, cost)) });
         Ok(())
@@ -179,7 +184,7 @@ where
     }
 }
 
-/// A clone for another writer: it holds nothing.
+/// A clone for another writer, without an item.
 impl<S: Clone, K: Key, F: Clone, T> Clone for ThrottledSink<S, K, F, T> {
     fn clone(&self) -> Self {
         let (inner, describe) = (self.inner.clone(), self.describe.clone());

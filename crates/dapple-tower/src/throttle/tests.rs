@@ -1,4 +1,4 @@
-//! Who goes next, with a clock that the tests move.
+//! The order of tickets, with a clock that the tests move.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::rate::Rate;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Lets go who may go until `end`, and tells who went when.
+/// Releases due tickets until `end`, and returns which went when.
 fn run(discipline: &mut dyn Discipline<u8>, start: Instant, end: Instant) -> Vec<(Ticket, Duration)> {
     let (mut now, mut gone) = (start, Vec::new());
     loop {
@@ -28,7 +28,7 @@ fn run(discipline: &mut dyn Discipline<u8>, start: Instant, end: Instant) -> Vec
     }
 }
 
-/// Puts so many of a key in line, with tickets that tell the key.
+/// Adds this many tickets of a key, with numbers that tell the key.
 fn push(discipline: &mut dyn Discipline<u8>, key: u8, count: u64, cost: u64) {
     for n in 0..count {
         discipline.push(u64::from(key) * 100_000 + n, &key, cost, Instant::now()).unwrap();
@@ -49,7 +49,7 @@ fn in_one_line_the_first_goes_first_at_the_rate() {
     push(&mut plain, 0, 3, 2);
     let gone = run(&mut plain, start, start + SECOND);
     assert_eq!(gone.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), [100_000, 100_001, 100_002, 0, 1, 2]);
-    // Those of cost 2 go when the bucket is full with one, and leave a debt of one.
+    // Tickets of cost 2 go when the bucket is full with one, and leave a debt of one.
     let times: Vec<u128> = gone.iter().map(|(_, at)| at.as_millis()).collect();
     assert_eq!(times, [0, 100, 200, 300, 500, 700]);
 }
@@ -115,7 +115,7 @@ fn what_a_class_leaves_is_lent_and_comes_back_at_once() {
     assert!(counts[&2].abs_diff(102) <= 2, "bounded: {counts:?}");
     assert!(counts[&1] > 250 && counts[&3] > 50, "{counts:?}");
     assert_eq!(counts.values().sum::<u64>(), 510);
-    // And now the owner of half of it wants it.
+    // Now the owner of half of it wants it.
     let later = start + 5 * SECOND;
     push(&mut classes, 0, 1_000, 1);
     let counts = by_key(&run(&mut classes, later, later + SECOND));
@@ -157,9 +157,10 @@ fn make(kind: u8, start: Instant) -> Box<dyn Discipline<u8>> {
 }
 
 proptest! {
-    /// Everybody goes once or is taken out, each key in order, no faster than the rate, and nobody waits while he could go.
+    /// Every ticket goes once or is removed, each key in order, no faster than the rate, and none
+    /// waits while it could go.
     #[test]
-    fn nobody_is_lost_and_the_rate_is_kept(steps in steps(), kind in 0_u8..3) {
+    fn no_ticket_is_lost_and_the_rate_is_kept(steps in steps(), kind in 0_u8..3) {
         let start = Instant::now();
         let mut discipline = make(kind, start);
         let mut now = start;
@@ -185,7 +186,7 @@ proptest! {
                         match discipline.next(now) {
                             Next::Goes(ticket, _) => {
                                 let at = waiting.iter().position(|(waiting, ..)| *waiting == ticket);
-                                prop_assert!(at.is_some(), "somebody went who did not wait");
+                                prop_assert!(at.is_some(), "a ticket went that did not wait");
                                 let (_, key, cost) = waiting.remove(at.unwrap());
                                 prop_assert!(last_of.insert(key, ticket).is_none_or(|before| before < ticket));
                                 spent += cost;

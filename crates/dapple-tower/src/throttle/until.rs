@@ -1,4 +1,4 @@
-//! Waiting until something may pass.
+//! The wait until a cost may pass.
 
 use std::fmt;
 use std::future::Future;
@@ -13,13 +13,13 @@ use crate::Refused;
 
 /// See [`Throttle::until_ready`](super::Throttle::until_ready).
 ///
-/// Cancel safe: dropped, it leaves the line, and gives back what it was let go with.
+/// Cancel safe: dropping it leaves the line, and gives back an unused grant.
 #[must_use = "futures do nothing unless awaited"]
 pub struct UntilReady<K: Key = ()> {
     shared: Arc<Shared<K>>,
     key: K,
     cost: u64,
-    /// From the first poll on, until it is told.
+    /// From the first poll on, until its result.
     ticket: Option<Ticket>,
 }
 
@@ -28,12 +28,12 @@ impl<K: Key> UntilReady<K> {
         UntilReady { shared, key, cost, ticket: None }
     }
 
-    /// Who waits, and for how much.
+    /// The throttle, the key and the cost.
     pub(super) fn what(&self) -> (Arc<Shared<K>>, K, u64) {
         (self.shared.clone(), self.key.clone(), self.cost)
     }
 
-    /// As `poll`, for who may give back what he was let go with.
+    /// As `poll`, for callers that may give the grant back.
     pub(super) fn poll_charged(&mut self, cx: &mut Context<'_>) -> Poll<Result<Charge, Refused>> {
         if self.cost == 0 {
             return Poll::Ready(Ok(Charge::Borrowed));

@@ -1,4 +1,4 @@
-//! A call at a point of time, for what many share: nobody's poll has to come for it.
+//! A call at a point of time, for shared state: it does not depend on a poll.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -7,17 +7,17 @@ use std::time::Instant;
 use super::Sleep;
 use super::thread::{self, Key};
 
-/// What an alarm calls.
+/// The target of an alarm.
 pub trait Ring: Send + Sync + 'static {
-    /// It is time. Runs on a thread of timers: it must be short.
+    /// The time has come. Runs on a thread of timers: it must be short.
     fn ring(self: Arc<Self>);
 }
 
-/// One point of time at which [`Ring::ring`] is called; setting it again moves it. It never rings inside of `set`, so that it may stand
-/// behind the lock which `ring` takes.
+/// One point of time at which [`Ring::ring`] is called; setting it again moves it. It never rings
+/// inside `set`, so it may be used under the lock which `ring` takes.
 ///
-/// It is shared by callers of several runtimes, and must outlive each: so it uses the thread of timers also on Dapple, unless the
-/// clock stands still there.
+/// Callers of several runtimes share it, and it must outlive each. So it uses the thread of timers
+/// also on Dapple, unless the clock stands still there.
 pub struct Alarm {
     until: Option<Instant>,
     armed: Armed,
@@ -26,13 +26,13 @@ pub struct Alarm {
 enum Armed {
     No,
     Thread(Key),
-    /// Kept, as to drop it would disarm it.
+    /// Kept because dropping it would disarm it.
     Standing {
         _sleep: Sleep,
     },
 }
 
-/// No timer can be had at this moment: who waits has to be polled instead.
+/// No timer is available now: waiting tasks must be polled instead.
 pub struct NoTimer;
 
 struct Bell<R>(Weak<R>);
@@ -51,7 +51,7 @@ impl Alarm {
         Alarm { until: None, armed: Armed::No }
     }
 
-    /// Has `ring` called at this time, instead of at another; at `None` not at all.
+    /// Calls `ring` at this time, instead of at an earlier one set; `None` disarms it.
     pub fn set<R: Ring>(&mut self, until: Option<Instant>, ring: &Arc<R>) -> Result<(), NoTimer> {
         if self.until == until {
             return Ok(());
@@ -73,12 +73,12 @@ impl Alarm {
         Ok(())
     }
 
-    /// Whether it is to ring, or has rung and [`Alarm::rang`] was not called yet.
+    /// Whether it is set, or has rung without a call of [`Alarm::rang`].
     pub fn is_set(&self) -> bool {
         self.until.is_some()
     }
 
-    /// To be called first when it has rung.
+    /// Call this first when it has rung.
     pub fn rang(&mut self) {
         self.disarm();
     }

@@ -1,11 +1,12 @@
-//! Time on any executor: a clock, sleeps and alarms that never want for a reactor.
+//! Time on any executor: a clock, sleeps and alarms that need no reactor.
 //!
-//! | where | clock | timers |
+//! | place | clock | timers |
 //! |---|---|---|
 //! | on a worker of a Dapple runtime, or a thread that has entered one | that runtime's | that runtime's |
-//! | anywhere else: tokio, smol, a bare thread in any `block_on` | the real one | those of one thread of ours, which the first one starts |
+//! | anywhere else: tokio, smol, a bare thread in any `block_on` | the real one | those of one separate thread, which the first timer starts |
 //!
-//! A runtime that runs elsewhere in the process is not used: it may shut down while its timers are waited for.
+//! A runtime elsewhere in the process is not used: it may shut down while tasks wait for its
+//! timers.
 
 mod alarm;
 #[cfg(dapple_shuttle)]
@@ -27,13 +28,14 @@ pub use self::sleep::Sleep;
 
 use std::time::{Duration, Instant};
 
-/// Now, by the clock of this thread's runtime, which may stand still in tests; elsewhere by the real one.
+/// The current time by the clock of this thread's runtime, which may stand still in tests;
+/// elsewhere by the real one.
 #[cfg(not(dapple_shuttle))]
 pub fn now() -> Instant {
     dapple_io::time::Instant::of_thread().map_or_else(Instant::now, |(now, _)| now.into_std())
 }
 
-/// Now by the real clock, also where that of the runtime stands still.
+/// The current time by the real clock, even where that of the runtime stands still.
 pub fn real_now() -> Instant {
     #[cfg(not(dapple_shuttle))]
     return Instant::now();
@@ -46,10 +48,10 @@ fn stands_still() -> bool {
     dapple_io::time::Instant::of_thread().is_some_and(|(_, stands)| stands)
 }
 
-/// As late as that, but no later than clocks can tell.
+/// `now` plus `duration`, or the latest time that clocks can represent.
 pub fn after(now: Instant, duration: Duration) -> Instant {
     now.checked_add(duration).unwrap_or(now + CENTURY)
 }
 
-/// Longer than any wait; clocks can tell it.
+/// Longer than any wait; clocks can represent it.
 pub const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -1,8 +1,8 @@
-//! Time in the models of `tests/shuttle`: it passes when a model says so, and timers that are due then fire on the thread that
-//! said it.
+//! Time in the models of `tests/shuttle`: it passes when a model says so, and timers due then fire
+//! on that thread.
 //!
-//! Compiled only with `--cfg dapple_shuttle`. All threads of a model are one thread of the process, so that the timers are in a
-//! thread-local of std: to arm one is one step.
+//! Compiled only with `--cfg dapple_shuttle`. All threads of a model are one thread of the process,
+//! so the timers are in a thread-local of std: arming one is one step.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use dapple_sched::foreign::KeptWaker;
 
-/// A deadline, and a number that tells those with the same one apart.
+/// A deadline, and a number that distinguishes equal ones.
 pub(super) type Key = (Instant, u64);
 
-/// As where threads cannot be had; there is always one in models.
+/// For systems that cannot start threads; models always can.
 pub(super) struct NoThread;
 
 #[derive(Default)]
@@ -25,23 +25,23 @@ struct Timers {
     next_number: u64,
 }
 
-/// Forgets what an earlier model has left. To be called first in each.
+/// Forgets the state of an earlier model. Call it first in each.
 pub fn begin() {
     let before = TIMERS.with(RefCell::take);
     drop(before);
 }
 
-/// How much time has passed since [`begin`].
+/// The time passed since [`begin`].
 pub fn passed() -> Duration {
     TIMERS.with_borrow(|timers| timers.passed)
 }
 
-/// Lets time pass without firing timers: a handler that works for so long.
+/// Lets time pass without firing timers: a handler that works this long.
 pub fn spend(duration: Duration) {
     TIMERS.with_borrow_mut(|timers| timers.passed += duration);
 }
 
-/// Lets time pass until the next timer is due, and fires all that are; false if none waits.
+/// Lets time pass until the next timer is due, and fires all due ones; false if none waits.
 pub fn pass() -> bool {
     let due = TIMERS.with_borrow_mut(|timers| {
         let first = timers.waiting.first_key_value()?.0.0;
@@ -54,7 +54,7 @@ pub fn pass() -> bool {
     is_any
 }
 
-/// Now, in the model.
+/// The current time in the model.
 pub fn now() -> Instant {
     start() + passed()
 }

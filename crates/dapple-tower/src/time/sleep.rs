@@ -10,8 +10,8 @@ use super::thread::{self, Key};
 
 /// Resolves at its deadline. Cancel safe: dropping it disarms the timer.
 ///
-/// It may move between executors from poll to poll: what was armed on a Dapple runtime is armed anew by a poll elsewhere, so that
-/// the end of that runtime cannot keep it waiting.
+/// It may move between executors from poll to poll: a poll elsewhere arms again what was armed on a
+/// Dapple runtime, so the end of that runtime cannot block it.
 pub struct Sleep {
     deadline: Instant,
     timer: Timer,
@@ -24,7 +24,7 @@ enum Timer {
 }
 
 impl Sleep {
-    /// For so long after now, by the clock of this thread.
+    /// Resolves this long after now, by the clock of this thread.
     pub fn new(duration: Duration) -> Sleep {
         Sleep::until(super::after(super::now(), duration))
     }
@@ -33,7 +33,7 @@ impl Sleep {
         Sleep { deadline, timer: Timer::Unarmed }
     }
 
-    /// As `poll`; `None` where no timer can be had at this moment.
+    /// As `poll`; `None` if no timer is available now.
     pub(super) fn poll_timer(&mut self, cx: &mut Context<'_>) -> Option<Poll<()>> {
         let here = dapple_io::time::Instant::of_thread();
         let now = here.map_or_else(super::now, |(now, _)| now.into_std());
@@ -72,7 +72,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_timer(cx).unwrap_or_else(|| {
-            // Without a timer it is polled until it is time: slow, and right.
+            // Without a timer it is polled until its time: slow, but correct.
             std::thread::yield_now();
             cx.waker().wake_by_ref();
             Poll::Pending

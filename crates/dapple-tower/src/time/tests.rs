@@ -61,7 +61,7 @@ fn what_a_runtime_had_armed_goes_on_elsewhere_when_that_is_gone() {
     dapple_sched::block_on(sleep.unwrap().unwrap());
 }
 
-/// Counts calls, and tells of them.
+/// Counts calls, and reports them.
 struct Count(AtomicUsize, std::sync::mpsc::Sender<()>);
 
 impl Wake for Count {

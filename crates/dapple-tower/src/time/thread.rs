@@ -1,7 +1,8 @@
-//! The timers of those who have no Dapple runtime: one thread for the process, started by the first timer.
+//! The timers outside of Dapple runtimes: one thread for the process, started by the first timer.
 //!
-//! A timer is an entry of an ordered map, which its future removes when it is dropped: there are never more than futures that
-//! wait. The thread sleeps until the first one is due, and for good while there is none; it does nothing but call wakers.
+//! A timer is an entry of an ordered map, which its future removes on drop, so there are never more
+//! timers than waiting futures. The thread sleeps until the first one is due, or without limit if
+//! there is none; it only invokes wakers.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,10 +11,10 @@ use std::time::Instant;
 
 use dapple_sched::foreign::KeptWaker;
 
-/// A deadline, and a number that tells those with the same one apart.
+/// A deadline, and a number that distinguishes equal ones.
 pub(super) type Key = (Instant, u64);
 
-/// The thread could not be started; it is tried again with the next timer.
+/// The thread could not be started; the next timer tries again.
 pub(super) struct NoThread;
 
 struct Timers {
@@ -29,7 +30,7 @@ pub(super) fn arm(deadline: Instant, waker: Waker) -> Result<Key, NoThread> {
     if !timers.is_running {
         let thread = std::thread::Builder::new().name("dapple-timers".to_owned());
         if let Err(error) = thread.spawn(run) {
-            tracing::warn!("no thread for timers, who waits polls instead: {error}");
+            tracing::warn!("no thread for timers could be started, so waiting tasks poll instead: {error}");
             return Err(NoThread);
         }
         timers.is_running = true;
@@ -45,9 +46,9 @@ pub(super) fn arm(deadline: Instant, waker: Waker) -> Result<Key, NoThread> {
     Ok(key)
 }
 
-/// Has another waker called; false if the timer has fired.
+/// Replaces the waker; false if the timer has fired.
 pub(super) fn rewire(key: Key, waker: &Waker) -> bool {
-    // Cloned and dropped outside of the lock, as it is code of others.
+    // Clone and drop it outside of the lock, because it is foreign code.
     let new = KeptWaker::from(waker);
     let old = match timers().waiting.get_mut(&key) {
         Some(old) => std::mem::replace(old, new),
@@ -57,13 +58,13 @@ pub(super) fn rewire(key: Key, waker: &Waker) -> bool {
     true
 }
 
-/// Removes a timer that nobody waits for any more.
+/// Removes a timer.
 pub(super) fn disarm(key: Key) {
     let waker = timers().waiting.remove(&key);
     drop(waker);
 }
 
-/// How many wait.
+/// The number of timers.
 #[cfg(test)]
 pub(super) fn len() -> usize {
     timers().waiting.len()
@@ -96,5 +97,5 @@ fn timers() -> MutexGuard<'static, Timers> {
 }
 
 static TIMERS: Mutex<Timers> = Mutex::new(Timers { waiting: BTreeMap::new(), next_number: 0, is_running: false });
-/// The first timer is another one.
+/// The first timer has changed.
 static CHANGED: Condvar = Condvar::new();
