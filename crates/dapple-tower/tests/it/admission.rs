@@ -9,7 +9,7 @@ use dapple_tower::{BoxError, Reason, Refused};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Burns processor time and never waits; counts how many got to it.
+/// Uses processor time and never waits; counts the requests that reach it.
 #[derive(Clone)]
 struct Burn {
     time: Duration,
@@ -35,7 +35,7 @@ impl Service<Class> for Burn {
     }
 }
 
-/// Sent at once.
+/// All sent at once.
 const REQUESTS: usize = 2_000;
 
 #[derive(Default, Debug)]
@@ -44,26 +44,26 @@ struct Tally {
     refused: [usize; Class::COUNT],
 }
 
-/// Learns the cost with ten requests one after the other; then sends many at once, of two classes.
+/// Learns the cost from ten successive requests; then sends many at once, of two classes.
 async fn flood<F, H>(spawn: F) -> (Tally, AdmissionStats, usize)
 where
     F: Fn(std::pin::Pin<Box<dyn Future<Output = Result<Class, BoxError>> + Send>>) -> H,
     H: Future<Output = Result<Class, BoxError>>,
 {
-    // Ten times the usual: a machine that stands still for a while then takes up a part of it only.
+    // Ten times the default: a paused machine then uses up only a part of it.
     let mut config = Config::with_target_delay(Duration::from_secs(1));
     config.processors = Some(2);
     let mut tries = 0..30;
     let (admission, burn, mut service) = loop {
-        assert!(tries.next().is_some(), "the machine stands still all the time");
+        assert!(tries.next().is_some(), "the machine is paused too often");
         let admission = Admission::new(config.clone());
         let burn = Burn { time: Duration::from_millis(5), called: Arc::default() };
         let layer = AdmissionLayer::new(admission.clone()).offer(|class: &Class| Offer::now().class(*class));
         let mut service = layer.layer(burn.clone());
         for _ in 0..10 {
-            spawn(Box::pin(service.call(Class::NORMAL))).await.expect("nobody else asks");
+            spawn(Box::pin(service.call(Class::NORMAL))).await.expect("there are no other requests");
         }
-        // Where it stood still for long, two that are in service take up all of the target.
+        // After a long pause, two requests in service use up the whole target.
         if admission.stats().cost < Duration::from_millis(50) {
             break (admission, burn, service);
         }
@@ -97,10 +97,11 @@ fn check((tally, stats, called): (Tally, AdmissionStats, usize)) {
     let (done, refused): (usize, usize) = (tally.done.iter().sum(), tally.refused.iter().sum());
     assert_eq!(done + refused, REQUESTS);
     assert!(refused > REQUESTS / 2, "ten seconds of work for two: {tally:?}");
-    // One of twenty is of the high class. However slow the machine, their share of what is done is larger.
+    // One of twenty is of the high class. On a machine of any speed, their share of finished
+    // requests is larger.
     let high = tally.done[Class::HIGH.index()];
     assert!(high > 0 && high * 20 > done, "{tally:?}, {stats:?}");
-    assert_eq!(called, done + 10, "what is refused does not reach the service");
+    assert_eq!(called, done + 10, "refused requests do not reach the service");
     assert_eq!((stats.offered, stats.finished), (REQUESTS as u64 + 10, done as u64 + 10));
     assert_eq!(stats.refused + stats.dropped, refused as u64);
     assert_eq!((stats.waiting, stats.in_service), (0, 0));
@@ -112,7 +113,7 @@ fn a_service_that_never_waits_is_protected_on_dapple() {
     let runtime = dapple_io::runtime_builder().workers(2).build().expect("a runtime starts");
     let outcome = runtime.block_on(flood(|future| {
         let task = dapple_sched::spawn(future);
-        async { task.await.expect("it does not panic") }
+        async { task.await.expect("the service does not panic") }
     }));
     check(outcome);
 }
@@ -122,7 +123,7 @@ fn a_service_that_never_waits_is_protected_on_tokio() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime starts");
     let outcome = runtime.block_on(flood(|future| {
         let task = tokio::spawn(future);
-        async { task.await.expect("it does not panic") }
+        async { task.await.expect("the service does not panic") }
     }));
     check(outcome);
 }

@@ -22,7 +22,7 @@ fn quick() -> Config {
     config
 }
 
-/// A replica that can be switched off, and counts.
+/// A replica that can be switched off, and counts its requests.
 #[derive(Clone, Default)]
 struct Replica {
     is_dead: Arc<AtomicBool>,
@@ -111,7 +111,7 @@ fn without_replicas_it_is_refused_and_told_when_to_come_back() {
 }
 
 #[test]
-fn it_waits_for_whoever_is_ready_first_and_goes_to_nobody_else() {
+fn a_request_waits_for_the_first_ready_replica_and_takes_no_other() {
     on_each(|| async {
         let (balancer, replicas) = two(Config::default());
         replicas.iter().for_each(|replica| replica.set_busy(true));
@@ -125,7 +125,7 @@ fn it_waits_for_whoever_is_ready_first_and_goes_to_nobody_else() {
 }
 
 #[test]
-fn who_waits_for_busy_replicas_hears_of_a_new_one_and_of_the_last_one_leaving() {
+fn a_wait_for_busy_replicas_sees_a_new_one_and_the_last_one_leaving() {
     on_each(|| async {
         let (balancer, replicas) = two(Config::default());
         replicas.iter().for_each(|replica| replica.set_busy(true));
@@ -230,7 +230,7 @@ fn picks_report_by_hand_and_others_are_preferred_for_another_try() {
         last.report(Outcome::Success);
         last.report(Outcome::Down);
         drop(last);
-        assert_eq!(balancer.serving_len(), 1, "only what is said first counts");
+        assert_eq!(balancer.serving_len(), 1, "only the first report counts");
     });
 }
 
@@ -242,7 +242,7 @@ fn lists_and_streams_of_news_change_the_replicas() {
         let picked = balancer.pick_other_than(&["b"]).unwrap();
         balancer.set([("a", 9), ("c", 3)]);
         let stats: HashMap<_, _> = balancer.stats().into_iter().map(|one| (one.key, one.in_flight)).collect();
-        assert_eq!(stats, HashMap::from([("a", 1), ("c", 0)]), "what stays is as it was");
+        assert_eq!(stats, HashMap::from([("a", 1), ("c", 0)]), "a replica that stays is unchanged");
         picked.success();
         let news = vec![Change::Remove("a"), Change::Insert("d", 4), Change::Remove("c"), Change::Remove("x")];
         balancer.follow(News(news.into_iter())).await;
@@ -267,7 +267,7 @@ fn checks_take_replicas_out_and_bring_them_back() {
         config.check_timeout = MS;
         let (balancer, replicas) = two(config);
         let mut checks = Box::pin(balancer.check(MS, |key, replica: Replica| async move {
-            // The other never answers, which is no better.
+            // The other check never answers, which counts as unhealthy.
             if key == 1 && replica.is_dead.load(Ordering::SeqCst) {
                 pending::<()>().await;
             }
@@ -327,7 +327,7 @@ fn a_check_that_panics_says_no_and_ends_no_other() {
         let (balancer, replicas) = two(config);
         let mut checks = Box::pin(balancer.check(MS, |key, replica: Replica| {
             let is_dead = replica.is_dead.load(Ordering::SeqCst);
-            assert!(!is_dead || key == 0, "it panics before there is a future");
+            assert!(!is_dead || key == 0, "it panics before it returns a future");
             async move {
                 assert!(!is_dead, "it panics");
                 true

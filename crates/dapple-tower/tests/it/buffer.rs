@@ -1,4 +1,4 @@
-//! A service that many use at once.
+//! A service shared by many callers.
 
 use std::future::{Future, Ready, ready};
 use std::pin::{Pin, pin};
@@ -13,7 +13,7 @@ use tower::{Service, ServiceExt};
 
 use crate::executors::{on_each, poll_once};
 
-/// Not to be cloned; takes a request when it is told to, and keeps a list.
+/// Cannot be cloned; takes a request on a signal, and keeps a list.
 #[derive(Default)]
 struct Gate {
     is_open: Arc<AtomicBool>,
@@ -70,9 +70,9 @@ fn requests_reach_the_service_in_order_from_many_tasks() {
             assert!(poll_once(response.as_mut()).is_pending());
         }
         assert_eq!(buffer.len(), 100);
-        assert!(poll_once(pin!(buffer.clone().ready())).is_pending(), "it is full");
+        assert!(poll_once(pin!(buffer.clone().ready())).is_pending(), "the queue is full");
         std::thread::spawn(move || Gate::open(&is_open, &waker));
-        // The last one first: whoever is awaited moves all on.
+        // The last one first: any awaited response moves all on.
         while let Some(response) = responses.pop() {
             assert_eq!(response.await.unwrap(), responses.len() as u32);
         }
@@ -104,7 +104,7 @@ fn one_service_is_used_from_many_threads() {
 }
 
 #[test]
-fn whoever_moves_the_queue_on_may_go_at_any_time() {
+fn the_driver_of_the_queue_may_go_at_any_time() {
     let gate = Gate::default();
     let (is_open, waker, seen) = (gate.is_open.clone(), gate.waker.clone(), gate.seen.clone());
     let buffer = Buffer::new(gate, 3);
@@ -117,7 +117,7 @@ fn whoever_moves_the_queue_on_may_go_at_any_time() {
     drop(responses);
     Gate::open(&is_open, &waker);
     assert_eq!(waits.join().unwrap(), 2);
-    assert_eq!(*seen.lock().unwrap(), [2], "what was dropped did not reach the service");
+    assert_eq!(*seen.lock().unwrap(), [2], "dropped requests did not reach the service");
     assert!(poll_once(pin!(buffer.clone().ready())).is_ready());
 }
 
@@ -145,13 +145,13 @@ fn a_service_that_fails_or_panics_fails_all() {
 }
 
 #[test]
-fn all_who_wait_for_a_place_hear_of_a_failure() {
+fn all_waits_for_a_place_see_a_failure() {
     let gate = Gate { fails: true, ..Gate::default() };
     let (is_open, waker) = (gate.is_open.clone(), gate.waker.clone());
     let buffer = Buffer::new(gate, 1);
     let mut first = Box::pin(ask(&buffer, 0));
     assert!(poll_once(first.as_mut()).is_pending());
-    // They keep their handles, and so what they may have been given since.
+    // They keep their handles, and any place granted since.
     let mut waits = [0; 3].map(|_| (buffer.clone(), Arc::new(Woken::default())));
     for (buffer, woken) in &mut waits {
         let waker = Waker::from(woken.clone());
@@ -165,7 +165,7 @@ fn all_who_wait_for_a_place_hear_of_a_failure() {
 
 type Kept = Arc<Mutex<Option<Pin<Box<ResponseFuture<u32, Ready<Result<u32, BoxError>>>>>>>>;
 
-/// In the middle of taking request 2 it does something with the response to it.
+/// While it takes request 2, it does something with the response to it.
 struct Meddles<F> {
     second: Kept,
     with: F,
@@ -189,7 +189,7 @@ impl<F: FnMut(&mut Kept)> Service<u32> for Meddles<F> {
 }
 
 #[test]
-fn who_looks_while_his_request_is_handed_over_is_woken() {
+fn a_look_during_the_hand_over_is_woken() {
     let second = Kept::default();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
@@ -212,7 +212,7 @@ fn who_looks_while_his_request_is_handed_over_is_woken() {
 }
 
 #[test]
-fn who_goes_while_his_request_is_handed_over_leaves_nothing() {
+fn a_drop_during_the_hand_over_leaves_nothing() {
     let second = Kept::default();
     let meddles = Meddles { second: second.clone(), with: |second: &mut Kept| *second.lock().unwrap() = None };
     let mut buffer = Buffer::new(meddles, 4);

@@ -1,4 +1,4 @@
-//! The executors on which everything here has to work.
+//! The executors on which everything here must work.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +9,9 @@ use std::time::Duration;
 /// Longer than anything should take on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Runs a future on each: as a task of a Dapple runtime, as one of tokio's without any driver, as one of smol's, by a `block_on` on a
-/// bare thread, and by the least that an executor can be. Fails where it hangs.
+/// Runs a future on each executor: as a task of a Dapple runtime, as a tokio task without any
+/// driver, as a smol task, in a `block_on` on a bare thread, and in a minimal executor. Fails if it
+/// hangs.
 pub(crate) fn on_each<F>(future: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -51,7 +52,7 @@ fn within_limit(name: &str, work: impl FnOnce() + Send + 'static) {
         Ok(()) => {}
         Err(RecvTimeoutError::Timeout) => panic!("it hangs on {name}"),
         Err(RecvTimeoutError::Disconnected) => {
-            let panic = thread.join().expect_err("it ended without a word");
+            let panic = thread.join().expect_err("it ended without a result");
             eprintln!("on {name}:");
             std::panic::resume_unwind(panic)
         }

@@ -18,7 +18,7 @@ use crate::executors::{on_each, poll_once};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A service whose requests wait until the gate lets them go, and the most that were in it at a time.
+/// A service with requests that wait for the gate, and the highest number in it at a time.
 fn gated(
     gate: &Arc<Semaphore>,
 ) -> (Arc<AtomicUsize>, impl Service<u32, Response = u32, Error = BoxError, Future: Send> + Clone + Send + 'static) {
@@ -52,7 +52,7 @@ fn a_response_that_takes_too_long_is_given_up() {
         assert_eq!(error.to_string(), "no response within 20ms");
         assert!(start.elapsed() >= 20 * MS);
         let quick = TimeoutLayer::new(Duration::ZERO).layer(service_fn(async |n: u8| Ok::<_, std::io::Error>(n)));
-        assert_eq!(quick.oneshot(7).await.unwrap(), 7, "what is ready is handed out");
+        assert_eq!(quick.oneshot(7).await.unwrap(), 7, "a ready response is returned");
     });
 }
 
@@ -63,7 +63,7 @@ fn a_panic_free_timeout_of_any_length() {
 }
 
 #[test]
-fn no_more_than_the_limit_are_in_service_and_those_who_wait_come_in_turn() {
+fn no_more_than_the_limit_are_in_service_and_waiters_come_in_turn() {
     on_each(|| async {
         let gate = Arc::new(Semaphore::new(0));
         let (most, service) = gated(&gate);
@@ -81,7 +81,7 @@ fn no_more_than_the_limit_are_in_service_and_those_who_wait_come_in_turn() {
 }
 
 #[test]
-fn who_gives_up_gives_his_place_to_the_next() {
+fn a_dropped_request_gives_its_place_to_the_next() {
     let gate = Arc::new(Semaphore::new(0));
     let (_, service) = gated(&gate);
     let service = ConcurrencyLimit::new(service, 1);
@@ -161,7 +161,7 @@ fn room_that_comes_between_the_look_and_the_request_is_used() {
 
 #[test]
 fn a_shed_waits_for_what_is_behind_a_limit_that_has_room() {
-    // Gets ready when it is asked a second time, as a connection does.
+    // Becomes ready at the second poll, as a connection does.
     #[derive(Clone)]
     struct Connects(bool);
     impl Service<()> for Connects {
@@ -184,7 +184,7 @@ fn a_shed_waits_for_what_is_behind_a_limit_that_has_room() {
         let service = ServiceBuilder::new().layer(ShedLayer::new()).layer(limit).service(Connects(false));
         service.oneshot(()).await.unwrap();
         let bare = ServiceBuilder::new().layer(ShedLayer::new()).service(Connects(false));
-        assert!(bare.oneshot(()).await.is_ok(), "by the time of the request it is ready");
+        assert!(bare.oneshot(()).await.is_ok(), "it is ready by the time of the request");
     });
 }
 

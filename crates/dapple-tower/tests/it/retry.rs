@@ -16,7 +16,7 @@ fn quick() -> Backoff {
     Backoff::new(MS, 4 * MS)
 }
 
-/// Fails so often with what `error` makes, and counts calls.
+/// Fails this many times with the result of `error`, and counts calls.
 fn failing(
     times: u32,
     error: fn() -> BoxError,
@@ -56,7 +56,7 @@ fn a_refusal_is_tried_again_after_the_time_that_it_says() {
 }
 
 #[test]
-fn a_budget_bounds_the_retries_of_all_who_share_it() {
+fn a_budget_bounds_the_retries_of_all_its_users() {
     on_each(|| async {
         let budget = Budget::new(Duration::from_secs(60), 0, 0.1);
         let layer = RetryLayer::new(Attempts::new(5).backoff(quick()).budget(budget));
@@ -72,7 +72,7 @@ fn a_budget_bounds_the_retries_of_all_who_share_it() {
 }
 
 #[test]
-fn whoever_judges_sees_responses_as_well() {
+fn a_judge_sees_responses_as_well() {
     on_each(|| async {
         let calls = Arc::new(AtomicU32::new(0));
         let counted = calls.clone();

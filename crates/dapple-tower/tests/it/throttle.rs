@@ -1,4 +1,4 @@
-//! Throttles as callers see them.
+//! Throttles from the caller's side.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,7 +21,7 @@ fn hourly() -> Throttle {
 }
 
 #[test]
-fn who_waits_goes_at_the_rate() {
+fn waiters_go_at_the_rate() {
     on_each(|| async {
         let throttle = Throttle::bucket(Rate::per_second(200)).burst(1);
         let start = Instant::now();
@@ -34,20 +34,20 @@ fn who_waits_goes_at_the_rate() {
 }
 
 #[test]
-fn who_is_not_polled_keeps_nobody_waiting() {
+fn a_waiter_that_is_not_polled_holds_up_no_other() {
     on_each(|| async {
         let throttle = Throttle::bucket(Rate::per_second(100)).burst(1);
         throttle.until_ready(&(), 1).await.unwrap();
         let mut sleepy = Box::pin(throttle.until_ready(&(), 1));
         assert!(poll_once(sleepy.as_mut()).is_pending());
-        // In line behind one whose task never polls again.
+        // In line after one with a task that is not polled again.
         throttle.until_ready(&(), 1).await.unwrap();
         assert!(poll_once(sleepy.as_mut()).is_ready());
     });
 }
 
 #[test]
-fn who_gives_up_leaves_the_line_and_gives_back_what_he_had() {
+fn a_dropped_waiter_leaves_the_line_and_gives_its_grant_back() {
     let throttle = hourly();
     let mut first = Box::pin(throttle.until_ready(&(), 1));
     let mut second = Box::pin(throttle.until_ready(&(), 1));
@@ -57,7 +57,7 @@ fn who_gives_up_leaves_the_line_and_gives_back_what_he_had() {
     drop(second);
     assert_eq!(throttle.waiting_len(), 0);
 
-    // Granted to who waited, and not looked at before it is dropped.
+    // Granted to a waiter that does not look before it is dropped.
     let throttle = Throttle::bucket(Rate::new(1, 20 * MS));
     throttle.try_take(&(), 1).unwrap();
     let mut granted = Box::pin(throttle.until_ready(&(), 1));
@@ -84,7 +84,7 @@ fn what_cannot_be_had_now_is_refused_with_the_time_to_wait() {
 }
 
 #[test]
-fn a_line_is_bounded_and_who_has_most_in_it_makes_room() {
+fn a_line_is_bounded_and_the_key_with_most_in_it_makes_room() {
     let throttle: Throttle<u8> = Throttle::fair(Rate::new(1, HOUR)).waiting_max(4);
     throttle.try_take(&0, 1).unwrap();
     let mut lines: Vec<_> = (0..4).map(|_| Box::pin(throttle.until_ready(&0, 1))).collect();

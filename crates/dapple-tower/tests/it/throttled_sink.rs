@@ -1,4 +1,4 @@
-//! Sinks behind throttles.
+//! Throttled sinks.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use futures_sink::Sink;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The cost of an item is its bytes, whoever it is of.
+/// The cost of an item is its length, for any owner.
 fn by_len(item: &Bytes) -> ((), u64) {
     ((), item.len() as u64)
 }
 
-/// Its first byte says whose it is.
+/// The first byte names the owner.
 fn by_owner(item: &Bytes) -> (u8, u64) {
     (item[0], item.len() as u64)
 }
@@ -71,7 +71,7 @@ async fn as_a_sink_it_holds_one_item_at_most_and_closes_behind_it() {
 }
 
 #[dapple::test]
-async fn with_a_fair_throttle_nobody_waits_behind_all_of_another() {
+async fn with_a_fair_throttle_no_key_waits_for_all_of_another() {
     let (sink, _source) = flow::pipe().unwrap();
     let throttle = Throttle::<u8>::fair(Rate::per_second(1)).burst(1);
     let sink = ThrottledSink::new(sink, throttle.clone(), by_owner);
@@ -103,11 +103,11 @@ async fn what_the_throttle_refuses_is_dropped_and_the_sink_goes_on() {
     send(&mut sink, "a").await.unwrap();
     flush(&mut sink).await.unwrap();
     assert_eq!(source.next().await.unwrap().unwrap(), "a");
-    let error = sink.write("nobody").await.unwrap_err();
+    let error = sink.write("unknown").await.unwrap_err();
     assert_eq!(Refused::find(&*error).unwrap().reason, Reason::Rate);
 }
 
-/// Whoever is dropped in line keeps nobody waiting, and nothing of the item arrives.
+/// A waiter dropped in line holds up no other, and no part of its item arrives.
 #[dapple::test]
 async fn dropped_it_leaves_the_line() {
     let (sink, _source) = flow::pipe().unwrap();

@@ -1,5 +1,6 @@
-//! Picks, outcomes, and replicas that leave and come back, on several threads at once: none is picked that is out, nothing stays in
-//! flight, one trial at a time, and nobody who waits is forgotten.
+//! Picks, outcomes, and replicas that leave and return, on several threads at once: no replica is
+//! picked that is out, nothing stays in flight, one trial at a time, and no waiting task is
+//! forgotten.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use super::{check, poll_once};
 
 const SCHEDULES: usize = 6_000;
 
-/// A replica that is out is due for its trial at once, and no second trial begins before the first has ended.
+/// A replica that is out is due for its trial at once, and no second trial begins before the first
+/// has ended.
 fn config(probe: Probe) -> Config {
     let mut config = Config::default();
     config.backoff = Backoff::new(Duration::ZERO, Duration::from_secs(3_600));
@@ -24,7 +26,7 @@ fn config(probe: Probe) -> Config {
     config
 }
 
-/// Nothing is in flight any more.
+/// Checks that nothing is in flight any more.
 fn finish<T: Clone>(balancer: &Balancer<u8, T>) {
     for replica in balancer.stats() {
         assert_eq!(replica.in_flight, 0, "{replica:?}");
@@ -37,7 +39,7 @@ fn none_is_picked_that_is_out_while_another_is_in() {
         let balancer = Balancer::new(config(Probe::Check));
         balancer.insert(0, ());
         balancer.insert(1, ());
-        // Odd while replica 0 is out for sure.
+        // Odd while replica 0 is certainly out.
         let out = Arc::new(AtomicUsize::new(0));
         let changes = {
             let (balancer, out) = (balancer.clone(), out.clone());
@@ -71,13 +73,13 @@ fn none_is_picked_that_is_out_while_another_is_in() {
 }
 
 #[test]
-fn one_trial_at_a_time_and_everybody_who_waits_gets_a_replica() {
+fn one_trial_at_a_time_and_each_waiting_task_gets_a_replica() {
     check(SCHEDULES, || {
         let balancer = Balancer::new(config(Probe::Trial));
         balancer.insert(0, ());
         balancer.pick().unwrap().down();
         let trials = Arc::new(AtomicUsize::new(0));
-        // The first trials are given up or fail; whoever comes after them has to hear of it.
+        // The first trials are canceled or fail; the tasks that wait after them must see it.
         let threads = [Some(Outcome::Canceled), Some(Outcome::Failure), None].map(|trouble| {
             let (balancer, trials) = (balancer.clone(), trials.clone());
             thread::spawn(move || {
@@ -101,7 +103,7 @@ fn one_trial_at_a_time_and_everybody_who_waits_gets_a_replica() {
 }
 
 #[test]
-fn who_waits_hears_of_replicas_that_come_and_who_gives_up_takes_nothing_along() {
+fn waiting_tasks_see_new_replicas_and_a_dropped_wait_takes_none() {
     check(SCHEDULES, || {
         let balancer: Balancer<u8, ()> = Balancer::new(config(Probe::Check));
         let waits = [0, 1].map(|_| {
@@ -131,7 +133,7 @@ fn who_waits_hears_of_replicas_that_come_and_who_gives_up_takes_nothing_along() 
     });
 }
 
-/// Ready while it is not busy; wakes whoever asked.
+/// Ready while it is not busy; wakes the last poller.
 #[derive(Clone)]
 struct Replica {
     is_busy: Arc<AtomicBool>,
@@ -166,7 +168,7 @@ impl Service<u8> for Replica {
 }
 
 #[test]
-fn who_waits_for_busy_replicas_is_served_by_whichever_is_free_first() {
+fn a_wait_for_busy_replicas_ends_with_the_first_free_one() {
     check(SCHEDULES, || {
         let balancer = Balancer::new(config(Probe::Check));
         let replicas = [Replica::busy(), Replica::busy()];
@@ -175,7 +177,7 @@ fn who_waits_for_busy_replicas_is_served_by_whichever_is_free_first() {
             let balance = Balance::new(balancer.clone());
             thread::spawn(move || assert_eq!(block_on(balance.oneshot(request)).unwrap(), request))
         });
-        // It comes busy, and gets free; the other one never does.
+        // It arrives busy and becomes free; the other one never does.
         balancer.insert(1, replicas[1].clone());
         replicas[1].set_free();
         asks.into_iter().for_each(|asks| asks.join().unwrap());
@@ -184,7 +186,7 @@ fn who_waits_for_busy_replicas_is_served_by_whichever_is_free_first() {
 }
 
 #[test]
-fn who_waits_for_a_busy_replica_is_refused_when_that_goes() {
+fn a_wait_for_a_busy_replica_is_refused_when_it_goes() {
     check(SCHEDULES, || {
         let balancer = Balancer::new(config(Probe::Check));
         balancer.insert(0, Replica::busy());

@@ -1,5 +1,5 @@
-//! Buffers: requests that several threads await, one of whom moves the queue on for all. A caller that nobody wakes is a deadlock
-//! here.
+//! Buffers: several threads await requests, and one of them drives the queue for all. A caller that
+//! is never woken is a deadlock here.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -18,7 +18,8 @@ use super::{Inside, check, pause, poll_once};
 
 const SCHEDULES: usize = 6_000;
 
-/// Takes one request at a time; as tower has it, it wakes the one who asked last, when the response is there.
+/// Takes one request at a time; as tower demands, it wakes the last poller when the response is
+/// there.
 struct OneAtATime {
     state: Arc<Mutex<State>>,
     inside: Inside,
@@ -80,7 +81,7 @@ impl Service<u32> for OneAtATime {
         state.is_busy = true;
         state.taken.push(request);
         drop(state);
-        // Others look at this moment.
+        // Other threads look at this moment.
         thread::yield_now();
         let (free, inside) = (Free(self.state.clone()), self.inside.enter());
         Box::pin(async move {
@@ -93,7 +94,7 @@ impl Service<u32> for OneAtATime {
 
 // Three threads use a queue of two places; one of them looks for a place only once.
 #[test]
-fn all_are_answered_and_never_more_wait_than_may() {
+fn all_are_answered_and_the_queue_keeps_its_bound() {
     check(SCHEDULES, || {
         let (service, state) = OneAtATime::new(usize::MAX);
         let buffer = Buffer::new(service, 2);
@@ -123,9 +124,9 @@ fn all_are_answered_and_never_more_wait_than_may() {
     });
 }
 
-// The responses to four calls are awaited on threads of their own; the second one gives up after some looks.
+// Four threads await the responses to four calls; the second one gives up after some polls.
 #[test]
-fn who_gives_up_holds_nobody_up_and_the_order_is_that_of_the_calls() {
+fn a_dropped_response_holds_up_no_other_and_the_order_is_that_of_the_calls() {
     check(SCHEDULES, || {
         let (service, state) = OneAtATime::new(usize::MAX);
         let mut buffer = Buffer::new(service, 4);
@@ -151,9 +152,10 @@ fn who_gives_up_holds_nobody_up_and_the_order_is_that_of_the_calls() {
     });
 }
 
-// The service fails after one call, while one waits for it and two more for the only place in the queue; nobody drops his handle.
+// The service fails after one call, while one waits for it and two more for the only place in the
+// queue; all handles are kept.
 #[test]
-fn all_hear_of_a_service_that_fails() {
+fn all_callers_see_a_service_that_fails() {
     check(SCHEDULES, || {
         let (service, _) = OneAtATime::new(1);
         let buffer = Buffer::new(service, 1);

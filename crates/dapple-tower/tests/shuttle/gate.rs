@@ -1,5 +1,5 @@
-//! The gate of admission: whoever is granted a processor is told, and whoever ends, waits for something or gives up leaves it to the
-//! next. One who is not told is a deadlock here.
+//! The gate of admission: a request that is granted a processor is woken, and one that ends, waits
+//! or gives up leaves the processor to the next. A request that is not woken is a deadlock here.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use shuttle::thread;
 use super::{Inside, check, pause, poll_once};
 
 const SCHEDULES: usize = 4_000;
-/// Of a handler: dear enough to be waited for.
+/// The cost of a handler: high enough to wait for.
 const COST: Duration = Duration::from_millis(5);
 
-/// It knows what requests cost, as one has run.
+/// An admission that knows the cost of requests, because one has run.
 fn learned(processors: usize, queue_len_max: usize) -> Admission {
     let mut config = Config::default();
     (config.processors, config.queue_len_max) = (Some(processors), queue_len_max);
@@ -28,7 +28,7 @@ fn learned(processors: usize, queue_len_max: usize) -> Admission {
     admission
 }
 
-/// A handler that runs twice, and meanwhile waits for something else.
+/// A handler that runs twice, and waits for something else in between.
 async fn work(inside: Inside) {
     for _ in 0..2 {
         let _one_of_them = inside.enter();
@@ -39,7 +39,7 @@ async fn work(inside: Inside) {
     }
 }
 
-/// Each has ended in one way, no processor is in use, and there is work for them.
+/// Checks that each request has ended in one way, no processor is in use, and new work gets one.
 fn finish(admission: &Admission, finished: u64, cancelled: u64) {
     let stats = admission.stats();
     assert_eq!((stats.waiting, stats.in_service), (0, 0), "{stats:?}");
@@ -50,10 +50,10 @@ fn finish(admission: &Admission, finished: u64, cancelled: u64) {
     assert!((0..8).any(|_| poll_once(gated.as_mut()).is_ready()), "no processor is free");
 }
 
-// Three run handlers that are suspended in between; a fourth gives up after some looks: while it waits, with a processor, in the
-// midst of its handler, or at its end.
+// Three run handlers that are suspended in between; a fourth gives up after some polls: while it
+// waits, with a processor, within its handler, or at its end.
 #[test]
-fn all_run_in_turns_and_who_gives_up_leaves_his_processor() {
+fn all_run_in_turns_and_a_dropped_request_leaves_its_processor() {
     for processors in [1, 2] {
         check(SCHEDULES, move || {
             let admission = learned(processors, 16);
@@ -82,9 +82,9 @@ fn all_run_in_turns_and_who_gives_up_leaves_his_processor() {
     }
 }
 
-// With one processor, one waits in the midst of its handler for what another one does in its own.
+// With one processor, one handler waits for a result that another one makes.
 #[test]
-fn who_waits_for_the_work_of_the_next_one_has_it_begin() {
+fn a_handler_that_waits_for_the_next_one_lets_it_begin() {
     check(SCHEDULES, || {
         let admission = learned(1, 16);
         let (tx, rx) = oneshot::channel();
@@ -103,9 +103,10 @@ fn who_waits_for_the_work_of_the_next_one_has_it_begin() {
     });
 }
 
-// One has the processor, one of a low class waits in the only place, and one of a higher class comes.
+// One has the processor, one of a low class waits in the only place, and one of a higher class
+// comes.
 #[test]
-fn who_is_dropped_for_a_higher_class_is_told() {
+fn a_request_dropped_for_a_higher_class_is_woken() {
     check(SCHEDULES, || {
         let admission = learned(1, 1);
         let holds = admission.offer(Offer::now()).unwrap();
@@ -134,12 +135,12 @@ fn who_is_dropped_for_a_higher_class_is_told() {
     });
 }
 
-// Those that wait have a deadline, which passes while another one runs.
+// The waiting requests have a deadline, which passes while another one runs.
 #[test]
-fn who_comes_too_late_is_told() {
+fn a_request_past_its_deadline_is_woken() {
     check(SCHEDULES, || {
         let admission = learned(1, 16);
-        // Of another kind, so that it teaches nothing about those that wait.
+        // Of another kind, so that it teaches nothing about the waiting ones.
         let holds = admission.offer(Offer::now().kind(1)).unwrap();
         let waits = [0; 2].map(|_| {
             let admission = admission.clone();

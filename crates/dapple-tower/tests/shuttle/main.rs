@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-tower --release --test shuttle`
 //!
-//! What each model was seen to catch stands in `tests/mutations.txt`.
+//! `tests/mutations.txt` lists the mutations that each model has caught.
 
 #![cfg(dapple_shuttle)]
 
@@ -10,8 +10,8 @@ mod balance;
 mod buffer;
 mod gate;
 mod model;
-/// Threads of the model as workers.
-#[allow(dead_code, reason = "not all of it is of use here")]
+/// Threads of the model act as workers.
+#[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "../../../dapple-sched/tests/shuttle/support.rs"]
 mod support;
 mod throttle;

@@ -1,4 +1,4 @@
-//! What models of services have in common.
+//! Common parts of the models of services.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use dapple_tower::time_model;
 
 use super::support;
 
-/// Runs a model under this many schedules, with a clock that begins anew in each.
+/// Runs a model under this many schedules, with a new clock in each.
 pub(crate) fn check(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
     support::check(schedules, move || {
         time_model::begin();
@@ -22,14 +22,14 @@ pub(crate) fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Outp
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Lets others come in between.
+/// Lets other threads run in between.
 pub(crate) async fn pause() {
     let mut is_first = true;
     std::future::poll_fn(|cx| {
         shuttle::thread::yield_now();
         if std::mem::replace(&mut is_first, false) {
             cx.waker().wake_by_ref();
-            // Who is woken may look before this one has gone.
+            // A woken thread may look before this one is gone.
             shuttle::thread::yield_now();
             return Poll::Pending;
         }
@@ -38,7 +38,7 @@ pub(crate) async fn pause() {
     .await
 }
 
-/// Sees that there are never more than so many inside.
+/// Checks that there are never more than this many inside.
 #[derive(Clone)]
 pub(crate) struct Inside {
     now: Arc<AtomicUsize>,
@@ -50,7 +50,7 @@ impl Inside {
         Inside { now: Arc::default(), max }
     }
 
-    /// One more, until this is dropped.
+    /// Counts one more, until this is dropped.
     pub(crate) fn enter(&self) -> impl Drop + Send + 'static {
         struct Leave(Arc<AtomicUsize>);
         impl Drop for Leave {

@@ -1,5 +1,5 @@
-//! Throttles: who waits goes when the clock of the model has come so far, whoever else gives up. What is told twice or not at all
-//! fails here; one who is not woken is a deadlock.
+//! Throttles: a waiting ticket goes when the clock of the model says so, even if others give up. A
+//! result that is given twice or never fails here; a waiter that is not woken is a deadlock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tower::{Layer, Service, ServiceExt};
 use super::{check, poll_once};
 
 const SCHEDULES: usize = 5_000;
-/// So much can be kept for later, and is used up first.
+/// The amount that can be kept for later, and is used first.
 const BURST: u64 = 9;
 
-/// Those that have been let go; the clock goes on until all have ended.
+/// The released tickets; the clock goes on until all have ended.
 #[derive(Clone, Default)]
 struct Ends {
     passed: Arc<AtomicUsize>,
@@ -26,11 +26,11 @@ struct Ends {
 }
 
 impl Ends {
-    /// One of cost 1 was let go: no earlier than the rate of one a second allows.
+    /// A ticket of cost 1 was released: not before the rate of one a second allows it.
     fn pass(&self) {
         let passed = self.passed.fetch_add(1, Ordering::SeqCst) + 1;
         let allowed = time_model::passed().as_secs() as usize;
-        assert!(passed <= allowed, "{passed} were let go in a time for {allowed}");
+        assert!(passed <= allowed, "{passed} were released in a time for {allowed}");
         self.end();
     }
 
@@ -38,7 +38,7 @@ impl Ends {
         self.over.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Lets time pass from timer to timer until so many have ended.
+    /// Lets time pass from timer to timer until this many have ended.
     fn run_clock(&self, ends: usize) -> thread::JoinHandle<()> {
         let over = self.over.clone();
         thread::spawn(move || {
@@ -50,7 +50,7 @@ impl Ends {
     }
 }
 
-/// What has come and was not used is there, and no more.
+/// Checks that the unused amount is there, and no more.
 fn finish<K: Key>(throttle: &Throttle<K>, key: &K, used: usize) {
     assert_eq!(throttle.waiting_len(), 0);
     let left = time_model::passed().as_secs() as usize - used;
@@ -60,9 +60,9 @@ fn finish<K: Key>(throttle: &Throttle<K>, key: &K, used: usize) {
     assert!(throttle.try_take(key, 1).is_err(), "something was given back twice");
 }
 
-// Three wait in one line; a fourth gives up, in line or with leave to go.
+// Three wait in one line; a fourth gives up, in line or with a grant.
 #[test]
-fn all_go_at_the_rate_and_who_gives_up_takes_nothing_along() {
+fn all_go_at_the_rate_and_a_dropped_waiter_takes_nothing() {
     check(SCHEDULES, || {
         let throttle = Throttle::bucket(Rate::per_second(1)).burst(BURST);
         throttle.try_take(&(), BURST).unwrap();
@@ -90,9 +90,9 @@ fn all_go_at_the_rate_and_who_gives_up_takes_nothing_along() {
     });
 }
 
-// Of one key as many wait as may; one of another key comes, and the last of the first makes room.
+// The line of one key is full; a ticket of another key comes, and the last of the first makes room.
 #[test]
-fn who_makes_room_hears_of_it_and_no_more_wait_than_may() {
+fn a_ticket_that_makes_room_is_woken_and_the_bound_is_kept() {
     check(SCHEDULES, || {
         let throttle: Throttle<u8> = Throttle::fair(Rate::per_second(1)).burst(BURST).waiting_max(2);
         throttle.try_take(&0, BURST).unwrap();
@@ -122,7 +122,7 @@ fn who_makes_room_hears_of_it_and_no_more_wait_than_may() {
     });
 }
 
-/// Ready for one who never asks, and not for one who does.
+/// Ready for a caller that never polls, and not for one that does.
 #[derive(Clone)]
 struct Sink {
     is_ready: bool,
@@ -142,9 +142,10 @@ impl Service<u8> for Sink {
     }
 }
 
-// One is let go, finds the service busy and gives up: what he was let go with is for the others, who wait in classes.
+// One ticket is released, finds the service busy and gives up: its grant is for the others, which
+// wait in classes.
 #[test]
-fn what_was_not_used_goes_to_the_next() {
+fn an_unused_grant_goes_to_the_next() {
     check(SCHEDULES, || {
         let classes = [Class::new(0, 1), Class::new(1, 1)];
         let throttle = Throttle::classes(Rate::per_second(1), classes).burst(BURST);
