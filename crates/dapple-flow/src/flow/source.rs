@@ -1,4 +1,4 @@
-//! Where items come from (Gribble, section 5.1).
+//! Sources of items (Gribble, section 5.1).
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -16,17 +16,19 @@ use super::device::{Device, Reader};
 use super::handler::Handler;
 use dapple_io::time::timeout;
 
-/// Yields items as they arrive: bytes, or what a codec makes of them.
+/// Yields items as they arrive: bytes, or the items of a codec.
 ///
-/// They are taken one by one ([`next`](Self::next)), in batches ([`next_many`](Self::next_many)), with a limit, without waiting, as
-/// a `Stream`, or sent to a [`Handler`] ([`chain`](Self::chain)). A source is read only while somebody wants items: one that is
-/// not slows the other side down, and memory stays at one item and what was read with it. A source that waits has no memory for
-/// bytes at all.
+/// Consumers take items one by one ([`next`](Self::next)), in batches
+/// ([`next_many`](Self::next_many)), with a limit, without waiting, as a `Stream`, or send them to
+/// a [`Handler`] ([`chain`](Self::chain)). A source is read only on demand. An unread one slows the
+/// other side down, and its memory stays at one item and the data read with it. A waiting source
+/// has no buffer at all.
 ///
 /// After an error or the end it yields nothing more.
 ///
-/// `D` is the device: [`Tcp`](super::Tcp), [`Unix`](super::Unix), [`Pipe`](super::Pipe), [`Disk`](super::Disk), one of your own, or
-/// [`Any`](super::Any), of which the name says the kind. `C` says what an item is.
+/// `D` is the device: [`Tcp`](super::Tcp), [`Unix`](super::Unix), [`Pipe`](super::Pipe),
+/// [`Disk`](super::Disk), your own, or [`Any`](super::Any), which takes the kind from the name. `C`
+/// decodes the items.
 ///
 /// ```
 /// use dapple_flow::flow::{Any, Lines, Source};
@@ -48,7 +50,7 @@ use dapple_io::time::timeout;
 pub struct Source<D: Device, C: Decode = Chunks> {
     reader: D::Reader,
     codec: C,
-    /// Bytes of items that have not been taken.
+    /// Bytes of items not yet taken.
     buf: BytesMut,
     /// An item that was found and not taken.
     ready: Option<C::Item>,
@@ -57,13 +59,13 @@ pub struct Source<D: Device, C: Decode = Chunks> {
 }
 
 enum Stage {
-    /// Whether the codec has seen all that is in `buf`.
+    /// Whether the codec has seen all of `buf`.
     Open {
         has_news: bool,
     },
-    /// Nothing more will be read.
+    /// No more will be read.
     AtEnd,
-    /// Told once.
+    /// Reported once.
     Failed(io::Error),
     Ended,
 }
@@ -75,7 +77,7 @@ impl<D: Device> Source<D> {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that is none, with what would be one; those of the device.
+    /// `InvalidInput` for an invalid name, with an example; those of the device.
     pub async fn open(name: &str) -> io::Result<Self> {
         Ok(Self::new(D::open_reader(name).await?))
     }
@@ -94,8 +96,8 @@ impl<D: Device> Source<D> {
 }
 
 impl<D: Device, C: Decode> Source<D, C> {
-    /// The same source with other items. Bytes that have arrived and are no item yet go over; items that were found and not taken
-    /// are lost, of which there are none but after [`Flow::stop`].
+    /// The same source with other items. Undecoded bytes are kept. Items that were found and not
+    /// taken are lost; these exist only after [`Flow::stop`].
     pub fn decode<N: Decode>(self, codec: N) -> Source<D, N> {
         let stage = match self.stage {
             Stage::Open { .. } => Stage::Open { has_news: !self.buf.is_empty() },
@@ -104,13 +106,14 @@ impl<D: Device, C: Decode> Source<D, C> {
         Source { reader: self.reader, codec, buf: self.buf, ready: None, stage, read_len_max: self.read_len_max }
     }
 
-    /// At most this many bytes are read at once, which is also the longest item of [`Chunks`]. At first, and at most, 64 KiB.
+    /// At most this many bytes are read at once, which is also the longest item of [`Chunks`].
+    /// Default and maximum: 64 KiB.
     ///
     /// # Panics
     ///
     /// If it is 0.
     pub fn set_read_len_max(&mut self, read_len_max: usize) {
-        assert!(read_len_max > 0, "a source that reads nothing at a time reads nothing");
+        assert!(read_len_max > 0, "a source must read at least 1 byte at a time");
         self.read_len_max = read_len_max.min(READ_LEN_MAX);
     }
 
@@ -120,19 +123,19 @@ impl<D: Device, C: Decode> Source<D, C> {
     ///
     /// # Errors
     ///
-    /// Those of the device and of the codec. It is the last that is yielded.
+    /// Those of the device and of the codec. An error is the last item.
     pub async fn next(&mut self) -> Option<io::Result<C::Item>> {
         poll_fn(|cx| self.poll_item(cx)).await
     }
 
-    /// The next item if all of it has arrived.
+    /// The next item, if all of it has arrived.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if it has not; otherwise as [`next`](Self::next).
     pub fn try_next(&mut self) -> Option<io::Result<C::Item>> {
         let mut cx = Context::from_waker(Waker::noop());
-        // A look is not refused.
+        // A single poll must not be refused by the budget.
         let mut look = unconstrained(poll_fn(|cx| self.poll_item(cx)));
         match Pin::new(&mut look).poll(&mut cx) {
             Poll::Ready(item) => item,
@@ -144,7 +147,8 @@ impl<D: Device, C: Decode> Source<D, C> {
     ///
     /// # Errors
     ///
-    /// `TimedOut` after the limit, of which the source takes no harm; otherwise as [`next`](Self::next).
+    /// `TimedOut` after the limit, which does not harm the source; otherwise as
+    /// [`next`](Self::next).
     pub async fn next_timeout(&mut self, limit: Duration) -> Option<io::Result<C::Item>> {
         match timeout(limit, self.next()).await {
             Ok(item) => item,
@@ -152,14 +156,15 @@ impl<D: Device, C: Decode> Source<D, C> {
         }
     }
 
-    /// Waits for an item, and returns it with those behind it that have arrived, `max` at most: *delivery in batches*. Empty only at
-    /// the end, or if `max` is 0.
+    /// Waits for an item, and returns it with later ones that have arrived, at most `max`: *delivery
+    /// in batches*. Empty only at the end, or if `max` is 0.
     ///
     /// Cancel safe: what has arrived stays in the source.
     ///
     /// # Errors
     ///
-    /// As [`next`](Self::next); items that came before the error are returned first, and it comes with the next call.
+    /// As [`next`](Self::next). Items before the error are returned first; the error comes with the
+    /// next call.
     pub async fn next_many(&mut self, max: usize) -> io::Result<Vec<C::Item>> {
         if max == 0 || !poll_fn(|cx| self.poll_ready(cx)).await? {
             return Ok(Vec::new());
@@ -173,8 +178,9 @@ impl<D: Device, C: Decode> Source<D, C> {
         Ok(items)
     }
 
-    /// Sends the items to a handler from now on: a queue, a callback, a sink, or your own. While that has no room, the source is not
-    /// read. The handler is not closed at the end: see [`CloseAtEnd`](super::CloseAtEnd).
+    /// Sends the items to a handler from now on: a queue, a callback, a sink, or your own. While it
+    /// has no room, the source is not read. The handler is not closed at the end: see
+    /// [`CloseAtEnd`](super::CloseAtEnd).
     ///
     /// ```
     /// use dapple_flow::flow::{self, CloseAtEnd, Lines, Queue};
@@ -197,7 +203,7 @@ impl<D: Device, C: Decode> Source<D, C> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
+    /// Dropping the flow ends it; [`Flow`] says what happens to its events.
     ///
     /// # Panics
     ///
@@ -206,12 +212,12 @@ impl<D: Device, C: Decode> Source<D, C> {
         flow(self, Some, to)
     }
 
-    /// As [`chain`](Self::chain), through a closure that changes the item, or holds it back with `None`. If it panics, the source is
-    /// dropped, after what it had answered before was sent.
+    /// As [`chain`](Self::chain), through a closure that maps an item, or removes it with `None`.
+    /// If the closure panics, its earlier results are sent on, and the source is dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
+    /// Dropping the flow ends it; [`Flow`] says what happens to its events.
     ///
     /// # Panics
     ///
@@ -236,7 +242,7 @@ impl<D: Device, C: Decode> Source<D, C> {
         })
     }
 
-    /// Looks for an item in what has arrived.
+    /// Looks for an item in the buffer.
     fn find(&mut self) {
         if self.ready.is_some() {
             return;
@@ -250,14 +256,14 @@ impl<D: Device, C: Decode> Source<D, C> {
             (Ok(Some(item)), _) => self.ready = Some(item),
             (Ok(None), Stage::AtEnd) => self.stage = Stage::Ended,
             (Ok(None), _) if self.buf.len() >= self.codec.item_len_max() => {
-                let text = format!("{} bytes have arrived that are no item of this codec", self.buf.len());
+                let text = format!("{} bytes have arrived that are not an item of this codec", self.buf.len());
                 self.fail(io::Error::new(io::ErrorKind::InvalidData, text));
             }
             (Ok(None), _) => self.stage = Stage::Open { has_news: false },
             (Err(error), _) => self.fail(error),
         }
         if self.buf.is_empty() {
-            // A source that waits keeps no memory.
+            // A waiting source keeps no buffer.
             self.buf = BytesMut::new();
         }
     }
@@ -291,7 +297,7 @@ impl<D: Device, C: Decode> Upstream for Source<D, C> {
                 Ok(read) => {
                     self.stage = Stage::Open { has_news: true };
                     if self.buf.is_empty() {
-                        // Its only owner, so nothing is copied.
+                        // The only owner, so nothing is copied.
                         self.buf = read.into();
                     } else {
                         self.buf.extend_from_slice(&read);
@@ -331,5 +337,5 @@ impl<D: Device<Reader: fmt::Debug>, C: Decode> fmt::Debug for Source<D, C> {
     }
 }
 
-/// What is read at once at most, unless less is set.
+/// The most bytes read at once, unless it is set lower.
 const READ_LEN_MAX: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Waiting on a plain thread, with a limit.
+//! Waits on a plain thread, with a limit.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,12 +8,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Drives a future on the calling thread, no longer than `limit`. Needs no runtime, and so no timer of one.
+/// Drives a future on the calling thread, at most for `limit`. Needs no runtime, and so no timer of
+/// one.
 ///
 /// Panics where `block_on` does: on a worker, and while the thread holds a color.
 pub(super) fn block_on_for<F: Future>(limit: Option<Duration>, future: F) -> Option<F::Output> {
     let Some(limit) = limit else { return Some(dapple_sched::block_on(future)) };
-    // For its complaints.
+    // For its panics on a misuse.
     dapple_sched::block_on(std::future::ready(()));
     let start = Instant::now();
     let parker = Arc::new(Parker { thread: thread::current(), is_woken: AtomicBool::new(false) });

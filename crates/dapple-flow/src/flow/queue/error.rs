@@ -1,16 +1,15 @@
-//! Why a queue did not take or give.
+//! The errors of a queue.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why an item was not taken; it is in here.
+/// Why an item was not taken. Contains the item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushError<T> {
-    /// The queue holds as many items as it may: come back when some have been taken out, or tell whoever made the item to slow
-    /// down.
+    /// The queue is full: retry after some items have been taken out, or slow the producer down.
     Full(T),
-    /// [`Queue::close`](super::Queue::close) was called: no item is taken any more.
+    /// [`Queue::close`](super::Queue::close) was called: the queue takes no more items.
     Closed(T),
 }
 

@@ -1,4 +1,4 @@
-//! A handle of a queue as a stream, as a sink, and as what events can be sent to.
+//! A queue's handle as a stream, a sink and a handler of events.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use crate::flow::chain::Upstream;
 use crate::flow::handler::{Close, Handler, Receipt};
 
 impl<T> Queue<T> {
-    /// Room for one item, which this handle has until it fills or returns it.
+    /// Room for one item, which this handle keeps until it fills or returns it.
     pub(super) fn poll_one_room(&mut self, cx: &Context<'_>) -> Poll<Result<(), PopError>> {
         if self.room == 0 {
             ready!(self.shared.poll_room(&mut self.room_turn, cx))?;
@@ -22,7 +22,7 @@ impl<T> Queue<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// As `poll_one_room`, of a queue that waits. Others need no room.
+    /// As `poll_one_room`, for a queue with the policy to wait. Others need no room.
     pub(super) fn poll_push_room(&mut self, cx: &Context<'_>) -> Poll<Result<(), PopError>> {
         match self.shared.when_full {
             WhenFull::Wait => self.poll_one_room(cx),
@@ -30,7 +30,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Pushes after `poll_push_room`, of which `room` is the result, or `None` if that took too long.
+    /// Pushes after `poll_push_room`. `room` is its result, or `None` after a timeout.
     pub(super) fn push_after(
         &self,
         mut waited: Queue<T>,
@@ -57,13 +57,14 @@ impl<T> Queue<T> {
     }
 }
 
-/// The items, until the queue is closed and empty. Cancel safe; several handles may be polled, each item goes to one of them.
+/// The items, until the queue is closed and empty. Cancel safe. Several handles may be polled; each
+/// item goes to one of them.
 impl<T> futures_core::Stream for Queue<T> {
     type Item = T;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let this = self.get_mut();
-        let pop = |items: &mut std::collections::VecDeque<T>| items.pop_front().expect("it is not empty");
+        let pop = |items: &mut std::collections::VecDeque<T>| items.pop_front().expect("the queue is not empty");
         poll_budgeted(cx, |cx| this.shared.poll_pop(&mut this.stream_place, Popper::Stream, cx, pop).map(Result::ok))
     }
 
@@ -72,7 +73,8 @@ impl<T> futures_core::Stream for Queue<T> {
     }
 }
 
-/// An item that is sent is in the queue at once; flushing does nothing. Closing the sink closes the queue, for all its handles.
+/// A sent item is in the queue at once; flushing does nothing. Closing the sink closes the queue,
+/// for all its handles.
 impl<T> futures_sink::Sink<T> for Queue<T> {
     type Error = PushError<()>;
 
@@ -101,7 +103,8 @@ impl<T> futures_sink::Sink<T> for Queue<T> {
     }
 }
 
-/// What is sent to a full queue waits with whoever sends it, is refused, or lets the oldest go: see [`WhenFull`].
+/// An event for a full queue waits at its sender, is refused, or replaces the oldest: see
+/// [`WhenFull`].
 impl<T: Send + 'static> Handler<T> for Queue<T> {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.shared.when_full != WhenFull::Wait {
@@ -119,7 +122,8 @@ impl<T: Send + 'static> Handler<T> for Queue<T> {
 
     fn give(&mut self, events: Vec<T>, _: Receipt) {
         for event in events {
-            // One that is refused is counted. A queue that was closed just now says so when it is asked for room again.
+            // A refused item is counted. If the queue was closed just now, the next request for
+            // room reports it.
             let is_closed = match self.room > 0 {
                 true => self.push_into_room(event).is_err(),
                 false => matches!(self.try_push(event), Err(PushError::Closed(_))),

@@ -1,4 +1,4 @@
-//! A bounded queue between whoever makes events and whoever handles them (Gribble, section 5.1).
+//! A bounded queue between producers and handlers of events (Gribble, section 5.1).
 
 mod error;
 mod handle;
@@ -18,17 +18,20 @@ use super::wait::block_on_for;
 use dapple_io::time::timeout;
 use dapple_sync::sync::limit::Turn;
 
-/// A bounded queue: for tasks of any color, callbacks and plain threads, any number at either end.
+/// A bounded queue for any number of tasks of any color, callbacks and plain threads at either end.
 ///
-/// What comes out is what went in, in order. A consumer polls ([`try_pop`](Self::try_pop)), awaits ([`pop`](Self::pop)), waits with a
-/// limit ([`pop_timeout`](Self::pop_timeout), and [`pop_blocking`](Self::pop_blocking) on plain threads), takes batches
-/// ([`pop_many`](Self::pop_many)), or has the items forwarded: see [`chain`](Self::chain). What happens at the bound was
-/// decided when the queue was made, see [`WhenFull`]. Tasks that wait for room get it in the order in which they came.
+/// Items come out in the order in which they went in. A consumer polls
+/// ([`try_pop`](Self::try_pop)), awaits ([`pop`](Self::pop)), waits with a limit
+/// ([`pop_timeout`](Self::pop_timeout), and [`pop_blocking`](Self::pop_blocking) on plain threads),
+/// takes batches ([`pop_many`](Self::pop_many)), or forwards the items: see [`chain`](Self::chain).
+/// [`WhenFull`], chosen when the queue is made, decides what happens at the bound. Tasks that wait
+/// for room get it in the order of arrival.
 ///
-/// A `Queue` is a handle; a clone is another one to the same queue. A handle is also a `Stream` of the items, and a `Sink` for
-/// them. Dropping handles does not close the queue: [`close`](Self::close) does.
+/// A `Queue` is a handle; a clone is another one to the same queue. A handle is also a `Stream` of
+/// the items, and a `Sink` for them. Dropping handles does not close the queue:
+/// [`close`](Self::close) does.
 ///
-/// Pushing and popping cost a lock of some dozen instructions, and a wake-up where somebody waits.
+/// Pushing and popping cost a lock of some dozen instructions, and a wake-up if a task waits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,7 +43,7 @@ use dapple_sync::sync::limit::Turn;
 ///     let queue = queue.clone();
 ///     async move {
 ///         for n in 0..5 {
-///             queue.push(n).await.expect("nobody closes it"); // waits while two are in it
+///             queue.push(n).await.expect("the queue stays open"); // waits while two are in it
 ///         }
 ///         queue.close();
 ///     }
@@ -54,36 +57,37 @@ use dapple_sync::sync::limit::Turn;
 ///     }
 ///     assert_eq!(rest, [2, 3, 4]);
 ///     assert_eq!(queue.try_pop(), Err(PopError::Closed));
-///     producer.await.expect("it does not panic");
+///     producer.await.expect("the task does not panic");
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Queue<T> {
     shared: Arc<Shared<T>>,
-    /// This handle's place among those who wait for an item, while it is polled as a stream.
+    /// This handle's place in the line for items, while it is polled as a stream.
     stream_place: Option<u64>,
-    /// Among those who wait for room, while it is polled as a sink.
+    /// Its place in the line for room, while it is polled as a sink.
     room_turn: Turn,
     /// Places that it took as a sink, and has not filled yet.
     room: usize,
 }
 
-/// What happens to an item that comes to a full queue.
+/// The policy for a new item when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Its producer waits: [`Queue::push`] does, and a source that is chained to the queue is not read meanwhile, so that the other
-    /// side is slowed down in turn. Who cannot wait is refused.
+    /// Its producer waits in [`Queue::push`]. A source chained to the queue is not read meanwhile,
+    /// which slows the other side down in turn. Producers that cannot wait are refused.
     #[default]
     Wait,
-    /// It is refused, and counted. Who produces learns it at once.
+    /// It is refused, and counted. The producer learns it at once.
     Refuse,
-    /// It is taken, and the oldest one goes, and is counted: for news of which only the latest matter.
+    /// It replaces the oldest item, which is dropped and counted: for data of which only the latest
+    /// matters.
     DropOldest,
 }
 
 impl<T> Queue<T> {
-    /// A queue of at most `capacity` items, whose producers wait for room.
+    /// A queue of at most `capacity` items, with producers that wait for room.
     ///
     /// # Panics
     ///
@@ -92,7 +96,7 @@ impl<T> Queue<T> {
         Self::with(capacity, WhenFull::Wait)
     }
 
-    /// A queue of at most `capacity` items, with the decision about what comes when it is full.
+    /// A queue of at most `capacity` items, with this policy at the bound.
     ///
     /// ```
     /// use dapple_flow::flow::{PushError, Queue, WhenFull};
@@ -102,7 +106,7 @@ impl<T> Queue<T> {
     /// assert_eq!(orders.try_push("cake"), Err(PushError::Full("cake")));
     ///
     /// let positions = Queue::with(2, WhenFull::DropOldest);
-    /// (1..=5).for_each(|position| positions.try_push(position).expect("it takes everything"));
+    /// (1..=5).for_each(|position| positions.try_push(position).expect("the queue takes every item"));
     /// assert_eq!((positions.try_pop(), positions.dropped_count()), (Ok(4), 3));
     /// ```
     ///
@@ -110,7 +114,7 @@ impl<T> Queue<T> {
     ///
     /// If `capacity` is 0.
     pub fn with(capacity: usize, when_full: WhenFull) -> Self {
-        assert!(capacity > 0, "a queue of no items takes none: give it a capacity of 1 or more");
+        assert!(capacity > 0, "a queue needs a capacity of 1 or more");
         Self::handle(Arc::new(Shared::new(capacity, when_full)))
     }
 
@@ -118,7 +122,7 @@ impl<T> Queue<T> {
         Queue { shared, stream_place: None, room_turn: Turn::default(), room: 0 }
     }
 
-    /// Puts an item in, without waiting. Of a queue that drops its oldest, that one goes where there is no room.
+    /// Adds an item, without waiting. A full queue that drops its oldest makes room with that one.
     ///
     /// # Errors
     ///
@@ -131,22 +135,22 @@ impl<T> Queue<T> {
         result
     }
 
-    /// Puts an item in; waits for room if the queue is one that waits. Who came first is first.
+    /// Adds an item; waits for room if the queue's policy is to wait. First come, first served.
     ///
-    /// Cancel safe in that a future that is dropped has put nothing in; the item goes with it.
+    /// Cancel safe: a dropped future has added nothing, and drops its item.
     ///
     /// # Errors
     ///
-    /// [`PushError::Closed`], also if the queue is closed while this waits; [`PushError::Full`] only where the queue refuses. The
-    /// item is in the error.
+    /// [`PushError::Closed`], also if the queue is closed during the wait; [`PushError::Full`] only
+    /// if the policy is to refuse. The error has the item.
     pub async fn push(&self, item: T) -> Result<(), PushError<T>> {
-        // Before the item is in: a loop that only fills a queue lets others go, too.
+        // Before the item is added, so that a loop that only fills a queue also yields.
         dapple_sched::consume_budget().await;
         let item = match self.try_push(item) {
             Err(PushError::Full(item)) if self.shared.when_full == WhenFull::Wait => item,
             result => return result,
         };
-        // Of its own, as the futures of one handle may wait beside each other.
+        // A separate handle, because several futures of one handle may wait at the same time.
         let mut waiting = self.clone();
         match poll_fn(|cx| waiting.poll_one_room(cx)).await {
             Ok(()) => waiting.push_into_room(item),
@@ -158,7 +162,7 @@ impl<T> Queue<T> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it has put nothing in, and takes the item along.
+    /// If dropped, it has added nothing, and drops its item.
     ///
     /// # Errors
     ///
@@ -169,9 +173,9 @@ impl<T> Queue<T> {
         self.push_after(waiting, room.ok(), item)
     }
 
-    /// Puts all items in, in order, waiting for room as often as it takes. Others may put theirs in between.
+    /// Adds all items, in order, waiting for room as necessary. Others may add theirs in between.
     ///
-    /// Not cancel safe: what was not in yet goes with the future.
+    /// Not cancel safe: the remaining items are dropped with the future.
     ///
     /// # Errors
     ///
@@ -183,7 +187,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// [`push`](Self::push) for plain threads, waiting no longer than `limit`, or as long as it takes.
+    /// [`push`](Self::push) for plain threads, waiting at most `limit`, or without a limit.
     ///
     /// # Errors
     ///
@@ -191,7 +195,8 @@ impl<T> Queue<T> {
     ///
     /// # Panics
     ///
-    /// On a worker, which must not wait (use [`push`](Self::push) there), and while the thread holds a color.
+    /// On a worker, which must not block (use [`push`](Self::push) there), and while the thread
+    /// holds a color.
     pub fn push_blocking(&self, item: T, limit: Option<Duration>) -> Result<(), PushError<T>> {
         let mut waiting = self.clone();
         let room = block_on_for(limit, poll_fn(|cx| waiting.poll_push_room(cx)));
@@ -202,34 +207,35 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     ///
-    /// [`PopError::Empty`], or [`PopError::Closed`] if nothing will come either.
+    /// [`PopError::Empty`], or [`PopError::Closed`] if nothing will come.
     pub fn try_pop(&self) -> Result<T, PopError> {
         self.shared.pop_now(|items| items.pop_front().expect("it is not empty"))
     }
 
-    /// Takes up to `max` items that are there, the oldest first, without waiting. Empty if there is none, or `max` is 0.
+    /// Takes up to `max` available items, the oldest first, without waiting. Empty if there is
+    /// none, or `max` is 0.
     pub fn try_pop_many(&self, max: usize) -> Vec<T> {
         self.shared.pop_now(|items| take_front(items, max)).unwrap_or_default()
     }
 
-    /// Takes the oldest item, and waits for one. `None`: the queue is closed and empty.
+    /// Takes the oldest item, waiting for one. `None`: the queue is closed and empty.
     ///
-    /// Cancel safe: a future that is dropped has taken nothing.
+    /// Cancel safe: a dropped future has taken nothing.
     pub async fn pop(&self) -> Option<T> {
         let mut waiting = Waiting { queue: self, place: None };
         poll_fn(|cx| waiting.poll(cx, |items| items.pop_front().expect("it is not empty"))).await
     }
 
-    /// Takes all items that are there, `max` at most, and waits for the first: *delivery in batches*. Empty only if the queue is
-    /// closed and empty, or `max` is 0.
+    /// Takes all available items, at most `max`, waiting for the first: *delivery in batches*.
+    /// Empty only if the queue is closed and empty, or `max` is 0.
     ///
-    /// Cancel safe: a future that is dropped has taken nothing.
+    /// Cancel safe: a dropped future has taken nothing.
     ///
     /// ```
     /// # let runtime = dapple_io::runtime_builder().workers(1).build()?;
     /// # runtime.block_on(async {
     /// let queue = dapple_flow::flow::Queue::new(10);
-    /// queue.push_many(0..5).await.expect("nobody closes it");
+    /// queue.push_many(0..5).await.expect("the queue stays open");
     /// assert_eq!(queue.pop_many(3).await, [0, 1, 2]);
     /// assert_eq!(queue.pop_many(3).await, [3, 4]); // does not wait for a third
     /// # });
@@ -255,7 +261,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// [`pop`](Self::pop) for plain threads, waiting no longer than `limit`, or as long as it takes.
+    /// [`pop`](Self::pop) for plain threads, waiting at most `limit`, or without a limit.
     ///
     /// # Errors
     ///
@@ -263,7 +269,8 @@ impl<T> Queue<T> {
     ///
     /// # Panics
     ///
-    /// On a worker, which must not wait (use [`pop`](Self::pop) there), and while the thread holds a color.
+    /// On a worker, which must not block (use [`pop`](Self::pop) there), and while the thread holds
+    /// a color.
     ///
     /// ```
     /// use std::time::Duration;
@@ -271,7 +278,7 @@ impl<T> Queue<T> {
     ///
     /// let queue = Queue::new(1);
     /// assert_eq!(queue.pop_blocking(Some(Duration::from_millis(1))), Err(PopError::Empty));
-    /// queue.push_blocking("item", None).expect("nobody closes it");
+    /// queue.push_blocking("item", None).expect("the queue stays open");
     /// assert_eq!(queue.pop_blocking(None), Ok("item"));
     /// ```
     pub fn pop_blocking(&self, limit: Option<Duration>) -> Result<T, PopError> {
@@ -281,8 +288,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes no more items. Those in the queue, and completions that were promised to it, can still be taken out; then consumers
-    /// learn that it is closed. Whoever waits for room learns it now.
+    /// Takes no more items. Consumers still get the items in the queue and the completions promised
+    /// to it; then they learn that it is closed. Producers waiting for room learn it now.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -292,7 +299,7 @@ impl<T> Queue<T> {
         self.shared.state.lock().is_closed
     }
 
-    /// Items that wait.
+    /// Waiting items.
     pub fn len(&self) -> usize {
         self.shared.state.lock().items.len()
     }
@@ -302,23 +309,23 @@ impl<T> Queue<T> {
         self.len() == 0
     }
 
-    /// The most items that may wait.
+    /// The limit of waiting items.
     pub fn capacity(&self) -> usize {
         self.shared.state.lock().gate.count_max()
     }
 
-    /// What happens to an item that comes when the queue is full.
+    /// The policy when the queue is full.
     pub fn when_full(&self) -> WhenFull {
         self.shared.when_full
     }
 
-    /// Items that went to make room ([`WhenFull::DropOldest`]), since the queue was made.
+    /// Items dropped to make room ([`WhenFull::DropOldest`]), since the queue was made.
     pub fn dropped_count(&self) -> u64 {
         self.shared.state.lock().dropped
     }
 
-    /// Items that were refused for lack of room ([`WhenFull::Refuse`]), and of a flow those that came to a closed queue, since the
-    /// queue was made.
+    /// Items refused for lack of room ([`WhenFull::Refuse`]), and items of a flow that reached a
+    /// closed queue, since the queue was made.
     pub fn refused_count(&self) -> u64 {
         self.shared.state.lock().refused
     }
@@ -349,7 +356,7 @@ impl<T> fmt::Debug for Queue<T> {
     }
 }
 
-/// A future's place among those who wait for an item.
+/// A future's place in the line for items.
 struct Waiting<'a, T> {
     queue: &'a Queue<T>,
     place: Option<u64>,

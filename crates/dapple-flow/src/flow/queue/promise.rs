@@ -1,4 +1,4 @@
-//! A place in a queue that is kept free for something that will come.
+//! A reserved place in a queue for an item to come.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -6,17 +6,17 @@ use std::task::{Context, Poll};
 use super::state::Shared;
 use super::{PopError, Queue, WhenFull};
 
-/// Keeps a place free until its item comes, or this is dropped. So a completion is neither lost nor waits, and the queue stays
-/// bounded: what would make it longer is not begun.
+/// Reserves a place until its item comes, or this is dropped. So a completion is neither lost nor
+/// delayed, and the queue stays bounded: a request without a reserved place does not begin.
 ///
-/// Of a queue that drops its oldest no place is kept: there is always room.
+/// A queue that drops its oldest needs no reservation: it always has room.
 pub(crate) struct Promise<T> {
     shared: Arc<Shared<T>>,
     kept: usize,
 }
 
 impl<T> Promise<T> {
-    /// A place now.
+    /// Reserves a place now.
     pub(crate) fn try_new(queue: &Queue<T>) -> Result<Promise<T>, PopError> {
         let shared = queue.shared.clone();
         let keeps = shared.when_full != WhenFull::DropOldest;
@@ -34,7 +34,7 @@ impl<T> Promise<T> {
         Ok(Promise { shared, kept: usize::from(keeps) })
     }
 
-    /// A place, once there is one. `queue` is a handle that nobody else polls.
+    /// Reserves a place when there is one. `queue` is a handle that no other code polls.
     pub(crate) fn poll_new(queue: &mut Queue<T>, cx: &Context<'_>) -> Poll<Result<Promise<T>, PopError>> {
         if queue.shared.when_full == WhenFull::DropOldest {
             return Poll::Ready(Promise::try_new(queue));
@@ -47,15 +47,15 @@ impl<T> Promise<T> {
         })
     }
 
-    /// What was promised.
+    /// Delivers the promised item.
     pub(crate) fn keep(mut self, item: T) {
         if self.kept == 0 {
-            // Closed meanwhile, it takes nothing.
+            // If it was closed meanwhile, it takes nothing.
             let _ = self.shared.push_now(item);
             return;
         }
         self.kept = 0;
-        // Promised, it is taken also by a closed queue.
+        // A closed queue still takes a promised item.
         let _ = self.shared.push_taken(item, true);
     }
 }

@@ -1,4 +1,4 @@
-//! What is in a queue, and who waits for it.
+//! The state of a queue: its items and waiters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
@@ -10,10 +10,11 @@ use super::{PopError, PushError, WhenFull};
 use crate::flow::gate::Gate;
 use crate::lock::Mutex;
 
-/// The queue behind its handles. Neither an item nor a waker is dropped, and no waker is woken, while the lock is held.
+/// The queue shared by its handles. No item or waker is dropped, and no waker invoked, while the
+/// lock is held.
 ///
-/// The gate counts items and the places that are kept free for some: `items.len() <= gate.count() <= capacity`. A queue that drops
-/// its oldest keeps no places free.
+/// The gate counts items and reserved places: `items.len() <= gate.count() <= capacity`. A queue
+/// that drops its oldest has no reserved places.
 pub(super) struct Shared<T> {
     pub(super) state: Mutex<State<T>>,
     pub(super) when_full: WhenFull,
@@ -22,19 +23,19 @@ pub(super) struct Shared<T> {
 pub(super) struct State<T> {
     pub(super) items: VecDeque<T>,
     pub(super) gate: Gate,
-    /// Futures that wait for an item: one is woken for each.
+    /// Futures that wait for an item: one is woken for each item.
     futures: BTreeMap<u64, KeptWaker>,
-    /// Handles that are polled as streams. All are woken, as nobody knows whether they will be polled again.
+    /// Handles polled as streams. All are woken, because they may never be polled again.
     streams: BTreeMap<u64, KeptWaker>,
     next_place: u64,
-    /// Places kept free for completions that will come.
+    /// Places reserved for completions.
     pub(super) promised: usize,
     pub(super) is_closed: bool,
     pub(super) dropped: u64,
     pub(super) refused: u64,
 }
 
-/// Who waits for an item.
+/// A waiter for an item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Popper {
     Future,
@@ -57,7 +58,7 @@ impl<T> Shared<T> {
         Shared { state: Mutex::new(state), when_full }
     }
 
-    /// Puts an item in without waiting.
+    /// Adds an item without waiting.
     pub(super) fn push_now(&self, item: T) -> Result<(), PushError<T>> {
         let mut state = self.state.lock();
         if state.is_closed {
@@ -78,7 +79,7 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// Puts an item in for which there is room already. A closed queue takes what was promised to it only.
+    /// Adds an item that has room already. A closed queue takes only promised items.
     pub(super) fn push_taken(&self, item: T, is_promised: bool) -> Result<(), PushError<T>> {
         let mut state = self.state.lock();
         state.promised -= usize::from(is_promised);
@@ -123,7 +124,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Gives back room that was taken and not used.
+    /// Gives back unused room.
     pub(super) fn return_room(&self, count: usize, promised: usize) {
         if count == 0 {
             return;
@@ -132,14 +133,14 @@ impl<T> Shared<T> {
         state.promised -= promised;
         let mut after = state.gate.give_back(count, 0);
         if state.has_ended() {
-            // Who waits for the last item may have waited for this one.
+            // Waiters for the last item may have waited for this one.
             after = after.and(state.take_poppers());
         }
         drop(state);
         after.run();
     }
 
-    /// Takes what `take` wants, or says why there is nothing.
+    /// Takes items through `take`, or says why there are none.
     pub(super) fn pop_now<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> Result<R, PopError> {
         let mut state = self.state.lock();
         if state.items.is_empty() {
@@ -192,7 +193,7 @@ impl<T> Shared<T> {
         Poll::Ready(result)
     }
 
-    /// A popper goes. One that was woken for an item, and has not taken it, passes that on.
+    /// Removes a waiter. One that was woken for an item and has not taken it passes the wake on.
     pub(super) fn forget_popper(&self, place: &mut Option<u64>, popper: Popper) {
         let Some(id) = place.take() else { return };
         let mut state = self.state.lock();
@@ -234,11 +235,11 @@ impl<T> State<T> {
         let taken = take(&mut self.items);
         let mut after = self.gate.give_back(before - self.items.len(), 0);
         if self.has_ended() {
-            // The last of what was promised, which others waited for as well.
+            // The last promised item, which others waited for as well.
             after = after.and(self.take_poppers());
         }
         if self.items.is_empty() && self.items.capacity() > KEPT_MAX {
-            // A burst does not keep its memory for ever.
+            // Release the memory of a burst.
             self.items.shrink_to(KEPT_MAX);
         }
         (taken, after)
@@ -269,5 +270,5 @@ impl<T> State<T> {
     }
 }
 
-/// Items for which an empty queue keeps memory.
+/// The capacity that an empty queue keeps.
 const KEPT_MAX: usize = 64;

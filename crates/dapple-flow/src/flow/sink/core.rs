@@ -1,4 +1,4 @@
-//! What waits to be written, and the task that writes it.
+//! The requests of a sink, and the task that writes them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,31 +17,33 @@ use crate::flow::completion::Completion;
 use crate::lock::Mutex;
 use dapple_sync::sync::limit::{Turn, Wakers};
 
-/// A sink behind its handles. Nothing that a user wrote runs under the lock, no waker is woken, and nothing is dropped.
+/// A sink shared by its handles. Under the lock, no user code runs, no waker is invoked, and
+/// nothing is dropped.
 ///
-/// The writer, and who may use it:
+/// The states of the writer:
 ///
-/// | state | the writer is | becomes | when |
+/// | state | the writer is | next state | when |
 /// |---|---|---|---|
 /// | idle | here | draining | a request is accepted, which starts the task |
 /// | draining | with the task | idle | the task finds no request |
-/// | | | closed | the task has carried a [`Job::Close`] out |
-/// | | | failed | the device says so; the task is dropped at the runtime's shutdown |
+/// | | | closed | the task has executed a [`Job::Close`] |
+/// | | | failed | the device fails; or the task is dropped at the runtime's shutdown |
 /// | closed, failed | gone | | |
 ///
-/// So a sink without requests has no task and costs nothing, and a shutdown waits, up to its deadline, for those with some.
+/// So a sink without requests has no task and costs nothing, and a shutdown waits, up to its
+/// deadline, for sinks with requests.
 pub(super) struct Core<W> {
     state: Mutex<State<W>>,
-    /// That of the task.
+    /// The color of the task.
     color: Color,
 }
 
 struct State<W> {
-    /// Counts requests from when they are accepted until whoever is told of their completion has run; weighs what is not written.
+    /// Counts requests from acceptance until their recipient has run; weighs the unwritten bytes.
     gate: Gate,
     pending: VecDeque<Request>,
     stage: Stage<W>,
-    /// No request is accepted any more. Not taken back.
+    /// No more requests are accepted. Never reset.
     is_closing: bool,
     handles: usize,
 }
@@ -53,7 +55,7 @@ enum Stage<W> {
     Failed(Failure),
 }
 
-/// Why the device failed. An `io::Error` cannot be cloned.
+/// The device's error. An `io::Error` cannot be cloned.
 #[derive(Clone)]
 pub(super) struct Failure {
     kind: io::ErrorKind,
@@ -63,7 +65,7 @@ pub(super) struct Failure {
 pub(super) struct Request {
     pub(super) job: Job,
     pub(super) to: Completion<Written>,
-    /// Bytes that have been written.
+    /// Bytes written so far.
     pub(super) done: usize,
     /// Whether it counts at the gate.
     pub(super) counts: bool,
@@ -71,9 +73,9 @@ pub(super) struct Request {
 
 pub(super) enum Job {
     Write(Bytes),
-    /// Done when everything before is.
+    /// Done when everything before it is.
     Flush,
-    /// Done when everything before would survive a power failure.
+    /// Done when everything before it would survive a power failure.
     Sync,
     Close,
 }
@@ -85,7 +87,7 @@ pub(super) enum NoRoom {
     Failed(Failure),
 }
 
-/// Ends a request's count when it is dropped.
+/// Releases a request's count on drop.
 pub(super) struct Counted<W: Writer>(Option<Arc<Core<W>>>);
 
 impl Failure {
@@ -115,7 +117,7 @@ impl<W: Writer> Core<W> {
         after.run();
     }
 
-    /// Requests and bytes that wait.
+    /// Waiting requests and bytes.
     pub(super) fn load(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.gate.count(), state.gate.weight())
@@ -149,7 +151,7 @@ impl<W: Writer> Core<W> {
             Some(reason) => (Poll::Ready(Err(reason)), state.gate.leave(turn)),
             None => {
                 let (poll, after) = state.gate.poll_take(turn, waker);
-                // The gate closes together with the sink, so this one has its reason.
+                // The gate closes together with the sink, so the sink has a reason.
                 (poll.map_err(|()| NoRoom::Closed), after)
             }
         };
@@ -176,7 +178,8 @@ impl<W: Writer> Core<W> {
         }
     }
 
-    /// Accepts a request that has room. What comes to a sink that has ended meanwhile is told so.
+    /// Accepts a request that has room. If the sink has ended meanwhile, the recipient gets that
+    /// error.
     pub(super) fn accept(self: &Arc<Self>, job: Job, to: Completion<Written>) {
         let request = Request { job, to, done: 0, counts: true };
         let mut state = self.state.lock();
@@ -196,7 +199,8 @@ impl<W: Writer> Core<W> {
         self.start(writer);
     }
 
-    /// Accepts no more requests, and closes the device after those that wait. Whoever waits for room learns it.
+    /// Accepts no more requests, and closes the device after the waiting ones. Waiters for room get
+    /// an error.
     pub(super) fn close(self: &Arc<Self>, to: Completion<Written>) {
         let request = Request { job: Job::Close, to, done: 0, counts: false };
         let mut state = self.state.lock();
@@ -235,26 +239,26 @@ impl<W: Writer> Core<W> {
 
     fn start(self: &Arc<Self>, writer: Option<W>) {
         if let Some(writer) = writer {
-            // Detached: it ends when there is nothing to write. On a runtime that has shut down it is dropped at once, and tells
-            // whoever waits.
+            // Detached: it ends when there is nothing to write. On a runtime that has shut down it
+            // is dropped at once, and reports the errors.
             drop(self.color.spawn(Drain::new(self.clone(), writer)));
         }
     }
 
-    /// The next requests for the task. None: it has ended, and the writer is back here.
+    /// The next requests for the task. False: the task has ended, and the writer is back here.
     pub(super) fn next(&self, batch: &mut VecDeque<Request>, writer: &mut Option<W>) -> bool {
         let mut state = self.state.lock();
         let count = state.pending.len().min(BATCH_MAX);
         batch.extend(state.pending.drain(..count));
         if count == 0 {
-            let writer = writer.take().expect("the task has it until it ends");
+            let writer = writer.take().expect("the task has the writer until it ends");
             state.stage = Stage::Idle(writer);
             state.pending.shrink_to(BATCH_MAX);
         }
         count > 0
     }
 
-    /// The device is closed or has failed. Those who wait behind are told.
+    /// The device is closed or has failed. Later requests get the error.
     pub(super) fn end(self: &Arc<Self>, failure: Option<Failure>, mut batch: VecDeque<Request>) {
         let mut state = self.state.lock();
         state.is_closing = true;
@@ -276,7 +280,7 @@ impl<W: Writer> Core<W> {
         }
     }
 
-    /// Tells whoever is to be told. `weighs`: what was to be written is on the scales.
+    /// Reports the result. `weighs`: the bytes of the request still count.
     pub(super) fn complete(self: &Arc<Self>, request: Request, result: io::Result<()>, weighs: bool) {
         let weight = match &request.job {
             Job::Write(bytes) if weighs => bytes.len(),
@@ -292,7 +296,7 @@ impl<W: Writer> Core<W> {
 }
 
 impl<W> State<W> {
-    /// Why no request is accepted.
+    /// The reason for accepting no request.
     fn no_more(&self) -> Option<NoRoom> {
         match &self.stage {
             Stage::Failed(failure) => Some(NoRoom::Failed(failure.clone())),
@@ -300,7 +304,7 @@ impl<W> State<W> {
         }
     }
 
-    /// The writer for a task, if there is none yet.
+    /// The writer for a task, if none runs yet.
     fn begin(&mut self) -> Option<W> {
         match std::mem::replace(&mut self.stage, Stage::Draining) {
             Stage::Idle(writer) => Some(writer),
@@ -330,5 +334,5 @@ impl<W: Writer> Drop for Counted<W> {
     }
 }
 
-/// Requests that are looked at together.
+/// The most requests handled together.
 const BATCH_MAX: usize = 64;

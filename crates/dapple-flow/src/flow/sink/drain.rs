@@ -1,4 +1,4 @@
-//! The task that writes what a sink has accepted.
+//! The task that writes the accepted requests of a sink.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,14 +11,14 @@ use super::super::device::Writer;
 use super::core::{Core, Failure, Job, Request};
 use crate::shut_down_error;
 
-/// Writes until no request is left. One write is with the device at a time, so they cannot overtake each other (Gribble, section
-/// 5.1.1); what waits goes together.
+/// Writes until no request is left. The device has one write at a time, so writes cannot overtake
+/// each other (Gribble, section 5.1.1); waiting requests are written together.
 pub(super) struct Drain<W: Writer> {
     core: Arc<Core<W>>,
     /// `None` once the sink is idle, closed or failed.
     writer: Option<W>,
     batch: VecDeque<Request>,
-    /// Still set when this is dropped: the device panicked.
+    /// Still set on drop if the device panicked.
     is_polled: bool,
 }
 
@@ -39,14 +39,15 @@ impl<W: Writer> Drain<W> {
                 self.fail(&error);
             }
         }
-        // Others have their turn.
+        // Yield to other work.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// One step with the first request of the batch. Ready: there is another step, or the device failed.
+    /// One step with the first request of the batch. Ready: there is another step, or the device
+    /// failed.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let writer = self.writer.as_mut().expect("kept until the end");
+        let writer = self.writer.as_mut().expect("the writer is kept until the end");
         match &self.batch.front().expect("there is one").job {
             Job::Write(bytes) if bytes.is_empty() => self.complete_first(Ok(())),
             Job::Write(_) => {
@@ -70,10 +71,10 @@ impl<W: Writer> Drain<W> {
         Poll::Ready(Ok(()))
     }
 
-    /// Bytes at the front of the batch are written.
+    /// Records that the first `count` bytes of the batch are written.
     fn advance(&mut self, mut count: usize) {
         while count > 0 {
-            let first = self.batch.front_mut().expect("holds what was written");
+            let first = self.batch.front_mut().expect("the batch holds the written requests");
             let Job::Write(bytes) = &first.job else { unreachable!("only writes are written") };
             let part = count.min(bytes.len() - first.done);
             first.done += part;
@@ -131,8 +132,8 @@ fn write<R>(batch: &VecDeque<Request>, write: impl FnOnce(&[IoSlice<'_>]) -> R) 
     write(&slices[..count])
 }
 
-/// Requests that go out in one call.
+/// The most requests written in one call.
 const SLICES_MAX: usize = 64;
 
-/// Steps after which a sink that can always write lets others have their turn.
+/// The number of steps after which a sink that can always write yields.
 const STEPS_A_POLL: usize = 32;

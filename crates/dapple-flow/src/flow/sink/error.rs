@@ -1,4 +1,4 @@
-//! Why a sink did not accept an item.
+//! The errors of a sink.
 
 use std::error::Error;
 use std::fmt;
@@ -6,12 +6,13 @@ use std::io;
 
 use super::NoRoom;
 
-/// Why an item was not accepted; it is in here, unless the codec took it.
+/// Why an item was not accepted. Contains the item, unless the codec took it.
 #[non_exhaustive]
 pub enum SubmitError<T> {
-    /// As many requests or bytes wait as may: come back when some are written, or tell whoever made the item to slow down.
+    /// The limit of requests or bytes is reached: retry after some are written, or slow the
+    /// producer down.
     Full(T),
-    /// The queue for the completion is full: take some out of it.
+    /// The queue for the completion is full: take some items out of it.
     CompletionsFull(T),
     /// The sink was closed.
     Closed(T),
@@ -46,7 +47,7 @@ impl<T> SubmitError<T> {
 
     fn text(&self) -> &'static str {
         match self {
-            SubmitError::Full(_) => "the sink is full: try again when some of it is written",
+            SubmitError::Full(_) => "the sink is full: retry after some of it is written",
             SubmitError::CompletionsFull(_) => "the queue for the completion is full: take some completions out",
             SubmitError::Closed(_) => "the sink is closed",
             SubmitError::CompletionsClosed(_) => "the queue for the completion is closed",
@@ -81,7 +82,8 @@ impl<T> Error for SubmitError<T> {
     }
 }
 
-/// Of the kind that fits: `WouldBlock` for a lack of room, `BrokenPipe` for what is closed, the device's or the codec's own.
+/// With the fitting kind: `WouldBlock` for a lack of room, `BrokenPipe` for a closed sink or queue,
+/// otherwise that of the device or the codec.
 impl<T> From<SubmitError<T>> for io::Error {
     fn from(error: SubmitError<T>) -> io::Error {
         match error {

@@ -1,4 +1,4 @@
-//! A handle of a sink that is polled: by `futures`, and by flows.
+//! A sink's handle for polling, by `futures` and by flows.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,7 @@ use crate::flow::handler::{Close, Handler, Receipt};
 
 impl<D: Device, C: Encode> Sink<D, C> {
     fn poll_finishing(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (_, finishing) = self.finishing.as_mut().expect("begun before it is awaited");
+        let (_, finishing) = self.finishing.as_mut().expect("the request begins before it is awaited");
         let written = ready!(Pin::new(finishing).poll(cx));
         self.finishing = None;
         Poll::Ready(written.result)
@@ -20,7 +20,8 @@ impl<D: Device, C: Encode> Sink<D, C> {
 
 impl<D: Device, C: Encode> Unpin for Sink<D, C> {}
 
-/// An item that is sent is accepted; flushing waits until all that was accepted is written, and tells of errors.
+/// A sent item is accepted; flushing waits until all accepted items are written, and reports
+/// errors.
 impl<D: Device, C: Encode> futures_sink::Sink<C::Item> for Sink<D, C> {
     type Error = io::Error;
 
@@ -59,7 +60,7 @@ impl<D: Device, C: Encode> futures_sink::Sink<C::Item> for Sink<D, C> {
     }
 }
 
-/// Nobody is told of single writes; a flow learns of an error with the next one.
+/// Single writes have no recipient; a flow gets an error with its next event.
 impl<D: Device, C: Encode> Handler<C::Item> for Sink<D, C> {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         ready!(self.room.poll_one(cx)).map_err(|reason| reason.error())?;
@@ -73,7 +74,7 @@ impl<D: Device, C: Encode> Handler<C::Item> for Sink<D, C> {
 
     fn give(&mut self, events: Vec<C::Item>, _: Receipt) {
         for event in events {
-            // What the codec cannot write is left out.
+            // Skip items that the codec cannot encode.
             if let Err(error) = accept(&self.codec, &mut self.room, event, Completion::none()) {
                 tracing::warn!(%error, "an event that went to a sink");
             }

@@ -1,4 +1,4 @@
-//! Where items are written (Gribble, section 5.1).
+//! Sinks: destinations of items (Gribble, section 5.1).
 
 mod core;
 mod drain;
@@ -21,21 +21,23 @@ use super::queue::PopError;
 pub use error::SubmitError;
 use room::Room;
 
-/// Takes items, and writes them in the order in which it took them, in the background.
+/// Takes items, and writes them in that order, in the background.
 ///
-/// A write has two phases: it is *accepted*, and it is *completed*, of which somebody can be told who was named with it; see
-/// [`Completion`]. [`write`](Self::write) awaits both, [`submit`](Self::submit) the first, [`try_submit`](Self::try_submit) neither.
-/// What waits is bounded in requests and in bytes, see [`set_limits`](Self::set_limits).
+/// A write has two phases: it is *accepted*, and it is *completed*. Each write can name a recipient
+/// of the second; see [`Completion`]. [`write`](Self::write) awaits both, [`submit`](Self::submit)
+/// the first, [`try_submit`](Self::try_submit) neither. The waiting requests are bounded in number
+/// and bytes, see [`set_limits`](Self::set_limits).
 ///
-/// When a write fails, it and all behind it complete with the error, and nothing is accepted any more: what comes after a gap would
-/// be out of order.
+/// When a write fails, it and all later ones complete with the error, and no more are accepted:
+/// data after a gap would be out of order.
 ///
-/// A `Sink` is a handle; clones share the device, and any number of tasks, callbacks and plain threads may use it. When the last
-/// one is dropped, what was accepted is still written, and then the device is closed. It also implements `futures_sink::Sink`.
+/// A `Sink` is a handle; clones share the device, and any number of tasks, callbacks and plain
+/// threads may use it. After the drop of the last one, all accepted items are still written, and
+/// then the device is closed. It also implements `futures_sink::Sink`.
 ///
-/// `D` is the device: [`Tcp`](super::Tcp), [`Unix`](super::Unix), [`Pipe`](super::Pipe), [`Disk`](super::Disk),
-/// [`Append`](super::Append), one of your own, or [`Any`](super::Any), of which the name says the kind. `C` says how items become
-/// bytes.
+/// `D` is the device: [`Tcp`](super::Tcp), [`Unix`](super::Unix), [`Pipe`](super::Pipe),
+/// [`Disk`](super::Disk), [`Append`](super::Append), your own, or [`Any`](super::Any), which takes
+/// the kind from the name. `C` encodes items as bytes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,23 +64,23 @@ pub struct Sink<D: Device, C: Encode = Chunks> {
     /// The device, and room that this handle took while it was polled.
     room: Room<D::Writer>,
     codec: C,
-    /// What it awaits while it is polled as a `futures_sink::Sink`.
+    /// The awaited step while it is polled as a `futures_sink::Sink`.
     finishing: Option<(Finish, Pending<Written>)>,
 }
 
-/// What a handle awaits.
+/// The steps that a handle awaits.
 enum Finish {
     Flush,
     Close,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Written {
-    /// Bytes that went to the device: all of the item, or as many as before the failure.
+    /// Bytes that the device took: the whole item, or those before the failure.
     pub count: usize,
-    /// The error, if it is one.
+    /// The error, if there is one.
     pub result: io::Result<()>,
 }
 
@@ -102,11 +104,12 @@ impl Completed for Written {
 impl<D: Device> Sink<D> {
     /// Opens a device for writing. For devices with two directions see [`connect`](super::connect).
     ///
-    /// Cancel safe: dropped before it resolves, nothing is open; a file may have been made or emptied.
+    /// Cancel safe: if dropped before it resolves, nothing is open; a file may have been created or
+    /// truncated.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that is none, with what would be one; those of the device.
+    /// `InvalidInput` for an invalid name, with an example; those of the device.
     pub async fn open(name: &str) -> io::Result<Self> {
         Ok(Self::new(D::open_writer(name).await?))
     }
@@ -121,7 +124,7 @@ impl<D: Device> Sink<D> {
         Self::handle(Core::new(writer, color, REQUESTS_MAX, BYTES_MAX), Chunks)
     }
 
-    /// A handle whose items become bytes in this way.
+    /// A handle that encodes items in this way.
     pub fn encode<C: Encode>(self, codec: C) -> Sink<D, C> {
         self.core().add_handle();
         Sink::handle(self.core().clone(), codec)
@@ -137,24 +140,26 @@ impl<D: Device, C: Encode> Sink<D, C> {
         self.room.core()
     }
 
-    /// Of its own, as the futures of one handle may wait beside each other.
+    /// A separate one, because several futures of one handle may wait at the same time.
     fn new_room(&self) -> Room<D::Writer> {
         Room::new(self.core().clone())
     }
 
-    /// At most this many requests wait, and no further one is accepted while as many bytes do. At first 1,024 and 1 MiB.
+    /// At most this many requests wait, and no more are accepted while this many bytes wait.
+    /// Defaults: 1,024 and 1 MiB.
     ///
-    /// An item that is longer is accepted whenever fewer bytes wait, so the longest item comes on top.
+    /// A longer item is accepted whenever fewer bytes wait, so the longest item may exceed the
+    /// limit.
     ///
     /// # Panics
     ///
     /// If one of them is 0.
     pub fn set_limits(&self, requests_max: usize, bytes_max: usize) {
-        assert!(requests_max > 0 && bytes_max > 0, "a sink whose limits are 0 accepts nothing");
+        assert!(requests_max > 0 && bytes_max > 0, "a sink with limits of 0 accepts nothing");
         self.core().set_max(requests_max, bytes_max);
     }
 
-    /// Requests that wait to be written, or whose completion waits to be handled.
+    /// Requests that wait to be written, or have a completion that waits to be handled.
     pub fn requests(&self) -> usize {
         self.core().load().0
     }
@@ -164,32 +169,34 @@ impl<D: Device, C: Encode> Sink<D, C> {
         self.core().load().1
     }
 
-    /// Whether nothing is accepted any more: it was closed, or the device failed.
+    /// Whether it accepts no more: it was closed, or the device failed.
     pub fn is_closed(&self) -> bool {
         self.core().is_closed()
     }
 
     /// Writes an item, and waits until the device has it; returns its bytes. Waits for room first.
     ///
-    /// Cancel safe in that an item is written whole or not at all: dropped while it waits for room, not at all; later, it is
-    /// written all the same.
+    /// Cancel safe: an item is written whole or not at all. If dropped while it waits for room, it
+    /// is not written; later, it is written all the same.
     ///
     /// # Errors
     ///
-    /// Those of the device, and of an earlier write; `BrokenPipe` if the sink is closed; those of the codec.
+    /// Those of the device, and of an earlier write; `BrokenPipe` if the sink is closed; those of
+    /// the codec.
     pub async fn write(&self, item: impl Into<C::Item>) -> io::Result<usize> {
         let (completion, pending) = Completion::answer();
         self.submit_completion(item.into(), completion).await?;
         pending.await.into_result()
     }
 
-    /// Accepts an item, waiting for room: the first phase of a write. `to` is told of the second, see [`Completion`].
+    /// Waits for room and accepts an item: the first phase of a write. `to` gets the result of the
+    /// second, see [`Completion`].
     ///
-    /// Cancel safe: dropped before it resolves, nothing was accepted, and the item goes with the future.
+    /// Cancel safe: if dropped before it resolves, nothing was accepted, and the item is dropped.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`], with the item, if it was not accepted; nobody is told then.
+    /// [`SubmitError`], with the item, if it was not accepted; then `to` gets nothing.
     pub async fn submit(
         &self,
         item: impl Into<C::Item>,
@@ -199,7 +206,8 @@ impl<D: Device, C: Encode> Sink<D, C> {
     }
 
     async fn submit_completion(&self, item: C::Item, mut to: Completion<Written>) -> Result<(), SubmitError<C::Item>> {
-        // The place for the completion first: who waits for that has no room here meanwhile that others need.
+        // Reserve the completion's place first: a request waiting for that must not hold room here
+        // that others need.
         if poll_fn(|cx| to.poll_reserve(cx)).await.is_err() {
             return Err(SubmitError::CompletionsClosed(item));
         }
@@ -210,11 +218,11 @@ impl<D: Device, C: Encode> Sink<D, C> {
         }
     }
 
-    /// Accepts an item if there is room now. For callbacks, and for who has better things to do than to wait.
+    /// Accepts an item if there is room now. For callbacks and other code that cannot wait.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`], with the item, if it was not accepted; nobody is told then.
+    /// [`SubmitError`], with the item, if it was not accepted; then `to` gets nothing.
     ///
     /// ```
     /// use dapple_flow::flow::{self, SubmitError};
@@ -223,7 +231,7 @@ impl<D: Device, C: Encode> Sink<D, C> {
     /// runtime.block_on(async {
     ///     let (sink, _source) = flow::pipe()?;
     ///     sink.set_limits(1, 100_000);
-    ///     sink.try_submit(vec![0; 1_000_000], ())?; // more than a pipe holds, and nobody reads
+    ///     sink.try_submit(vec![0; 1_000_000], ())?; // more than a pipe holds, without a reader
     ///     let refused = sink.try_submit("the next", ());
     ///     assert!(matches!(refused, Err(SubmitError::Full(item)) if item == "the next"));
     ///     std::io::Result::Ok(())
@@ -259,19 +267,21 @@ impl<D: Device, C: Encode> Sink<D, C> {
         Ok(pending)
     }
 
-    /// Accepts an item if there is room now, and otherwise lets it go: whether it was accepted. For what is worth nothing later.
+    /// Accepts an item if there is room now, otherwise drops it; returns whether it was accepted.
+    /// For data that is useless later.
     pub fn submit_lossy(&self, item: impl Into<C::Item>) -> bool {
         self.try_submit(item, ()).is_ok()
     }
 
-    /// Accepts all items, in order, waiting for room as often as it takes, and returns how many there were; `to` is asked for the
-    /// completion of each. Others may put theirs in between.
+    /// Accepts all items, in order, waiting for room as necessary, and returns their number; calls
+    /// `to` for the completion of each. Others may add theirs in between.
     ///
-    /// Not cancel safe: what was not accepted yet goes with the future.
+    /// Not cancel safe: the items not yet accepted are dropped with the future.
     ///
     /// # Errors
     ///
-    /// As [`submit`](Self::submit), with the item that was not accepted; those after it are dropped.
+    /// As [`submit`](Self::submit), with the item that was not accepted; those after it are
+    /// dropped.
     pub async fn submit_many<I: Into<C::Item>, P: Into<Completion<Written>>>(
         &self,
         items: impl IntoIterator<Item = I>,
@@ -285,7 +295,7 @@ impl<D: Device, C: Encode> Sink<D, C> {
         Ok(count)
     }
 
-    /// Waits until everything that was accepted before is written. Waits for room like a write.
+    /// Waits until everything accepted before is written. Waits for room like a write.
     ///
     /// Cancel safe.
     ///
@@ -296,12 +306,12 @@ impl<D: Device, C: Encode> Sink<D, C> {
         self.barrier(Job::Flush).await
     }
 
-    /// Waits until everything that was accepted before would survive a power failure, where the device is a file; otherwise as
-    /// [`flush`](Self::flush). Cancel safe.
+    /// Waits until everything accepted before would survive a power failure, if the device is a
+    /// file; otherwise as [`flush`](Self::flush). Cancel safe.
     ///
     /// # Errors
     ///
-    /// Those of the device. After one nothing more is accepted.
+    /// Those of the device. After an error the sink accepts no more.
     pub async fn sync(&self) -> io::Result<()> {
         self.barrier(Job::Sync).await
     }
@@ -314,10 +324,10 @@ impl<D: Device, C: Encode> Sink<D, C> {
         pending.await.result
     }
 
-    /// Accepts nothing more, from any handle, writes what was accepted, and closes the device; waits for that. Closed already, it
-    /// is a success.
+    /// Accepts no more items from any handle, writes the accepted ones, closes the device, and
+    /// waits for that. Succeeds if it is already closed.
     ///
-    /// Cancel safe in that dropping the future does not take it back.
+    /// Cancel safe: the sink closes even if the future is dropped.
     ///
     /// # Errors
     ///
@@ -357,14 +367,14 @@ fn accept<C: Encode, W: Writer>(
     item: C::Item,
     to: Completion<Written>,
 ) -> Result<(), SubmitError<C::Item>> {
-    // User code, hence before anything is counted down.
+    // User code, so before anything is counted.
     let bytes = codec.encode(item).map_err(SubmitError::NotEncoded)?;
     room.accept(Job::Write(bytes), to);
     Ok(())
 }
 
-/// Requests that wait at most, unless it is set.
+/// The default limit of waiting requests.
 const REQUESTS_MAX: usize = 1024;
 
-/// Bytes that wait at most, unless it is set.
+/// The default limit of waiting bytes.
 const BYTES_MAX: usize = 1024 * 1024;

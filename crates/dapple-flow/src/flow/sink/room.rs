@@ -1,4 +1,4 @@
-//! Room for requests that somebody has taken, or waits for.
+//! Room for requests, taken or waited for.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,10 +10,10 @@ use super::super::device::Writer;
 use super::core::{Core, Job, NoRoom};
 use super::{Completion, Written};
 
-/// Room for `count` requests; what is not used is given back with the drop.
+/// Room for `count` requests; its drop gives unused room back.
 pub(super) struct Room<W: Writer> {
     core: Arc<Core<W>>,
-    /// The place among those who wait.
+    /// The place in the waiting line.
     turn: Turn,
     count: usize,
 }
@@ -31,14 +31,14 @@ impl<W: Writer> Room<W> {
         self.count
     }
 
-    /// For one more request, at once.
+    /// Takes room for one more request, at once.
     pub(super) fn try_take(&mut self) -> Result<(), NoRoom> {
         self.core.try_room()?;
         self.count += 1;
         Ok(())
     }
 
-    /// For one request at least; waits for it.
+    /// Takes room for at least one request; waits for it.
     pub(super) fn poll_one(&mut self, cx: &Context<'_>) -> Poll<Result<(), NoRoom>> {
         if self.count == 0 {
             ready!(self.core.poll_room(&mut self.turn, cx))?;
@@ -49,7 +49,7 @@ impl<W: Writer> Room<W> {
         Poll::Ready(Ok(()))
     }
 
-    /// For up to `max` requests together, as far as there is any.
+    /// Takes room for up to `max` requests together, as far as available.
     pub(super) fn fill(&mut self, max: usize) {
         self.count += self.core.take_more(max.saturating_sub(self.count));
     }
