@@ -1,7 +1,8 @@
-//! Sources, sinks and queues of typed items, and event loops of a program's own, on Dapple's I/O core.
+//! Sources, sinks and queues of typed items, and event loops of the program's own, on Dapple's I/O
+//! core.
 //!
-//! [`flow`] moves items between devices, queues and handlers; [`event_loop`] joins a thread that waits in its own way to
-//! a runtime. Both are above `dapple-io`, and use no more of it than any program can.
+//! [`flow`] moves items between devices, queues and handlers; [`event_loop`] connects a thread that
+//! waits in its own way to a runtime. Both use only the public interface of `dapple-io`.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! The lock of this crate.
 //!
-//! No code of users runs under it, so a panic while it is held leaves no state half changed. To clone a waker and to drop
-//! one is code of users, too: it is cloned before the lock is taken, and the replaced one is dropped after the lock.
+//! No user code runs under it, so a panic while it is held leaves no state half changed. Cloning or
+//! dropping a waker is user code, too: code clones it before taking the lock, and drops the
+//! replaced one after the lock.
 
 use std::sync::{self, Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Waits for a notification, `limit` at most.
+/// Waits for a notification, at most `limit`.
 pub(crate) fn wait_timeout<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
     condition.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0
 }

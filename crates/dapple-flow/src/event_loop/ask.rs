@@ -1,4 +1,4 @@
-//! A question as a future.
+//! A request to an event loop as a future.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ pub struct Ask<Q: Send + 'static, A: Send + 'static> {
 }
 
 enum Stage<Q, A> {
-    /// Waits for room in the inbox.
+    /// The request waits for room in the inbox.
     New {
         request: Option<Q>,
         turn: Turn,

@@ -1,4 +1,4 @@
-//! The loop's end: taking requests, and answering them.
+//! The loop's end of the link: takes requests and answers them.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,10 +11,10 @@ use super::LoopError;
 use super::link::{Link, Responder};
 use dapple_io::companion::Awaiting;
 
-/// Where an [`EventLoop`](super::EventLoop) finds what it is asked for.
+/// The requests for an [`EventLoop`](super::EventLoop).
 ///
-/// As a descriptor ([`AsFd`]) it is readable as long as requests wait or the loop is to stop: to be polled together with
-/// the loop's own descriptors, level- or edge-triggered, and never to be read from.
+/// As a descriptor ([`AsFd`]) it is readable while requests wait or the loop should stop. Poll it
+/// together with the loop's own descriptors, level- or edge-triggered; never read from it.
 pub struct Inbox<Q: Send + 'static, A: Send + 'static> {
     link: Arc<Link<Q, A>>,
 }
@@ -24,19 +24,19 @@ impl<Q: Send + 'static, A: Send + 'static> Inbox<Q, A> {
         Inbox { link }
     }
 
-    /// The request that has waited longest, if there is one. Also after it was told to stop, for a loop that answers what
-    /// it was asked before.
+    /// Takes the oldest request, if there is one. Also works after a stop, for a loop that answers
+    /// its remaining requests.
     pub fn try_next(&self) -> Option<Asked<Q, A>> {
         self.link.take_next()
     }
 
-    /// Whether the loop is to end: [`run`](super::EventLoop::run) should return soon.
+    /// Whether the loop should end: [`run`](super::EventLoop::run) should return soon.
     pub fn is_stopping(&self) -> bool {
         self.link.is_stopping()
     }
 
-    /// Waits until requests wait or the loop is to stop, `limit` at most; for loops that wait for nothing else. Blocks the
-    /// calling thread, and may return for no reason.
+    /// Waits until requests wait or the loop should stop, at most `limit`; for loops that wait for
+    /// nothing else. Blocks the calling thread, and may return early.
     pub fn wait(&self, limit: Option<Duration>) {
         let limit = limit.map(|limit| Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -59,12 +59,12 @@ impl<Q: Send + 'static, A: Send + 'static> fmt::Debug for Inbox<Q, A> {
     }
 }
 
-/// A request, and where its answer goes.
+/// A request and the way to answer it.
 #[non_exhaustive]
 pub struct Asked<Q, A: Send + 'static> {
-    /// What is asked for.
+    /// The request.
     pub request: Q,
-    /// To be kept until there is an answer.
+    /// Keep it until there is an answer.
     pub reply: Reply<A>,
 }
 
@@ -74,7 +74,8 @@ impl<Q: fmt::Debug, A: Send + 'static> fmt::Debug for Asked<Q, A> {
     }
 }
 
-/// Where an answer goes. Dropped without one, it tells who waits that there will be none.
+/// The destination of an answer. If it is dropped without one, the waiting task or callback gets an
+/// error.
 pub struct Reply<A: Send + 'static> {
     /// `None` once it was sent.
     responder: Option<Responder<A>>,
@@ -82,7 +83,7 @@ pub struct Reply<A: Send + 'static> {
     awaiting: Option<Awaiting>,
 }
 
-/// The link that a reply came from.
+/// The link of a reply.
 pub(super) trait Origin<A>: Send + Sync {
     fn abandon(&self, responder: Responder<A>);
 }
@@ -98,12 +99,14 @@ impl<A: Send + 'static> Reply<A> {
         Reply { responder: Some(responder), origin, awaiting: Some(awaiting) }
     }
 
-    /// Gives the answer: wakes the task that waits, or posts to the callback's color. Any thread.
+    /// Sends the answer: wakes the waiting task, or posts to the callback's color. Works on any
+    /// thread.
     pub fn send(mut self, answer: A) {
         self.respond(Ok(answer));
     }
 
-    /// Whether somebody still waits: a task that was canceled does not. Of a callback nobody can tell.
+    /// Whether the answer is still awaited: false after the task was canceled. Always true for a
+    /// callback.
     pub fn is_awaited(&self) -> bool {
         !matches!(&self.responder, Some(Responder::Task(sender)) if sender.is_closed())
     }
@@ -112,7 +115,7 @@ impl<A: Send + 'static> Reply<A> {
         if let Some(responder) = self.responder.take() {
             responder.respond(answer);
         }
-        // After somebody has been made busy by the answer.
+        // After the answer has made a task or color runnable.
         self.awaiting = None;
     }
 }

@@ -1,4 +1,4 @@
-//! What a loop's thread, its handles and the runtime share.
+//! The state that a loop's thread, its handles and the runtime share.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,12 +21,12 @@ use crate::lock::{Mutex, wait_timeout};
 use dapple_io::companion::{Awaiting, Companion};
 use dapple_sync::sync::oneshot;
 
-/// See the module's text.
+/// See the [module](super).
 pub(super) struct Link<Q, A: Send + 'static> {
-    /// Readable as long as requests wait or the loop is to stop. Written and read under the lock.
+    /// Readable while requests wait or the loop should stop. Written and read under the lock.
     news: OwnedFd,
     state: Mutex<State<Q, A>>,
-    /// Notified when the loop's thread is done with it.
+    /// Notified when the loop's thread has finished.
     over: Condvar,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct State<Q, A: Send + 'static> {
     queue: VecDeque<Asked<Q, A>>,
     turns: Turns,
     is_stopping: bool,
-    /// Why there are no more answers.
+    /// The reason for no more answers.
     end: Option<LoopError>,
-    /// Those who waited for a reply that was dropped in a panic, until its message is known.
+    /// Responders of replies that were dropped during a panic, until its message is known.
     orphans: Vec<Responder<A>>,
     thread: Option<ThreadId>,
 }
 
-/// Who gets an answer.
+/// The recipient of an answer.
 pub(super) enum Responder<A> {
     Task(oneshot::Sender<Result<A, LoopError>>),
     Callback(Callback<Result<A, LoopError>>),
@@ -90,7 +90,8 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         Ok(())
     }
 
-    /// Takes room for a request, or keeps the waker until there is some. An error: there will be none.
+    /// Takes room for a request, or keeps the waker until there is some. An error: there will be
+    /// none.
     pub(super) fn poll_room(&self, turn: &mut Turn, waker: &Waker) -> Poll<Result<(), LoopError>> {
         let waker = KeptWaker::from(waker);
         let mut state = self.state.lock();
@@ -101,7 +102,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         poll.map_err(|_| end.unwrap_or(LoopError::Ended))
     }
 
-    /// Hands a request over that has room; the loop may have ended since.
+    /// Hands over a request that has room; the loop may have ended since.
     pub(super) fn push_taken(self: &Arc<Self>, request: Q, responder: Responder<A>) {
         let mut state = self.state.lock();
         match state.end.clone() {
@@ -114,7 +115,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
     }
 
     fn push(self: &Arc<Self>, state: &mut State<Q, A>, request: Q, responder: Responder<A>) {
-        // A clock that stands still waits for the answer.
+        // A clock that stands still must wait for the answer.
         let reply = Reply::new(self.clone(), responder, Awaiting::begin());
         state.queue.push_back(Asked { request, reply });
         self.tell();
@@ -125,12 +126,12 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         wakers.run();
     }
 
-    /// Takes the request that has waited longest.
+    /// Takes the oldest request.
     pub(super) fn take_next(&self) -> Option<Asked<Q, A>> {
         let mut state = self.state.lock();
         let asked = state.queue.pop_front()?;
         if state.queue.is_empty() && !state.is_stopping {
-            // It was readable; this empties it.
+            // The descriptor was readable; this resets it.
             let _ = rustix::io::read(&self.news, &mut [0; 8]);
         }
         let wakers = state.turns.give_back(1);
@@ -156,7 +157,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         wakers.run();
     }
 
-    /// A reply was dropped without an answer.
+    /// Handles a reply dropped without an answer.
     pub(super) fn abandon(&self, responder: Responder<A>) {
         let mut state = self.state.lock();
         if thread::panicking() && state.end.is_none() && state.thread == Some(thread::current().id()) {
@@ -167,7 +168,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         responder.respond(Err(end.unwrap_or(LoopError::Unanswered)));
     }
 
-    /// The loop is over: whoever waits for it learns so.
+    /// Ends the loop: all waiting tasks and callbacks get the error.
     fn finish(&self, end: LoopError) {
         let mut state = self.state.lock();
         state.end = Some(end.clone());
@@ -176,7 +177,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         drop(state);
         self.over.notify_all();
         orphans.into_iter().for_each(|responder| responder.respond(Err(end.clone())));
-        // Replies that are dropped find the end. A request is dropped here, too.
+        // Dropped replies find the end set. This also drops the requests.
         queue.into_iter().for_each(|asked| _ = foreign::contain(|| drop(asked)));
         wakers.run();
     }
@@ -187,7 +188,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
     }
 }
 
-/// Runs the loop on a thread of its own.
+/// Runs the loop on a new thread.
 pub(super) fn start_thread<L: EventLoop>(
     name: &str,
     link: Arc<Link<L::Request, L::Answer>>,
@@ -214,7 +215,7 @@ pub(super) fn start_thread<L: EventLoop>(
     started.map(drop)
 }
 
-/// The handles of a loop: with the last one it is told to stop.
+/// The handles of a loop: the drop of the last one stops the loop.
 pub(super) struct Keeper<Q: Send + 'static, A: Send + 'static>(pub(super) Arc<Link<Q, A>>);
 
 impl<Q: Send + 'static, A: Send + 'static> Drop for Keeper<Q, A> {

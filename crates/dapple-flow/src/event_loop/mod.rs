@@ -1,29 +1,32 @@
-//! Event loops of the program's own, beside Dapple's (PLDI 2007, section 4.5).
+//! Event loops of the program's own, next to Dapple's (PLDI 2007, section 4.5).
 //!
-//! Some mechanisms report what happens in a way of their own: inotify with its batches, a library that wants to call its
-//! `poll`, a device, another process's shared memory. A program that wants such events in its tasks and callbacks writes
-//! an [`EventLoop`]: it runs on a thread of its own, waits there for whatever it likes, and is joined to the runtime by
-//! an [`Inbox`]:
+//! Some mechanisms report events in their own way: inotify with its batches, a library with its own
+//! `poll`, a device, another process's shared memory. A program that needs such events in its tasks
+//! and callbacks writes an [`EventLoop`]. It runs on its own thread, waits there for any event, and
+//! an [`Inbox`] connects it to the runtime:
 //!
 //! | direction | how |
 //! |---|---|
-//! | a task asks, and awaits the answer | [`Loop::ask`] |
-//! | a callback asks, and another one gets the answer | [`Loop::try_ask_then`] |
-//! | the loop learns of requests | the inbox is a descriptor that can be polled, beside the loop's own |
+//! | a task sends a request, and awaits the answer | [`Loop::ask`] |
+//! | a callback sends a request, and another callback gets the answer | [`Loop::try_ask_then`] |
+//! | the loop learns of requests | the inbox is a descriptor, polled together with the loop's own |
 //! | the loop answers | [`Reply::send`], at any time, from any thread |
-//! | the loop reports what nobody asked for | it posts to colors, calls callbacks and wakes tasks: its thread has entered the runtime |
-//! | it is told to stop | the same descriptor, and [`Inbox::is_stopping`] |
+//! | the loop reports other events | it posts to colors, calls callbacks and wakes tasks: its thread has entered the runtime |
+//! | the loop learns that it must stop | the same descriptor, and [`Inbox::is_stopping`] |
 //!
-//! What holds whatever the loop does:
+//! These hold for every loop:
 //!
-//! - **Nobody waits for ever because of a loop that is gone.** When it returns, panics or drops a request, all who wait for an
-//!   answer get a [`LoopError`] that says which of these it was; who asks later gets it at once.
-//! - **Its inbox is bounded.** `ask` waits for room, first come first served; `try_ask_then` refuses.
-//! - **It does not outlive the runtime.** At the shutdown, after the tasks have ended, it is told to stop and waited for, one
-//!   second at most. It is told as well when the last [`Loop`] is dropped.
+//! - **No task waits for ever for a loop that is gone.** When the loop returns, panics or drops a
+//!   request, all waiting tasks and callbacks get a [`LoopError`] that says which of these
+//!   happened; later requests get it at once.
+//! - **Its inbox is bounded.** `ask` waits for room, first come first served; `try_ask_then`
+//!   refuses.
+//! - **It does not outlive the runtime.** During shutdown, after the tasks have ended, the runtime
+//!   stops it and waits for it, at most one second. The drop of the last [`Loop`] stops it, too.
 //!
-//! What is readiness of a descriptor needs none of this: [`event::on_readable`](dapple_io::event::on_readable) watches any.
-//! What merely blocks is for [`blocking`](dapple_io::blocking). A whole driver under the workers is
+//! Readiness of a descriptor needs no event loop:
+//! [`event::on_readable`](dapple_io::event::on_readable) watches any. Blocking calls belong into
+//! [`blocking`](dapple_io::blocking). A whole driver under the workers is a
 //! [`dapple_sched::Driver`].
 
 mod ask;
@@ -67,7 +70,7 @@ use link::{Keeper, Link, Responder};
 ///                 let (request, reply) = first.remove();
 ///                 reply.send(request);
 ///             }
-///             // Its own waiting: a loop with descriptors would poll them together with the inbox.
+///             // A loop with descriptors would poll them here together with the inbox.
 ///             inbox.wait(due.first_key_value().map(|(at, _)| at.saturating_duration_since(Instant::now())));
 ///         }
 ///     }
@@ -82,28 +85,30 @@ use link::{Keeper, Link, Responder};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait EventLoop: Send + 'static {
-    /// What it can be asked for.
+    /// The type of its requests.
     type Request: Send + 'static;
-    /// What it answers.
+    /// The type of its answers.
     type Answer: Send + 'static;
 
-    /// Runs until [`Inbox::is_stopping`], on a thread of its own that may block; the runtime is current there.
+    /// Runs until [`Inbox::is_stopping`], on its own thread, which may block; the runtime is
+    /// current there.
     ///
-    /// A panic ends the loop, and is the error of all who wait for an answer. To return early is allowed, and ends it
-    /// as well.
+    /// A panic ends the loop, and becomes the error of all waiting requests. An early return ends
+    /// it as well.
     fn run(self, inbox: Inbox<Self::Request, Self::Answer>);
 }
 
-/// Starts an event loop in the current runtime; its inbox holds 1,024 requests. `name` is part of its thread's name.
+/// Starts an event loop in the current runtime; its inbox holds 1,024 requests. `name` is part of
+/// its thread's name.
 ///
 /// # Errors
 ///
-/// There is no runtime here, it has shut down, or there is no thread or descriptor left.
+/// No runtime is current, it has shut down, or there is no thread or descriptor left.
 pub fn start<L: EventLoop>(name: &str, event_loop: L) -> io::Result<Loop<L::Request, L::Answer>> {
     start_with(name, INBOX_MAX, event_loop)
 }
 
-/// As [`start`], with an inbox for as many requests (1 at least): those that the loop has not taken yet.
+/// As [`start`], with an inbox for this many requests (at least 1) that the loop has not taken yet.
 ///
 /// # Errors
 ///
@@ -119,37 +124,39 @@ pub fn start_with<L: EventLoop>(
     Ok(Loop { keeper: Arc::new(Keeper(link)) })
 }
 
-/// The way to an [`EventLoop`] that was started; cheap to clone. The loop is told to stop when the last one is dropped.
-#[must_use = "the loop is told to stop when the last handle is dropped"]
+/// A handle of a running [`EventLoop`], cheap to clone. The drop of the last one stops the loop.
+#[must_use = "the loop stops when its last handle is dropped"]
 pub struct Loop<Q: Send + 'static, A: Send + 'static> {
     keeper: Arc<Keeper<Q, A>>,
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Loop<Q, A> {
-    /// Asks the loop, and awaits its answer. The request is handed over in the first poll, or when there is room in the
-    /// inbox.
+    /// Sends a request, and awaits its answer. The first poll hands the request over, or a later
+    /// one when there is room in the inbox.
     ///
-    /// Cancel safe: dropped while it waits for room, it takes the request along; dropped later, the loop finds out by
-    /// [`Reply::is_awaited`], and an answer is thrown away.
+    /// Cancel safe: dropped while it waits for room, it drops the request. Dropped later,
+    /// [`Reply::is_awaited`] tells the loop, and an answer is discarded.
     ///
     /// # Errors
     ///
-    /// The loop is over, or ends before it has answered, or drops the request.
+    /// The loop has ended, ends before it has answered, or drops the request.
     pub fn ask(&self, request: Q) -> Ask<Q, A> {
         Ask::new(self.link().clone(), request)
     }
 
-    /// Asks the loop, and has the answer posted to the callback's color; for callbacks, which cannot wait.
+    /// Sends a request, and posts the answer to the callback's color; for callbacks, which cannot
+    /// wait.
     ///
     /// # Errors
     ///
-    /// There is no room in the inbox, or the loop is over; the request is in the error, and the callback is not called.
-    /// Otherwise it is called once, with an error if the loop ends first; but not after the runtime's shutdown.
+    /// The inbox is full, or the loop has ended; the error has the request, and the callback does
+    /// not run. Otherwise it runs once, with an error if the loop ends first; it does not run after
+    /// the runtime's shutdown.
     pub fn try_ask_then(&self, request: Q, callback: Callback<Result<A, LoopError>>) -> Result<(), AskError<Q>> {
         self.link().try_push(request, Responder::Callback(callback))
     }
 
-    /// Tells the loop to stop; who waits for an answer gets one or an error, as the loop does it.
+    /// Tells the loop to stop. The loop decides whether waiting requests get an answer or an error.
     pub fn stop(&self) {
         self.link().stop();
     }
@@ -180,7 +187,7 @@ impl<Q: Send + 'static, A: Send + 'static> fmt::Debug for Loop<Q, A> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LoopError {
-    /// It has ended: it was told to, or the runtime has shut down.
+    /// It has ended: it was stopped, or the runtime has shut down.
     Ended,
     /// It panicked, with this message.
     Panicked(String),
@@ -188,11 +195,11 @@ pub enum LoopError {
     Unanswered,
 }
 
-/// Why [`Loop::try_ask_then`] did not ask. The request is in it.
+/// Why [`Loop::try_ask_then`] did not send the request, which it returns.
 #[derive(PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AskError<Q> {
-    /// As many requests wait as the inbox holds.
+    /// The inbox is full.
     Full(Q),
     /// The loop has ended.
     Over(Q),
@@ -236,5 +243,5 @@ impl<Q> fmt::Debug for AskError<Q> {
 
 impl<Q> Error for AskError<Q> {}
 
-/// Requests that an inbox holds if nothing is said.
+/// The default size of an inbox, in requests.
 const INBOX_MAX: usize = 1024;

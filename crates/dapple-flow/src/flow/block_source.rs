@@ -1,4 +1,4 @@
-//! A file that is read at offsets, as it is asked (Gribble's disk source).
+//! A file that is read at requested offsets (Gribble's disk source).
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,10 +18,10 @@ use crate::lock::Mutex;
 use crate::shut_down_error;
 use dapple_io::fs::File;
 
-/// Reads a file at offsets. Requests go to the disk together and **complete as the disk completes them**, in no order; each tells
-/// whoever was named with it, see [`Completion`] (Gribble, section 5.1.1).
+/// Reads a file at offsets. Requests go to the disk together and **complete in the disk's order**;
+/// each has its own [`Completion`] (Gribble, section 5.1.1).
 ///
-/// At most 128 requests are with the disk, or wait for their completion to be handled; see
+/// At most 128 requests are at the disk or wait for their completion to be handled; see
 /// [`set_requests_max`](Self::set_requests_max). Clones share the file and the limit.
 ///
 /// ```
@@ -38,7 +38,7 @@ use dapple_io::fs::File;
 ///         blocks.submit(offset, 3, &done).await?;
 ///     }
 ///     for _ in 0..4 {
-///         let block = done.pop().await.expect("it is open");
+///         let block = done.pop().await.expect("the file is open");
 ///         let expected = &b"0123456789"[block.offset as usize..];
 ///         assert_eq!(block.result?, &expected[..3.min(expected.len())]);
 ///     }
@@ -55,15 +55,15 @@ struct Inner {
     handle: Handle,
 }
 
-/// What became of a read.
+/// The result of a read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Block {
-    /// Where it was read, as was asked.
+    /// The requested offset.
     pub offset: u64,
-    /// Bytes that were asked for.
+    /// The requested number of bytes.
     pub len: usize,
-    /// What is there; fewer bytes only where the file ends, none behind that.
+    /// The bytes; fewer than requested only at the end of the file, none after it.
     pub result: io::Result<Bytes>,
 }
 
@@ -78,7 +78,7 @@ impl BlockSource {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves no file open.
+    /// If dropped, it leaves no file open.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl BlockSource {
         BlockSource(Arc::new(Inner { file, gate, handle: Handle::current() }))
     }
 
-    /// At most this many requests are accepted at a time. At first 128.
+    /// At most this many requests are accepted at a time. Default: 128.
     ///
     /// # Panics
     ///
@@ -108,31 +108,34 @@ impl BlockSource {
         after.run();
     }
 
-    /// Requests that are with the disk, or whose completion waits to be handled.
+    /// Requests at the disk, or with a completion that waits to be handled.
     pub fn requests(&self) -> usize {
         self.0.gate.lock().count()
     }
 
-    /// Reads up to `len` bytes (at most 64 MiB) from `offset`, and waits for them. Fewer come only where the file ends.
+    /// Reads up to `len` bytes (at most 64 MiB) from `offset`, and waits for them. Returns fewer
+    /// only at the end of the file.
     ///
-    /// Cancel safe: nothing is lost that cannot be read again.
+    /// Cancel safe: the data can be read again.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `len` is too much, otherwise as [`File::read_at`].
+    /// `InvalidInput` if `len` is too large, otherwise as [`File::read_at`].
     pub async fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         let (completion, pending): (_, Pending<Block>) = Completion::answer();
         self.submit(offset, len, completion).await?;
         pending.await.result
     }
 
-    /// Asks for up to `len` bytes (at most 64 MiB) from `offset`; waits only until the request is accepted. `to` is told.
+    /// Requests up to `len` bytes (at most 64 MiB) from `offset`; waits only until the request is
+    /// accepted. `to` gets the result.
     ///
-    /// Cancel safe: dropped before it resolves, nothing was accepted.
+    /// Cancel safe: if dropped before it resolves, nothing was accepted.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `len` is too much, `BrokenPipe` if the queue for the completion is closed; nobody is told then.
+    /// `InvalidInput` if `len` is too large, `BrokenPipe` if the queue for the completion is
+    /// closed; then `to` gets nothing.
     pub async fn submit(&self, offset: u64, len: usize, to: impl Into<Completion<Block>>) -> io::Result<()> {
         let mut to = to.into();
         check(len)?;
@@ -147,8 +150,8 @@ impl BlockSource {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if as many requests are under way as may be, or the queue for the completion is full; otherwise as
-    /// [`submit`](Self::submit).
+    /// `WouldBlock` if the limit of requests is reached, or the queue for the completion is full;
+    /// otherwise as [`submit`](Self::submit).
     pub fn try_submit(&self, offset: u64, len: usize, to: impl Into<Completion<Block>>) -> io::Result<()> {
         let mut to = to.into();
         check(len)?;
@@ -157,7 +160,7 @@ impl BlockSource {
             _ => io::Error::new(io::ErrorKind::WouldBlock, "the queue for the completion is full"),
         })?;
         if !self.0.gate.lock().try_take() {
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, "as many reads are under way as may be"));
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "the limit of reads in flight is reached"));
         }
         self.start(Request { offset, len, to: Some(to), counted: Some(Counted(self.0.clone())) });
         Ok(())
@@ -166,7 +169,8 @@ impl BlockSource {
     fn start(&self, mut request: Request) {
         let file = self.0.file.clone();
         let color: Color = self.0.handle.new_color();
-        // Detached: it ends with the read. If the runtime has shut down, it is dropped and says so.
+        // Detached: it ends with the read. If the runtime has shut down, it is dropped, and its
+        // drop reports that.
         drop(color.spawn(async move {
             let result = read_full(&file, request.offset, request.len).await;
             request.complete(result);
@@ -174,11 +178,11 @@ impl BlockSource {
     }
 }
 
-/// One read, which tells whoever is to be told even if it is dropped.
+/// One read, which reports its end even if it is dropped.
 struct Request {
     offset: u64,
     len: usize,
-    /// `None` when that has happened.
+    /// `None` after the report.
     to: Option<Completion<Block>>,
     counted: Option<Counted>,
 }
@@ -198,7 +202,7 @@ impl Drop for Request {
     }
 }
 
-/// Ends a request's count when it is dropped.
+/// Releases a request's count on drop.
 struct Counted(Arc<Inner>);
 
 impl Drop for Counted {
@@ -218,7 +222,7 @@ impl Waiting<'_> {
         let waker = KeptWaker::from(cx.waker());
         let (poll, after) = self.source.gate.lock().poll_take(&mut self.turn, waker);
         after.run();
-        // It is never closed.
+        // The gate is never closed.
         poll.map(|_| ())
     }
 }
@@ -232,7 +236,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A read comes back short where only a part of it is in the kernel's cache.
+/// A read returns short if only a part of it is in the kernel's cache.
 async fn read_full(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
     let mut read = file.read_at(offset, len).await?;
     while !read.is_empty() && read.len() < len && !file.is_direct() {
@@ -247,7 +251,7 @@ async fn read_full(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
 
 fn check(len: usize) -> io::Result<()> {
     if len > LEN_MAX {
-        let text = format!("{len} bytes are more than the {LEN_MAX} that are read at once: ask for parts");
+        let text = format!("{len} bytes exceed the limit of {LEN_MAX} for one read: read in parts");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(())
@@ -263,8 +267,8 @@ impl fmt::Debug for BlockSource {
     }
 }
 
-/// Requests that are accepted at a time, unless it is set.
+/// The default limit of accepted requests.
 const REQUESTS_MAX: usize = 128;
 
-/// Bytes of one request.
+/// The limit of one request in bytes.
 const LEN_MAX: usize = 64 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Events that move on by themselves: from a queue or a source to a handler.
+//! Flows: events that move from a queue or a source to a handler.
 
 use std::fmt;
 use std::future::Future;
@@ -16,11 +16,13 @@ use super::queue::Queue;
 use crate::lock::Mutex;
 use dapple_sync::sync::oneshot;
 
-/// Events on their way from a queue, a source or a listener to a [`Handler`], until one of them ends.
+/// A running flow of events from a queue, a source or a listener to a [`Handler`], until one of
+/// them ends.
 ///
-/// It is a task in the background: a shutdown of the runtime does not wait for it. **Dropping this stops it**, and lets go of a
-/// source with what had arrived and was not sent on; [`stop`](Self::stop) gives it back, [`detach`](Self::detach) lets it go on
-/// alone. Awaited, it resolves when no event will come, or the handler takes none; by then callbacks have run.
+/// It is a background task: a shutdown of the runtime does not wait for it. **Dropping this stops
+/// it**, and drops a source with the data that it has not sent on. [`stop`](Self::stop) returns the
+/// source, [`detach`](Self::detach) lets the flow go on alone. Awaited, it resolves when no more
+/// events will come or the handler takes none; by then all callbacks have run.
 #[must_use = "dropping a flow stops it: keep it, await it, or call `detach`"]
 pub struct Flow<U: Send + 'static> {
     task: Option<JoinHandle<Ended<U>>>,
@@ -31,19 +33,19 @@ pub struct Flow<U: Send + 'static> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ended<U> {
-    /// Where the events came from, with all that has not been sent on.
+    /// The origin of the events, with all events that were not sent on.
     pub upstream: U,
-    /// Events that were sent on; those that a filter held back do not count.
+    /// Events sent on, without those that a filter removed.
     pub count: u64,
-    /// What ended it.
+    /// The reason for the end.
     pub reason: EndReason,
 }
 
-/// What ended a [`Flow`].
+/// Why a [`Flow`] ended.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// No more events come: the queue is closed and empty, or the source is at its end.
+    /// No more events will come: the queue is closed and empty, or the source is at its end.
     Finished,
     /// [`Flow::stop`] was called.
     Stopped,
@@ -54,10 +56,10 @@ pub enum EndReason {
 }
 
 impl<U: Send + 'static> Flow<U> {
-    /// Stops it, and gives back where the events came from. No event is lost: what was taken has been sent on. Callbacks may still
-    /// be about to run.
+    /// Stops it, and returns the origin of the events. No event is lost: each taken event has been
+    /// sent on. Some callbacks may still have to run.
     ///
-    /// Cancel safe in that dropping the future stops it too.
+    /// Cancel safe: dropping the future stops the flow, too.
     ///
     /// # Errors
     ///
@@ -67,20 +69,20 @@ impl<U: Send + 'static> Flow<U> {
         self.await
     }
 
-    /// Waits until it ends by itself, and returns how many events were sent on. For who wants neither the source back nor to know
-    /// more.
+    /// Waits until it ends by itself, and returns the number of events sent on. For callers that
+    /// need neither the source nor further details.
     ///
-    /// Cancel safe in that dropping the future stops it.
+    /// Cancel safe: dropping the future stops the flow.
     ///
     /// # Errors
     ///
-    /// That of the source or the handler; or one of kind `Other` that says that a closure of the flow panicked, or that the runtime
-    /// has shut down.
+    /// That of the source or the handler; or one of kind `Other` if a closure of the flow panicked
+    /// or the runtime has shut down.
     ///
     /// ```
     /// use dapple_flow::flow::{Any, Sink, Source};
     ///
-    /// /// Copies from anywhere to anywhere.
+    /// /// Copies from any device to any other.
     /// async fn copy(from: &str, to: &str) -> std::io::Result<()> {
     ///     let sink = Sink::<Any>::open(to).await?;
     ///     Source::<Any>::open(from).await?.chain(sink.clone()).finished().await?;
@@ -105,9 +107,10 @@ impl<U: Send + 'static> Flow<U> {
         }
     }
 
-    /// Lets it go on until it ends by itself, or the runtime shuts down. Why it ended goes to the log if it is an error.
+    /// Lets it go on until it ends by itself or the runtime shuts down. Logs its error, if it has
+    /// one.
     pub fn detach(mut self) {
-        // Dropped without being aborted, a task goes on.
+        // Dropped without an abort, a task goes on.
         drop(self.task.take());
     }
 
@@ -117,7 +120,7 @@ impl<U: Send + 'static> Flow<U> {
     }
 }
 
-/// Cancel safe: dropped, it stops the flow, which is what dropping a [`Flow`] does.
+/// Cancel safe: dropping a [`Flow`] stops it.
 impl<U: Send + 'static> Future for Flow<U> {
     type Output = Result<Ended<U>, JoinError>;
 
@@ -144,12 +147,12 @@ impl<U: Send + 'static> fmt::Debug for Flow<U> {
 }
 
 impl<T: Send + 'static> Queue<T> {
-    /// Sends what comes out of this queue to a handler from now on: another queue, a callback, a sink, or your own (Gribble's
-    /// composition of queues; section 5.2.3).
+    /// Sends all items of this queue to a handler from now on: another queue, a callback, a sink,
+    /// or your own (Gribble's composition of queues; section 5.2.3).
     ///
-    /// An item leaves this queue only when the handler has room for it. Several chains from one queue share its items, several to
-    /// one queue join theirs there. The handler is not closed when this queue is: see
-    /// [`CloseAtEnd`](super::CloseAtEnd).
+    /// An item leaves this queue only when the handler has room for it. Several chains from one
+    /// queue share its items; several chains to one queue merge there. The handler is not closed
+    /// when this queue is: see [`CloseAtEnd`](super::CloseAtEnd).
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -160,7 +163,7 @@ impl<T: Send + 'static> Queue<T> {
     /// let _entered = runtime.enter();
     /// let (tx, rx) = mpsc::channel();
     /// let queue = Queue::new(16);
-    /// // One at a time, in a color of its own: no lock.
+    /// // One at a time, in its own color: no lock.
     /// let mut sum = 0;
     /// let count = Color::new().wrap(move |n: u64| {
     ///     sum += n;
@@ -168,7 +171,7 @@ impl<T: Send + 'static> Queue<T> {
     /// });
     /// queue.chain(count).detach();
     /// for n in [1, 2, 3] {
-    ///     queue.push_blocking(n, None).expect("nobody closes it");
+    ///     queue.push_blocking(n, None).expect("the queue stays open");
     /// }
     /// queue.close();
     /// assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 3, 6]);
@@ -177,7 +180,7 @@ impl<T: Send + 'static> Queue<T> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
+    /// Dropping the flow ends it; [`Flow`] says what happens to its events.
     ///
     /// # Panics
     ///
@@ -186,13 +189,14 @@ impl<T: Send + 'static> Queue<T> {
         flow(self.clone(), Some, to)
     }
 
-    /// As [`chain`](Self::chain), through a closure that changes the item, or holds it back with `None`.
+    /// As [`chain`](Self::chain), through a closure that maps an item, or removes it with `None`.
     ///
-    /// If the closure panics, what it had answered before is sent on and the flow ends; later items stay in this queue.
+    /// If the closure panics, its earlier results are sent on and the flow ends; later items stay
+    /// in this queue.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
+    /// Dropping the flow ends it; [`Flow`] says what happens to its events.
     ///
     /// # Panics
     ///
@@ -206,14 +210,15 @@ impl<T: Send + 'static> Queue<T> {
     }
 }
 
-/// Where events can be taken from.
+/// An origin of events.
 pub(super) trait Upstream: Send + 'static {
     type Event: Send + 'static;
 
-    /// Whether there is an event; `false`: there will be none. It stays there until it is taken, by this one or by others.
+    /// Whether there is an event; `false`: there will be none. The event stays until this flow or
+    /// another consumer takes it.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>>;
 
-    /// An event that is there.
+    /// Takes an available event.
     fn take(&mut self) -> Option<Self::Event>;
 }
 
@@ -237,12 +242,12 @@ where
     Flow { task: Some(task), stop }
 }
 
-/// Moves events. Between two polls it has none of its own: they are upstream, or with the handler.
+/// Moves events. Between two polls it holds none: they are at the origin or with the handler.
 struct Pump<U, M, H> {
     upstream: U,
     map: M,
     handler: H,
-    /// The handler is still busy with what it was given.
+    /// The handler is still busy with the last batch.
     receipt: Option<oneshot::Receiver<()>>,
     count: u64,
     stop: Arc<Stop>,
@@ -259,7 +264,7 @@ impl<U: Upstream, M, H> Pump<U, M, H> {
                 return Poll::Ready(EndReason::Stopped);
             }
             if let Some(receipt) = &mut self.receipt {
-                // Never sent: it ends with its receipt.
+                // Never sent: the channel closes with its receipt.
                 let _ = ready!(Pin::new(receipt).poll(cx));
                 self.receipt = None;
             }
@@ -268,7 +273,7 @@ impl<U: Upstream, M, H> Pump<U, M, H> {
                 Poll::Ready(Ok(false)) => return Poll::Ready(EndReason::Finished),
                 Poll::Ready(Err(error)) => return Poll::Ready(EndReason::UpstreamFailed(error)),
                 Poll::Pending => {
-                    // Room that is kept without need would be missing elsewhere.
+                    // Other senders may need this room.
                     self.handler.release_room();
                     return Poll::Pending;
                 }
@@ -278,7 +283,7 @@ impl<U: Upstream, M, H> Pump<U, M, H> {
                 Err(error) => return Poll::Ready(EndReason::HandlerFailed(error)),
             }
         }
-        // Others have their turn.
+        // Yield to other work.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -313,7 +318,7 @@ impl<U: Upstream, M, H> Pump<U, M, H> {
     }
 }
 
-/// A wish to stop, from anywhere.
+/// A request to stop, from any thread.
 #[derive(Default)]
 struct Stop(Mutex<(bool, Option<KeptWaker>)>);
 
@@ -329,7 +334,7 @@ impl Stop {
         }
     }
 
-    /// Whether to stop. If not, the waker is kept for the wish.
+    /// Whether to stop. If not, keeps the waker for that.
     fn poll(&self, waker: &Waker) -> bool {
         let waker = KeptWaker::from(waker);
         let mut state = self.0.lock();
@@ -343,8 +348,8 @@ impl Stop {
     }
 }
 
-/// Events that are sent at once.
+/// The most events sent at once.
 pub(super) const BATCH_MAX: usize = 64;
 
-/// Batches after which a flow that has always something to move lets others have their turn.
+/// The number of batches after which a flow that always has events yields.
 const BATCHES_A_POLL: usize = 8;

@@ -1,10 +1,10 @@
-//! Items as bytes.
+//! Codecs: items as bytes.
 
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// How items are found in bytes that arrive.
+/// Finds items in arriving bytes.
 ///
 /// ```
 /// use std::io;
@@ -38,22 +38,24 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// # Ok::<(), io::Error>(())
 /// ```
 pub trait Decode: Send + 'static {
-    /// What a source yields.
+    /// The items of a source.
     type Item: Send + 'static;
 
-    /// Takes one item off the front of what has arrived; `None` while it is not all there. Bytes that are left stay for the next
-    /// call, which comes at once after an item, and otherwise when more have arrived.
+    /// Takes one item off the front of the buffer; `None` while it is incomplete. Remaining bytes
+    /// stay for the next call, which comes at once after an item, and otherwise when more have
+    /// arrived.
     ///
     /// # Errors
     ///
-    /// What arrived is none. The source then ends.
+    /// The bytes are not an item. The source then ends.
     fn decode(&mut self, buf: &mut BytesMut) -> io::Result<Option<Self::Item>>;
 
-    /// The same when nothing more will arrive, until it says `None`.
+    /// As [`decode`](Self::decode), when no more bytes will arrive, until it returns `None`.
     ///
     /// # Errors
     ///
-    /// As [`decode`](Self::decode). By itself it is `UnexpectedEof` if bytes are left that are no item.
+    /// As [`decode`](Self::decode). The default is `UnexpectedEof` if bytes remain that are no
+    /// item.
     fn decode_end(&mut self, buf: &mut BytesMut) -> io::Result<Option<Self::Item>> {
         match self.decode(buf)? {
             None if !buf.is_empty() => {
@@ -63,25 +65,25 @@ pub trait Decode: Send + 'static {
         }
     }
 
-    /// Bytes that an item can have. A source that has as many and no item ends with an error, so that nobody can make it collect
-    /// bytes for ever.
+    /// The largest size of an item in bytes. A source with more bytes and no item ends with an
+    /// error, so that a peer cannot make it collect bytes for ever.
     fn item_len_max(&self) -> usize;
 }
 
-/// How items become bytes.
+/// Turns items into bytes.
 pub trait Encode: Clone + Send + Sync + 'static {
-    /// What a sink takes.
+    /// The items of a sink.
     type Item: Send + 'static;
 
     /// The bytes of an item, which are written together.
     ///
     /// # Errors
     ///
-    /// It cannot be written. The sink goes on with others.
+    /// The item cannot be encoded. The sink goes on with others.
     fn encode(&self, item: Self::Item) -> io::Result<Bytes>;
 }
 
-/// Bytes as they come and go, in pieces as the device has them.
+/// Bytes without structure, in pieces as the device delivers them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunks;
 
@@ -105,8 +107,8 @@ impl Encode for Chunks {
     }
 }
 
-/// Lines of UTF-8 text, which end with `\n` or `\r\n`, or with the stream. Items are without that; `\n` is added to what is
-/// written.
+/// Lines of UTF-8 text that end with `\n` or `\r\n`, or with the stream. Items are without the line
+/// end; a sink adds `\n`.
 ///
 /// ```
 /// use dapple_flow::flow::{self, Lines};
@@ -127,12 +129,12 @@ impl Encode for Chunks {
 #[derive(Clone, Debug)]
 pub struct Lines {
     len_max: usize,
-    /// Bytes that are known to hold no end of a line.
+    /// Bytes already searched for a line end.
     searched: usize,
 }
 
 impl Lines {
-    /// Lines of at most `len_max` bytes, their end not counted. Longer ones are an error.
+    /// Lines of at most `len_max` bytes, not counting the line end. Longer ones are an error.
     pub fn new(len_max: usize) -> Self {
         Lines { len_max, searched: 0 }
     }
@@ -175,7 +177,7 @@ impl Decode for Lines {
     }
 
     fn item_len_max(&self) -> usize {
-        // `\r`, and the byte by which it is one too many.
+        // `\r`, and the first byte above the limit.
         self.len_max.saturating_add(2)
     }
 }
@@ -185,7 +187,7 @@ impl Encode for Lines {
 
     fn encode(&self, item: String) -> io::Result<Bytes> {
         if item.contains('\n') {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a line cannot hold the end of a line"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a line cannot contain a line end"));
         }
         if item.len() > self.len_max {
             return Err(too_long("line", item.len(), self.len_max));
@@ -196,18 +198,18 @@ impl Encode for Lines {
     }
 }
 
-/// Frames: four bytes that say how many follow (the highest first), and those.
+/// Frames: a length of four bytes (big-endian), followed by that many bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames {
     len_max: usize,
 }
 
 impl Frames {
-    /// Frames of at most `len_max` bytes, the length not counted. Longer ones are an error.
+    /// Frames of at most `len_max` bytes, not counting the length. Longer ones are an error.
     ///
     /// # Panics
     ///
-    /// If four bytes cannot say `len_max`.
+    /// If `len_max` does not fit into four bytes.
     pub fn new(len_max: usize) -> Self {
         assert!(u32::try_from(len_max).is_ok(), "a frame has less than 4 GiB: give a lower limit than {len_max}");
         Frames { len_max }
@@ -250,17 +252,17 @@ impl Encode for Frames {
 }
 
 fn too_long(what: &str, len: usize, len_max: usize) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("a {what} has {len} bytes or more, and {len_max} are allowed"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("a {what} has at least {len} bytes, and the limit is {len_max}"))
 }
 
-/// The length in front of a frame.
+/// The size of the length field.
 const HEAD_LEN: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Everything that comes of bytes that arrive in pieces of `step`.
+    /// All items decoded from bytes that arrive in pieces of `step`.
     fn decode_all<C: Decode>(mut codec: C, bytes: &[u8], step: usize) -> io::Result<Vec<C::Item>> {
         let (mut buf, mut items) = (BytesMut::new(), Vec::new());
         for piece in bytes.chunks(step) {

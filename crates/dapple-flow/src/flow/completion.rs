@@ -1,4 +1,4 @@
-//! Who is told when a request is done.
+//! Completions: the recipient of a request's result.
 
 use std::future::Future;
 use std::io;
@@ -13,17 +13,18 @@ use super::queue::{PopError, Promise, Queue};
 use crate::shut_down_error;
 use dapple_sync::sync::oneshot;
 
-/// Who is told that a request is done: named with each request, not with the device, so that several parties can use one and each
-/// gets its own completions (Gribble, section 5.1.1).
+/// The recipient of a request's result. Each request names its own, not the device, so that several
+/// parties can use one device and each gets its own completions (Gribble, section 5.1.1).
 ///
-/// | completion | is told |
+/// | completion | recipient |
 /// |---|---|
-/// | [`none`](Self::none), or `()` | nobody |
+/// | [`none`](Self::none), or `()` | none |
 /// | [`post`](Self::post) | a closure, once, in a color |
 /// | a `&Callback` | that callback, in its color |
-/// | [`push`](Self::push), or a `&Queue` | a queue, in which a place is kept free for it from the start |
+/// | [`push`](Self::push), or a `&Queue` | a queue, with a place reserved from the start |
 ///
-/// A request counts as one of its sink or source, and so against its limit, until the closure or the callback has run.
+/// A request counts against the limit of its sink or source until the closure or the callback has
+/// run.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -35,11 +36,11 @@ use dapple_sync::sync::oneshot;
 ///     let (sink, mut source) = flow::pipe()?;
 ///     let done = Queue::new(8);
 ///     sink.submit("one", &done).await?;
-///     // What the queue gets is up to the request.
+///     // The closure decides which item the queue gets.
 ///     let (tx, rx) = mpsc::channel();
 ///     sink.submit("two", Completion::post(&Color::new(), move |written: Written| drop(tx.send(written.count)))).await?;
 ///     sink.close().await?;
-///     assert_eq!(done.pop().await.expect("it is open").count, 3);
+///     assert_eq!(done.pop().await.expect("the sink is open").count, 3);
 ///     assert_eq!(rx.recv(), Ok(3));
 ///     assert_eq!(source.next().await.expect("something came")?, "onetwo");
 ///     std::io::Result::Ok(())
@@ -49,7 +50,7 @@ use dapple_sync::sync::oneshot;
 pub struct Completion<R>(Kind<R>);
 
 enum Kind<R> {
-    Nobody,
+    Dropped,
     Post(Color, Box<dyn FnOnce(R) + Send>),
     Call(Callback<R>),
     Push(Box<dyn Port<R>>),
@@ -57,9 +58,9 @@ enum Kind<R> {
 }
 
 impl<R: Send + 'static> Completion<R> {
-    /// Nobody is told. Of a sink that has failed, later requests learn.
+    /// No recipient. If a sink fails, its later requests return the error.
     pub fn none() -> Self {
-        Completion(Kind::Nobody)
+        Completion(Kind::Dropped)
     }
 
     /// Runs a closure in a color. If the runtime shuts down first, the closure is dropped there.
@@ -67,11 +68,12 @@ impl<R: Send + 'static> Completion<R> {
         Completion(Kind::Post(color.clone(), Box::new(closure)))
     }
 
-    /// Pushes what the closure makes of the result: the place for what tells requests apart. It runs where the request is
-    /// completed, so keep it short; if it panics, the queue gets nothing.
+    /// Pushes the result of the closure: the place to tag requests. The closure runs where the
+    /// request is completed, so keep it short; if it panics, the queue gets nothing.
     ///
-    /// While the queue is full, of completions that came or are to come, [`submit`](super::Sink::submit) waits and
-    /// [`try_submit`](super::Sink::try_submit) refuses; one that drops its oldest is never full.
+    /// While the queue is full, counting reserved places, [`submit`](super::Sink::submit) waits and
+    /// [`try_submit`](super::Sink::try_submit) refuses; a queue that drops its oldest is never
+    /// full.
     ///
     /// ```
     /// use dapple_flow::flow::{self, Completion, Queue, Written};
@@ -98,13 +100,13 @@ impl<R: Send + 'static> Completion<R> {
         })))
     }
 
-    /// One that is awaited.
+    /// A completion that is awaited.
     pub(super) fn answer() -> (Self, Pending<R>) {
         let (sender, receiver) = oneshot::channel();
         (Completion(Kind::Answer(sender)), Pending(receiver))
     }
 
-    /// Makes sure that there will be room for the completion.
+    /// Reserves room for the completion.
     pub(super) fn try_reserve(&mut self) -> Result<(), PopError> {
         match &mut self.0 {
             Kind::Push(port) => port.try_reserve(),
@@ -120,10 +122,11 @@ impl<R: Send + 'static> Completion<R> {
         }
     }
 
-    /// Tells. `guard` is dropped when whoever is told has run, or has been told where nothing runs.
+    /// Delivers the result. `guard` is dropped after the recipient has run, or at delivery if
+    /// nothing runs.
     pub(super) fn deliver<G: Send + 'static>(self, result: R, guard: G) {
         match self.0 {
-            Kind::Nobody => {}
+            Kind::Dropped => {}
             Kind::Post(color, closure) => color.post(move || {
                 let _until_it_has_run = guard;
                 closure(result);
@@ -133,7 +136,7 @@ impl<R: Send + 'static> Completion<R> {
                 // A color keeps its order, so this runs after the call.
                 callback.color().post(move || drop(guard));
             }
-            // First the room: who has heard that a request is done finds it.
+            // Free the room first: a recipient that sees the completion finds it.
             Kind::Push(port) => {
                 drop(guard);
                 port.deliver(result);
@@ -168,7 +171,7 @@ impl<R: Send + 'static> From<&Queue<R>> for Completion<R> {
 impl<R> std::fmt::Debug for Completion<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = match &self.0 {
-            Kind::Nobody => "nobody",
+            Kind::Dropped => "none",
             Kind::Post(..) => "a closure",
             Kind::Call(_) => "a callback",
             Kind::Push(_) => "a queue",
@@ -178,9 +181,9 @@ impl<R> std::fmt::Debug for Completion<R> {
     }
 }
 
-/// A request that was accepted; resolves to its completion.
+/// An accepted request; resolves to its result.
 ///
-/// Cancel safe: dropping it does not take the request back, only nobody is told.
+/// Cancel safe: if dropped, the request still runs, and its result is discarded.
 #[must_use = "await it, or submit with a completion of `()`"]
 pub struct Pending<R>(oneshot::Receiver<R>);
 
@@ -189,7 +192,7 @@ impl<R: Completed> Future for Pending<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         let result = ready!(Pin::new(&mut self.0).poll(cx));
-        // Nobody is left who could answer: the runtime of the device has gone.
+        // The device's runtime has gone, so no answer can come.
         Poll::Ready(result.unwrap_or_else(|_| R::failed(shut_down_error())))
     }
 }
@@ -200,13 +203,13 @@ impl<R> std::fmt::Debug for Pending<R> {
     }
 }
 
-/// What requests end with.
+/// The result type of requests.
 pub trait Completed: Send + 'static {
-    /// A request that was not carried out.
+    /// The result of a request that was not carried out.
     fn failed(error: io::Error) -> Self;
 }
 
-/// A queue, whatever its items are.
+/// A queue with any item type.
 trait Port<R>: Send {
     fn try_reserve(&mut self) -> Result<(), PopError>;
     fn poll_reserve(&mut self, cx: &Context<'_>) -> Poll<Result<(), PopError>>;
@@ -238,7 +241,7 @@ impl<T: Send, R, F: FnOnce(R) -> T + Send> Port<R> for Push<T, R, F> {
     fn deliver(mut self: Box<Self>, result: R) {
         let promise = self.promise.take().expect("reserved before the request was accepted");
         let map = self.map.take().expect("delivered once");
-        // The request is done whatever becomes of the closure, and so are those behind it.
+        // The request and those before it are done, even if the closure panics.
         match catch_unwind(AssertUnwindSafe(|| map(result))) {
             Ok(item) => promise.keep(item),
             Err(payload) => {

@@ -1,15 +1,15 @@
-//! Room for requests and their bytes, given out in order.
+//! A gate: room for requests and their bytes, granted in order.
 
 use std::task::Poll;
 
 use dapple_sched::foreign::KeptWaker;
 use dapple_sync::sync::limit::{Turn, Turns, Wakers};
 
-/// A count of requests with the line of those who wait for room, and a weight that closes it, too. It lives under the lock
-/// of the queue or sink that it belongs to; see [`Turns`] for the states of a wait.
+/// A count of requests with a waiting line for room, and a weight that also closes it. It lives
+/// under the lock of its queue or sink; see [`Turns`] for the states of a wait.
 pub(super) struct Gate {
     turns: Turns,
-    /// Bytes, where they are counted.
+    /// Bytes, if they are counted.
     weight: usize,
     weight_max: usize,
 }
@@ -33,7 +33,7 @@ impl Gate {
 
     pub(super) fn set_max(&mut self, count_max: usize, weight_max: usize) -> Wakers {
         self.weight_max = weight_max;
-        // Nothing is given out by one of the limits that the other one refuses.
+        // Grant nothing by one limit that the other one refuses.
         let wakers = self.turns.set_paused(true).and(self.turns.set_max(count_max));
         wakers.and(self.weigh())
     }
@@ -43,7 +43,7 @@ impl Gate {
         self.turns.try_take()
     }
 
-    /// Takes room for up to `max` more, as far as there is any.
+    /// Takes room for up to `max` more, as far as available.
     pub(super) fn take_more(&mut self, max: usize) -> usize {
         self.turns.take_more(max)
     }
@@ -54,18 +54,18 @@ impl Gate {
         (poll.map_err(drop), wakers)
     }
 
-    /// A waiter goes.
+    /// Removes a waiter.
     pub(super) fn leave(&mut self, turn: &mut Turn) -> Wakers {
         self.turns.leave(turn)
     }
 
-    /// For what has been taken and is known by now to weigh this much.
+    /// Adds the weight of requests taken earlier.
     pub(super) fn add_weight(&mut self, weight: usize) -> Wakers {
         self.weight += weight;
         self.weigh()
     }
 
-    /// Gives back what was taken.
+    /// Gives back count and weight.
     pub(super) fn give_back(&mut self, count: usize, weight: usize) -> Wakers {
         debug_assert!(weight <= self.weight, "gives back what it never took");
         self.weight -= weight;
@@ -73,7 +73,7 @@ impl Gate {
         wakers.and(self.weigh())
     }
 
-    /// Gives no more room: all who wait are woken, and find none.
+    /// Grants no more room: all waiters are woken, and find none.
     pub(super) fn close(&mut self) -> Wakers {
         self.turns.close()
     }

@@ -1,4 +1,4 @@
-//! What events can be sent to.
+//! Handlers: destinations of events.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -7,16 +7,18 @@ use dapple_sched::Callback;
 
 use dapple_sync::sync::oneshot;
 
-/// Where events go: a [`Queue`](super::Queue), a [`Callback`] with its color, a [`Sink`](super::Sink), or a type of your own (Gribble's
-/// `UpcallHandlerIF`, section 5.1).
+/// A destination of events: a [`Queue`](super::Queue), a [`Callback`] with its color, a
+/// [`Sink`](super::Sink), or a type of your own (Gribble's `UpcallHandlerIF`, section 5.1).
 ///
 /// [`Queue::chain`](super::Queue::chain), [`Source::chain`](super::Source::chain) and
-/// [`Listener::chain`](super::Listener::chain) send events to one. What is sent at once is what there is, at most 64 events.
+/// [`Listener::chain`](super::Listener::chain) send events to one: all available ones, at most 64
+/// at once.
 ///
-/// - A `Callback<T>` is called for each event, a `Callback<Vec<T>>` for each batch. Nothing more is sent until it has run, so that
-///   nothing piles up in front of a slow one. One that panics is called again for the next event.
-/// - A `Queue<T>` does at its bound what its [`WhenFull`](super::WhenFull) says.
-/// - A `Sink` writes them, and is waited for while it is full.
+/// - A `Callback<T>` runs for each event, a `Callback<Vec<T>>` for each batch. The next events come
+///   after it has run, so that none pile up before a slow one. After a panic it runs again for the
+///   next event.
+/// - A `Queue<T>` acts at its bound as its [`WhenFull`](super::WhenFull) says.
+/// - A `Sink` writes them, and the flow waits while it is full.
 ///
 /// ```
 /// use std::io;
@@ -40,7 +42,7 @@ use dapple_sync::sync::oneshot;
 /// runtime.block_on(async {
 ///     let (all, some) = (Queue::new(10), Queue::new(10));
 ///     let flow = all.chain(EveryOther(some.clone(), false));
-///     all.push_many(1..=5).await.expect("nobody closes it");
+///     all.push_many(1..=5).await.expect("the queue stays open");
 ///     all.close();
 ///     assert_eq!(flow.await.expect("nothing panics").count, 5);
 ///     assert_eq!(some.try_pop_many(10), [1, 3, 5]);
@@ -48,29 +50,29 @@ use dapple_sync::sync::oneshot;
 /// # Ok::<(), io::Error>(())
 /// ```
 pub trait Handler<T>: Send + 'static {
-    /// How many events it takes now, or waits until it takes one. The room is its sender's until the next
-    /// [`give`](Self::give) or [`release_room`](Self::release_room).
+    /// The number of events that it takes now; waits until it takes one. The sender owns this room
+    /// until the next [`give`](Self::give) or [`release_room`](Self::release_room).
     ///
     /// # Errors
     ///
-    /// It takes none any more.
+    /// It takes no more events.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let _ = cx;
         Poll::Ready(Ok(usize::MAX))
     }
 
-    /// The room that was asked for will not be used for now.
+    /// Releases the granted room, which will not be used now.
     fn release_room(&mut self) {}
 
-    /// Takes events, in order, no more than it had room for. More come when the receipt has been dropped: keep it for as long as
-    /// the events take.
+    /// Takes events, in order, no more than it had room for. More come when the receipt has been
+    /// dropped: keep it while the events are being handled.
     fn give(&mut self, events: Vec<T>, receipt: Receipt);
 }
 
-/// Tells the sender of events, when it is dropped, that more may come.
+/// Lets the sender send more events when it is dropped.
 #[must_use = "dropping it lets the next events come"]
 pub struct Receipt {
-    /// Its drop is what the receiver waits for.
+    /// The receiver waits for its drop.
     _sender: oneshot::Sender<()>,
 }
 
@@ -98,7 +100,7 @@ impl<T: Send + 'static> Handler<T> for Callback<Vec<T>> {
     }
 }
 
-/// One that was chosen while the program runs.
+/// A handler chosen at run time.
 impl<T: 'static> Handler<T> for Box<dyn Handler<T>> {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         (**self).poll_room(cx)
@@ -113,8 +115,8 @@ impl<T: 'static> Handler<T> for Box<dyn Handler<T>> {
     }
 }
 
-/// Closes a queue or a sink when the last event has been sent, and also when the flow that feeds it is stopped, panics, or is
-/// dropped at the runtime's shutdown: whoever waits at the other end learns that nothing will come.
+/// Closes a queue or a sink after the last event, and also when its flow is stopped, panics, or is
+/// dropped at the runtime's shutdown: consumers at the other end learn that nothing more will come.
 ///
 /// Without it, others can go on feeding the same queue.
 ///
@@ -125,7 +127,7 @@ impl<T: 'static> Handler<T> for Box<dyn Handler<T>> {
 /// runtime.block_on(async {
 ///     let (first, second) = (Queue::new(4), Queue::new(4));
 ///     first.chain(CloseAtEnd(second.clone())).detach();
-///     first.push("last").await.expect("nobody closes it");
+///     first.push("last").await.expect("the queue stays open");
 ///     first.close();
 ///     assert_eq!(second.pop().await, Some("last"));
 ///     assert_eq!(second.pop().await, None);
@@ -135,9 +137,10 @@ impl<T: 'static> Handler<T> for Box<dyn Handler<T>> {
 #[derive(Debug)]
 pub struct CloseAtEnd<H: Close>(pub H);
 
-/// What can be closed by whoever feeds it: a [`Queue`](super::Queue) or a [`Sink`](super::Sink), or a type of your own.
+/// A type that its feeder can close: a [`Queue`](super::Queue) or a [`Sink`](super::Sink), or your
+/// own.
 pub trait Close {
-    /// Takes no more. Does not wait.
+    /// Takes no more events. Does not wait.
     fn close_now(&mut self);
 }
 

@@ -22,8 +22,8 @@ use super::{Sink, Source};
 ///     let mut listener = Listener::<Any>::bind("tcp:127.0.0.1:0").await?;
 ///     let name = listener.local_name()?;
 ///     let echo = dapple_sched::spawn(async move {
-///         let connection = listener.next().await.expect("it does not end")?;
-///         // Bytes that come go back.
+///         let connection = listener.next().await.expect("the listener does not end")?;
+///         // Echo all bytes.
 ///         connection.source.chain(connection.sink).await.expect("nothing panics");
 ///         std::io::Result::Ok(())
 ///     });
@@ -31,30 +31,31 @@ use super::{Sink, Source};
 ///     let (mut source, sink) = (connection.source, connection.sink);
 ///     sink.write("hello").await?;
 ///     sink.close().await?;
-///     assert_eq!(source.next().await.expect("it comes back")?, "hello");
-///     echo.await.expect("it does not panic")
+///     assert_eq!(source.next().await.expect("the bytes come back")?, "hello");
+///     echo.await.expect("the task does not panic")
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Listener<D: Device> {
     acceptor: D::Acceptor,
-    /// One that was accepted and not taken.
+    /// A connection that was accepted and not taken.
     ready: Option<Connection<D>>,
     has_ended: bool,
 }
 
-/// Both directions of a connection. Dropping the sink, or closing it, ends one; dropping both parts closes the connection.
+/// Both directions of a connection. Dropping or closing the sink ends one direction; dropping both
+/// parts closes the connection.
 #[non_exhaustive]
 pub struct Connection<D: Device> {
-    /// What the other side writes.
+    /// The bytes from the other side.
     pub source: Source<D, Chunks>,
-    /// What the other side reads.
+    /// The bytes to the other side.
     pub sink: Sink<D, Chunks>,
-    /// The name of the other side, for logs; empty where it has none.
+    /// The name of the other side, for logs; empty if it has none.
     pub peer: String,
 }
 
-/// Connects to a name, for both directions.
+/// Connects to a name, in both directions.
 ///
 /// ```no_run
 /// use dapple_flow::flow::{Tcp, connect};
@@ -69,12 +70,12 @@ pub struct Connection<D: Device> {
 /// # }
 /// ```
 ///
-/// Cancel safe: dropped before it resolves, the attempt ends.
+/// Cancel safe: dropping it ends the attempt.
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a name that is none, with what would be one; `Unsupported` for devices that have no connections; those of the
-/// device.
+/// `InvalidInput` for an invalid name, with an example; `Unsupported` for devices that have no
+/// connections; those of the device.
 pub async fn connect<D: Device>(name: &str) -> io::Result<Connection<D>> {
     let (reader, writer) = D::connect(name).await?;
     Ok(Connection { source: Source::new(reader), sink: Sink::new(writer), peer: name.to_owned() })
@@ -85,17 +86,17 @@ impl<D: Device> Listener<D> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves nobody listening.
+    /// If dropped, it does not listen.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that is none, with what would be one; `Unsupported` for devices that have no connections; those of
-    /// the device, such as `AddrInUse`.
+    /// `InvalidInput` for an invalid name, with an example; `Unsupported` for devices that have no
+    /// connections; those of the device, such as `AddrInUse`.
     pub async fn bind(name: &str) -> io::Result<Self> {
         Ok(Listener { acceptor: D::listen(name).await?, ready: None, has_ended: false })
     }
 
-    /// The name under which it is reached, with the port that the system chose.
+    /// The name under which others reach it, with the port that the system chose.
     ///
     /// # Errors
     ///
@@ -104,10 +105,11 @@ impl<D: Device> Listener<D> {
         self.acceptor.local_name()
     }
 
-    /// The next connection. `None` only after an error, which says that the listener is of no more use; a shortage of descriptors
-    /// is none, see [`TcpListener::accept`](dapple_io::net::TcpListener::accept).
+    /// The next connection. `None` only after an error, which makes the listener useless; a
+    /// shortage of descriptors is not such an error, see
+    /// [`TcpListener::accept`](dapple_io::net::TcpListener::accept).
     ///
-    /// Cancel safe: a connection that came stays in the listener.
+    /// Cancel safe: an accepted connection stays in the listener.
     ///
     /// # Errors
     ///
@@ -116,12 +118,12 @@ impl<D: Device> Listener<D> {
         poll_fn(|cx| self.poll_connection(cx)).await
     }
 
-    /// Sends the connections to a handler from now on: a queue, a callback, or your own. While that has no room, further ones wait in
-    /// the kernel's backlog.
+    /// Sends the connections to a handler from now on: a queue, a callback, or your own. While it
+    /// has no room, new ones wait in the kernel's backlog.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the flow ends it; [`Flow`] says what becomes of what is on its way.
+    /// Dropping the flow ends it; [`Flow`] says what happens to its events.
     ///
     /// # Panics
     ///

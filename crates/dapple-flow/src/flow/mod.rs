@@ -1,4 +1,5 @@
-//! Sources, sinks and the queues between them, alike for TCP, Unix sockets, pipes and files (Gribble, chapter 5).
+//! Sources, sinks and the queues between them, for TCP, Unix sockets, pipes and files (Gribble,
+//! chapter 5).
 //!
 //! ```text
 //!     TCP ─┐                                                   ┌─► TCP
@@ -11,27 +12,31 @@
 //!                                         closure in a color, for each request
 //! ```
 //!
-//! - A [`Source`] yields items as they arrive: bytes, or what a codec ([`Lines`], [`Frames`], your own) makes of them. A
-//!   [`Listener`] is a source of connections; a [`BlockSource`] reads a file at offsets, and yields as the disk does.
-//! - A [`Sink`] takes items and writes them in order, in the background. Who is told of a completion is named with each request:
-//!   see [`Completion`].
-//! - A [`Queue`] is between: bounded, with a decision about what happens at the bound ([`WhenFull`]). It is polled, awaited, waited
-//!   on with a limit, or chained to a [`Handler`].
-//! - A [`Device`] is underneath, chosen by a type (`Source<Tcp>`) or, with [`Any`], by a [`Name`] such as `tcp:127.0.0.1:80`
-//!   from a configuration. The code is the same.
+//! - A [`Source`] yields items as they arrive: bytes, or the items of a codec ([`Lines`],
+//!   [`Frames`], your own). A [`Listener`] is a source of connections; a [`BlockSource`] reads a
+//!   file at offsets, and yields in the disk's order.
+//! - A [`Sink`] takes items and writes them in order, in the background. Each request names the
+//!   recipient of its result: see [`Completion`].
+//! - A [`Queue`] is between them: bounded, with a policy at the bound ([`WhenFull`]). Consumers
+//!   poll it, await it, wait on it with a limit, or chain it to a [`Handler`].
+//! - A [`Device`] is below, chosen by a type (`Source<Tcp>`) or, with [`Any`], by a [`Name`] such
+//!   as `tcp:127.0.0.1:80` from a configuration. The code is the same.
 //!
-//! Sources, queues and listeners implement `futures_core::Stream`, sinks and queues `futures_sink::Sink`, so that what is written
-//! for those works here.
+//! Sources, queues and listeners implement `futures_core::Stream`, sinks and queues
+//! `futures_sink::Sink`, so code for these traits works with them.
 //!
-//! What holds for all of them:
+//! These hold for all of them:
 //!
-//! - **Nothing grows.** Whatever waits is counted against a limit: items in queues, requests and bytes in sinks, completions that
-//!   have not been handled. A consumer that stops makes its producers wait, back to the other side of a connection.
-//! - **Nothing that arrived is lost** by dropping a future: it stays in the source or the queue. Each says so.
-//! - **No thread of user code in the middle.** Events between two parts go through a queue or a color, never down a chain of calls
-//!   (Gribble's structured upcalls, section 5.2.3); a handler runs alone in its color and needs no lock.
+//! - **Nothing grows without a bound.** Limits count all waiting data: items in queues, requests
+//!   and bytes in sinks, completions not yet handled. A consumer that stops makes its producers
+//!   wait, back to the other side of a connection.
+//! - **Dropping a future loses no data**: it stays in the source or the queue. Each method's docs
+//!   say so.
+//! - **No user code runs inside another's call.** Events between two parts go through a queue or a
+//!   color, never down a chain of calls (Gribble's structured upcalls, section 5.2.3). A handler
+//!   runs alone in its color and needs no lock.
 //!
-//! The page `docs/io.md` tells the rest, with drawings.
+//! The page `docs/io.md` has the rest, with drawings.
 
 mod block_source;
 mod chain;

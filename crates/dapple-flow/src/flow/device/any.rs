@@ -1,4 +1,4 @@
-//! The device that a name says.
+//! A device chosen by name at run time.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -14,45 +14,46 @@ use super::{
 use dapple_io::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use dapple_io::pipe::{Receiver, Sender};
 
-/// The device that its [`Name`] says: `tcp:HOST:PORT`, `unix:PATH`, `pipe:PATH`, `file:PATH` or `append:PATH`.
+/// The device of a [`Name`]: `tcp:HOST:PORT`, `unix:PATH`, `pipe:PATH`, `file:PATH` or
+/// `append:PATH`.
 #[derive(Debug)]
 pub enum Any {}
 
-/// The reading side of one of the devices.
+/// The reading side of any device.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyReader {
-    /// Of `tcp:`.
+    /// For `tcp:`.
     Tcp(StreamReader<TcpStream>),
-    /// Of `unix:`.
+    /// For `unix:`.
     Unix(StreamReader<UnixStream>),
-    /// Of `pipe:`.
+    /// For `pipe:`.
     Pipe(StreamReader<Receiver>),
-    /// Of `file:`.
+    /// For `file:`.
     File(DiskReader),
 }
 
-/// The writing side of one of the devices.
+/// The writing side of any device.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyWriter {
-    /// Of `tcp:`.
+    /// For `tcp:`.
     Tcp(StreamWriter<TcpStream>),
-    /// Of `unix:`.
+    /// For `unix:`.
     Unix(StreamWriter<UnixStream>),
-    /// Of `pipe:`.
+    /// For `pipe:`.
     Pipe(StreamWriter<Sender>),
-    /// Of `file:` and `append:`.
+    /// For `file:` and `append:`.
     File(DiskWriter),
 }
 
-/// The listener of one of the devices.
+/// The listener of any device.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyAcceptor {
-    /// Of `tcp:`.
+    /// For `tcp:`.
     Tcp(SocketAcceptor<TcpListener, TcpStream>),
-    /// Of `unix:`.
+    /// For `unix:`.
     Unix(SocketAcceptor<UnixListener, UnixStream>),
 }
 
@@ -68,7 +69,7 @@ impl Device for Any {
             Kind::Unix => AnyReader::Unix(Unix::open_reader(name.rest()).await?),
             Kind::Pipe => AnyReader::Pipe(Pipe::open_reader(name.rest()).await?),
             Kind::File => AnyReader::File(Disk::open_reader(name.rest()).await?),
-            Kind::Append => return Err(unsupported(&name.to_string(), "is for writing: read it as file:PATH")),
+            Kind::Append => return Err(unsupported(&name.to_string(), "is only for writing: read it as file:PATH")),
         })
     }
 
@@ -104,7 +105,7 @@ impl Device for Any {
             Kind::Tcp => AnyAcceptor::Tcp(Tcp::listen(name.rest()).await?),
             Kind::Unix => AnyAcceptor::Unix(Unix::listen(name.rest()).await?),
             _ => {
-                let advice = "nobody can connect to this device: listen at tcp: or unix:";
+                let advice = "this device has no connections: listen at tcp: or unix:";
                 return Err(unsupported(&name.to_string(), advice));
             }
         })

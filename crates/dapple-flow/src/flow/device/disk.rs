@@ -13,12 +13,12 @@ use super::{Device, Reader, Writer, named};
 use crate::flow::{Sink, Source};
 use dapple_io::fs::{File, OpenOptions};
 
-/// Files, from the first byte to the last. Names are paths. A sink makes the file, or empties the one that is there. For reads at
-/// offsets see [`BlockSource`](crate::flow::BlockSource).
+/// Files, from the first byte to the last. Names are paths. A sink creates the file, or truncates
+/// an existing one. For reads at offsets see [`BlockSource`](crate::flow::BlockSource).
 #[derive(Debug)]
 pub enum Disk {}
 
-/// Files that are written at their end, and made if they do not exist. Names are paths. There are only sinks.
+/// Files written at their end, and created if they do not exist. Names are paths. Sinks only.
 #[derive(Debug)]
 pub enum Append {}
 
@@ -28,7 +28,7 @@ impl Disk {
         Source::new(DiskReader { file, offset, reading: None })
     }
 
-    /// Writes to an open file from `offset` on, each write behind the one before it.
+    /// Writes to an open file from `offset` on, each write after the previous one.
     pub fn sink(file: File, offset: u64) -> Sink<Disk> {
         Sink::new(DiskWriter::new(file, offset))
     }
@@ -134,7 +134,8 @@ impl Writer for DiskWriter {
     }
 }
 
-/// The front of the buffers in one piece, which the kernel can keep until it is done. At least one byte.
+/// The front of the buffers in one piece, which the kernel can keep until it is done. At least one
+/// byte.
 fn gather(bufs: &[IoSlice<'_>]) -> Vec<u8> {
     let mut data = Vec::new();
     for buf in bufs {
@@ -159,5 +160,5 @@ impl std::fmt::Debug for DiskWriter {
     }
 }
 
-/// Bytes that are written at once.
+/// The most bytes written at once.
 const GATHERED_MAX: usize = 256 * 1024;

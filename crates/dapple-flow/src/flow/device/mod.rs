@@ -1,4 +1,4 @@
-//! What is underneath a source or a sink.
+//! The devices under sources and sinks.
 
 mod any;
 mod disk;
@@ -20,36 +20,39 @@ pub use pipe::{Pipe, pipe};
 pub use socket::{SocketAcceptor, Tcp, Unix};
 pub use stream::{Nothing, StreamReader, StreamWriter};
 
-/// A kind of device: the type parameter of sources, sinks and listeners, and the only place where one kind differs from another
-/// (Gribble's device specific layer, section 5.1.2). [`Any`] takes the kind from the name, and so from a configuration.
+/// A kind of device: the type parameter of sources, sinks and listeners, and the only place where
+/// kinds differ (Gribble's device-specific layer, section 5.1.2). [`Any`] takes the kind from the
+/// name, and so from a configuration.
 ///
-/// | device | its names | source | sink | both at once | listener |
+/// | device | its names | source | sink | both | listener |
 /// |---|---|---|---|---|---|
 /// | [`Tcp`] | `HOST:PORT` | connects | connects | connects | binds |
 /// | [`Unix`] | a path | connects | connects | connects | binds |
 /// | [`Pipe`] | the path of a FIFO | opens | opens | - | - |
-/// | [`Disk`] | the path of a file | reads from the start | makes or empties it | - | - |
+/// | [`Disk`] | the path of a file | reads from the start | creates or truncates it | - | - |
 /// | [`Append`] | the path of a file | - | writes at its end | - | - |
-/// | [`Any`] | one of those with `tcp:`, `unix:`, `pipe:`, `file:` or `append:` in front | | | | |
+/// | [`Any`] | one of these with `tcp:`, `unix:`, `pipe:`, `file:` or `append:` in front | | | | |
 ///
-/// A TCP stack of the program's own, say, is one more implementation; nothing that uses sources and sinks changes.
+/// A program's own TCP stack, for example, is one more implementation; code that uses sources and
+/// sinks does not change.
 pub trait Device: Sized + Send + Sync + 'static {
     /// The reading side.
     type Reader: Reader;
     /// The writing side.
     type Writer: Writer;
-    /// What accepts connections.
+    /// The acceptor of connections.
     type Acceptor: Acceptor<Reader = Self::Reader, Writer = Self::Writer>;
 
     /// Opens the reading side.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves nothing open.
+    /// If dropped, it leaves nothing open.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that is none, `Unsupported` for devices that cannot be read, those of the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices that cannot be read, those of
+    /// the kernel.
     fn open_reader(name: &str) -> impl Future<Output = io::Result<Self::Reader>> + Send {
         async move { Err(unsupported(name, "this device cannot be read")) }
     }
@@ -58,11 +61,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves nothing open.
+    /// If dropped, it leaves nothing open.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that is none, `Unsupported` for devices that cannot be written, those of the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices that cannot be written, those
+    /// of the kernel.
     fn open_writer(name: &str) -> impl Future<Output = io::Result<Self::Writer>> + Send {
         async move { Err(unsupported(name, "this device cannot be written")) }
     }
@@ -71,11 +75,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves nothing open.
+    /// If dropped, it leaves nothing open.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that is none, `Unsupported` for devices that have no connections, those of the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices that have no connections,
+    /// those of the kernel.
     fn connect(name: &str) -> impl Future<Output = io::Result<(Self::Reader, Self::Writer)>> + Send {
         async move { Err(unsupported(name, "this device has one direction: open a source or a sink of it")) }
     }
@@ -84,22 +89,23 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves nobody listening.
+    /// If dropped, it does not listen.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that is none, `Unsupported` for devices that have no connections, those of the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices that have no connections,
+    /// those of the kernel.
     fn listen(name: &str) -> impl Future<Output = io::Result<Self::Acceptor>> + Send {
-        async move { Err(unsupported(name, "nobody can connect to this device: listen at tcp: or unix:")) }
+        async move { Err(unsupported(name, "this device has no connections: listen at tcp: or unix:")) }
     }
 }
 
 /// The reading side of a device.
 pub trait Reader: Send + 'static {
-    /// Bytes that have arrived, `len_max` at most, or none at the end. After `Pending` it is called again, perhaps with another
-    /// `len_max`, or dropped.
+    /// Bytes that have arrived, at most `len_max`, or none at the end. After `Pending` it is called
+    /// again, perhaps with another `len_max`, or dropped.
     ///
-    /// What was read while it said `Pending` stays here: nobody loses bytes by dropping a future.
+    /// Bytes read before a `Pending` stay here: dropping a future loses none.
     ///
     /// # Errors
     ///
@@ -109,15 +115,15 @@ pub trait Reader: Send + 'static {
 
 /// The writing side of a device. Dropping it closes it.
 pub trait Writer: Send + 'static {
-    /// Writes the first part of the buffers, taken as one, and says how many bytes; they hold at least one. After `Pending` it is
-    /// called again with the same bytes, or dropped.
+    /// Writes the first part of the buffers, taken as one, and returns the number of bytes; they
+    /// hold at least one. After `Pending` it is called again with the same bytes, or dropped.
     ///
     /// # Errors
     ///
     /// Those of the device, after which it is not called again.
     fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
-    /// Waits until what was written is where it would survive a power failure, where the device has such a place.
+    /// Waits until all written data would survive a power failure, if the device has such storage.
     ///
     /// # Errors
     ///
@@ -127,7 +133,7 @@ pub trait Writer: Send + 'static {
         Poll::Ready(Ok(()))
     }
 
-    /// Says that nothing more will come.
+    /// Ends the stream: nothing more will come.
     ///
     /// # Errors
     ///
@@ -138,23 +144,23 @@ pub trait Writer: Send + 'static {
     }
 }
 
-/// What accepts connections.
+/// Accepts connections.
 pub trait Acceptor: Send + 'static {
     /// The reading side of a connection.
     type Reader: Reader;
     /// The writing side of a connection.
     type Writer: Writer;
 
-    /// The next connection, and the name of the other side, which may be empty. A connection that was accepted while this said
-    /// `Pending` stays here.
+    /// The next connection, and the name of the other side, which may be empty. A connection
+    /// accepted before a `Pending` stays here.
     ///
     /// # Errors
     ///
-    /// Those of the listener itself, after which it is of no more use.
+    /// Those of the listener itself, which is useless afterwards.
     #[expect(clippy::type_complexity, reason = "a connection, named where it is used")]
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Self::Reader, Self::Writer, String)>>;
 
-    /// The name under which others reach it, with what the system chose (such as a port).
+    /// The name under which others reach it, including the system's choices (such as a port).
     ///
     /// # Errors
     ///
@@ -166,7 +172,7 @@ fn unsupported(name: &str, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, format!("`{name}`: {what}"))
 }
 
-/// The same error with the name in front, so that a log says which one.
+/// The same error, prefixed with the name for the log.
 fn named(name: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("`{name}`: {error}"))
 }

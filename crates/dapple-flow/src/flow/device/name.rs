@@ -1,12 +1,12 @@
-//! Names of devices, as they stand in configurations.
+//! Names of devices in configurations.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// The name of a device with its kind in front, such as `tcp:127.0.0.1:80`. Parsing one when a configuration is read finds
-/// mistakes before anything is opened.
+/// The name of a device with its kind as a prefix, such as `tcp:127.0.0.1:80`. Parsing it when a
+/// configuration is read finds mistakes before anything is opened.
 ///
 /// ```
 /// use dapple_flow::flow::Name;
@@ -34,17 +34,17 @@ pub(super) enum Kind {
     Append,
 }
 
-/// A text that names no device; says why, and what would.
+/// A text that names no device; explains why, and gives an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadName(String);
 
 impl Name {
-    /// What stands in front: `tcp`, `unix`, `pipe`, `file` or `append`.
+    /// The prefix: `tcp`, `unix`, `pipe`, `file` or `append`.
     pub fn kind(&self) -> &str {
         self.kind.text()
     }
 
-    /// What follows the colon.
+    /// The part after the colon.
     pub fn rest(&self) -> &str {
         &self.text[self.kind().len() + 1..]
     }
@@ -84,27 +84,27 @@ impl FromStr for Name {
     }
 }
 
-/// Takes `HOST:PORT` apart.
+/// Splits `HOST:PORT`.
 pub(super) fn host_and_port(text: &str) -> Result<(&str, u16), String> {
     const EXAMPLE: &str = "write HOST:PORT, such as 127.0.0.1:80, [::1]:80 or example.com:80";
     let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("has no port: {EXAMPLE}"))?;
-    let port = port.parse().map_err(|_| format!("has a port that is no number from 0 to 65535: {EXAMPLE}"))?;
+    let port = port.parse().map_err(|_| format!("has a port that is not a number from 0 to 65535: {EXAMPLE}"))?;
     let is_bracketed = host.starts_with('[') && host.ends_with(']');
     if host.is_empty() || (host.contains(':') && !is_bracketed) || host.contains(char::is_whitespace) {
-        return Err(format!("has no host that can be: {EXAMPLE}"));
+        return Err(format!("has no valid host: {EXAMPLE}"));
     }
     Ok((host, port))
 }
 
 pub(super) fn check_path(path: &str) -> Result<(), String> {
     match path {
-        "" => Err("has no path behind the colon".to_owned()),
-        _ if path.contains('\0') => Err("has a path with a zero byte, which no file has".to_owned()),
+        "" => Err("has no path after the colon".to_owned()),
+        _ if path.contains('\0') => Err("has a path with a zero byte, which is not allowed".to_owned()),
         _ => Ok(()),
     }
 }
 
-/// An error about a name that was given without its kind.
+/// An error about a name without its kind.
 pub(super) fn bad(name: &str, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` {why}"))
 }

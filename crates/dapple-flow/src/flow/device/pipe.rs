@@ -1,4 +1,4 @@
-//! Pipes: within the process, and by the path of a FIFO.
+//! Pipes: within the process, and FIFOs by path.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,16 +16,16 @@ use dapple_io::blocking;
 use dapple_io::pipe::{Receiver, Sender, pipe as raw_pipe};
 use dapple_io::time::sleep;
 
-/// Pipes. Names are paths of FIFOs (`mkfifo`). A sink is open when somebody reads; a source waits for its first writer as for
-/// bytes, and ends when the last one has closed.
+/// Pipes. Names are paths of FIFOs (`mkfifo`). A sink opens when the FIFO has a reader. A source
+/// waits for its first writer as for bytes, and ends when the last one has closed.
 #[derive(Debug)]
 pub enum Pipe {}
 
-/// A pipe: what the sink writes comes out of the source.
+/// A pipe: the source yields what the sink writes.
 ///
 /// # Errors
 ///
-/// No descriptor is left, or there is no runtime here.
+/// No descriptor is left, or no runtime is current.
 pub fn pipe() -> io::Result<(Sink<Pipe>, Source<Pipe>)> {
     let (sender, receiver) = raw_pipe()?;
     Ok((Pipe::sink(sender), Pipe::source(receiver)))
@@ -52,7 +52,7 @@ impl Device for Pipe {
         let mut options = OpenOptions::new();
         options.read(true);
         let fifo = open_fifo(name, options).await.map_err(|error| named(name, error))?;
-        // Read before there is a writer, it would be at its end.
+        // A read before the first writer would report the end.
         Ok(StreamReader(Arc::new(Receiver::from_fifo(fifo)?)))
     }
 
@@ -62,7 +62,8 @@ impl Device for Pipe {
         loop {
             match open_fifo(name, options.clone()).await {
                 Ok(fifo) => return Ok(StreamWriter(Arc::new(Sender::from_fd(fifo)?))),
-                // The kernel has no news of a reader that comes. Waiting in `open` would keep a thread of the pool.
+                // The kernel does not report a new reader. A blocking `open` would keep a thread of
+                // the pool.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => sleep(READER_PAUSE).await,
                 Err(error) => return Err(named(name, error)),
             }
@@ -75,8 +76,8 @@ async fn open_fifo(name: &str, mut options: OpenOptions) -> io::Result<std::fs::
     let path = name.to_owned();
     let opened = blocking::spawn_blocking(move || {
         let not_a_pipe =
-            || io::Error::new(io::ErrorKind::InvalidInput, "is no pipe: make one with mkfifo, or use file:");
-        // Opening other things can have effects.
+            || io::Error::new(io::ErrorKind::InvalidInput, "is not a pipe: make one with mkfifo, or use file:");
+        // Opening other files can have side effects.
         if !std::fs::metadata(&path)?.file_type().is_fifo() {
             return Err(not_a_pipe());
         }
@@ -86,5 +87,5 @@ async fn open_fifo(name: &str, mut options: OpenOptions) -> io::Result<std::fs::
     opened.await?
 }
 
-/// Between two attempts to open a FIFO that nobody reads.
+/// The pause between two attempts to open a FIFO without a reader.
 const READER_PAUSE: Duration = Duration::from_millis(10);

@@ -24,7 +24,7 @@ pub enum Unix {}
 /// Accepts TCP or Unix connections.
 pub struct SocketAcceptor<L, S> {
     listener: Arc<L>,
-    /// The one that is being accepted; kept, so that a connection that came is not lost with a future.
+    /// The accept in progress; kept, so that a dropped future loses no connection.
     accepting: Option<Accepting<S>>,
     name: fn(&L) -> io::Result<String>,
     accept: fn(Arc<L>) -> Accepting<S>,
@@ -69,7 +69,7 @@ impl Device for Tcp {
         let (host, port) = host_and_port(name).map_err(|why| bad(name, &why))?;
         let ips = resolve(host).await.map_err(|error| named(name, error))?;
         let mut addrs: Vec<SocketAddr> = ips.into_iter().map(|ip| (ip, port).into()).collect();
-        // As `TcpListener::bind` takes `localhost`.
+        // In the order in which `TcpListener::bind` takes `localhost`.
         addrs.sort_by_key(SocketAddr::is_ipv6);
         let listener = TcpListener::bind(&addrs[..]).map_err(|error| named(name, error))?;
         Ok(SocketAcceptor {
@@ -102,7 +102,7 @@ impl Device for Unix {
         check_path(name).map_err(|why| bad(name, &why))?;
         let listener = UnixListener::bind(name).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => {
-                let advice = "the path exists: remove it if nobody listens there";
+                let advice = "the path exists: remove it if no process listens there";
                 io::Error::new(error.kind(), format!("`{name}`: {advice} ({error})"))
             }
             _ => named(name, error),

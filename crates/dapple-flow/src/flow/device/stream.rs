@@ -1,4 +1,4 @@
-//! Streams of this crate as devices.
+//! Streams of `dapple-io` as devices.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -13,26 +13,26 @@ use dapple_io::Connection;
 use dapple_io::net::{TcpStream, UnixStream};
 use dapple_io::pipe::{Receiver, Sender};
 
-/// The reading side of a socket or pipe. While it waits it has no memory of its own.
+/// The reading side of a socket or pipe. While it waits it holds no buffer.
 #[derive(Debug)]
 pub struct StreamReader<S>(pub(super) Arc<S>);
 
-/// The writing side of a socket or pipe; dropped, it ends that direction.
+/// The writing side of a socket or pipe; dropping it ends that direction.
 #[derive(Debug)]
 pub struct StreamWriter<S: WriteEnd>(pub(super) Arc<S>);
 
-/// A stream of bytes that can be read.
+/// A readable stream of bytes.
 pub trait ReadEnd: Send + Sync + 'static {
     /// Reads up to `buf.len()` bytes; 0 is the end.
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
 }
 
-/// A stream of bytes that can be written.
+/// A writable stream of bytes.
 pub trait WriteEnd: Send + Sync + 'static {
     /// Writes a part of the buffers.
     fn poll_write(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
-    /// Tells the other side that nothing more will come, where the kernel has a call for that.
+    /// Tells the other side that nothing more will come, if the kernel has a call for that.
     fn close(&self) -> io::Result<()>;
 }
 
@@ -70,7 +70,7 @@ impl WriteEnd for Sender {
         self.poll_write_vectored(cx, bufs)
     }
 
-    /// A pipe has no call for it: the end comes with the drop of the sender.
+    /// A pipe has no such call: the end comes with the drop of the sender.
     fn close(&self) -> io::Result<()> {
         Ok(())
     }
@@ -84,7 +84,7 @@ pub(super) fn split<S: WriteEnd>(stream: S) -> (StreamReader<S>, StreamWriter<S>
 
 impl<S: ReadEnd> Reader for StreamReader<S> {
     fn poll_read(&mut self, cx: &mut Context<'_>, len_max: usize) -> Poll<io::Result<Bytes>> {
-        // Taken out, so that nothing that is called meanwhile finds it borrowed.
+        // Taken out, so that code called meanwhile does not find it borrowed.
         let mut scratch = SCRATCH.take();
         if scratch.is_empty() {
             scratch.resize(SCRATCH_LEN, 0);
@@ -108,12 +108,12 @@ impl<S: WriteEnd> Writer for StreamWriter<S> {
 
 impl<S: WriteEnd> Drop for StreamWriter<S> {
     fn drop(&mut self) {
-        // A connection that is gone needs no end.
+        // A closed connection needs no end.
         let _ = self.0.close();
     }
 }
 
-/// The acceptor of devices that have no connections. There is none.
+/// The acceptor of devices without connections. Has no values.
 #[derive(Debug)]
 pub struct Nothing<R, W> {
     never: std::convert::Infallible,
@@ -134,10 +134,10 @@ impl<R: Reader, W: Writer> Acceptor for Nothing<R, W> {
 }
 
 thread_local! {
-    /// What is read goes here and then to memory of the right size: a source that waits has none, and a few bytes do not keep
-    /// 64 KiB. The copy costs a tenth of the system call.
+    /// Data is read here and then copied to memory of the right size: a waiting source has no
+    /// buffer, and a few bytes do not keep 64 KiB. The copy costs a tenth of the system call.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What is read at once at most.
+/// The most bytes read at once.
 const SCRATCH_LEN: usize = 64 * 1024;
