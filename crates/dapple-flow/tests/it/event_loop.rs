@@ -10,7 +10,7 @@ use dapple_sched::{Color, Colored, spawn};
 
 use crate::{LIMIT, channel_callback, run, runtime, wait_until};
 
-/// What a test wants the loop to do.
+/// The loop's action on a request.
 #[derive(Debug, PartialEq)]
 enum Wish {
     Double(u64),
@@ -24,11 +24,11 @@ enum Wish {
 }
 
 struct Obedient {
-    /// What it still has when it ends.
+    /// The requests it still has at its end.
     ended: Sender<usize>,
-    /// Where it waits for a word before it takes the first request.
+    /// The signal that it awaits before it takes the first request.
     hold: Option<Receiver<()>>,
-    /// What it was asked to double, in order.
+    /// The numbers it has doubled, in order.
     doubled: Doubled,
 }
 
@@ -69,7 +69,7 @@ fn obedient() -> (Loop<Wish, u64>, Receiver<usize>) {
     (start("obedient", Obedient { ended, hold: None, doubled: Doubled::default() }).unwrap(), has_ended)
 }
 
-/// A loop that takes nothing before it gets a word, with room for two.
+/// A loop with room for two that takes nothing before a signal.
 fn held() -> (Loop<Wish, u64>, Sender<()>, Doubled) {
     let (release, hold) = channel();
     let (ended, _) = channel();
@@ -115,12 +115,12 @@ fn callbacks_ask_and_get_the_answer_in_their_color() {
 }
 
 #[test]
-fn a_panic_of_the_loop_reaches_all_who_wait_and_all_who_come() {
+fn a_panic_of_the_loop_reaches_waiting_and_later_requests() {
     run(2, async {
         let (it, _) = obedient();
         let kept = it.clone();
         let kept = spawn(async move { kept.ask(Wish::Keep).await });
-        // The one that is kept was taken before this one is.
+        // The kept request was taken before this one.
         assert_eq!(it.ask(Wish::Double(1)).await, Ok(2));
         let expected = Err(LoopError::Panicked("the loop was told to".to_owned()));
         assert_eq!(it.ask(Wish::Panic).await, expected);
@@ -129,7 +129,7 @@ fn a_panic_of_the_loop_reaches_all_who_wait_and_all_who_come() {
         assert!(it.is_over());
         let (callback, _rx) = channel_callback();
         assert!(matches!(it.try_ask_then(Wish::Keep, callback), Err(AskError::Over(Wish::Keep))));
-        // The runtime is none the worse.
+        // The runtime still works.
         assert_eq!(spawn(async { 1 }).await.unwrap(), 1);
     });
 }
@@ -142,7 +142,7 @@ fn a_loop_that_returns_or_forgets_says_so() {
         let (callback, rx) = channel_callback();
         it.try_ask_then(Wish::Keep, callback).unwrap();
         assert_eq!(it.ask(Wish::Return).await, Err(LoopError::Unanswered));
-        // Whether a reply is dropped before the end is known is the loop's own affair.
+        // Whether a reply is dropped before the end is known is the loop's decision.
         assert!(matches!(rx.recv_timeout(LIMIT).unwrap(), Err(LoopError::Unanswered | LoopError::Ended)));
         wait_until("it is over", || it.is_over());
         assert_eq!(it.ask(Wish::Double(1)).await, Err(LoopError::Ended));
@@ -176,7 +176,7 @@ fn its_inbox_is_bounded_and_first_come_is_first_served() {
 }
 
 #[test]
-fn who_gives_up_a_place_passes_it_on() {
+fn a_dropped_place_is_passed_on() {
     run(2, async {
         for _ in 0..200 {
             let (it, release, _) = held();
@@ -187,7 +187,7 @@ fn who_gives_up_a_place_passes_it_on() {
                 })
                 .collect();
             release.send(()).unwrap();
-            // In the middle of whatever they are doing.
+            // In any of their states.
             tasks.iter().step_by(2).for_each(|task| task.abort());
             for (n, task) in tasks.into_iter().enumerate() {
                 if let Ok(answer) = task.await {
@@ -200,7 +200,7 @@ fn who_gives_up_a_place_passes_it_on() {
 }
 
 #[test]
-fn the_loop_sees_who_has_left() {
+fn the_loop_sees_canceled_requests() {
     run(1, async {
         let (it, ended) = obedient();
         let left = timeout(Duration::from_millis(5), it.ask(Wish::Keep)).await;
@@ -214,7 +214,8 @@ fn the_loop_sees_who_has_left() {
     });
 }
 
-/// Requests are taken in order: after two more, what a task of another color has asked before was taken.
+/// Requests are taken in order: after two more, an earlier request of a task in another color has
+/// been taken.
 async fn stays_is_taken(it: &Loop<Wish, u64>) -> bool {
     sleep(Duration::from_millis(5)).await;
     it.ask(Wish::Double(1)).await.is_ok()
@@ -237,13 +238,13 @@ fn a_shutdown_stops_it_after_the_tasks_and_ends_what_waits() {
     let runtime = runtime(2);
     let entered = runtime.enter();
     let (it, ended) = obedient();
-    // A task that needs the loop to end in good order.
+    // A task that needs the loop to end in order.
     let last = it.clone();
     let polite = spawn(async move {
         dapple_sched::Handle::current().closing().await;
         last.ask(Wish::Double(4)).await
     });
-    // One who waits elsewhere.
+    // A waiting thread outside the runtime.
     let outside = it.clone();
     let outside = std::thread::spawn(move || dapple_sched::block_on(outside.ask(Wish::Keep)));
     drop(entered);
@@ -255,7 +256,7 @@ fn a_shutdown_stops_it_after_the_tasks_and_ends_what_waits() {
     assert_eq!(dapple_sched::block_on(it.ask(Wish::Double(1))), Err(LoopError::Ended));
 }
 
-/// Deaf and blind: it does not look at its inbox.
+/// It never looks at its inbox.
 struct Deaf(Receiver<()>);
 
 impl EventLoop for Deaf {
@@ -287,7 +288,7 @@ fn a_loop_that_does_not_listen_holds_up_no_shutdown() {
 }
 
 #[test]
-fn it_posts_what_nobody_asked_for() {
+fn the_loop_posts_unrequested_events() {
     /// Counts by itself.
     struct Ticker(Colored<u32>);
 
@@ -299,7 +300,7 @@ fn it_posts_what_nobody_asked_for() {
             for n in 1..=100 {
                 self.0.post(move |count| *count = n);
             }
-            // An answer that comes after the posts, from the state's own color.
+            // An answer after the posts, from the state's own color.
             while !inbox.is_stopping() {
                 while let Some(asked) = inbox.try_next() {
                     self.0.post(move |count| asked.reply.send(*count));

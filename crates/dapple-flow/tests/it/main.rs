@@ -1,5 +1,5 @@
-//! Flow and event loops from outside. Tests wait for what they expect, with a limit that only a bug reaches; none relies
-//! on a sleep.
+//! Flow and event loops from outside. Tests wait for their condition, with a limit that only a bug
+//! reaches; none relies on a sleep.
 
 #[macro_use]
 #[path = "../../../dapple-sched/tests/it/lets_others_go.rs"]
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use dapple_io::Config;
 use dapple_sched::{Callback, Color, Runtime};
 
-/// What only a bug takes as long as.
+/// Only a bug takes this long.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn runtime(workers: usize) -> Runtime {
@@ -34,14 +34,14 @@ fn runtime(workers: usize) -> Runtime {
     builder.build().expect("a runtime can be built")
 }
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on a new runtime.
 fn run<T>(workers: usize, future: impl Future<Output = T>) -> T {
     let runtime = runtime(workers);
     let result = runtime.block_on(dapple_io::time::timeout(LIMIT, future));
     result.expect("the test hangs")
 }
 
-/// A runtime whose files go through rings, where the kernel allows it, or through the pool.
+/// A runtime that uses io_uring for files if the kernel allows it, or the pool.
 fn file_runtime(workers: usize, io_uring: bool) -> Runtime {
     let mut config = Config::default();
     config.io_uring = io_uring;
@@ -49,7 +49,7 @@ fn file_runtime(workers: usize, io_uring: bool) -> Runtime {
     runtime.expect("a runtime can be built")
 }
 
-/// Runs the same on a worker with a ring and on one whose files go to the pool.
+/// Runs the same test on a worker with a ring and on one that sends files to the pool.
 fn both_ways<F: Future<Output = io::Result<()>> + Send + 'static>(workers: usize, test: impl Fn() -> F) {
     for io_uring in [true, false] {
         let runtime = file_runtime(workers, io_uring);
@@ -62,13 +62,13 @@ fn both_ways<F: Future<Output = io::Result<()>> + Send + 'static>(workers: usize
     }
 }
 
-/// A callback of a fresh color, and where its arguments arrive.
+/// A callback of a new color, and the receiver of its arguments.
 fn channel_callback<A: Send + 'static>() -> (Callback<A>, mpsc::Receiver<A>) {
     let (tx, rx) = mpsc::channel();
     (Color::new().wrap(move |arg| drop(tx.send(arg))), rx)
 }
 
-/// Waits until something holds that other threads bring about.
+/// Waits until a condition holds that other threads bring about.
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {

@@ -1,4 +1,4 @@
-//! Queues: wakers that panic or that look at the queue, and tasks that find it ready again and again.
+//! Queues: wakers that panic or look at the queue, and tasks that always find it ready.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -32,7 +32,7 @@ fn c7_queues_let_others_go() {
 }
 
 #[test]
-fn poppers_of_a_queue_are_woken_beside_one_that_panics() {
+fn poppers_of_a_queue_are_woken_despite_one_that_panics() {
     for bad in [bomb, drop_bomb] {
         let runtime = quiet();
         let _entered = runtime.enter();
@@ -48,9 +48,9 @@ fn poppers_of_a_queue_are_woken_beside_one_that_panics() {
 }
 
 #[test]
-fn a_waker_is_cloned_under_no_lock() {
+fn a_waker_is_cloned_without_a_lock() {
     let (done, is_done) = channel();
-    // On a thread of its own: were it to wait for itself, the test would not end.
+    // On its own thread: a self-deadlock would otherwise hang the test.
     std::thread::spawn(move || {
         let queue = Queue::<u32>::new(1);
         queue.try_push(1).unwrap();
@@ -64,7 +64,7 @@ fn a_waker_is_cloned_under_no_lock() {
     is_done.recv_timeout(LIMIT).expect("a clone waits for a lock that its own thread holds");
 }
 
-/// A runtime that keeps its panics to itself.
+/// A runtime that does not print its panics.
 fn quiet() -> dapple_sched::Runtime {
     let builder = dapple_io::runtime_builder().workers(1);
     builder.panic_handler(|_| ()).build().expect("a runtime can be built")

@@ -1,4 +1,4 @@
-//! Reads at offsets, as the disk completes them.
+//! Reads at offsets, completed in the disk's order.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use dapple_sched::{Color, spawn};
 use crate::{LIMIT, both_ways, file_runtime, wait_until};
 
 fn file(len: usize) -> (tempfile::TempDir, std::path::PathBuf, Vec<u8>) {
-    let dir = tempfile::tempdir().expect("there is room");
+    let dir = tempfile::tempdir().expect("the queue has room");
     let path = dir.path().join("file");
     let data: Vec<u8> = (0..len).map(|n| (n / 251) as u8 ^ n as u8).collect();
-    std::fs::write(&path, &data).expect("there is room");
+    std::fs::write(&path, &data).expect("the queue has room");
     (dir, path, data)
 }
 
@@ -33,13 +33,13 @@ fn every_request_is_answered_once_with_its_own_bytes() {
         });
         let mut seen = vec![false; 400];
         for _ in 0..400 {
-            let (id, block) = done.pop().await.expect("it is open");
+            let (id, block) = done.pop().await.expect("the file is open");
             assert!(!std::mem::replace(&mut seen[id as usize], true));
             assert_eq!((block.offset, block.len), (id * 7_919, 4_096));
             let start = data.len().min(block.offset as usize);
             assert!(block.result? == data[start..data.len().min(start + 4_096)]);
         }
-        asks.await.expect("it does not panic")?;
+        asks.await.expect("the task does not panic")?;
         assert!(done.is_empty());
         assert_eq!(blocks.read(2_999_990, 100).await?, &data[2_999_990..]);
         assert!(blocks.read(3_000_000, 100).await?.is_empty());
@@ -69,15 +69,15 @@ fn what_is_asked_for_is_bounded() {
         assert!(super::poll_once(blocks.submit(0, 10, &done)).is_pending());
         done.close();
         assert_eq!(blocks.submit(0, 10, &done).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        assert!(done.pop().await.expect("it was promised").result.is_ok());
+        assert!(done.pop().await.expect("a place was reserved").result.is_ok());
         assert!(done.pop().await.is_none());
         Ok(())
     });
 }
 
-/// Requests that are under way when the runtime ends are told so, or have been answered.
+/// Requests in flight at the end of the runtime get an error, or have been answered.
 #[test]
-fn a_shutdown_answers_everybody() {
+fn a_shutdown_answers_every_request() {
     for io_uring in [true, false] {
         let (_dir, path, _) = file(3_000_000);
         let runtime = file_runtime(2, io_uring);
@@ -85,13 +85,13 @@ fn a_shutdown_answers_everybody() {
         let asks = runtime.spawn({
             let (path, done) = (path.clone(), done.clone());
             async move {
-                let blocks = BlockSource::open(&path).await.expect("it is there");
+                let blocks = BlockSource::open(&path).await.expect("the file exists");
                 for offset in 0..100 {
-                    blocks.try_submit(offset, 2_000_000, &done).expect("there is room");
+                    blocks.try_submit(offset, 2_000_000, &done).expect("the queue has room");
                 }
             }
         });
-        runtime.block_on(asks).expect("it does not panic");
+        runtime.block_on(asks).expect("the task does not panic");
         drop(runtime);
         wait_until("all are answered", || done.len() == 100);
         while let Ok(block) = done.try_pop() {

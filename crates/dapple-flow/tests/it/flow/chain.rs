@@ -1,4 +1,4 @@
-//! Queues, handlers and sources in chains.
+//! Chains of queues, handlers and sources.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ fn through_a_map_and_a_filter() {
     });
 }
 
-/// Gribble's Figure 32: several into one.
+/// Gribble's Figure 32: several queues into one.
 #[test]
 fn several_queues_join_one() {
     run(2, async {
@@ -58,13 +58,13 @@ fn several_queues_join_one() {
         for flow in flows {
             assert_eq!(flow.await.unwrap().count, 50);
         }
-        assert!(!joined.is_closed(), "nobody asked for that");
+        assert!(!joined.is_closed(), "an unwanted item");
     });
 }
 
-/// What has no room stays where it is; idle chains keep no room from others.
+/// Items without room stay in place; idle chains keep no room from others.
 #[test]
-fn nothing_leaves_a_queue_without_room_behind_it() {
+fn nothing_leaves_a_queue_without_room_in_the_next() {
     run(2, async {
         let (from, idle, to) = (Queue::new(10), Queue::<u32>::new(1), Queue::new(1));
         let _idle = idle.chain(to.clone());
@@ -80,7 +80,7 @@ fn nothing_leaves_a_queue_without_room_behind_it() {
     });
 }
 
-/// Room that a chain got for an item which somebody else took meanwhile goes back.
+/// Room that a chain got for an item taken by another consumer goes back.
 #[test]
 fn a_chain_without_items_keeps_no_room() {
     run(2, async {
@@ -89,7 +89,7 @@ fn a_chain_without_items_keeps_no_room() {
         let _flow = from.chain(to.clone());
         for round in 1..50 {
             from.push(round).await.unwrap();
-            // As a rule the chain waits for room by then. If not, this round shows nothing.
+            // Usually the chain waits for room by then. If not, this round shows nothing.
             dapple_io::time::sleep(Duration::from_micros(200)).await;
             assert_eq!(from.pop().await, Some(round));
             assert_eq!(to.pop().await, Some(round - 1));
@@ -98,7 +98,7 @@ fn a_chain_without_items_keeps_no_room() {
     });
 }
 
-/// Wherever it is stopped, every item is on one side or the other.
+/// Every item is on one side or the other, wherever the flow is stopped.
 #[test]
 fn stopping_loses_nothing() {
     run(2, async {
@@ -148,13 +148,13 @@ fn a_slow_callback_gets_a_batch_and_no_more() {
     let queue = Queue::new(1000);
     (0..1000).for_each(|n| queue.try_push(n).unwrap());
     let flow = queue.chain(slow);
-    wait_until("it is called", || called.load(Ordering::Relaxed) == 1);
+    wait_until("the callback runs", || called.load(Ordering::Relaxed) == 1);
     // The rest stays in the queue, and is not posted.
     assert!(queue.len() >= 1000 - 64, "{}", queue.len());
     drop(open);
     queue.close();
     assert_eq!(dapple_sched::block_on(flow).unwrap().count, 1000);
-    assert_eq!(called.load(Ordering::Relaxed), 1000, "it has run by then");
+    assert_eq!(called.load(Ordering::Relaxed), 1000, "the callback has run by then");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn dropping_a_flow_stops_it_and_detaching_does_not() {
     });
 }
 
-/// Who waits behind a chain on a plain thread learns that its runtime has gone.
+/// A plain thread waiting at the end of a chain learns that its runtime has gone.
 #[test]
 fn a_shutdown_closes_what_is_to_be_closed() {
     let runtime = runtime(2);
@@ -250,13 +250,13 @@ fn a_shutdown_closes_what_is_to_be_closed() {
         move || (to.pop_blocking(Some(LIMIT)), to.pop_blocking(Some(LIMIT)))
     });
     from.try_push(1).unwrap();
-    wait_until("it has gone through", || from.is_empty() && to.is_empty());
+    wait_until("the item has passed", || from.is_empty() && to.is_empty());
     drop(entered);
     drop(runtime);
     assert_eq!(waits.join().unwrap(), (Ok(1), Err(PopError::Closed)));
 }
 
-/// A source that is stopped has what had arrived.
+/// A stopped source keeps the data that had arrived.
 #[test]
 fn a_stopped_source_has_the_rest() {
     run(2, async {

@@ -1,4 +1,4 @@
-//! Completions, named per request.
+//! Completions, named for each request.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use super::poll_once;
 use crate::{LIMIT, run, runtime, wait_until};
 
 #[test]
-fn writes_keep_their_order_whoever_is_told() {
+fn writes_keep_their_order_for_any_recipients() {
     let runtime = runtime(2);
     runtime.block_on(async {
         let (sink, mut source) = flow::pipe().unwrap();
@@ -31,7 +31,7 @@ fn writes_keep_their_order_whoever_is_told() {
                 }
                 _ => sink.submit(item, ()).await.unwrap(),
             }
-            // Otherwise the pipe is full some day.
+            // Otherwise the pipe becomes full eventually.
             while let Some(Ok(bytes)) = source.try_next() {
                 read(&bytes);
             }
@@ -49,14 +49,14 @@ fn writes_keep_their_order_whoever_is_told() {
         assert_eq!(total.1, (0..300).map(|n| n * 7).sum::<usize>());
         let expected = |rest| (0..300).filter(move |n| n % 3 == rest).map(|n| (n, n * 7));
         assert!(queue.try_pop_many(400).into_iter().eq(expected(0)));
-        wait_until("all are told", || told.lock().unwrap().len() == 100);
+        wait_until("all completions have come", || told.lock().unwrap().len() == 100);
         assert!(told.lock().unwrap().iter().copied().eq(expected(1)));
     });
 
-    /// What came last, and how much.
+    /// The last byte, and the count.
     static READ: Mutex<(u8, usize)> = Mutex::new((0, 0));
 
-    /// Each item is a byte that is one more than those of the item before.
+    /// Each item consists of one byte value, one higher than that of the previous item.
     fn read(bytes: &[u8]) {
         let mut state = READ.lock().unwrap();
         for &byte in bytes {
@@ -117,7 +117,7 @@ fn a_slow_handler_slows_its_sink_down() {
     wait_until("all are handled", || sink.requests() == 0);
 }
 
-/// The last handle closes the device, whoever is still busy with a completion.
+/// The drop of the last handle closes the device, even while a completion is being handled.
 #[test]
 fn a_slow_handler_keeps_no_device_open() {
     let runtime = runtime(2);
@@ -136,7 +136,7 @@ fn a_slow_handler_keeps_no_device_open() {
 }
 
 #[test]
-fn handlers_that_panic_harm_nobody() {
+fn handlers_that_panic_harm_no_other() {
     let runtime = runtime(2);
     runtime.block_on(async {
         let (sink, mut source) = flow::pipe().unwrap();
@@ -151,7 +151,7 @@ fn handlers_that_panic_harm_nobody() {
         while read < 4_001 {
             read += source.next().await.unwrap().unwrap().len();
         }
-        wait_until("all is given back", || sink.requests() == 0);
+        wait_until("all room is given back", || sink.requests() == 0);
         assert!(queue.is_empty());
     });
 }
@@ -166,7 +166,7 @@ fn a_completion_has_its_place_before_the_request_is_accepted() {
         sink.flush().await.unwrap();
         assert_eq!(done.len(), 2);
         assert!(matches!(sink.try_submit("c", &done), Err(SubmitError::CompletionsFull(item)) if item == "c"));
-        // One that waits for that keeps nobody else out, and takes nothing along when it goes.
+        // A request that waits for it blocks no other, and takes nothing along when it is dropped.
         assert!(poll_once(sink.submit("c", &done)).is_pending());
         assert_eq!(sink.write("d").await.unwrap(), 1);
         let waits = spawn({
@@ -175,14 +175,14 @@ fn a_completion_has_its_place_before_the_request_is_accepted() {
         });
         assert!(done.pop().await.is_some());
         waits.await.unwrap().unwrap();
-        // A queue that forgets is never full.
+        // A queue that drops its oldest is never full.
         let latest = Queue::with(1, WhenFull::DropOldest);
         for _ in 0..100 {
             sink.submit("e", &latest).await.unwrap();
         }
         sink.flush().await.unwrap();
         assert_eq!((latest.len(), latest.dropped_count()), (1, 99));
-        // Closed, it gets what was promised and no more.
+        // A closed queue still gets the promised items and no more.
         done.close();
         assert!(matches!(sink.try_submit("f", &done), Err(SubmitError::CompletionsClosed(_))));
         assert!(sink.submit("f", &done).await.is_err());
@@ -192,14 +192,14 @@ fn a_completion_has_its_place_before_the_request_is_accepted() {
     });
 }
 
-/// A queue that is closed while completions are promised ends with the last of them.
+/// A queue closed with reserved places ends with the last reserved item.
 #[test]
 fn a_closed_queue_waits_for_what_was_promised() {
     let runtime = runtime(2);
     runtime.block_on(async {
         let (sink, mut source) = flow::pipe().unwrap();
         let done = Queue::new(4);
-        // More than the pipe holds: it is not written before somebody reads.
+        // More than the pipe holds: it is not written before it is read.
         sink.submit(vec![0; 200_000], &done).await.unwrap();
         done.close();
         assert!(done.try_pop().is_err());

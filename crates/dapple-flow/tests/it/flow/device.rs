@@ -1,4 +1,4 @@
-//! The same over every device, chosen by a type and by a name.
+//! The same program over every device, chosen by a type and by a name.
 
 use std::io;
 use std::pin::Pin;
@@ -14,11 +14,12 @@ use rustix::fs::{CWD, FileType, Mode};
 
 use crate::both_ways;
 
-/// Both ends of something, as a program has them that reads their names somewhere.
+/// Both ends of a device, as in a program that reads their names from a configuration.
 struct Ends<D: Device> {
     sink: Sink<D>,
     source: Source<D>,
-    /// The sink is closed before the source is read, as otherwise it would be at its end.
+    /// The sink is closed before the source is read, because a source of stored data would
+    /// otherwise be at its end.
     is_stored: bool,
     _dir: tempfile::TempDir,
 }
@@ -26,14 +27,14 @@ struct Ends<D: Device> {
 fn fifo(dir: &tempfile::TempDir) -> io::Result<String> {
     let path = dir.path().join("fifo");
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-    Ok(path.to_str().expect("it is text").to_owned())
+    Ok(path.to_str().expect("the bytes are text").to_owned())
 }
 
 async fn connected<D: Device>(listen: &str, dir: tempfile::TempDir) -> io::Result<Ends<D>> {
     let mut listener = Listener::<D>::bind(listen).await?;
     let name = listener.local_name()?;
     let sink = Sink::<D>::open(&name).await?;
-    let source = listener.next().await.expect("somebody connects")?.source;
+    let source = listener.next().await.expect("a peer connects")?.source;
     Ok(Ends { sink, source, is_stored: false, _dir: dir })
 }
 
@@ -49,7 +50,7 @@ async fn stored<D: Device>(name: &str, dir: tempfile::TempDir) -> io::Result<End
     Ok(Ends { sink, source, is_stored: true, _dir: dir })
 }
 
-/// One program, for all of them.
+/// One program, for all devices.
 async fn carries<D: Device, C>(ends: Ends<D>, codec: C, items: Vec<<C as Encode>::Item>) -> io::Result<()>
 where
     C: Decode<Item = <C as Encode>::Item> + Encode,
@@ -63,7 +64,7 @@ where
         let mut pending = 0;
         for item in items {
             if pending == 10 {
-                done.pop().await.expect("it is open").into_result()?;
+                done.pop().await.expect("the device is open").into_result()?;
                 pending -= 1;
             }
             sink.submit(item, &done).await?;
@@ -72,7 +73,7 @@ where
         sink.close().await
     });
     if ends.is_stored {
-        writes.await.expect("it does not panic")?;
+        writes.await.expect("the task does not panic")?;
     }
     for item in expected {
         assert_eq!(source.next().await.expect("there is more")?, item);
@@ -84,17 +85,17 @@ where
 async fn carries_everything<D: Device>(mut open: impl AsyncFnMut() -> io::Result<Ends<D>>) -> io::Result<()> {
     let lines = (0..2_000).map(|n| format!("line {n} {}", "x".repeat(n % 97)));
     carries(open().await?, Lines::new(200), lines.collect()).await?;
-    // Larger than any buffer on the way, and empty.
+    // Larger than any buffer on the way, and empty ones.
     let frames = (0..20).map(|n| Bytes::from(vec![n as u8; n * n * 1_000]));
     carries(open().await?, Frames::new(1_000_000), frames.collect()).await
 }
 
 fn dir() -> tempfile::TempDir {
-    tempfile::tempdir().expect("there is room")
+    tempfile::tempdir().expect("the sink has room")
 }
 
 fn path(dir: &tempfile::TempDir, name: &str) -> String {
-    dir.path().join(name).to_str().expect("it is text").to_owned()
+    dir.path().join(name).to_str().expect("the bytes are text").to_owned()
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn a_file_is_emptied_or_continued() {
         let sink = Sink::<Append>::open(&path).await?;
         sink.write("er").await?;
         let file = dapple_io::fs::File::open(&path).await?;
-        assert_eq!(Disk::source(file, 1).next().await.expect("it is there")?, "ewer");
+        assert_eq!(Disk::source(file, 1).next().await.expect("the file exists")?, "ewer");
         Ok(())
     });
 }
@@ -199,7 +200,7 @@ fn bad_names_say_what_is_wrong() {
             assert_eq!(flow::connect::<Any>(&name).await.unwrap_err().kind(), io::ErrorKind::Unsupported);
             assert_eq!(Listener::<Any>::bind(&name).await.unwrap_err().kind(), io::ErrorKind::Unsupported);
         }
-        // Without its kind, where the type says it.
+        // Without the kind, which the type says.
         assert!(Source::<Tcp>::open("127.0.0.1").await.unwrap_err().to_string().contains("no port"));
         // A listener that is gone leaves its path.
         let socket = path(&dir, "socket");
@@ -207,7 +208,7 @@ fn bad_names_say_what_is_wrong() {
         let error = Listener::<Unix>::bind(&socket).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("remove it"), "{error}");
-        let name: Name = "tcp:localhost:80".parse().expect("it is one");
+        let name: Name = "tcp:localhost:80".parse().expect("the path is a socket");
         assert_eq!((name.to_string().as_str(), name.kind(), name.rest()), ("tcp:localhost:80", "tcp", "localhost:80"));
         Ok(())
     });
@@ -220,7 +221,7 @@ fn a_fifo_waits_for_its_other_side() {
         let dir = dir();
         let name = fifo(&dir)?;
         let mut source = Source::<Pipe>::open(&name).await?;
-        let early = source.next_timeout(Duration::from_millis(20)).await.expect("it is not at its end");
+        let early = source.next_timeout(Duration::from_millis(20)).await.expect("the source is not at its end");
         assert_eq!(early.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let sink = Sink::<Pipe>::open(&name).await?;
         sink.write("x").await?;
@@ -233,7 +234,7 @@ fn a_fifo_waits_for_its_other_side() {
         dapple_io::time::sleep(Duration::from_millis(20)).await;
         assert!(!waits.is_finished());
         let mut source = Source::<Pipe>::open(&name).await?;
-        let sink = waits.await.expect("it does not panic")?;
+        let sink = waits.await.expect("the task does not panic")?;
         sink.write("y").await?;
         drop(sink);
         assert_eq!(source.next().await.expect("it came")?, "y");
@@ -242,7 +243,7 @@ fn a_fifo_waits_for_its_other_side() {
     });
 }
 
-/// A relay: a source chained to a sink, whatever they are.
+/// A relay: a source chained to a sink, for any devices.
 #[test]
 fn a_source_flows_into_a_sink() {
     both_ways(2, async || {
@@ -255,7 +256,7 @@ fn a_source_flows_into_a_sink() {
         let file = Source::<Any>::open(&format!("file:{from}")).await?;
         let sends = file.chain(flow::CloseAtEnd(out));
         let back = Sink::<Any>::open(&format!("file:{to}")).await?;
-        let connection = listener.next().await.expect("somebody connects")?;
+        let connection = listener.next().await.expect("a peer connects")?;
         connection.source.chain(back.clone()).await.expect("nothing panics");
         back.close().await?;
         sends.await.expect("nothing panics");
@@ -264,7 +265,7 @@ fn a_source_flows_into_a_sink() {
     });
 }
 
-/// What is written for `futures` works.
+/// Code for `futures` works.
 #[test]
 fn sinks_and_sources_are_those_of_futures() {
     both_ways(2, async || {

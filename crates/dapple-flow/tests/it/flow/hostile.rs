@@ -1,4 +1,4 @@
-//! Other sides that do not behave, futures that are dropped, runtimes that end.
+//! Peers that misbehave, futures that are dropped, runtimes that end.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -21,7 +21,7 @@ fn unix() -> (flow::Source<Unix>, Sink<Unix>, StdUnixStream) {
     (source, sink, b)
 }
 
-/// Somebody who closes in the middle of what is written to him.
+/// A peer that closes in the middle of a write to it.
 #[test]
 fn a_peer_that_goes_away() {
     run(2, async {
@@ -40,7 +40,7 @@ fn a_peer_that_goes_away() {
         }
         // In order: whole ones, a part, nothing.
         assert_eq!(written[0], (100_000, true));
-        let failed = written.iter().position(|one| !one.1).expect("not all can be written");
+        let failed = written.iter().position(|one| !one.1).expect("the peer takes only a part");
         assert!(written[..failed].iter().all(|&one| one == (100_000, true)), "{written:?}");
         assert!(
             written[failed].0 < 100_000 && written[failed + 1..].iter().all(|&one| one == (0, false)),
@@ -50,7 +50,7 @@ fn a_peer_that_goes_away() {
         assert!(matches!(refused, Err(SubmitError::Failed(_, _))), "{refused:?}");
         assert_eq!(sink.write("more").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert!(sink.flush().await.is_err() && sink.close().await.is_err());
-        // What had arrived is there.
+        // Data that had arrived is there.
         let last = source.next().await.unwrap();
         assert!(last.is_err() || last.unwrap() == "last words");
     });
@@ -73,7 +73,7 @@ fn half_of_a_close_keeps_the_other_direction() {
     });
 }
 
-/// The last handle goes: what was accepted is written, and then comes the end.
+/// After the drop of the last handle, all accepted items are written before the end.
 #[test]
 fn dropping_a_sink_writes_what_it_accepted() {
     run(2, async {
@@ -91,7 +91,7 @@ fn dropping_a_sink_writes_what_it_accepted() {
     });
 }
 
-/// Who does not read cannot make a sink grow.
+/// A peer that does not read cannot make a sink grow.
 #[test]
 fn a_reader_that_stops() {
     run(2, async {
@@ -126,7 +126,7 @@ fn a_reader_that_stops() {
     });
 }
 
-/// Nor can a writer make a source grow that is not read, nor a queue behind one.
+/// Nor can a writer make an unread source grow, nor the queue after it.
 #[test]
 fn a_consumer_that_stops() {
     run(2, async {
@@ -136,7 +136,7 @@ fn a_consumer_that_stops() {
         let flow = source.decode(Frames::new(1_000)).chain(queue.clone());
         let frame = [&1_000u32.to_be_bytes()[..], &[5; 1_000]].concat();
         let mut written = 0;
-        // Until nobody has taken anything for a while.
+        // Until nothing has been taken for a while.
         let mut refusals = 0;
         while refusals < 50 {
             match peer.write(&frame[written % frame.len()..]) {
@@ -149,7 +149,7 @@ fn a_consumer_that_stops() {
         }
         assert_eq!(queue.len(), 4);
         assert!(written < 2_000_000, "{written} bytes went somewhere");
-        // All of it comes when somebody takes it.
+        // All data comes when it is taken.
         peer.shutdown(Shutdown::Write).unwrap();
         let mut frames = 0;
         while let Ok(frame) = queue.pop_timeout(Duration::from_secs(1)).await {
@@ -183,12 +183,12 @@ fn an_item_without_end_is_refused() {
             Err(error) => panic!("the line before it was whole: {error}"),
         };
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert!(lines.next().await.is_none(), "it has ended");
-        // Of what begins as a frame of 4 GiB nothing is allocated.
+        assert!(lines.next().await.is_none(), "the source has ended");
+        // Nothing is allocated for the announced 4 GiB of a frame.
         let (source, _sink, mut peer) = unix();
         peer.write_all(&[0xff; 8]).unwrap();
         assert!(source.decode(Frames::new(1_000)).next().await.unwrap().is_err());
-        // An end inside of an item.
+        // An end inside an item.
         let (source, _sink, mut peer) = unix();
         peer.write_all(b"\0\0\0\x05abc").unwrap();
         drop(peer);
@@ -197,7 +197,7 @@ fn an_item_without_end_is_refused() {
     });
 }
 
-/// Futures that are dropped at every moment lose no byte.
+/// Dropping futures at any moment loses no byte.
 #[test]
 fn dropped_futures_lose_nothing() {
     run(2, async {
@@ -241,10 +241,11 @@ fn dropped_futures_lose_nothing() {
             dapple_sched::yield_now().await;
         }
         assert_eq!(next, 300);
-        // A write whose future is dropped is whole, or has not begun.
+        // A write with a dropped future is whole, or has not begun.
         let mut peer = writes.join().unwrap();
         for n in 0..200 {
-            // No poll of this task has as many awaits as its budget: whether one is refused then depends on who else wakes it.
+            // No poll of this task has as many awaits as its budget; whether one is refused then
+            // depends on other wakes.
             if n % 50 == 0 {
                 dapple_sched::yield_now().await;
             }
@@ -261,21 +262,21 @@ fn dropped_futures_lose_nothing() {
         sink.close().await.unwrap();
         let mut read = String::new();
         peer.read_to_string(&mut read).unwrap();
-        let rest = read.strip_prefix(&"0123456789".repeat(200)).expect("they had room");
+        let rest = read.strip_prefix(&"0123456789".repeat(200)).expect("the writes had room");
         assert!(!rest.is_empty() && rest.len() <= 2_000);
         assert_eq!(rest, "abcdefghij".repeat(rest.len() / 10));
     });
 }
 
 #[test]
-fn a_shutdown_tells_who_waits() {
+fn a_shutdown_ends_all_waits() {
     let runtime = runtime(2);
     let entered = runtime.enter();
     let (_source, sink, peer) = unix();
     sink.set_limits(10, usize::MAX);
     let done = Queue::<Written>::new(20);
     let kept = std::sync::Arc::new(());
-    // Nobody reads this, so it cannot be written.
+    // Nothing reads this, so it cannot be written.
     for _ in 0..5 {
         sink.try_submit(vec![0; 1_000_000], &done).unwrap();
         let held = kept.clone();
@@ -301,7 +302,7 @@ fn a_shutdown_tells_who_waits() {
     drop((sink, peer));
 }
 
-/// A shutdown with time to spare writes what was accepted.
+/// A shutdown with a long deadline writes all accepted items.
 #[test]
 fn a_shutdown_waits_for_what_can_be_written() {
     let runtime = runtime(2);

@@ -1,4 +1,4 @@
-//! Queues by themselves.
+//! Queues alone.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +38,7 @@ fn what_goes_in_comes_out_once_and_in_order() {
     });
     let callback = Color::new().wrap({
         let queue = queue.clone();
-        // A callback cannot wait: it comes again.
+        // A callback cannot wait: it retries.
         move |n: u64| {
             while matches!(queue.try_push((3, n)), Err(PushError::Full(_))) {
                 thread::yield_now();
@@ -108,7 +108,7 @@ fn the_limit_holds_and_decides() {
 }
 
 #[test]
-fn who_waits_for_room_gets_it_in_order() {
+fn waiters_for_room_get_it_in_order() {
     run(2, async {
         let queue = Queue::new(1);
         queue.push(0).await.unwrap();
@@ -124,7 +124,7 @@ fn who_waits_for_room_gets_it_in_order() {
         assert_eq!(queue.try_push(9), Err(PushError::Full(9)));
         assert!(second.as_mut().poll(&mut cx).is_pending());
         assert_eq!(first.await, Ok(()));
-        // Its turn comes, and it goes without having looked: the next one has it.
+        // Its turn comes, and it is dropped without a look: the next one gets the room.
         assert_eq!(queue.pop().await, Some(1));
         drop(third);
         assert_eq!(second.await, Ok(()));
@@ -134,13 +134,13 @@ fn who_waits_for_room_gets_it_in_order() {
 }
 
 #[test]
-fn a_dropped_future_takes_nothing_and_passes_the_news_on() {
+fn a_dropped_future_takes_nothing_and_passes_its_wake_on() {
     run(2, async {
         let queue = Queue::new(4);
         let (one, other) = (queue.clone(), queue.clone());
         let mut one = Box::pin(one.pop());
         assert!(poll_once(one.as_mut()).is_pending());
-        // The task waits behind this one.
+        // The task waits after this one.
         let (tx, rx) = std::sync::mpsc::channel();
         let waits = spawn(async move {
             let mut pop = pin!(other.pop());
@@ -180,7 +180,7 @@ fn a_dropped_future_takes_nothing_and_passes_the_news_on() {
 }
 
 #[test]
-fn closing_tells_everybody() {
+fn closing_ends_all_waits() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let empty = Queue::<u32>::new(1);
@@ -208,14 +208,14 @@ fn closing_tells_everybody() {
     assert_eq!(dapple_sched::block_on(streams).unwrap(), None);
     assert_eq!(dapple_sched::block_on(pushes).unwrap(), Err(PushError::Closed(2)));
     assert_eq!(thread.join().unwrap(), Err(PopError::Closed));
-    // What was in it can be taken out.
+    // Items in the queue can still be taken out.
     assert_eq!(full.try_push(3), Err(PushError::Closed(3)));
     assert_eq!((full.try_pop(), full.try_pop()), (Ok(1), Err(PopError::Closed)));
     assert_eq!(full.pop_blocking(None), Err(PopError::Closed));
 }
 
 #[test]
-fn it_is_a_stream_and_a_sink() {
+fn a_queue_is_a_stream_and_a_sink() {
     run(2, async {
         let queue = Queue::new(1);
         let mut sink = queue.clone();
@@ -242,7 +242,7 @@ fn it_is_a_stream_and_a_sink() {
         seen.extend(also.await.unwrap());
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..100));
-        // Room that a handle took goes back with it.
+        // Room of a handle goes back when it is dropped.
         let queue = Queue::new(1);
         let mut sink = queue.clone();
         poll_fn(|cx| Pin::new(&mut sink).poll_ready(cx)).await.unwrap();
@@ -252,9 +252,9 @@ fn it_is_a_stream_and_a_sink() {
     });
 }
 
-/// A stream that was polled once and is polled no more takes nobody's items.
+/// A stream that was polled once and is not polled any more takes no item from others.
 #[test]
-fn a_forgotten_stream_delays_nobody() {
+fn a_forgotten_stream_delays_no_other() {
     run(1, async {
         let queue = Queue::new(2);
         let mut forgotten = queue.clone();
@@ -266,7 +266,7 @@ fn a_forgotten_stream_delays_nobody() {
         dapple_sched::yield_now().await;
         queue.push(1).await.unwrap();
         assert_eq!(pops.await.unwrap(), Some(1));
-        // Nor those of another stream.
+        // Nor from another stream.
         assert!(Pin::new(&mut forgotten).poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
         let (tx, rx) = std::sync::mpsc::channel();
         let streams = spawn({
@@ -298,7 +298,7 @@ fn waiting_on_a_worker_is_refused_with_advice() {
     }
 }
 
-/// Items, and what they hold, go with the queue.
+/// The queue drops its items, with all that they hold.
 #[test]
 fn dropping_it_drops_the_items() {
     let kept = std::sync::Arc::new(());
@@ -311,7 +311,7 @@ fn dropping_it_drops_the_items() {
     assert_eq!(std::sync::Arc::strong_count(&kept), 1);
 }
 
-/// An item whose drop uses the queue meets no lock.
+/// The drop of an item may use the queue: no lock is held.
 #[test]
 fn a_drop_may_use_the_queue() {
     struct Pushes(Option<Queue<Pushes>>);
@@ -328,5 +328,5 @@ fn a_drop_may_use_the_queue() {
     }
     let result = catch_unwind(AssertUnwindSafe(|| queue.try_pop_many(9).len()));
     assert_eq!(result.unwrap(), 1);
-    wait_until("it is empty", || queue.is_empty() || queue.try_pop().is_ok());
+    wait_until("the queue is empty", || queue.is_empty() || queue.try_pop().is_ok());
 }
