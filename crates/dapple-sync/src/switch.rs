@@ -1,6 +1,7 @@
-//! The one place that knows whether locks and thread-locals are std's, or shuttle's for the models in `tests/shuttle`,
-//! which so run the shipped code. (What slots use of tokio's is switched in `sync::permits`; groups use tokio's notify and
-//! semaphore as they are, which are one step each to a model: they call wakers after their own locks.)
+//! The switch between std's locks and thread-locals and shuttle's: the models in `tests/shuttle`
+//! run the shipped code with the latter. `sync::permits` switches the parts of tokio that slots
+//! use. Groups use tokio's notify and semaphore unchanged; these are one step each to a model,
+//! because they call wakers after their own locks.
 
 #[cfg(dapple_shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
@@ -12,7 +13,7 @@ pub(crate) use shuttle::thread::LocalKey as ThreadKey;
 #[cfg(not(dapple_shuttle))]
 pub(crate) use std::thread::LocalKey as ThreadKey;
 
-/// Where others can come in between although nothing is locked or stored that a model sees.
+/// A point where other threads can run although the model sees no lock or store.
 #[inline]
 pub(crate) fn step() {
     #[cfg(dapple_shuttle)]

@@ -1,6 +1,7 @@
-//! Channels that tell every receiver every value: [`tokio::sync::broadcast`] with a [budget](dapple_sched::poll_budget).
+//! Channels that send every value to every receiver: [`tokio::sync::broadcast`] with a
+//! [budget](dapple_sched::poll_budget).
 //!
-//! What is not told here of a type is as there, and reached through it.
+//! Methods not documented here are tokio's, reached through `Deref`.
 
 use tokio::sync::broadcast;
 #[doc(no_inline)]
@@ -8,11 +9,11 @@ pub use tokio::sync::broadcast::error;
 
 use super::wrapped::{around_tokio, hosted};
 
-/// A channel that keeps the last `capacity` values for those who have not received them.
+/// A channel that keeps the last `capacity` values for receivers that have not read them yet.
 ///
 /// # Panics
 ///
-/// If that is 0, or more than `usize::MAX / 2`.
+/// If `capacity` is 0, or more than `usize::MAX / 2`.
 ///
 /// ```
 /// use dapple_sync::sync::broadcast;
@@ -30,7 +31,7 @@ pub fn channel<T: Clone>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 around_tokio! {
-    /// The end of a [`channel`] that sends; clones send to the same one.
+    /// The sending end of a [`channel`]; clones send to the same one.
     Sender[T] of broadcast::Sender<T>
 }
 
@@ -41,14 +42,14 @@ impl<T> Sender<T> {
         Sender(broadcast::Sender::new(capacity))
     }
 
-    /// A receiver of what is sent from now on, whose [`recv`](Receiver::recv) is cancel safe.
+    /// A receiver of values sent from now on. Its [`recv`](Receiver::recv) is cancel safe.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver(self.0.subscribe())
     }
 
     /// Waits until there is no receiver.
     ///
-    /// Cancel safe: nothing is lost by dropping it.
+    /// Cancel safe.
     pub async fn closed(&self) {
         hosted(self.0.closed()).await;
     }
@@ -71,7 +72,7 @@ around_tokio! {
 }
 
 impl<T> WeakSender<T> {
-    /// A sender, if there is still one.
+    /// A sender, if one is left.
     pub fn upgrade(&self) -> Option<Sender<T>> {
         self.0.upgrade().map(Sender)
     }
@@ -84,23 +85,23 @@ impl<T> Clone for WeakSender<T> {
 }
 
 around_tokio! {
-    /// The end of a [`channel`] that receives.
+    /// The receiving end of a [`channel`].
     Receiver[T] of broadcast::Receiver<T>
 }
 
 impl<T: Clone> Receiver<T> {
     /// The next value.
     ///
-    /// Cancel safe: a value is taken in the poll that yields it.
+    /// Cancel safe: a value is taken in the poll that returns it.
     ///
     /// # Errors
     ///
-    /// This receiver was too slow and has missed some, or all senders are gone.
+    /// This receiver was too slow and has missed values, or all senders are gone.
     pub async fn recv(&mut self) -> Result<T, error::RecvError> {
         hosted(self.0.recv()).await
     }
 
-    /// A receiver of what is sent from now on, whose [`recv`](Receiver::recv) is cancel safe.
+    /// A receiver of values sent from now on. Its [`recv`](Receiver::recv) is cancel safe.
     pub fn resubscribe(&self) -> Receiver<T> {
         Receiver(self.0.resubscribe())
     }

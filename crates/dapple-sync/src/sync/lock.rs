@@ -11,8 +11,8 @@ use tokio::sync::{AcquireError, MutexGuard, RwLockReadGuard, RwLockWriteGuard, S
 use super::wrapped::{around_tokio, hosted, poll_hosted};
 
 around_tokio! {
-    /// A lock that may stay locked across an `.await`: [`tokio::sync::Mutex`], whose other methods it has, with a
-    /// [budget](dapple_sched::poll_budget).
+    /// A lock that may stay locked across an `.await`: [`tokio::sync::Mutex`] with its other
+    /// methods, and with a [budget](dapple_sched::poll_budget).
     ///
     /// ```
     /// use dapple_sync::sync::Mutex;
@@ -44,9 +44,9 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks it, once all who came before have unlocked it.
+    /// Locks it, after all earlier callers have unlocked it.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     pub async fn lock(&self) -> MutexGuard<'_, T> {
         hosted(self.0.lock()).await
     }
@@ -59,8 +59,8 @@ impl<T: Default> Default for Mutex<T> {
 }
 
 around_tokio! {
-    /// A lock that many may have for reading, also across an `.await`: [`tokio::sync::RwLock`], whose other methods it has, with
-    /// a [budget](dapple_sched::poll_budget).
+    /// A lock with many readers or one writer, also across an `.await`: [`tokio::sync::RwLock`]
+    /// with its other methods, and with a [budget](dapple_sched::poll_budget).
     ///
     /// ```
     /// use dapple_sync::sync::RwLock;
@@ -85,11 +85,11 @@ impl<T> RwLock<T> {
         RwLock(tokio::sync::RwLock::const_new(value))
     }
 
-    /// A lock that so many may have for reading at once.
+    /// A lock with at most this many readers at once.
     ///
     /// # Panics
     ///
-    /// If that is more than `u32::MAX >> 3`.
+    /// If `readers_max` is more than `u32::MAX >> 3`.
     pub fn with_max_readers(value: T, readers_max: u32) -> RwLock<T> {
         RwLock(tokio::sync::RwLock::with_max_readers(value, readers_max))
     }
@@ -101,16 +101,16 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks it for reading, once all who came before to write have done so.
+    /// Locks it for reading, after all earlier writers have unlocked it.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     pub async fn read(&self) -> RwLockReadGuard<'_, T> {
         hosted(self.0.read()).await
     }
 
-    /// Locks it for writing, once all who came before have unlocked it.
+    /// Locks it for writing, after all earlier callers have unlocked it.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     pub async fn write(&self) -> RwLockWriteGuard<'_, T> {
         hosted(self.0.write()).await
     }
@@ -123,7 +123,7 @@ impl<T: Default> Default for RwLock<T> {
 }
 
 around_tokio! {
-    /// Lets so many in at a time: [`tokio::sync::Semaphore`], whose other methods it has, with a
+    /// Admits this many at a time: [`tokio::sync::Semaphore`] with its other methods, and with a
     /// [budget](dapple_sched::poll_budget).
     ///
     /// ```
@@ -141,14 +141,14 @@ around_tokio! {
 }
 
 impl Semaphore {
-    /// The most permits that there can be.
+    /// The largest possible number of permits.
     pub const MAX_PERMITS: usize = tokio::sync::Semaphore::MAX_PERMITS;
 
-    /// One with so many permits.
+    /// A semaphore with this many permits.
     ///
     /// # Panics
     ///
-    /// If those are more than [`Semaphore::MAX_PERMITS`].
+    /// If `permits` is more than [`Semaphore::MAX_PERMITS`].
     pub fn new(permits: usize) -> Semaphore {
         Semaphore(tokio::sync::Semaphore::new(permits))
     }
@@ -158,9 +158,9 @@ impl Semaphore {
         Semaphore(tokio::sync::Semaphore::const_new(permits))
     }
 
-    /// Takes a permit, once all who came before have had theirs. Dropping it gives it back.
+    /// Takes a permit, after all earlier callers have got theirs. Dropping it gives it back.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping the future gives up its place in line.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Semaphore {
 
     /// Takes several permits at once.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Semaphore {
 
     /// As [`Semaphore::acquire`]; the permit keeps the semaphore alive.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping the future gives up its place in line.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Semaphore {
 
     /// As [`Semaphore::acquire_many`]; the permits keep the semaphore alive.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping the future gives up its place in line.
     ///
     /// # Errors
     ///
@@ -203,28 +203,28 @@ impl Semaphore {
         Ok(OwnedSemaphorePermit { semaphore: self, permits: permits as usize })
     }
 
-    /// Takes a permit that is there, and that keeps the semaphore alive.
+    /// Takes an available permit, which keeps the semaphore alive.
     ///
     /// # Errors
     ///
-    /// None is there, or the semaphore is closed.
+    /// None is available, or the semaphore is closed.
     pub fn try_acquire_owned(self: Arc<Self>) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.try_acquire_many_owned(1)
     }
 
-    /// Takes several permits that are there, and that keep the semaphore alive.
+    /// Takes several available permits, which keep the semaphore alive.
     ///
     /// # Errors
     ///
-    /// Fewer are there, or the semaphore is closed.
+    /// Fewer are available, or the semaphore is closed.
     pub fn try_acquire_many_owned(self: Arc<Self>, permits: u32) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.try_acquire_many(permits)?.forget();
         Ok(OwnedSemaphorePermit { semaphore: self, permits: permits as usize })
     }
 }
 
-/// Permits of a semaphore that they keep alive; dropping them gives them back.
-#[must_use = "permits that are dropped are given back at once"]
+/// Permits of a semaphore, which they keep alive; dropping them gives them back.
+#[must_use = "dropped permits are given back at once"]
 #[derive(Debug)]
 pub struct OwnedSemaphorePermit {
     semaphore: Arc<Semaphore>,
@@ -232,23 +232,23 @@ pub struct OwnedSemaphorePermit {
 }
 
 impl OwnedSemaphorePermit {
-    /// The semaphore has so many permits less from now on.
+    /// Removes these permits from the semaphore for good.
     pub fn forget(mut self) {
         self.permits = 0;
     }
 
-    /// Takes the permits of another one over.
+    /// Takes over the permits of `other`.
     ///
     /// # Panics
     ///
-    /// If they are of different semaphores.
+    /// If they belong to different semaphores.
     #[track_caller]
     pub fn merge(&mut self, mut other: Self) {
         assert!(Arc::ptr_eq(&self.semaphore, &other.semaphore), "permits of different semaphores cannot be merged");
         self.permits += std::mem::take(&mut other.permits);
     }
 
-    /// So many of the permits; `None` if there are fewer.
+    /// Splits off this many permits; `None` if there are fewer.
     pub fn split(&mut self, permits: usize) -> Option<Self> {
         self.permits = self.permits.checked_sub(permits)?;
         Some(OwnedSemaphorePermit { semaphore: self.semaphore.clone(), permits })
@@ -259,7 +259,7 @@ impl OwnedSemaphorePermit {
         &self.semaphore
     }
 
-    /// How many there are.
+    /// The number of permits.
     pub fn num_permits(&self) -> usize {
         self.permits
     }
@@ -274,7 +274,7 @@ impl Drop for OwnedSemaphorePermit {
 }
 
 around_tokio! {
-    /// Tells one or all who wait that something has happened: [`tokio::sync::Notify`], whose other methods it has, with a
+    /// Notifies one or all waiters: [`tokio::sync::Notify`] with its other methods, and with a
     /// [budget](dapple_sched::poll_budget).
     ///
     /// ```
@@ -282,7 +282,7 @@ around_tokio! {
     ///
     /// dapple_sched::block_on(async {
     ///     let news = Notify::new();
-    ///     news.notify_one(); // kept until a task waits
+    ///     news.notify_one(); // stored until a task waits
     ///     news.notified().await;
     /// });
     /// ```
@@ -290,7 +290,7 @@ around_tokio! {
 }
 
 impl Notify {
-    /// Of nothing yet.
+    /// A notify without a stored notification.
     pub fn new() -> Notify {
         Notify::const_new()
     }
@@ -300,10 +300,12 @@ impl Notify {
         Notify(tokio::sync::Notify::const_new())
     }
 
-    /// Waits for a notification. It receives those of [`notify_waiters`](tokio::sync::Notify::notify_waiters) from this call on, and stands
-    /// in the line for [`notify_one`](tokio::sync::Notify::notify_one) from its first poll, or [`Notified::enable`], on.
+    /// Waits for a notification. It receives those of
+    /// [`notify_waiters`](tokio::sync::Notify::notify_waiters) from this call on, and those of
+    /// [`notify_one`](tokio::sync::Notify::notify_one) in order from its first poll, or
+    /// [`Notified::enable`], on.
     ///
-    /// Cancel safe: what it was told alone goes to the next in line.
+    /// Cancel safe: a notification for this waiter alone goes to the next in line.
     pub fn notified(&self) -> Notified<'_> {
         Notified { inner: self.0.notified() }
     }
@@ -326,7 +328,7 @@ pin_project! {
 }
 
 impl Notified<'_> {
-    /// Takes its place in the line without being awaited. True: it was told already.
+    /// Enters the line without an await. Returns true if it has already been notified.
     pub fn enable(self: Pin<&mut Self>) -> bool {
         self.project().inner.enable()
     }

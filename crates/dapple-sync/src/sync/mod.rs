@@ -1,49 +1,53 @@
 //! Locks, channels and slots: for tasks of any color, and for plain threads.
 //!
-//! All but [`Slot`] and [`Limit`] are those of `tokio::sync`, with a [budget](dapple_sched::poll_budget): they need no tokio runtime, have the
-//! same methods, and can be made of tokio's, and made into them, by `From` and `Into`, where a library asks for those. Waiting
-//! suspends the task; its worker and its color go on with others.
+//! All types except [`Slot`] and [`Limit`] are those of `tokio::sync`, with a
+//! [budget](dapple_sched::poll_budget). They need no tokio runtime, have the same methods, and
+//! convert from and to tokio's through `From` and `Into`, for libraries that ask for those. A wait
+//! suspends the task; its worker and its color go on with other work.
 //!
 //! # What to use when
 //!
-//! | to | use | or rather |
+//! | purpose | type | alternative |
 //! |---|---|---|
 //! | change state from many tasks | [`Colored`](dapple_sched::Colored) | [`Mutex`] only if it must stay locked across an `.await` |
 //! | read state much more often than change it | [`Colored::read`](dapple_sched::Colored::read) | [`RwLock`] only if it must stay locked across an `.await` |
-//! | change several states together | [`when`](dapple_sched::when) with their colors: it cannot deadlock | two `Mutex`es can |
+//! | change several states together | [`when`](dapple_sched::when) with their colors, which cannot deadlock | two `Mutex`es, which can |
 //! | run things one at a time and in order | one [`Color`](dapple_sched::Color) for all of them | |
 //! | wait until a condition may hold | [`Notify`] | [`watch`] where there is a value to look at |
-//! | let at most N in at a time | [`Semaphore`] | [`Limit`] where others decide how many come: its line has a bound |
+//! | admit at most N at a time | [`Semaphore`] | [`Limit`], with a bounded line, where others decide how many come |
 //! | start N tasks at the same moment | [`Barrier`] | |
-//! | make a value once, when it is first wanted | [`OnceCell`] | [`SetOnce`] where somebody else makes it |
+//! | make a value once, on first use | [`OnceCell`] | [`SetOnce`] where other code makes it |
 //! | pass values from many to one, with a bound | [`mpsc::channel`] | [`Color::post`](dapple_sched::Color::post) where the receiver would only loop |
-//! | answer once | [`oneshot`] | awaiting the [`JoinHandle`](dapple_sched::JoinHandle) of who makes the answer |
-//! | tell every receiver every value | [`broadcast`] | |
-//! | tell every receiver the latest value | [`watch`] | |
+//! | answer once | [`oneshot`] | awaiting the [`JoinHandle`](dapple_sched::JoinHandle) of the task that makes the answer |
+//! | send every value to every receiver | [`broadcast`] | |
+//! | send the latest value to every receiver | [`watch`] | |
 //! | hand over one value at a time, either side waiting | [`Slot`], the papers' `MVar` | |
 //!
-//! **When a color is the better tool.** A lock is state that several tasks wait for; a color is that too, but nobody can
-//! forget to take it, nobody can hold it across an `.await` by mistake, several are held without deadlock, and
-//! [`Handle::dump`](dapple_sched::Handle::dump) shows who has it and who waits. Take a `Mutex` where a task must keep others
-//! out while *it* waits, say for a reply on the connection that the lock guards. Take a channel where values must be kept
-//! until somebody wants them; where the receiver would run a loop that handles each at once, posting to its color does
-//! the same with less.
+//! **When a color is better.** A lock is state that several tasks wait for. A color is that, too,
+//! but code cannot forget to take it or hold it across an `.await` by mistake, several are held
+//! without deadlock, and [`Handle::dump`](dapple_sched::Handle::dump) shows its holder and its
+//! waiters. Use a `Mutex` where a task must exclude others while *it* waits, for example for a
+//! reply on the connection that the lock guards. Use a channel where values must be kept until a
+//! receiver wants them. Where the receiver would handle each value at once in a loop, posting to
+//! its color does the same with less.
 //!
 //! # From plain threads
 //!
-//! Some have forms for threads that are no workers, such as [`Mutex::blocking_lock`](tokio::sync::Mutex::blocking_lock) and
-//! [`mpsc::Receiver::blocking_recv`](tokio::sync::mpsc::Receiver::blocking_recv); for all others, [`block_on`](dapple_sched::block_on) (in the crate `dapple`:
-//! `dapple::wait`) waits for the future on the thread. **On a worker, `.await` instead**: `block_on` and the `_blocking`
-//! forms of [`Slot`] refuse to run there, tokio's `blocking_` forms do not notice and stop the worker.
+//! Some types have methods for threads that are not workers, such as
+//! [`Mutex::blocking_lock`](tokio::sync::Mutex::blocking_lock) and
+//! [`mpsc::Receiver::blocking_recv`](tokio::sync::mpsc::Receiver::blocking_recv). For all others,
+//! [`block_on`](dapple_sched::block_on) (in the crate `dapple`: `dapple::wait`) waits for the
+//! future on the thread. **On a worker, use `.await` instead**: `block_on` and the `_blocking`
+//! methods of [`Slot`] refuse to run there; tokio's `blocking_` methods do not notice, and block
+//! the worker.
 //!
 //! # What differs from tokio
 //!
-//! A task that finds a channel or a lock ready again and again lets others go after 128 times, as inside tokio. That budget is
-//! the task's: it counts closures of a state, reads of a socket and joins as well.
+//! A task that always finds a channel or a lock ready yields after 128 times, as inside tokio. That
+//! budget belongs to the task, and also counts closures of a state, reads of a socket and joins.
 //!
-//! [`Mutex`], [`RwLock`] and [`Notify`] have no methods for an `Arc` of them (`lock_owned`, `read_owned`, `write_owned`,
-//! `notified_owned`). [`Barrier`], [`OnceCell`] and [`SetOnce`] are tokio's own, without a budget, as there: who finds one of
-//! them ready has no reason to ask it again.
+//! [`Barrier`], [`OnceCell`] and [`SetOnce`] are tokio's own, without a budget, as there: a caller
+//! that finds one of them ready has no reason to poll it again.
 //!
 //! # Examples
 //!
@@ -61,7 +65,7 @@
 //!         dapple_sched::spawn(async move {
 //!             let (sum, gate, all_here) = &*shared;
 //!             all_here.wait().await;
-//!             let _one_of_two = gate.acquire().await.expect("nobody closes the semaphore");
+//!             let _one_of_two = gate.acquire().await.expect("the semaphore stays open");
 //!             *sum.lock().await += n;
 //!         })
 //!     });
@@ -81,7 +85,7 @@
 //! let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
 //! runtime.block_on(async {
 //!     let (tx, mut rx) = mpsc::channel(4);
-//!     let thread = std::thread::spawn(move || (1..=100).for_each(|n| tx.blocking_send(n).expect("somebody receives")));
+//!     let thread = std::thread::spawn(move || (1..=100).for_each(|n| tx.blocking_send(n).expect("a receiver is left")));
 //!     let mut sum = 0;
 //!     while let Some(n) = rx.recv().await {
 //!         sum += n;
@@ -101,13 +105,13 @@
 //!     let (tx, mut rx) = watch::channel(0);
 //!     tx.send(1).expect("one watches");
 //!     tx.send(2).expect("one watches");
-//!     rx.changed().await.expect("the sender is there");
+//!     rx.changed().await.expect("the sender exists");
 //!     assert_eq!(*rx.borrow(), 2); // only the latest
 //! });
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! What is made once, what is read by many, and a wait for a condition:
+//! A value made once, a value with many readers, and a wait for a condition:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -124,7 +128,7 @@
 //!         let ready = ready.clone();
 //!         async move {
 //!             loop {
-//!                 let notified = ready.1.notified(); // before looking, so that no news is missed
+//!                 let notified = ready.1.notified(); // before the look, so that no change is missed
 //!                 if *ready.0.read().await {
 //!                     break;
 //!                 }
@@ -134,7 +138,7 @@
 //!     });
 //!     *ready.0.write().await = true;
 //!     ready.1.notify_waiters();
-//!     waits.await.expect("it does not panic");
+//!     waits.await.expect("the task does not panic");
 //! });
 //! # Ok::<(), std::io::Error>(())
 //! ```

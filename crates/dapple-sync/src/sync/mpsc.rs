@@ -1,6 +1,7 @@
 //! Channels from many to one: [`tokio::sync::mpsc`] with a [budget](dapple_sched::poll_budget).
 //!
-//! What is not told here of a type is as there, and reached through it: `try_send`, `blocking_recv`, `len`, `close` and others.
+//! Methods not documented here are tokio's, reached through `Deref`: `try_send`, `blocking_recv`,
+//! `len`, `close` and others.
 
 use std::task::{Context, Poll};
 
@@ -11,11 +12,11 @@ pub use tokio::sync::mpsc::{Permit, PermitIterator, UnboundedSender, WeakUnbound
 use self::error::{SendError, TrySendError};
 use super::wrapped::{around_tokio, hosted, poll_hosted};
 
-/// A channel for up to `buffer` values; who sends more waits.
+/// A channel for up to `buffer` values; beyond that senders wait.
 ///
 /// # Panics
 ///
-/// If that is 0, or more than [`Semaphore::MAX_PERMITS`](super::Semaphore::MAX_PERMITS).
+/// If `buffer` is 0, or more than [`Semaphore::MAX_PERMITS`](super::Semaphore::MAX_PERMITS).
 ///
 /// ```
 /// use dapple_sync::sync::mpsc;
@@ -36,7 +37,7 @@ pub fn channel<T>(buffer: usize) -> (Sender<T>, Receiver<T>) {
     (Sender(tx), Receiver(rx))
 }
 
-/// A channel that keeps all that is sent, however much that is. Nothing bounds its memory: prefer [`channel`].
+/// A channel that keeps any number of values. Nothing bounds its memory: prefer [`channel`].
 ///
 /// ```
 /// use dapple_sync::sync::mpsc;
@@ -51,18 +52,19 @@ pub fn unbounded_channel<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
 }
 
 around_tokio! {
-    /// The end of a [`channel`] that sends; clones send to the same one.
+    /// The sending end of a [`channel`]; clones send to the same one.
     Sender[T] of mpsc::Sender<T>
 }
 
 impl<T> Sender<T> {
-    /// Sends a value, once there is room.
+    /// Sends a value when there is room.
     ///
-    /// Cancel safe, but the value is dropped with the future, and its place in the line lost: [`Sender::reserve`] keeps it.
+    /// Cancel safe, but the value is dropped with the future, and its place in line is lost:
+    /// [`Sender::reserve`] keeps the value.
     ///
     /// # Errors
     ///
-    /// The receiver is gone, or was closed; the value comes back.
+    /// The receiver is gone, or was closed; the error has the value.
     pub async fn send(&self, value: T) -> Result<(), SendError<T>> {
         match self.reserve().await {
             Ok(permit) => {
@@ -73,9 +75,9 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Waits for room for one value, and keeps it for the caller.
+    /// Waits for room for one value, and reserves it.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     ///
     /// # Errors
     ///
@@ -84,20 +86,20 @@ impl<T> Sender<T> {
         hosted(self.0.reserve()).await
     }
 
-    /// Waits for room for so many values, and keeps it for the caller.
+    /// Waits for room for this many values, and reserves it.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     ///
     /// # Errors
     ///
-    /// As [`Sender::send`], and if there is never so much room.
+    /// As [`Sender::send`], and if there is never that much room.
     pub async fn reserve_many(&self, count: usize) -> Result<PermitIterator<'_, T>, SendError<()>> {
         hosted(self.0.reserve_many(count)).await
     }
 
-    /// As [`Sender::reserve`]; the sender is in what it yields.
+    /// As [`Sender::reserve`]; the result owns the sender.
     ///
-    /// Cancel safe: if it is dropped, the sender is.
+    /// Cancel safe: dropping it drops the sender.
     ///
     /// # Errors
     ///
@@ -110,7 +112,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// There is none, or the receiver is gone; the sender comes back.
+    /// There is no room, or the receiver is gone; the error has the sender.
     pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, TrySendError<Self>> {
         self.0.try_reserve_owned().map(OwnedPermit).map_err(|error| match error {
             TrySendError::Full(sender) => TrySendError::Full(Sender(sender)),
@@ -120,7 +122,7 @@ impl<T> Sender<T> {
 
     /// Waits until the receiver is gone, or was closed.
     ///
-    /// Cancel safe: nothing is lost by dropping it.
+    /// Cancel safe.
     pub async fn closed(&self) {
         hosted(self.0.closed()).await;
     }
@@ -143,7 +145,7 @@ around_tokio! {
 }
 
 impl<T> WeakSender<T> {
-    /// A sender, if there is still one.
+    /// A sender, if one is left.
     pub fn upgrade(&self) -> Option<Sender<T>> {
         self.0.upgrade().map(Sender)
     }
@@ -161,42 +163,43 @@ around_tokio! {
 }
 
 impl<T> OwnedPermit<T> {
-    /// Sends a value, and yields the sender.
+    /// Sends a value, and returns the sender.
     pub fn send(self, value: T) -> Sender<T> {
         Sender(self.0.send(value))
     }
 
-    /// Gives the room back, and yields the sender.
+    /// Gives the room back, and returns the sender.
     pub fn release(self) -> Sender<T> {
         Sender(self.0.release())
     }
 }
 
-/// The methods of both receivers that wait.
+/// The waiting methods of both receivers.
 macro_rules! receiver_methods {
     ($name:ident) => {
         impl<T> $name<T> {
-            /// The next value; `None` once all senders are gone, or the channel was closed, and none is left.
+            /// The next value; `None` if none is left and all senders are gone or the channel was
+            /// closed.
             ///
-            /// Cancel safe: a value is taken in the poll that yields it.
+            /// Cancel safe: a value is taken in the poll that returns it.
             pub async fn recv(&mut self) -> Option<T> {
                 hosted(self.0.recv()).await
             }
 
-            /// Appends up to `limit` values, at least one, and says how many; 0 where [`recv`](Self::recv) says `None`, and for a
-            /// limit of 0.
+            /// Appends up to `limit` values, at least one, and returns their number; 0 where
+            /// [`recv`](Self::recv) returns `None`, and for a limit of 0.
             ///
-            /// Cancel safe: values are taken in the poll that yields them.
+            /// Cancel safe: values are taken in the poll that returns them.
             pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
                 hosted(self.0.recv_many(buffer, limit)).await
             }
 
-            /// As [`recv`](Self::recv), for futures that are written by hand.
+            /// As [`recv`](Self::recv), for hand-written futures.
             pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
                 poll_hosted(cx, |cx| self.0.poll_recv(cx))
             }
 
-            /// As [`recv_many`](Self::recv_many), for futures that are written by hand.
+            /// As [`recv_many`](Self::recv_many), for hand-written futures.
             pub fn poll_recv_many(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<T>, limit: usize) -> Poll<usize> {
                 poll_hosted(cx, |cx| self.0.poll_recv_many(cx, buffer, limit))
             }
@@ -205,13 +208,13 @@ macro_rules! receiver_methods {
 }
 
 around_tokio! {
-    /// The end of a [`channel`] that receives.
+    /// The receiving end of a [`channel`].
     Receiver[T] of mpsc::Receiver<T>
 }
 receiver_methods!(Receiver);
 
 around_tokio! {
-    /// The end of an [`unbounded_channel`] that receives.
+    /// The receiving end of an [`unbounded_channel`].
     UnboundedReceiver[T] of mpsc::UnboundedReceiver<T>
 }
 receiver_methods!(UnboundedReceiver);

@@ -25,8 +25,8 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 around_tokio! {
-    /// Waits for the value: a future, which yields an error if the sender is dropped without one. What does not wait is as in
-    /// [`tokio::sync::oneshot::Receiver`].
+    /// Waits for the value: a future, which returns an error if the sender is dropped without one.
+    /// For its other methods see [`tokio::sync::oneshot::Receiver`].
     ///
     /// Cancel safe: a `&mut Receiver` can be dropped and awaited again.
     #[must_use = "futures do nothing unless awaited"]
@@ -34,7 +34,7 @@ around_tokio! {
 }
 
 impl<T> Receiver<T> {
-    /// As awaiting it, for threads that are no workers.
+    /// As an await, for threads that are not workers.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Locks whose guards keep them alive: the forms of tokio's methods that take an `Arc`.
+//! Locks with guards that keep them alive: tokio's methods on an `Arc`.
 //!
-//! The one place of this crate with unsafe code. Tokio's guards own an `Arc` of tokio's lock, and the only way to such an
-//! `Arc` without another allocation is the one around it, pointed to as what is inside.
+//! The only unsafe code of this crate. Tokio's guards own an `Arc` of tokio's lock. The only way to
+//! such an `Arc` without another allocation is to reinterpret the `Arc` of the wrapper.
 
 #![allow(unsafe_code)]
 
@@ -16,12 +16,13 @@ use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, 
 use super::wrapped::{hosted, poll_hosted};
 use super::{Mutex, Notify, RwLock};
 
-/// An `Arc` of what is inside, which shares its allocation and its count.
+/// An `Arc` of the inner type, which shares allocation and count.
 macro_rules! inside {
     ($this:expr, $outer:ty => $inner:ty) => {{
         let outer: Arc<$outer> = $this;
-        // SAFETY: the outer type is `repr(transparent)` around the inner one (`around_tokio`) and has no `Drop` of its own, so
-        // that size, alignment and what the last `Arc` drops are the same, through whichever of both types.
+        // SAFETY: the outer type is `repr(transparent)` around the inner one (`around_tokio`) and
+        // has no `Drop` of its own. So size, alignment and the effect of the last `Arc`'s drop are
+        // the same through either type.
         unsafe { Arc::from_raw(Arc::into_raw(outer) as *const $inner) }
     }};
 }
@@ -29,7 +30,7 @@ macro_rules! inside {
 impl<T: ?Sized> Mutex<T> {
     /// As [`Mutex::lock`]; the guard keeps the lock alive.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     pub async fn lock_owned(self: Arc<Self>) -> OwnedMutexGuard<T> {
         hosted(inside!(self, Mutex<T> => tokio::sync::Mutex<T>).lock_owned()).await
     }
@@ -47,14 +48,14 @@ impl<T: ?Sized> Mutex<T> {
 impl<T: ?Sized> RwLock<T> {
     /// As [`RwLock::read`]; the guard keeps the lock alive.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     pub async fn read_owned(self: Arc<Self>) -> OwnedRwLockReadGuard<T> {
         hosted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).read_owned()).await
     }
 
     /// As [`RwLock::write`]; the guard keeps the lock alive.
     ///
-    /// Cancel safe: if it is dropped, it loses its place in the line.
+    /// Cancel safe: dropping it gives up its place in line.
     pub async fn write_owned(self: Arc<Self>) -> OwnedRwLockWriteGuard<T> {
         hosted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).write_owned()).await
     }
@@ -81,7 +82,7 @@ impl<T: ?Sized> RwLock<T> {
 impl Notify {
     /// As [`Notify::notified`]; the future keeps the notify alive.
     ///
-    /// Cancel safe: what it was told alone goes to the next in line.
+    /// Cancel safe: a notification for this waiter alone goes to the next in line.
     pub fn notified_owned(self: Arc<Self>) -> OwnedNotified {
         OwnedNotified { inner: inside!(self, Notify => tokio::sync::Notify).notified_owned() }
     }
@@ -98,7 +99,7 @@ pin_project! {
 }
 
 impl OwnedNotified {
-    /// Takes its place in the line without being awaited. True: it was told already.
+    /// Enters the line without an await. Returns true if it has already been notified.
     pub fn enable(self: Pin<&mut Self>) -> bool {
         self.project().inner.enable()
     }
@@ -107,7 +108,7 @@ impl OwnedNotified {
 impl Future for OwnedNotified {
     type Output = ();
 
-    /// Cancel safe: what it was told alone goes to the next in line.
+    /// Cancel safe: a notification for this waiter alone goes to the next in line.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         poll_hosted(cx, |cx| self.project().inner.poll(cx))
     }

@@ -1,5 +1,5 @@
-//! The one place that knows whether a slot's semaphores and its lock are tokio's and std's, or shuttle's for the model in
-//! `tests/shuttle.rs`, which so runs the shipped code of slots.
+//! The switch of a slot's semaphores and lock between tokio's and std's, and shuttle's: the model
+//! in `tests/shuttle.rs` runs the shipped code of slots with the latter.
 
 #[cfg(not(dapple_shuttle))]
 pub(crate) use {
@@ -17,7 +17,7 @@ pub(crate) use {
 mod model {
     use shuttle::future::batch_semaphore::{AcquireError, BatchSemaphore, Fairness, TryAcquireError};
 
-    /// What a slot uses of tokio's semaphore.
+    /// The parts of tokio's semaphore that a slot uses.
     pub(crate) struct Semaphore(BatchSemaphore);
 
     /// As tokio's.

@@ -1,17 +1,17 @@
 //! A place for one value, full or empty.
 //!
-//! Two fair semaphores carry the lines of those who wait, and one permit between them goes around:
+//! Two fair semaphores carry the waiting lines, and share one permit:
 //!
 //! | the permit is | the slot | `value` |
 //! |---|---|---|
-//! | in `vacancy` | is empty, and nobody waits to fill it | `None` |
+//! | in `vacancy` | is empty, and no future waits to fill it | `None` |
 //! | with a [`Vacancy`] or a `put` | is being filled | `None` |
-//! | in `occupancy` | is full, and nobody waits for the value | `Some` |
+//! | in `occupancy` | is full, and no future waits for the value | `Some` |
 //! | with a `take` or a `read` | is being emptied or read | `Some` |
 //!
-//! Whoever has the permit is alone, so `value` never waits for its lock. What is granted to a future that is dropped goes
-//! to the next in line, as semaphores do it; from a grant that is used to the end of the exchange there is no `.await`,
-//! so nothing can be dropped half way.
+//! The holder of the permit is alone, so `value` never waits for its lock. The semaphores pass a
+//! permit granted to a dropped future on to the next in line. From a used grant to the end of the
+//! exchange there is no `.await`, so a drop cannot interrupt it.
 
 use std::fmt;
 use std::sync::{PoisonError, TryLockError};
@@ -21,17 +21,19 @@ use dapple_sched::{block_on, foreign};
 use super::permits::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 use super::wrapped::hosted;
 
-/// A place for one value that is either full or empty: `put` waits until it is empty, `take` until it is full.
+/// A place for one value that is either full or empty: `put` waits until it is empty, `take` until
+/// it is full.
 ///
-/// The `MVar` of "Combining Events and Threads" (PLDI 2007): a lock (take, then put back), a channel for one
-/// value (one side puts, the other takes), or a signal (`Slot<()>`), for tasks of any color, callbacks (with the `try_`
-/// forms) and plain threads (with the `_blocking` forms). It holds one value at most: who is faster waits.
+/// The `MVar` of "Combining Events and Threads" (PLDI 2007): a lock (take, then put back), a
+/// channel for one value (one side puts, the other takes), or a signal (`Slot<()>`), for tasks of
+/// any color, callbacks (with the `try_` methods) and plain threads (with the `_blocking` methods).
+/// It holds at most one value: the faster side waits.
 ///
-/// **Fair:** those who take or read stand in one line, those who put in another; the place in line is that of a future's
-/// first poll. `try_take` and `try_put` do not go before those who wait.
+/// **Fair:** takers and readers wait in one line, putters in another; a future takes its place at
+/// its first poll. `try_take` and `try_put` do not overtake waiters.
 ///
-/// **Cancel safe:** a `take` or `read` that is dropped has taken nothing. A `put` that is dropped has put nothing, and its
-/// value is dropped with it; where the value must survive, await a [`Slot::reserve`] first.
+/// **Cancel safe:** a dropped `take` or `read` has taken nothing. A dropped `put` has put nothing,
+/// and drops its value; where the value must survive, await a [`Slot::reserve`] first.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -44,7 +46,7 @@ use super::wrapped::hosted;
 ///         let slot = slot.clone();
 ///         async move {
 ///             for n in 1..=10 {
-///                 slot.put(n).await; // waits until the one before is taken
+///                 slot.put(n).await; // waits until the previous value is taken
 ///             }
 ///         }
 ///     });
@@ -53,7 +55,7 @@ use super::wrapped::hosted;
 ///         sum += slot.take().await;
 ///     }
 ///     assert_eq!(sum, 55);
-///     puts.await.expect("it does not panic");
+///     puts.await.expect("the task does not panic");
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -87,7 +89,7 @@ impl<T> Slot<T> {
 
     /// Waits until the slot is full, and empties it.
     ///
-    /// Cancel safe: if it is dropped, it has taken nothing, and its turn goes to the next in line.
+    /// Cancel safe: if dropped, it has taken nothing, and its turn goes to the next in line.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -103,7 +105,8 @@ impl<T> Slot<T> {
 
     /// Waits until the slot is empty, and fills it.
     ///
-    /// Cancel safe: if it is dropped, it has put nothing, its turn goes to the next in line, and the value is dropped.
+    /// Cancel safe: if dropped, it has put nothing, its turn goes to the next in line, and the
+    /// value is dropped.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -116,8 +119,8 @@ impl<T> Slot<T> {
         self.reserve().await.put(value);
     }
 
-    /// Waits until the slot is empty, and keeps it for the caller: what must not get lost with a dropped [`Slot::put`] is
-    /// given to the [`Vacancy`] instead, which does not wait.
+    /// Waits until the slot is empty, and reserves it. Give a value that must not get lost with a
+    /// dropped [`Slot::put`] to the [`Vacancy`] instead, which does not wait.
     ///
     /// Cancel safe: its turn goes to the next in line.
     ///
@@ -136,10 +139,10 @@ impl<T> Slot<T> {
         Vacancy { permit: permit(&self.vacancy).await, slot: self }
     }
 
-    /// Waits until the slot is full, and yields a clone of the value, which stays.
+    /// Waits until the slot is full, and returns a clone of the value, which stays.
     ///
-    /// It stands in the same line as those who take: one who came before it may leave the slot empty, and it waits for the
-    /// next value.
+    /// It waits in the same line as takers: an earlier one may leave the slot empty, and then it
+    /// waits for the next value.
     ///
     /// Cancel safe, as [`Slot::take`].
     ///
@@ -158,12 +161,12 @@ impl<T> Slot<T> {
     where
         T: Clone,
     {
-        // Given back at the end, to the next in line.
+        // Passed to the next in line at the end.
         let _permit = permit(&self.occupancy).await;
         self.value().clone().expect(FULL)
     }
 
-    /// Empties the slot if it is full and nobody waits for the value.
+    /// Empties the slot if it is full and no other waits for the value.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -177,11 +180,11 @@ impl<T> Slot<T> {
         Some(self.take_with(permit))
     }
 
-    /// Fills the slot if it is empty and nobody waits to fill it.
+    /// Fills the slot if it is empty and no other waits to fill it.
     ///
     /// # Errors
     ///
-    /// The value, if not.
+    /// The value, if the slot was not filled.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -204,7 +207,7 @@ impl<T> Slot<T> {
     ///
     /// # Panics
     ///
-    /// On a worker, which must not wait, and while the thread holds a color.
+    /// On a worker, which must not block, and while the thread holds a color.
     ///
     /// ```
     /// use std::{sync::Arc, thread};
@@ -216,7 +219,7 @@ impl<T> Slot<T> {
     ///     move || slot.take_blocking()
     /// });
     /// slot.put_blocking(7);
-    /// assert_eq!(thread.join().expect("it does not panic"), 7);
+    /// assert_eq!(thread.join().expect("the task does not panic"), 7);
     /// ```
     pub fn take_blocking(&self) -> T {
         block_on(self.take())
@@ -267,7 +270,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Yields the value, if there is one.
+    /// Returns the value, if there is one.
     ///
     /// ```
     /// assert_eq!(dapple_sync::sync::Slot::new(7).into_inner(), Some(7));
@@ -279,18 +282,19 @@ impl<T> Slot<T> {
     fn take_with(&self, permit: SemaphorePermit<'_>) -> T {
         permit.forget();
         let value = self.value().take().expect(FULL);
-        // It wakes foreign wakers: a panic there must not take the value along.
+        // It wakes foreign wakers: a panic there must not lose the value.
         foreign::contain(|| self.vacancy.add_permits(1));
         value
     }
 
-    /// The only code of others that runs meanwhile is `T::clone`, which changes nothing: poison means nothing here.
+    /// The only foreign code that runs meanwhile is `T::clone`, which changes nothing, so poison is
+    /// ignored.
     fn value(&self) -> MutexGuard<'_, Option<T>> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An empty slot that is kept for whoever has this. If it is dropped, the next in line may fill the slot.
+/// A reserved empty slot. If it is dropped, the next in line may fill the slot.
 ///
 /// ```
 /// use dapple_sync::sync::Slot;
@@ -302,7 +306,7 @@ impl<T> Slot<T> {
 ///     assert_eq!(slot.take().await, 7);
 /// });
 /// ```
-#[must_use = "it keeps others from filling the slot"]
+#[must_use = "a vacancy keeps others from filling the slot"]
 pub struct Vacancy<'slot, T> {
     permit: SemaphorePermit<'slot>,
     slot: &'slot Slot<T>,
@@ -324,10 +328,10 @@ impl<T> Vacancy<'_, T> {
 }
 
 async fn permit(semaphore: &Semaphore) -> SemaphorePermit<'_> {
-    hosted(semaphore.acquire()).await.expect("nobody closes a slot's semaphores")
+    hosted(semaphore.acquire()).await.expect("a slot's semaphores are never closed")
 }
 
-/// Says whether it is full, as [`Slot::is_empty`] does, and not what with.
+/// Shows whether it is full, as [`Slot::is_empty`] does, but not the value.
 impl<T> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("is_empty", &self.is_empty()).finish_non_exhaustive()
@@ -340,11 +344,11 @@ impl<T> fmt::Debug for Vacancy<'_, T> {
     }
 }
 
-/// An empty one.
+/// An empty slot.
 impl<T> Default for Slot<T> {
     fn default() -> Slot<T> {
         Slot::empty()
     }
 }
 
-const FULL: &str = "whoever has the permit of a full slot finds its value";
+const FULL: &str = "the holder of the permit of a full slot finds its value";

@@ -1,6 +1,8 @@
-//! Channels that tell every receiver the latest value: [`tokio::sync::watch`] with a [budget](dapple_sched::poll_budget).
+//! Channels that send the latest value to every receiver: [`tokio::sync::watch`] with a
+//! [budget](dapple_sched::poll_budget).
 //!
-//! What is not told here of a type is as there, and reached through it: `send`, `borrow`, `borrow_and_update` and others.
+//! Methods not documented here are tokio's, reached through `Deref`: `send`, `borrow`,
+//! `borrow_and_update` and others.
 
 use tokio::sync::watch;
 #[doc(no_inline)]
@@ -17,7 +19,7 @@ use super::wrapped::{around_tokio, hosted};
 ///     let (tx, mut rx) = watch::channel(0);
 ///     tx.send(1)?;
 ///     tx.send(2)?;
-///     rx.changed().await.expect("the sender is there");
+///     rx.changed().await.expect("the sender exists");
 ///     assert_eq!(*rx.borrow(), 2);
 ///     Ok::<_, watch::error::SendError<i32>>(())
 /// })?;
@@ -39,14 +41,15 @@ impl<T> Sender<T> {
         Sender(watch::Sender::new(value))
     }
 
-    /// A receiver that has seen the value of now, whose [`changed`](Receiver::changed) is cancel safe.
+    /// A receiver that has seen the current value. Its [`changed`](Receiver::changed) is cancel
+    /// safe.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver(self.0.subscribe())
     }
 
     /// Waits until there is no receiver.
     ///
-    /// Cancel safe: nothing is lost by dropping it.
+    /// Cancel safe.
     pub async fn closed(&self) {
         hosted(self.0.closed()).await;
     }
@@ -65,14 +68,14 @@ impl<T: Default> Default for Sender<T> {
 }
 
 around_tokio! {
-    /// The end of a [`channel`] that sees the value change; clones see it on their own.
+    /// The end of a [`channel`] that sees the value change; each clone tracks it independently.
     Receiver[T] of watch::Receiver<T>
 }
 
 impl<T> Receiver<T> {
     /// Waits until there is a value that this receiver has not seen, and marks it as seen.
     ///
-    /// Cancel safe: nothing is marked before the poll that is ready.
+    /// Cancel safe: no value is marked before the poll that is ready.
     ///
     /// # Errors
     ///
@@ -81,13 +84,13 @@ impl<T> Receiver<T> {
         hosted(self.0.changed()).await
     }
 
-    /// Waits until the closure says yes to a value.
+    /// Waits until the closure accepts a value.
     ///
     /// Cancel safe: the last value that the closure has seen is marked as seen.
     ///
     /// # Errors
     ///
-    /// All senders are gone, and the closure says no to the last value.
+    /// All senders are gone, and the closure rejects the last value.
     pub async fn wait_for(&mut self, f: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, error::RecvError> {
         hosted(self.0.wait_for(f)).await
     }

@@ -1,6 +1,7 @@
-//! What the types here are made of: tokio's, with a budget, and with wakers whose panics go no further.
+//! The wrapper of tokio's types: adds a budget, and contains panics of wakers.
 //!
-//! Where tokio wakes several, it calls their wakers in a loop, and a panic ends that loop: those behind would never be woken.
+//! Where tokio wakes several waiters, it calls their wakers in a loop, and a panic ends that loop:
+//! the later ones would never be woken.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,11 +10,12 @@ use std::task::{Context, Poll};
 use dapple_sched::{foreign, poll_budgeted};
 use pin_project_lite::pin_project;
 
-/// A type around one of tokio's: what does not wait is reached through it, and one can be made of the other.
+/// Declares a wrapper of a tokio type: `Deref` gives its other methods, and conversions exist both
+/// ways.
 macro_rules! around_tokio {
     ($(#[$doc:meta])* $name:ident [$($param:ident $(: ?$bound:ident)?)?] of $inner:ty) => {
         $(#[$doc])*
-        // The same in memory as what is inside; `owned` relies on that.
+        // The same layout as the inner type; `owned` relies on that.
         #[repr(transparent)]
         pub struct $name $(<$param $(: ?$bound)?>)? ($inner);
 
@@ -55,7 +57,8 @@ macro_rules! around_tokio {
 }
 pub(super) use around_tokio;
 
-/// Polls what is tokio's as Dapple's own: it spends of the budget, and keeps a waker whose panics are contained.
+/// Polls tokio's future as Dapple's own: it uses the budget, and keeps a waker with contained
+/// panics.
 #[inline]
 pub(super) fn poll_hosted<R>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
     poll_budgeted(cx, |cx| foreign::with_contained(cx, poll))

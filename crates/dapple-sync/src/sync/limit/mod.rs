@@ -1,7 +1,8 @@
-//! A limit on how many do something at a time, and a bounded line of those who wait: [`Limit`].
+//! A limit on concurrent use, with a bounded waiting line: [`Limit`].
 //!
-//! Everything in Dapple that waits for room does it by this: queues and sinks of `flow`, questions to event loops, credits
-//! between stages, look-ups of names. [`Turns`] is the same without a lock, for state that has one.
+//! All waits for room in Dapple use it: queues and sinks of `flow`, requests to event loops,
+//! credits between stages, name lookups. [`Turns`] is the same without a lock, for state that has
+//! one.
 
 mod turns;
 
@@ -18,16 +19,20 @@ use dapple_sched::poll_budgeted;
 pub use self::turns::{Turn, Turns, Wakers};
 use crate::switch::{Mutex, MutexGuard};
 
-/// Lets so many in at a time; the others wait in line, first come, first served. Clones are the same limit.
+/// Admits this many at a time; the others wait in line, first come, first served. Clones are the
+/// same limit.
 ///
-/// As a [`Semaphore`](super::Semaphore), and besides: the line has a bound, beyond which a newcomer is refused at once, the
-/// number can be lowered as well as raised while permits are taken, and a wait is a type that can be named and polled.
+/// It differs from a [`Semaphore`](super::Semaphore) in three ways: the line has a bound, beyond
+/// which a newcomer is refused at once; the number can be lowered as well as raised while permits
+/// are taken; and a wait has a type that can be named and polled.
 ///
-/// **Fair**: a permit that is given back belongs to the first in line from that moment on; no newcomer overtakes. The place in
-/// line is that of the first poll. **Deadlines**: a wait that is dropped leaves the line, so any timeout around it works.
-/// **Panics**: a permit that unwinds is given back, and wakers that panic do not keep others from being woken.
+/// **Fair**: a returned permit belongs to the first in line from that moment on; no newcomer
+/// overtakes. A future takes its place in line at its first poll. **Deadlines**: a dropped wait
+/// leaves the line, so any timeout around it works. **Panics**: a permit that unwinds is given
+/// back, and a waker that panics does not keep others from being woken.
 ///
-/// A permit costs a lock that is held for some nanoseconds; one that is waited for costs the logarithm of how many wait.
+/// A permit costs a lock that is held for some nanoseconds; a wait costs the logarithm of the
+/// length of the line.
 ///
 /// ```
 /// use dapple_sync::sync::limit::{Limit, LimitError};
@@ -45,8 +50,8 @@ use crate::switch::{Mutex, MutexGuard};
 #[derive(Clone)]
 pub struct Limit(Arc<Mutex<Turns>>);
 
-/// One of those that a [`Limit`] lets in. Dropping it lets the next one in.
-#[must_use = "a permit that is dropped is given back at once"]
+/// A permit of a [`Limit`]. Dropping it admits the next one.
+#[must_use = "a dropped permit is given back at once"]
 pub struct Permit(Limit);
 
 /// The future of [`Limit::acquire`].
@@ -56,13 +61,13 @@ pub struct Acquire {
     turn: Turn,
 }
 
-/// The reason why a [`Limit`] gave no permit.
+/// Why a [`Limit`] gave no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// As many wait as may. Try again when some of them have had their time.
+    /// The line is full. Retry after some of the waiters have been served.
     Full {
-        /// How many wait.
+        /// The length of the line.
         waiting: usize,
     },
     /// The limit was closed: there will be no more permits.
@@ -70,13 +75,13 @@ pub enum LimitError {
 }
 
 impl Limit {
-    /// Lets `max` in at a time, with a line without a bound: give it one by [`waiting_max`](Self::waiting_max) where others
-    /// than the program itself decide how many come.
+    /// Admits `max` at a time, with an unbounded line. Set a bound with
+    /// [`waiting_max`](Self::waiting_max) where others than the program decide how many come.
     pub fn new(max: usize) -> Limit {
         Limit(Arc::new(Mutex::new(Turns::new(max))))
     }
 
-    /// The same, with at most so many in line. A line that is longer already stays.
+    /// Bounds the line. A line that is already longer stays.
     pub fn waiting_max(self, waiting_max: usize) -> Limit {
         self.lock().set_waiting_max(waiting_max);
         self
@@ -90,12 +95,12 @@ impl Limit {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: if it is dropped, it leaves the line, and a permit that it was granted goes to the next.
+    /// Cancel safe: dropping it leaves the line, and passes a granted permit to the next.
     pub fn acquire(&self) -> Acquire {
         Acquire { limit: self.clone(), turn: Turn::default() }
     }
 
-    /// Takes a permit, if one is free that nobody waits for.
+    /// Takes a free permit, if no other waits for one.
     ///
     /// ```
     /// let limit = dapple_sync::sync::limit::Limit::new(1);
@@ -107,7 +112,8 @@ impl Limit {
         is_taken.then(|| Permit(self.clone()))
     }
 
-    /// Changes how many may be in at a time. Permits that are taken stay taken, so fewer than none may be left for a while.
+    /// Changes the number of permits. Taken permits stay taken, so more may be taken than exist for
+    /// a while.
     ///
     /// ```
     /// let limit = dapple_sync::sync::limit::Limit::new(0);
@@ -118,7 +124,7 @@ impl Limit {
         self.change(|turns| turns.set_max(max));
     }
 
-    /// Refuses all who wait, and all who come.
+    /// Refuses all waiters and newcomers.
     ///
     /// ```
     /// use dapple_sync::sync::limit::{Limit, LimitError};
@@ -131,23 +137,23 @@ impl Limit {
         self.change(Turns::close);
     }
 
-    /// How many may be in at a time.
+    /// The number of permits.
     pub fn max(&self) -> usize {
         self.lock().max()
     }
 
-    /// How many are in, or were let in and have not looked yet.
+    /// The permits taken, or granted to waiters that have not polled since.
     pub fn used(&self) -> usize {
         self.lock().used()
     }
 
-    /// How many wait.
+    /// The length of the line.
     pub fn waiting_len(&self) -> usize {
         self.lock().waiting_len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
-        // No code of others runs under it.
+        // No foreign code runs under it.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -176,7 +182,7 @@ impl Acquire {
         if !self.turn.is_some() && self.limit.lock().try_take() {
             return Poll::Ready(Ok(Permit(self.limit.clone())));
         }
-        // To clone a waker is code of others: before the lock.
+        // Cloning a waker is foreign code: do it before the lock.
         let waker = KeptWaker::from(cx.waker());
         let (poll, wakers) = self.limit.lock().poll_take(&mut self.turn, waker);
         wakers.run();

@@ -1,4 +1,4 @@
-//! A number of permits and the line of those who wait for one, without a lock.
+//! A number of permits and a waiting line, without a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,24 +8,25 @@ use dapple_sched::foreign::KeptWaker;
 
 use super::LimitError;
 
-/// The state machine of a [`Limit`](super::Limit), for code that keeps it under a lock of its own, beside what the permits
-/// are for.
+/// The state machine of a [`Limit`](super::Limit), for code that keeps it under its own lock,
+/// together with the resource.
 ///
 /// A waiter has one [`Turn`] at a time:
 ///
-/// | the turn is | becomes | when |
+/// | turn | next | when |
 /// |---|---|---|
-/// | none | none | a permit is free and nobody waits: the caller has it |
-/// | none | none | the line is full, or the limit closed: refused |
+/// | none | none | a permit is free and the line is empty: the caller has it |
+/// | none | none | the line is full, or the limit is closed: refused |
 /// | none | waiting | otherwise |
-/// | waiting | granted | a permit is given back: it counts as taken from now on, so that no newcomer overtakes |
-/// | granted | none | the waiter polls, and has its permit; or [`leave`](Self::leave)s, and the next one is granted it |
+/// | waiting | granted | a permit is returned: it counts as taken from now on, so that no newcomer overtakes |
+/// | granted | none | the waiter polls, and has its permit; or [`leave`](Self::leave)s, and the next one gets it |
 /// | waiting | none | `leave` |
 /// | waiting, granted | none | [`close`](Self::close): the waiter's next poll is refused |
 ///
-/// `used` counts permits that are taken or granted. It exceeds `max` only after [`set_max`](Self::set_max) has lowered that.
-/// No method wakes or drops a waker: those come back as [`Wakers`], for after the lock. Each call costs the logarithm of
-/// how many wait; a permit without a wait costs a comparison.
+/// `used` counts taken and granted permits. It exceeds `max` only after [`set_max`](Self::set_max)
+/// has lowered that. No method wakes or drops a waker: they are returned as [`Wakers`], for after
+/// the lock. Each call costs the logarithm of the line's length; a permit without a wait costs a
+/// comparison.
 ///
 /// ```
 /// use std::task::{Poll, Waker};
@@ -38,7 +39,7 @@ use super::LimitError;
 /// wakers.run(); // after the lock, where there is one
 /// assert!(poll.is_pending());
 /// turns.give_back(1).run();
-/// assert!(!turns.try_take(), "it was granted to the one that waits");
+/// assert!(!turns.try_take(), "the permit was granted to the waiter");
 /// assert_eq!(turns.poll_take(&mut turn, Waker::noop().into()).0, Poll::Ready(Ok(())));
 /// ```
 pub struct Turns {
@@ -52,11 +53,12 @@ pub struct Turns {
     next: u64,
 }
 
-/// A waiter's turn in the line of [`Turns`]; by default none. Whoever drops it gives it to [`Turns::leave`] first.
+/// A waiter's turn in the line of [`Turns`]; by default none. Before dropping it, pass it to
+/// [`Turns::leave`].
 #[derive(Debug, Default)]
 pub struct Turn(Option<u64>);
 
-/// Wakers to be called or dropped after the lock.
+/// Wakers to invoke or drop after the lock.
 #[must_use = "run it after the lock"]
 #[derive(Default)]
 pub struct Wakers {
@@ -65,7 +67,7 @@ pub struct Wakers {
 }
 
 impl Turns {
-    /// So many permits, and a line without a bound.
+    /// This many permits, and an unbounded line.
     pub fn new(max: usize) -> Turns {
         Turns {
             max,
@@ -79,22 +81,22 @@ impl Turns {
         }
     }
 
-    /// Refuses newcomers while so many wait. Those that wait already stay.
+    /// Refuses newcomers while this many wait. Current waiters stay.
     pub fn set_waiting_max(&mut self, waiting_max: usize) {
         self.waiting_max = waiting_max;
     }
 
-    /// How many permits there are.
+    /// The number of permits.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// How many are taken, or granted to one that has not polled since.
+    /// Permits taken, or granted to waiters that have not polled since.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// How many wait, without those that were granted a permit.
+    /// The length of the line, without granted waiters.
     pub fn waiting_len(&self) -> usize {
         self.waiting.len()
     }
@@ -104,13 +106,13 @@ impl Turns {
         self.is_closed
     }
 
-    /// Changes how many permits there are. Those that are taken stay taken.
+    /// Changes the number of permits. Taken permits stay taken.
     pub fn set_max(&mut self, max: usize) -> Wakers {
         self.max = max;
         self.grant()
     }
 
-    /// Gives no permits out while it is paused, for limits of another kind beside the count.
+    /// Grants no permits while paused, for limits of another kind besides the count.
     pub fn set_paused(&mut self, is_paused: bool) -> Wakers {
         self.is_paused = is_paused;
         self.grant()
@@ -128,7 +130,7 @@ impl Turns {
         is_taken
     }
 
-    /// Takes up to `max` permits, and says how many.
+    /// Takes up to `max` permits, and returns their number.
     pub fn take_more(&mut self, max: usize) -> usize {
         let mut taken = 0;
         while taken < max && self.try_take() {
@@ -139,7 +141,7 @@ impl Turns {
 
     /// Takes a permit, or keeps the waker and a turn in line.
     ///
-    /// Ready with an error: the line is full, or the limit closed.
+    /// Ready with an error: the line is full, or the limit is closed.
     pub fn poll_take(&mut self, turn: &mut Turn, waker: KeptWaker) -> (Poll<Result<(), LimitError>>, Wakers) {
         if let Some(id) = turn.0 {
             if self.granted.remove(&id) {
@@ -169,7 +171,7 @@ impl Turns {
         (Poll::Pending, Wakers::default())
     }
 
-    /// The waiter goes. What it was granted goes to the next in line.
+    /// Removes the waiter. Its granted permit goes to the next in line.
     pub fn leave(&mut self, turn: &mut Turn) -> Wakers {
         let Some(id) = turn.0.take() else { return Wakers::default() };
         if self.granted.remove(&id) {
@@ -178,18 +180,19 @@ impl Turns {
         Wakers { wake: Vec::new(), dropped: self.waiting.remove(&id) }
     }
 
-    /// Gives permits back that were taken.
+    /// Gives taken permits back.
     ///
     /// # Panics
     ///
     /// In debug builds, if fewer were taken.
     pub fn give_back(&mut self, count: usize) -> Wakers {
-        debug_assert!(count <= self.used, "gives back what it never took");
+        debug_assert!(count <= self.used, "gives back more than was taken");
         self.used -= count;
         self.grant()
     }
 
-    /// Gives no more permits: all who wait are woken, and are refused. Permits that are taken can still be given back.
+    /// Grants no more permits: all waiters are woken and refused. Taken permits can still be given
+    /// back.
     pub fn close(&mut self) -> Wakers {
         self.is_closed = true;
         self.used -= self.granted.len();
@@ -211,19 +214,19 @@ impl Turns {
 }
 
 impl Turn {
-    /// Whether it is in a line, or was granted a permit.
+    /// Whether it is in line, or was granted a permit.
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
 }
 
 impl Wakers {
-    /// To be woken.
+    /// Wakers to invoke.
     pub fn waking(wakers: impl IntoIterator<Item = KeptWaker>) -> Wakers {
         Wakers { wake: wakers.into_iter().collect(), dropped: None }
     }
 
-    /// To be dropped.
+    /// A waker to drop.
     pub fn dropping(waker: impl Into<Option<KeptWaker>>) -> Wakers {
         Wakers { wake: Vec::new(), dropped: waker.into() }
     }
@@ -236,7 +239,7 @@ impl Wakers {
         self
     }
 
-    /// Wakes and drops. To be called without a lock: wakers are code of others.
+    /// Invokes and drops the wakers. Call it without a lock, because wakers are foreign code.
     pub fn run(self) {
         for waker in self.wake {
             waker.wake();
