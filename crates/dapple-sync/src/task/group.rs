@@ -5,38 +5,41 @@ use std::ops::Deref;
 
 use super::members::Members;
 
-/// Tasks that end with it: none outlives its group.
+/// Tasks that end with their owner: none outlives its group.
 ///
-/// What can be done with a group is in [`Members`], to which it dereferences: start members, join them, end them all.
+/// It dereferences to [`Members`], which has its methods: start members, join them, end them all.
 ///
 /// # What is guaranteed
 ///
-/// - **[`Group::scope`] and [`Group::try_scope`] return when all members are over**, also when the body returns early, with
-///   an error, or panics: members that are left are aborted and waited for. Over means that the future, with all that it
-///   owned, has been dropped. So is a member that is aborted in the middle of a scope of its own: groups that are made inside
-///   of a member or of a scope count for the outer group, and end with it.
-/// - **A group that is dropped**, and a scope whose future is dropped, cannot wait: it aborts its members and returns. Each
-///   future is dropped in its color as soon as that has a turn; a member that is in the middle of a poll ends this poll
-///   first. If the runtime stops before, all are dropped when it stops. Where that is inside of another group's member or
-///   scope, that one waits for them.
-/// - Nobody can become a member of a group that is over.
-/// - What a member starts with `spawn` of the runtime, posts, or hands to the blocking pool is not a member.
+/// - **[`Group::scope`] and [`Group::try_scope`] return when all members are over**, also when the
+///   body returns early, with an error, or panics: remaining members are aborted and awaited. Over
+///   means that the future, with all that it owned, has been dropped. This includes a member that
+///   is aborted within its own scope: groups made inside a member or a scope count for the outer
+///   group, and end with it.
+/// - **A group that is dropped**, and a scope with a dropped future, cannot wait: it aborts its
+///   members and returns. Each future is dropped in its color, at that color's next turn; a member
+///   that is being polled ends this poll first. If the runtime stops before, it drops all of them.
+///   If this happens inside another group's member or scope, that one waits for them.
+/// - A group that is over takes no new members.
+/// - Tasks that a member starts with the runtime's `spawn`, and its posts and blocking calls, are
+///   not members.
 ///
 /// # Panics of members
 ///
-/// A panic of a member is the result of who joins it. One that nobody has joined when a scope ends becomes the scope's
-/// panic; one in a group that is dropped goes to the runtime's panic handler.
+/// A panic of a member is the result of its join. A panic not joined when a scope ends becomes the
+/// scope's panic; one in a dropped group goes to the runtime's panic handler.
 ///
 /// # Cost
 ///
-/// About twice that of a task that is spawned and joined: a member has one allocation beside its task, and takes the
-/// group's lock when it starts, ends and is joined. A group inside of others takes theirs, too.
+/// About twice that of a task that is spawned and joined: a member has one allocation besides its
+/// task, and takes the group's lock when it starts, ends and is joined. A nested group also takes
+/// the locks of the outer ones.
 ///
 /// ```
 /// use dapple_sync::task::Group;
 ///
 /// struct Server {
-///     connections: Group<()>, // all over when the server is dropped
+///     connections: Group<()>, // all are over when the server is dropped
 /// }
 ///
 /// let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -52,7 +55,7 @@ pub struct Group<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Group<T> {
-    /// A group in the current runtime, of as many members as are wanted.
+    /// A group in the current runtime, without a limit on its members.
     ///
     /// # Panics
     ///
@@ -64,13 +67,13 @@ impl<T: Send + 'static> Group<T> {
     /// assert!(dapple_sync::task::Group::<()>::new().is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    #[allow(clippy::new_without_default, reason = "it needs a runtime")]
+    #[allow(clippy::new_without_default, reason = "a group needs a runtime")]
     pub fn new() -> Group<T> {
         Group { members: Members::new(None) }
     }
 
-    /// A group in which at most `limit` members (1 at least) are alive at a time: [`Members::spawn`] waits for a place. A
-    /// member has its place until it has ended; who joins it does not matter.
+    /// A group with at most `limit` members (at least 1) alive at a time: [`Members::spawn`] waits
+    /// for a place. A member keeps its place until it has ended, whether it is joined or not.
     ///
     /// # Panics
     ///
@@ -92,7 +95,7 @@ impl<T: Send + 'static> Group<T> {
         Group { members: Members::new(Some(limit)) }
     }
 
-    /// The way into the group, for others: it keeps nothing alive.
+    /// A handle of the group, for starting and joining members; it keeps nothing alive.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

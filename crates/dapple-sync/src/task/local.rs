@@ -1,7 +1,8 @@
 //! Values that belong to a task, or to a part of it.
 //!
-//! A value lives in the future that carries it. While that is polled or dropped, the value stands in a thread-local; before
-//! and after, what stood there before. So nothing is stored in tasks, and who uses no such value pays nothing.
+//! A value lives in the future that carries it. While that is polled or dropped, the value is in a
+//! thread-local; afterwards the previous value is back there. So tasks store nothing, and code
+//! without such values pays nothing.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -18,7 +19,7 @@ use crate::switch::ThreadKey;
 ///
 /// ```
 /// dapple_sync::task_local! {
-///     /// Who asked.
+///     /// The name of the user who asked.
 ///     pub static USER: String;
 ///     static DEPTH: u32;
 /// }
@@ -48,10 +49,11 @@ macro_rules! task_local {
     };
 }
 
-/// The way to a value of the task that runs; declared with [`task_local!`](crate::task_local), where there is an example.
+/// The key of a value of the running task; [`task_local!`](crate::task_local) declares it and has
+/// an example.
 ///
-/// A value is there inside of [`LocalKey::scope`] only: what a task spawns or posts does not inherit it, as it does not
-/// inherit its color.
+/// A value exists only inside [`LocalKey::scope`]: spawned tasks and posted callbacks do not
+/// inherit it, as they do not inherit the color.
 pub struct LocalKey<T: 'static> {
     value: &'static ThreadKey<RefCell<Option<T>>>,
 }
@@ -62,14 +64,14 @@ impl<T: 'static> LocalKey<T> {
         LocalKey { value }
     }
 
-    /// Runs a future with this value: in every poll of it, and when it is dropped. Scopes of the same key can be inside each
-    /// other; the innermost counts.
+    /// Runs a future with this value: in each of its polls, and when it is dropped. Scopes of the
+    /// same key can be nested; the innermost counts.
     ///
     /// As cancel safe as the future; the value is dropped after it.
     ///
     /// # Panics
     ///
-    /// When it is polled inside of a [`LocalKey::with`] of the same key.
+    /// When it is polled inside a [`LocalKey::with`] of the same key.
     ///
     /// ```
     /// dapple_sync::task_local! {
@@ -90,7 +92,7 @@ impl<T: 'static> LocalKey<T> {
     ///
     /// # Panics
     ///
-    /// Inside of a [`LocalKey::with`] of the same key.
+    /// Inside a [`LocalKey::with`] of the same key.
     ///
     /// ```
     /// dapple_sync::task_local! {
@@ -105,7 +107,7 @@ impl<T: 'static> LocalKey<T> {
         function()
     }
 
-    /// Looks at the value.
+    /// Calls `look` with the value.
     ///
     /// # Panics
     ///
@@ -119,11 +121,10 @@ impl<T: 'static> LocalKey<T> {
     /// assert_eq!(NAME.sync_scope("Ann".to_owned(), || NAME.with(|name| name.len())), 3);
     /// ```
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> R {
-        self.try_with(look)
-            .expect("a task-local value is looked at outside of its scope; use try_with where that may be")
+        self.try_with(look).expect("a task-local value is used outside of its scope; use try_with if that is expected")
     }
 
-    /// Looks at the value.
+    /// Calls `look` with the value.
     ///
     /// # Errors
     ///
@@ -189,7 +190,7 @@ impl<T> fmt::Debug for LocalKey<T> {
     }
 }
 
-/// There is no value, as no scope of the key is open.
+/// There is no value, because no scope of the key is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoValue(());
 
@@ -202,13 +203,13 @@ impl fmt::Display for NoValue {
 impl Error for NoValue {}
 
 pin_project! {
-    /// A future with a value of its own; see [`LocalKey::scope`].
+    /// A future with its own value; see [`LocalKey::scope`].
     #[must_use = "futures do nothing unless awaited"]
     pub struct WithLocal<T: 'static, F> {
         key: &'static LocalKey<T>,
-        // `None` while it stands in the thread-local.
+        // `None` while it is in the thread-local.
         value: Option<T>,
-        // `None` when it has been dropped.
+        // `None` after its drop.
         #[pin]
         future: Option<F>,
     }
@@ -246,14 +247,15 @@ impl<T, F> fmt::Debug for WithLocal<T, F> {
     }
 }
 
-/// Has exchanged a value with the thread's, and exchanges them again when it is dropped.
+/// Swaps a value with the thread's, and swaps them back on drop.
 struct Swapped<'value, T: 'static> {
     key: &'static LocalKey<T>,
     value: &'value mut Option<T>,
 }
 
 impl<'value, T> Swapped<'value, T> {
-    /// `None` on a thread that is ending, and inside of a `with` of the same key, which borrows the thread's value.
+    /// `None` on a thread that is ending, and inside a `with` of the same key, which borrows the
+    /// thread's value.
     fn new(key: &'static LocalKey<T>, value: &'value mut Option<T>) -> Option<Swapped<'value, T>> {
         swap(key, value).then_some(())?;
         Some(Swapped { key, value })
@@ -277,4 +279,4 @@ fn swap<T>(key: &'static LocalKey<T>, value: &mut Option<T>) -> bool {
     swapped.unwrap_or(false)
 }
 
-const LOOKED_AT: &str = "a scope is entered inside of a `with` of the same task-local value, or while its thread ends";
+const LOOKED_AT: &str = "a scope is entered inside a `with` of the same task-local value, or while its thread ends";

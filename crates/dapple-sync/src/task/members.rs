@@ -1,15 +1,16 @@
-//! The members of a group: starting them, their ends, and joining them.
+//! The members of a group: their starts, ends and joins.
 //!
-//! A member is known from three sides. Its task knows the [`Member`] as the waker of who joins it. The group's `running`
-//! has the same `Member`, to abort it. When the task ends it wakes the `Member`, which moves its join handle, still with
-//! the result, from itself to the group's `ended`; there it waits for who joins. So the task carries nothing but its
-//! future, and a panic that nobody joins reaches the runtime's panic handler, as a dropped join handle has it.
+//! Three parties know a member. Its task knows the [`Member`] as the waker of its joiner. The
+//! group's `running` has the same `Member`, to abort it. When the task ends it wakes the `Member`,
+//! which moves its join handle, still with the result, to the group's `ended`, where it waits for a
+//! join. So the task carries nothing but its future, and a panic that is never joined reaches the
+//! runtime's panic handler, as with any dropped join handle.
 //!
-//! The futures of the public functions borrow nothing: of a scope whose body holds one that borrows across an `.await`,
-//! rustc cannot tell that it is `Send`.
+//! The futures of the public functions borrow nothing. If a scope's body held one that borrows
+//! across an `.await`, rustc could not tell that the scope is `Send`.
 //!
-//! No lock is held while a future, a result or a waker of others is touched: what starts, aborts or drops a task can run
-//! its destructor on the spot, where the runtime has stopped.
+//! No lock is held while a foreign future, result or waker is touched: starting, aborting or
+//! dropping a task can run its destructor at once if the runtime has stopped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 use super::nested::{Nest, inside};
 use crate::switch::{Mutex, MutexGuard, step};
 
-/// The way into a [`Group`](super::Group), for its scope and for its members: cheap to clone, to be moved anywhere, and it
-/// keeps nothing alive. When the group is over, it lets nobody in.
+/// A handle of a [`Group`](super::Group), for its scope and its members: cheap to clone and to move
+/// anywhere. It keeps nothing alive. A group that is over takes no new members.
 ///
 /// ```
 /// use dapple_sync::task::Group;
@@ -54,7 +55,7 @@ pub struct Members<T: Send + 'static> {
     pub(crate) shared: Arc<Shared<T>>,
 }
 
-/// What the handles of a group share.
+/// The state that the handles of a group share.
 pub(crate) struct Shared<T: Send + 'static> {
     runtime: Handle,
     /// Free places; `None` for no limit.
@@ -62,7 +63,7 @@ pub(crate) struct Shared<T: Send + 'static> {
     /// Notified when a member has ended, when none is left, and when the group is over.
     changed: Arc<Notify>,
     token: CancellationToken,
-    /// The group that this one is inside of, and this one's number there.
+    /// The enclosing group, and this one's number there.
     outer: Option<(Arc<dyn Nest>, usize)>,
     state: Mutex<State<T>>,
 }
@@ -70,32 +71,32 @@ pub(crate) struct Shared<T: Send + 'static> {
 struct State<T: Send + 'static> {
     /// Members that have started and not ended.
     running: Slab<Arc<Member<T>>>,
-    /// Members that nobody has joined yet, the first to end first.
+    /// Members not yet joined, in the order of their ends.
     ended: VecDeque<JoinHandle<T>>,
-    /// Members that are starting or running, of this group and of those inside of it.
+    /// Members that are starting or running, in this group and nested ones.
     live: usize,
-    /// Groups inside of this one.
+    /// Nested groups.
     inner: Slab<Weak<dyn Nest>>,
-    /// Nobody can become a member any more.
+    /// No new members are taken.
     over: bool,
-    /// Nobody can join any more.
+    /// No more joins are possible.
     forgotten: bool,
 }
 
-/// A member that runs, and the waker of its task's joiner.
+/// A running member, and the waker of its task's joiner.
 struct Member<T: Send + 'static> {
     group: Arc<Shared<T>>,
     key: usize,
     abort: AbortHandle,
-    /// `None` when it has ended.
+    /// `None` after its end.
     handle: Mutex<Option<JoinHandle<T>>>,
 }
 
-/// Why [`Members::try_spawn`] started nothing. The future is in it.
+/// Why [`Members::try_spawn`] started nothing. Contains the future.
 #[derive(PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrySpawnError<F> {
-    /// As many members as the limit allows are alive.
+    /// The limit of members alive is reached.
     Full(F),
     /// The group is over.
     Over(F),
@@ -106,13 +107,13 @@ impl<T: Send + 'static> Members<T> {
         Members { shared: Shared::new(limit) }
     }
 
-    /// Starts a member with a color of its own.
+    /// Starts a member with a new color.
     ///
-    /// It starts at once, before the returned future is polled, unless the group has a [limit](super::Group::limited): then
-    /// the future waits until there is a place, first come first served. If the group is over, or is over before there is a
-    /// place, the member is dropped without having run.
+    /// It starts at once, before the returned future is polled, unless the group has a
+    /// [limit](super::Group::limited): then the future waits for a place, first come, first served.
+    /// If the group is over before there is a place, the member is dropped without running.
     ///
-    /// Cancel safe: if the returned future is dropped while it waits, the member is dropped with it.
+    /// Cancel safe: dropping the returned future while it waits drops the member.
     ///
     /// ```
     /// use dapple_sync::task::Group;
@@ -121,7 +122,7 @@ impl<T: Send + 'static> Members<T> {
     /// runtime.block_on(async {
     ///     let group = Group::limited(1);
     ///     group.spawn(async { 1 }).await;
-    ///     group.spawn(async { 2 }).await; // when the first has ended
+    ///     group.spawn(async { 2 }).await; // after the first has ended
     ///     let ended = group.join_all().await;
     ///     assert_eq!(ended.into_iter().map(|member| member.unwrap()).collect::<Vec<_>>(), [1, 2]);
     /// });
@@ -180,11 +181,11 @@ impl<T: Send + 'static> Members<T> {
         }
     }
 
-    /// Starts a member if that needs no waiting; also for callbacks.
+    /// Starts a member if that needs no wait; also for callbacks.
     ///
     /// # Errors
     ///
-    /// If the group is full, or over. The future is in the error.
+    /// If the group is full or over. The error has the future.
     ///
     /// ```
     /// use dapple_sync::task::{Group, TrySpawnError};
@@ -227,10 +228,11 @@ impl<T: Send + 'static> Members<T> {
         Ok(())
     }
 
-    /// The result of the next member that ends, or that has ended and was not joined; `None` if there is none left, not in
-    /// groups inside of this one either. A panic of a member is an error that holds it.
+    /// The result of the next member to end, or of an earlier one not yet joined; `None` if no
+    /// member is left, also in nested groups. A panic of a member is an error that contains it.
     ///
-    /// Cancel safe: no result is lost. Several may join at a time; each gets another member.
+    /// Cancel safe: no result is lost. Several callers may join at a time; each gets another
+    /// member.
     ///
     /// ```
     /// use dapple_sync::task::Group;
@@ -239,7 +241,7 @@ impl<T: Send + 'static> Members<T> {
     /// runtime.block_on(async {
     ///     let group = Group::new();
     ///     group.spawn(async { panic!("on purpose") }).await;
-    ///     let member: Result<(), _> = group.join_next().await.expect("there is a member");
+    ///     let member: Result<(), _> = group.join_next().await.expect("a member is left");
     ///     assert!(member.unwrap_err().is_panic());
     ///     assert!(group.join_next().await.is_none());
     /// });
@@ -250,7 +252,7 @@ impl<T: Send + 'static> Members<T> {
         async move {
             consume_budget().await;
             loop {
-                // Before looking, so that no change is missed.
+                // Before the look, so that no change is missed.
                 let changed = shared.changed.clone().notified_owned();
                 let (ended, live) = {
                     let mut state = shared.state();
@@ -265,9 +267,11 @@ impl<T: Send + 'static> Members<T> {
         }
     }
 
-    /// The results of all members that nobody has joined, in the order in which they end; waits until none is left.
+    /// The results of all members not yet joined, in the order of their ends; waits until none is
+    /// left.
     ///
-    /// **Not** cancel safe: the results gathered so far are dropped with it. Members that have not ended are not touched.
+    /// **Not** cancel safe: the results gathered so far are dropped with it. Members that have not
+    /// ended are not affected.
     ///
     /// ```
     /// use dapple_sync::task::Group;
@@ -293,7 +297,7 @@ impl<T: Send + 'static> Members<T> {
         }
     }
 
-    /// Waits until no member is left, not in groups inside of this one either. The results stay for who joins.
+    /// Waits until no member is left, also in nested groups. The results stay for later joins.
     ///
     /// Cancel safe.
     ///
@@ -323,9 +327,9 @@ impl<T: Send + 'static> Members<T> {
         }
     }
 
-    /// Ends the group: every member is aborted (its future is dropped in its color, as soon as that has a turn), as are
-    /// those of groups inside of this one; the token is cancelled, and nobody can become a member any more. Results of
-    /// members that have ended can still be joined.
+    /// Ends the group: every member, also of nested groups, is aborted (its future is dropped at
+    /// the next turn of its color), the token is canceled, and no new members are taken. Results of
+    /// ended members can still be joined.
     ///
     /// Cost: a post for each member.
     ///
@@ -345,7 +349,7 @@ impl<T: Send + 'static> Members<T> {
         self.shared.end_all();
     }
 
-    /// Whether the group was cancelled or has been left.
+    /// Whether the group was canceled or its scope has ended.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -375,13 +379,13 @@ impl<T: Send + 'static> Members<T> {
         self.shared.state().running.len()
     }
 
-    /// Whether there is no such member; there is an example at [`Members::len`].
+    /// Whether there is no such member; see [`Members::len`] for an example.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Is cancelled when the group is: for what a member has started elsewhere. Cancelling it asks those who await it to
-    /// end, and ends nobody.
+    /// A token that is canceled with the group, for work that a member has started elsewhere.
+    /// Canceling it asks its users to end, and aborts no member.
     ///
     /// ```
     /// use dapple_sync::task::Group;
@@ -394,21 +398,21 @@ impl<T: Send + 'static> Members<T> {
     ///     move || dapple_sched::block_on(token.cancelled())
     /// });
     /// drop(group);
-    /// helper.join().expect("it does not panic");
+    /// helper.join().expect("the task does not panic");
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn token(&self) -> &CancellationToken {
         &self.shared.token
     }
 
-    /// The first panic among those who have ended and were not joined; the rest of them is dropped.
+    /// The first panic among ended members that were not joined; drops the other results.
     pub(crate) fn take_panic(&self) -> Option<JoinError> {
         let ended = std::mem::take(&mut self.shared.state().ended);
-        // A panic that comes after the first goes to the runtime's handler, with its handle.
+        // A later panic goes to the runtime's handler, with its handle.
         ended.into_iter().find_map(|ended| result(ended).err().filter(JoinError::is_panic))
     }
 
-    /// Nobody joins any more.
+    /// No more joins follow.
     pub(crate) fn forget(&self) {
         let ended = {
             let mut state = self.shared.state();
@@ -427,7 +431,7 @@ impl<T: Send + 'static> Shared<T> {
             let outer = super::nested::current().and_then(|outer| {
                 let number = outer.adopt(this.clone());
                 over = number.is_none();
-                // What was adopted is not there yet, so nobody can end it.
+                // The adopted group does not exist yet, so nothing can end it.
                 step();
                 number.map(|number| (outer, number))
             });
@@ -447,7 +451,7 @@ impl<T: Send + 'static> Shared<T> {
                 }),
             }
         });
-        // The outer one may have ended while there was nothing yet that it could end.
+        // The outer group may have ended before there was anything to end.
         if over || shared.outer.as_ref().is_some_and(|(outer, _)| outer.is_over()) {
             shared.end_all();
         }
@@ -458,7 +462,7 @@ impl<T: Send + 'static> Shared<T> {
         lock(&self.state)
     }
 
-    /// Starts a member that was counted.
+    /// Starts a counted member.
     #[track_caller]
     fn start<F>(self: &Arc<Self>, color: &Color, future: F)
     where
@@ -481,7 +485,7 @@ impl<T: Send + 'static> Shared<T> {
         member.look();
     }
 
-    /// The member has ended.
+    /// Records the end of a member.
     fn ended(&self, key: usize, handle: JoinHandle<T>) {
         let forgotten = {
             let mut state = self.state();
@@ -493,7 +497,7 @@ impl<T: Send + 'static> Shared<T> {
                 None
             }
         };
-        // What follows must happen whatever a result that is dropped, and a waker that is called, do.
+        // The rest must happen even if a dropped result or an invoked waker panics.
         foreign::contain(|| drop(forgotten));
         if let Some(places) = &self.places {
             foreign::contain(|| places.add_permits(1));
@@ -571,7 +575,7 @@ impl<T: Send + 'static> Drop for Shared<T> {
 }
 
 impl<T: Send + 'static> Member<T> {
-    /// Sees whether the task has ended, and will be told when it does.
+    /// Checks whether the task has ended, and registers for its end.
     fn look(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
         self.look_with(&mut Context::from_waker(&waker));
@@ -592,27 +596,27 @@ impl<T: Send + 'static> Member<T> {
 }
 
 impl<T: Send + 'static> Wake for Member<T> {
-    /// The task has ended: it wakes its joiner for nothing else.
+    /// The task has ended: this is its only reason to wake its joiner.
     fn wake(self: Arc<Self>) {
         self.look();
     }
 }
 
-/// Awaits what is woken together with others, who must not suffer from a waker that panics.
+/// Awaits a future that is woken together with others; a panic of its waker must not affect those.
 async fn contained<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| foreign::with_contained(cx, |cx| future.as_mut().poll(cx))).await
 }
 
-/// The result of a task that has ended.
+/// The result of an ended task.
 fn result<T: Send + 'static>(mut ended: JoinHandle<T>) -> Result<T, JoinError> {
     match Pin::new(&mut unconstrained(&mut ended)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
-        Poll::Pending => unreachable!("a member stands among the ended when its task is done"),
+        Poll::Pending => unreachable!("a member is in `ended` when its task is done"),
     }
 }
 
-/// No code of others runs under these locks: poison means nothing.
+/// No foreign code runs under these locks, so poison is ignored.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -641,7 +645,7 @@ impl<F> fmt::Debug for TrySpawnError<F> {
 impl<F> fmt::Display for TrySpawnError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            TrySpawnError::Full(_) => "the group has as many members as its limit allows",
+            TrySpawnError::Full(_) => "the limit of the group's members is reached",
             TrySpawnError::Over(_) => "the group is over",
         })
     }

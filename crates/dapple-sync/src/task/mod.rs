@@ -1,23 +1,25 @@
-//! Tasks that belong together: groups, cancellation, and values that a task carries.
+//! Structured tasks: groups, cancellation, and values that a task carries.
 //!
-//! | to | use |
+//! | purpose | use |
 //! |---|---|
 //! | start tasks that must all be over when a function returns | [`Group::scope`] |
 //! | the same, and stop at the first error | [`Group::try_scope`] |
-//! | keep tasks in a field, over when that is dropped | [`Group`] |
-//! | bound how many run at a time | [`Group::limited`] |
-//! | ask for an end, and let everybody end in his own time | [`CancellationToken`] |
+//! | keep tasks in a field that ends them on drop | [`Group`] |
+//! | bound how many tasks run at a time | [`Group::limited`] |
+//! | ask tasks to end, each in its own time | [`CancellationToken`] |
 //! | await the first of two futures | [`race()`] |
 //! | end one task from elsewhere | [`AbortHandle`] |
 //! | see a task in [dumps](dapple_sched::Handle::dump) and in reports of slow callbacks | [`named`] |
-//! | let others go in a loop that may never wait | [`yield_now`](dapple_sched::yield_now), or each 128th time [`consume_budget`] |
+//! | yield in a loop that may never wait | [`yield_now`](dapple_sched::yield_now), or each 128th time [`consume_budget`] |
 //! | give a future of another library the [budget](poll_budget) of a poll, or take it away | [`budgeted`], [`unconstrained`] |
 //! | carry a value through a task without passing it on | [`task_local!`](crate::task_local) |
 //!
-//! Time limits are in `dapple::time`: `timeout(limit, Group::scope(…))` aborts the members when the limit has passed.
+//! Time limits are in `dapple::time`: `timeout(limit, Group::scope(…))` aborts the members after
+//! the limit.
 //!
-//! A token *asks*: who awaits it ends when and how he likes. A group *ends*: the futures of its members are dropped at the
-//! `.await` where they are. [`Members::token`] is the bridge: it is cancelled with its group.
+//! A token *asks*: a task that awaits it decides when and how to end. A group *ends*: the futures
+//! of its members are dropped at their current `.await`. [`Members::token`] connects both: it is
+//! canceled with its group.
 
 mod group;
 mod local;
@@ -41,7 +43,7 @@ pub use tokio_util::sync::{
 };
 pub use try_scope::TryMembers;
 
-/// [`Group`] under the name that it has in tokio, for programs that are being ported.
+/// [`Group`] under tokio's name, for programs that are being ported.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -55,6 +57,6 @@ pub use try_scope::TryMembers;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[deprecated(
-    note = "Dapple's JoinSet is `dapple::task::Group`; await its `spawn`, which waits for a place where the group is limited"
+    note = "Dapple's JoinSet is `dapple::task::Group`; await its `spawn`, which waits for a place if the group is limited"
 )]
 pub type JoinSet<T> = Group<T>;

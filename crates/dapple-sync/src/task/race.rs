@@ -1,19 +1,19 @@
-//! Awaiting the first of two futures.
+//! Awaits the first of two futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// The output of the future that was first.
+/// The output of the first future to be ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First<A, B> {
-    /// The left one.
+    /// Of the left future.
     Left(A),
-    /// The right one.
+    /// Of the right future.
     Right(B),
 }
 
-/// Awaits two futures, and drops the later one. Where both are ready, the left one is first.
+/// Awaits two futures, and drops the later one. If both are ready, the left one wins.
 ///
 /// ```
 /// use dapple_sync::task::{First, race};
@@ -27,7 +27,7 @@ pub enum First<A, B> {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe where both futures are.
+/// Cancel safe if both futures are.
 pub async fn race<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     let first = poll_fn(|cx| match left.as_mut().poll(cx) {

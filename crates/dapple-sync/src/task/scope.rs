@@ -1,4 +1,4 @@
-//! Groups that a function opens, and that are over when it returns.
+//! Groups opened by a function, and over when it returns.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -11,16 +11,16 @@ use super::members::Members;
 use super::nested::inside;
 
 impl<T: Send + 'static> Group<T> {
-    /// Runs `body` with a group, and returns what it returns when the body and **all members are over**. Members that are
-    /// left when the body ends are aborted: who wants them to finish joins them first.
+    /// Runs `body` with a group, and returns its output when the body and **all members are over**.
+    /// Members still running when the body ends are aborted; join them first if they must finish.
     ///
-    /// Cancel safety: if it is dropped, the body is dropped and the members are aborted; see [`Group`] for what is
-    /// guaranteed then.
+    /// Cancel safety: if it is dropped, the body is dropped and the members are aborted; [`Group`]
+    /// states the guarantees for that case.
     ///
     /// # Panics
     ///
-    /// With the panic of the body; otherwise with the first panic of a member that nobody has joined. All members are over
-    /// before.
+    /// With the panic of the body; otherwise with the first panic of a member that was not joined.
+    /// All members are over before.
     ///
     /// ```
     /// use dapple_sync::task::Group;
@@ -29,7 +29,7 @@ impl<T: Send + 'static> Group<T> {
     /// let first = runtime.block_on(Group::scope(|group| async move {
     ///     group.spawn(async { "quick" }).await;
     ///     group.spawn(std::future::pending()).await; // aborted when the quick one has ended
-    ///     group.join_next().await.expect("there are two").expect("it does not panic")
+    ///     group.join_next().await.expect("there are two members").expect("it does not panic")
     /// }));
     /// assert_eq!(first, "quick");
     /// # Ok::<(), std::io::Error>(())
@@ -72,7 +72,7 @@ impl<T: Send + 'static> Group<T> {
         Fut: Future,
     {
         let members = self.members().clone();
-        // Groups that the body makes are inside of this one.
+        // Groups made by the body are nested in this one.
         let body = inside(members.shared.clone(), async move { body(members).await });
         let output = catch(body).await;
         self.cancel();
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Group<T> {
     }
 }
 
-/// Awaits a future that may panic. It is dropped at the end.
+/// Awaits a future that may panic. Drops it at the end.
 async fn catch<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

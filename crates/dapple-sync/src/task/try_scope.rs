@@ -16,17 +16,18 @@ use super::members::Members;
 use crate::switch::Mutex;
 
 impl<T: Send + 'static> Group<T> {
-    /// As [`Group::scope`], but the first error of a member, or its panic, ends all: the body is dropped at the `.await`
-    /// where it is, the other members are aborted, and when they are over, the error is returned. So the body sees results
-    /// only, no errors.
+    /// As [`Group::scope`], but the first error or panic of a member ends all: the body is dropped
+    /// at its current `.await`, the other members are aborted, and when they are over, the error is
+    /// returned. So the body sees only results, no errors.
     ///
-    /// Members that are left when the body ends are aborted, whether it returns an error or not.
+    /// Members still running when the body ends are aborted, whether it returns an error or not.
     ///
     /// Cancel safety: as [`Group::scope`].
     ///
     /// # Errors
     ///
-    /// The first error of a member, or that of the body. Where both happen at once, that of the member.
+    /// The first error of a member, or that of the body. If both happen at once, that of the
+    /// member.
     ///
     /// # Panics
     ///
@@ -53,7 +54,8 @@ impl<T: Send + 'static> Group<T> {
         try_enclose(Group::new(), body).await
     }
 
-    /// As [`Group::try_scope`], with at most `limit` members alive at a time; see [`Group::limited`].
+    /// As [`Group::try_scope`], with at most `limit` members alive at a time; see
+    /// [`Group::limited`].
     ///
     /// Cancel safety, errors and panics: as [`Group::try_scope`].
     ///
@@ -102,13 +104,13 @@ where
     match failure.take() {
         Some(First::Error(error)) => Err(error),
         Some(First::Panic(panic)) => resume_unwind(panic.into_panic()),
-        // A panic that nobody has joined was thrown by `enclose`.
+        // `enclose` has rethrown any panic that was not joined.
         None => output.expect(STOPPED),
     }
 }
 
-/// The way into a group that ends at the first error; see [`Group::try_scope`]. What it shares with [`Members`] is said
-/// there.
+/// A handle of a group that ends at the first error; see [`Group::try_scope`]. [`Members`]
+/// documents the common methods.
 ///
 /// ```
 /// use dapple_sync::task::Group;
@@ -131,7 +133,7 @@ pub struct TryMembers<T: Send + 'static, E: Send + 'static> {
     failure: Arc<Failure<E>>,
 }
 
-/// What ended the group.
+/// The cause of the group's end.
 struct Failure<E> {
     first: Mutex<Option<First<E>>>,
     happened: CancellationToken,
@@ -166,14 +168,15 @@ impl<T: Send + 'static, E: Send + 'static> TryMembers<T, E> {
         })
     }
 
-    /// The next member's result, as [`Members::join_next`]. Where a member has failed it does not resolve: the body is
-    /// about to be dropped.
+    /// The next member's result, as [`Members::join_next`]. After a member has failed it never
+    /// resolves: the body is about to be dropped.
     ///
     /// Cancel safe. There is an example at [`TryMembers`].
     ///
     /// # Panics
     ///
-    /// If the runtime was stopped, and the member with it: its result is neither a value nor an error.
+    /// If the runtime has stopped, and the member with it: its result is neither a value nor an
+    /// error.
     pub fn join_next(&self) -> impl Future<Output = Option<T>> + Send + use<T, E> {
         let TryMembers { members, failure } = self.clone();
         async move {
@@ -186,7 +189,7 @@ impl<T: Send + 'static, E: Send + 'static> TryMembers<T, E> {
                         failure.happened.cancel();
                         pending().await
                     }
-                    // It has failed, which ends the body; or the group was canceled.
+                    // A member has failed, which ends the body; or the group was canceled.
                     Some(Ok(None)) => {}
                     Some(Err(_)) => assert!(members.is_over(), "{STOPPED}"),
                 }
@@ -194,7 +197,8 @@ impl<T: Send + 'static, E: Send + 'static> TryMembers<T, E> {
         }
     }
 
-    /// The results of all members, as [`Members::join_all`]. Where a member has failed it does not resolve.
+    /// The results of all members, as [`Members::join_all`]. After a member has failed it never
+    /// resolves.
     ///
     /// **Not** cancel safe, as that. There is an example at [`Group::try_scope`].
     ///
@@ -212,7 +216,8 @@ impl<T: Send + 'static, E: Send + 'static> TryMembers<T, E> {
         }
     }
 
-    /// Aborts all members, without an error; see [`Members::cancel`], and the example at [`TryMembers`].
+    /// Aborts all members, without an error; see [`Members::cancel`], and the example at
+    /// [`TryMembers`].
     pub fn cancel(&self) {
         self.members.cancel();
     }
@@ -255,7 +260,7 @@ impl<T: Send + 'static, E: Send + 'static> Drop for Fails<T, E> {
 }
 
 impl<E> Failure<E> {
-    /// Keeps the first one only.
+    /// Keeps only the first one.
     fn set(&self, failure: First<E>) {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_none() {
@@ -280,4 +285,4 @@ impl<T: Send + 'static, E: Send + 'static> fmt::Debug for TryMembers<T, E> {
     }
 }
 
-const STOPPED: &str = "the runtime was stopped, and a member of the group with it";
+const STOPPED: &str = "the runtime has stopped, and a member of the group with it";

@@ -1,4 +1,4 @@
-//! Each between tasks of different colors on two workers and a plain thread.
+//! Each type between tasks of different colors on two workers and a plain thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -74,7 +74,8 @@ fn rw_lock() {
 #[test]
 fn notify() {
     run(2, async {
-        // Each round needs one notification, of one of the two notifiers, which wait for each other's round.
+        // Each round needs one notification of one of the two notifiers, which wait for each
+        // other's round.
         let (there, back) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let player = spawn({
             let (there, back) = (there.clone(), back.clone());
@@ -99,7 +100,7 @@ fn notify() {
             there.notify_one();
             back.notified().await;
         }
-        player.await.expect("it does not panic");
+        player.await.expect("the task does not panic");
     });
 }
 
@@ -112,7 +113,7 @@ fn semaphore() {
             let inside = ours.clone();
             async move {
                 for _ in 0..ROUNDS {
-                    let _permit = inside.0.acquire().await.expect("nobody closes it");
+                    let _permit = inside.0.acquire().await.expect("the semaphore stays open");
                     assert!(inside.1.fetch_add(1, SeqCst) < 3);
                     yield_now().await;
                     inside.1.fetch_sub(1, SeqCst);
@@ -121,7 +122,7 @@ fn semaphore() {
         };
         let work = move || {
             for _ in 0..ROUNDS {
-                let _permit = block_on(theirs.0.acquire()).expect("nobody closes it");
+                let _permit = block_on(theirs.0.acquire()).expect("the semaphore stays open");
                 assert!(theirs.1.fetch_add(1, SeqCst) < 3);
                 theirs.1.fetch_sub(1, SeqCst);
             }
@@ -200,10 +201,10 @@ fn set_once() {
         let waiters: Vec<_> =
             (0..TASKS).map(|_| cell.clone()).map(|cell| spawn(async move { *cell.wait().await })).collect();
         let thread = thread(move || *block_on(theirs.wait()));
-        spawn(async move { ours.set(7) }).await.expect("it does not panic").expect("set once");
+        spawn(async move { ours.set(7) }).await.expect("the task does not panic").expect("set once");
         assert_eq!(thread.await, 7);
         for waiter in waiters {
-            assert_eq!(waiter.await.expect("it does not panic"), 7);
+            assert_eq!(waiter.await.expect("the task does not panic"), 7);
         }
         assert!(cell.set(8).is_err());
     });
@@ -215,7 +216,7 @@ fn mpsc_bounded_and_not() {
         let (tx, mut rx) = mpsc::channel(3);
         let (free_tx, mut free_rx) = mpsc::unbounded_channel();
         let (ours, theirs, free_ours, free_theirs) = (tx.clone(), tx, free_tx.clone(), free_tx);
-        // The plain thread receives too, from a channel of its own.
+        // The plain thread receives too, from its own channel.
         let (back_tx, mut back_rx) = mpsc::channel(3);
         let receiver = spawn(async move {
             let (mut sum, mut last) = (0, [0; TASKS + 1]);
@@ -233,22 +234,22 @@ fn mpsc_bounded_and_not() {
             let (tx, free) = (ours.clone(), free_ours.clone());
             async move {
                 for n in 1..=ROUNDS {
-                    tx.send((sender, n)).await.expect("somebody receives");
-                    free.send(n).expect("somebody receives");
+                    tx.send((sender, n)).await.expect("a receiver is left");
+                    free.send(n).expect("a receiver is left");
                 }
             }
         };
         let work = move || {
             for n in 1..=ROUNDS {
-                theirs.blocking_send((TASKS, n)).expect("somebody receives");
-                free_theirs.send(n).expect("somebody receives");
+                theirs.blocking_send((TASKS, n)).expect("a receiver is left");
+                free_theirs.send(n).expect("a receiver is left");
             }
         };
         tasks_and_thread(TASKS, task, work).await;
         drop((ours, free_ours));
         let sum = thread(move || back_rx.blocking_recv()).await;
         assert_eq!(sum, Some(2 * (TASKS + 1) * ROUNDS * (ROUNDS + 1) / 2));
-        receiver.await.expect("it does not panic");
+        receiver.await.expect("the task does not panic");
     });
 }
 
@@ -258,7 +259,7 @@ fn oneshot_there_and_back() {
         for n in 0..ROUNDS {
             let (tx, rx) = oneshot::channel();
             let (back_tx, back_rx) = oneshot::channel();
-            let task = spawn(async move { back_tx.send(rx.await.expect("it is sent") + 1) });
+            let task = spawn(async move { back_tx.send(rx.await.expect("the value is sent") + 1) });
             if n % 16 == 0 {
                 let answer = thread(move || {
                     tx.send(n).expect("the task waits");
@@ -269,7 +270,7 @@ fn oneshot_there_and_back() {
                 spawn(async move { tx.send(n) });
                 assert_eq!(back_rx.await, Ok(n + 1));
             }
-            task.await.expect("it does not panic").expect("somebody waits");
+            task.await.expect("the task does not panic").expect("the receiver waits");
         }
     });
 }
@@ -306,9 +307,9 @@ fn broadcast_to_all() {
         let expected = ROUNDS * (ROUNDS + 1) / 2;
         assert_eq!(thread.await, expected);
         for receiver in receivers {
-            assert_eq!(receiver.await.expect("it does not panic"), expected);
+            assert_eq!(receiver.await.expect("the task does not panic"), expected);
         }
-        sender.await.expect("it does not panic");
+        sender.await.expect("the task does not panic");
     });
 }
 
@@ -330,7 +331,7 @@ fn watch_the_latest() {
             }
         };
         let mut theirs = rx;
-        let work = move || assert_eq!(*block_on(theirs.wait_for(|n| *n == ROUNDS)).expect("it is sent"), ROUNDS);
+        let work = move || assert_eq!(*block_on(theirs.wait_for(|n| *n == ROUNDS)).expect("the value is sent"), ROUNDS);
         let sender = spawn(async move {
             for n in 1..=ROUNDS {
                 tx.send(n).expect("there are receivers");
@@ -338,7 +339,7 @@ fn watch_the_latest() {
             }
         });
         tasks_and_thread(TASKS, task, work).await;
-        sender.await.expect("it does not panic");
+        sender.await.expect("the task does not panic");
     });
 }
 
@@ -363,6 +364,6 @@ fn slot() {
             }
         };
         tasks_and_thread(TASKS, task, move || (1..=ROUNDS).for_each(|n| theirs.put_blocking(n))).await;
-        assert_eq!(taker.await.expect("it does not panic"), (TASKS + 1) * ROUNDS * (ROUNDS + 1) / 2);
+        assert_eq!(taker.await.expect("the task does not panic"), (TASKS + 1) * ROUNDS * (ROUNDS + 1) / 2);
     });
 }

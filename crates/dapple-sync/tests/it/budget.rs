@@ -1,4 +1,4 @@
-//! C7: what is always ready lets others go now and then.
+//! C7: a future that is always ready yields from time to time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -29,7 +29,7 @@ fn c7_locks_let_others_go() {
     let semaphore = Semaphore::new(2);
     lets_others_go!("a semaphore", { drop(semaphore.acquire().await.unwrap()) });
     let semaphore = Arc::new(Semaphore::new(2));
-    lets_others_go!("permits of their own", { drop(semaphore.clone().acquire_many_owned(2).await.unwrap()) });
+    lets_others_go!("owned permits", { drop(semaphore.clone().acquire_many_owned(2).await.unwrap()) });
     let notify = Notify::new();
     lets_others_go!("a notify", {
         notify.notify_one();
@@ -75,7 +75,7 @@ fn c7_channels_let_others_go() {
         rx.changed().await.unwrap();
     });
     let (_tx, mut rx) = watch::channel(1);
-    lets_others_go!("watch, for a value that is there", { assert_eq!(*rx.wait_for(|_| true).await.unwrap(), 1) });
+    lets_others_go!("watch, for an available value", { assert_eq!(*rx.wait_for(|_| true).await.unwrap(), 1) });
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn a_slot_loses_no_value_to_a_waker_that_panics() {
 }
 
 #[test]
-fn a_group_ends_beside_a_waker_that_panics() {
+fn a_group_ends_despite_a_waker_that_panics() {
     for bad in [bomb, drop_bomb] {
         let runtime = runtime(1);
         let _entered = runtime.enter();
@@ -51,7 +51,7 @@ fn a_group_ends_beside_a_waker_that_panics() {
 }
 
 #[test]
-fn a_group_is_cancelled_beside_a_waker_that_panics() {
+fn a_group_is_cancelled_despite_a_waker_that_panics() {
     for bad in [bomb, drop_bomb] {
         let runtime = runtime(1);
         let _entered = runtime.enter();
@@ -66,8 +66,8 @@ fn a_group_is_cancelled_beside_a_waker_that_panics() {
     }
 }
 
-/// Two futures whose wakers panic, and what waits in the line before, between and behind them, which is to be woken by `tell`
-/// and then be ready. The caller of `tell` notices nothing.
+/// Two futures with wakers that panic, and waiters before, between and after them, which `tell`
+/// must wake and make ready. The caller of `tell` notices nothing.
 fn neighbors_are_woken<F: Future>(wait: impl Fn() -> F, tell: impl FnOnce()) {
     let mut futures: Vec<_> = (0..5).map(|_| Box::pin(wait())).collect();
     let (calls, good) = counting();
@@ -121,7 +121,7 @@ fn the_neighbors_of_a_waker_that_panics_receive() {
 }
 
 #[test]
-fn a_channel_goes_on_beside_a_waker_that_panics() {
+fn a_channel_goes_on_despite_a_waker_that_panics() {
     for bad in [bomb, drop_bomb] {
         let (tx, mut rx) = mpsc::channel(1);
         {
@@ -140,7 +140,7 @@ fn a_channel_goes_on_beside_a_waker_that_panics() {
 }
 
 #[test]
-fn a_lock_goes_to_the_next_beside_a_waker_that_panics() {
+fn a_lock_goes_to_the_next_despite_a_waker_that_panics() {
     for bad in [bomb, drop_bomb] {
         let mutex = Mutex::new(0);
         let held = mutex.try_lock().unwrap();

@@ -1,5 +1,5 @@
-//! What futures do that are dropped, forgotten, or meet a panic, in each of their states: the lines of the table in
-//! `docs/safety.md`.
+//! Futures that are dropped, forgotten or hit by a panic, in each of their states: the rows of the
+//! table in `docs/safety.md`.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,7 +18,7 @@ struct Bomb;
 
 impl Wake for Bomb {
     fn wake(self: Arc<Self>) {
-        // Not `panic!`, whose hook would print.
+        // Not `panic!`: its hook would print.
         resume_unwind(Box::new("as the test says"));
     }
 }
@@ -50,7 +50,7 @@ fn a_take_that_is_let_go_of() {
                 let_go(future, forgets);
                 slot.try_put(1).unwrap();
             }
-            // A forgotten one has the turn for ever; the value stays in the slot.
+            // A forgotten one keeps the turn for ever; the value stays in the slot.
             assert_eq!(slot.try_take(), (!forgets).then_some(1));
             assert_eq!(slot.into_inner(), forgets.then_some(1));
         }
@@ -80,7 +80,7 @@ fn a_put_that_is_let_go_of() {
                 let_go(future, forgets);
                 assert_eq!(slot.try_take(), Some(1));
             }
-            // A forgotten one has the turn for ever, and its value.
+            // A forgotten one keeps the turn and its value for ever.
             assert_eq!(slot.try_put(3), if forgets { Err(3) } else { Ok(()) });
         }
     }
@@ -140,7 +140,7 @@ fn a_waker_that_panics_hides_no_end_from_others() {
 }
 
 #[test]
-fn a_member_that_panics_is_told() {
+fn a_panic_of_a_member_is_reported() {
     run(1, async {
         let group = Group::<()>::new();
         group.members().spawn(async { resume_unwind(Box::new("as the test says")) }).await;

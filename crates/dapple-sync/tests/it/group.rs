@@ -1,4 +1,4 @@
-//! Groups: who is in them, how many, and who hears of their ends.
+//! Groups: their members, their limits, and the reports of ends.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use dapple_sync::task::{Group, TrySpawnError};
 
 use crate::{LONG, run, runtime, thread};
 
-/// Counts those who are alive.
+/// Counts the living members.
 #[derive(Clone, Default)]
 pub(crate) struct Alive(Arc<AtomicUsize>);
 
@@ -34,7 +34,7 @@ impl Drop for One {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
+#[cfg_attr(miri, ignore = "this many take hours")]
 fn a_hundred_thousand_members_are_joined() {
     run(2, async {
         let alive = Alive::default();
@@ -63,7 +63,7 @@ fn a_hundred_thousand_members_are_joined() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
+#[cfg_attr(miri, ignore = "this many take hours")]
 fn a_hundred_thousand_members_are_ended() {
     run(2, async {
         let alive = Alive::default();
@@ -86,7 +86,7 @@ fn a_hundred_thousand_members_are_ended() {
 }
 
 #[test]
-fn the_limit_is_kept_and_who_waits_comes_in_order() {
+fn the_limit_is_kept_and_waiters_come_in_order() {
     run(2, async {
         let (alive, most, order) = (Alive::default(), Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
         let group = Arc::new(Group::limited(4));
@@ -108,7 +108,7 @@ fn the_limit_is_kept_and_who_waits_comes_in_order() {
 }
 
 #[test]
-fn a_full_group_refuses_who_does_not_wait_and_a_dropped_wait_is_no_member() {
+fn a_full_group_refuses_try_spawn_and_a_dropped_wait_is_no_member() {
     run(1, async {
         let (group, alive) = (Group::limited(1), Alive::default());
         group.spawn(pending::<()>()).await;
@@ -131,7 +131,7 @@ fn a_full_group_refuses_who_does_not_wait_and_a_dropped_wait_is_no_member() {
 }
 
 #[test]
-fn ending_a_group_lets_go_of_those_who_wait_for_a_place() {
+fn ending_a_group_ends_the_waits_for_a_place() {
     run(1, async {
         let group = Arc::new(Group::limited(1));
         group.spawn(pending::<()>()).await;
@@ -232,7 +232,7 @@ fn a_dropped_join_loses_no_result() {
 }
 
 #[test]
-fn a_panic_reaches_who_joins() {
+fn a_panic_reaches_the_joiner() {
     run(2, async {
         let group = Group::new();
         group.spawn(async { panic!("on purpose") }).await;
@@ -245,7 +245,7 @@ fn a_panic_reaches_who_joins() {
 }
 
 #[test]
-fn a_panic_that_nobody_joins_reaches_the_handler_where_the_group_is_dropped() {
+fn a_panic_not_joined_reaches_the_handler_when_the_group_is_dropped() {
     let (tx, rx) = channel();
     let handler = move |panic: &dapple_sched::PanicInfo<'_>| tx.send(panic.message.to_owned()).unwrap();
     let runtime = Runtime::builder().workers(1).panic_handler(handler).build().unwrap();
@@ -278,7 +278,7 @@ fn a_panic_that_nobody_joins_reaches_the_handler_where_the_group_is_dropped() {
 }
 
 #[test]
-fn who_comes_too_late_is_dropped() {
+fn a_late_member_is_dropped() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let (group, alive) = (Group::<()>::new(), Alive::default());
@@ -299,7 +299,7 @@ fn bodies_may_hold_what_borrows_across_awaits() {
     let notify = Arc::new(dapple_sync::sync::Notify::new());
     let mutex = Arc::new(dapple_sync::sync::Mutex::new(0));
     run(2, async move {
-        // What is spawned must be `Send`, which rustc has to see through the scope.
+        // Spawned futures must be `Send`, which rustc must see through the scope.
         let scope = spawn(Group::scope(|group| async move {
             let (ours, theirs) = (notify.clone(), mutex.clone());
             group

@@ -1,4 +1,5 @@
-//! Nothing outlives its group: however a scope is left, all members and those of groups inside are over before it returns.
+//! Nothing outlives its group: however a scope ends, all members, also of nested groups, are over
+//! before it returns.
 
 use std::future::{Future, pending};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,20 +14,20 @@ use dapple_sync::task::{Group, Members};
 use crate::group::Alive;
 use crate::{LONG, run, runtime, thread};
 
-/// A member that never ends, and a task of it that blocks a worker at its first poll until it is let go: an abort alone
-/// does not end that.
+/// A member that never ends, with a task that blocks a worker in its first poll until it is
+/// released: an abort alone does not end it.
 fn busy(alive: &Alive, started: oneshot::Sender<()>, let_go: Receiver<()>) -> impl Future<Output = ()> + Send + use<> {
     let one = alive.one();
     async move {
         let _one = one;
         started.send(()).expect("the test waits");
-        let_go.recv_timeout(LONG).expect("the test lets go");
+        let_go.recv_timeout(LONG).expect("the test releases it");
         pending().await
     }
 }
 
-/// Runs `body`, which is given a group with ten idle members and one in a long poll, on two workers; tells what became of
-/// it, and checks that all are over by then and that the long poll was waited for.
+/// Runs `body` on two workers, with a group of ten idle members and one in a long poll. Returns its
+/// result, and checks that all are over by then and that the long poll was awaited.
 fn left<F, Fut, R>(body: F) -> Result<R, String>
 where
     F: FnOnce(Members<()>) -> Fut + Send + 'static,
@@ -103,7 +104,7 @@ fn by_a_panic_before_the_first_await() {
 }
 
 #[test]
-fn by_a_members_panic_that_nobody_joins() {
+fn by_a_members_panic_that_is_not_joined() {
     let result = left(|group| async move {
         let (tx, rx) = oneshot::channel::<()>();
         group
@@ -150,14 +151,14 @@ fn by_dropping_its_future() {
         scope.abort();
         assert!(scope.await.unwrap_err().is_aborted());
         assert!(members.is_over());
-        // It cannot wait; but whoever has a way in can.
+        // It cannot wait; but any other handle can.
         members.all_ended().await;
         assert_eq!(alive.count(), 0);
     });
 }
 
-// The result comes after the group was dropped, as the member has dropped it in the poll that yields the result: no task can join
-// the member, so nothing keeps the result.
+// The result comes after the group was dropped, because the member has dropped it in the poll that
+// returns the result. No task can join the member, so nothing keeps the result.
 #[test]
 fn by_a_member_that_drops_it() {
     run(1, async {
@@ -171,11 +172,12 @@ fn by_a_member_that_drops_it() {
         assert!(started.is_ok());
         members.all_ended().await;
         assert!(members.is_over());
-        assert_eq!(alive.count(), 0, "the result is still there");
+        assert_eq!(alive.count(), 0, "the result still exists");
     });
 }
 
-/// The outer scope is left while a member of an inner one, opened by a member that is aborted with it, is in a long poll.
+/// The outer scope ends while a member of an inner one, opened by a member that is aborted with it,
+/// is in a long poll.
 #[test]
 fn groups_inside_of_aborted_members_are_over_too() {
     run(2, async {
@@ -268,7 +270,8 @@ fn groups_ten_deep() {
     });
 }
 
-/// The runtime stops while members run, end, start and are waited for: from a plain thread, which is let go, and in a task.
+/// The runtime stops while members run, end, start and are awaited: from a plain thread, which is
+/// released, and in a task.
 #[test]
 fn with_the_runtime_in_the_middle() {
     for round in 0..20 {
@@ -314,10 +317,10 @@ fn with_the_runtime_in_the_middle() {
     }
 }
 
-/// Members start and end on two workers while a plain thread ends the group: whoever was let in is over at the end, and
-/// whoever was not is dropped.
+/// Members start and end on two workers while a plain thread ends the group: admitted members are
+/// over at the end, and the others are dropped.
 #[test]
-fn by_somebody_else_while_members_start() {
+fn by_another_thread_while_members_start() {
     run(2, async {
         for round in 0..300 {
             let alive = Alive::default();

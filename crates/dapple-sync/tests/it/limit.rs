@@ -1,4 +1,4 @@
-//! Limits: a model of the line, and what holds across tasks, panics and dropped waits.
+//! Limits: a model of the line, and the behavior across tasks, panics and dropped waits.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::bombs::{bomb, counting, drop_bomb};
 use crate::run;
 
-/// A step of somebody at the line.
+/// A step of one user of the line.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     TryTake,
@@ -41,7 +41,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The rule in its plainest form: a list of those who wait, and a list of those who were let in and have not looked.
+/// The rule in its simplest form: a list of waiters, and a list of granted ones that have not
+/// polled.
 #[derive(Debug, Default)]
 struct Model {
     max: usize,
@@ -98,7 +99,7 @@ impl Model {
         self.line.drain(..).for_each(|waiter| self.woken[waiter] += 1);
     }
 
-    /// Lets in as many as there is room for, in order, and wakes each.
+    /// Grants as many permits as there are, in order, and wakes each waiter.
     fn grant(&mut self) {
         while self.has_room() && !self.line.is_empty() {
             let first = self.line.remove(0);
@@ -180,7 +181,7 @@ fn no_more_are_in_than_may_be_and_all_come_in() {
                 let (limit, inside, most) = (limit.clone(), inside.clone(), most.clone());
                 spawn(async move {
                     for _ in 0..20 {
-                        let _permit = limit.acquire().await.expect("its line has no bound");
+                        let _permit = limit.acquire().await.expect("the line is unbounded");
                         most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
                         dapple_sched::yield_now().await;
                         inside.fetch_sub(1, SeqCst);
@@ -213,7 +214,7 @@ fn a_holder_that_panics_gives_its_permit_back() {
 #[test]
 fn a_wait_that_is_dropped_passes_its_permit_on() {
     let limit = Limit::new(1);
-    let permit = limit.try_acquire().expect("it is free");
+    let permit = limit.try_acquire().expect("a permit is free");
     let (calls, waker) = counting();
     let mut cx = Context::from_waker(&waker);
     let mut first = Box::pin(limit.acquire());
@@ -228,7 +229,7 @@ fn a_wait_that_is_dropped_passes_its_permit_on() {
 }
 
 #[test]
-fn a_close_and_a_raised_limit_reach_all_beside_wakers_that_panic() {
+fn a_close_and_a_raised_limit_reach_all_despite_wakers_that_panic() {
     for bad in [bomb, drop_bomb] {
         for closes in [true, false] {
             let limit = Limit::new(0);

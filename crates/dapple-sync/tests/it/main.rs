@@ -1,4 +1,4 @@
-//! Waiting for one another, from outside: across colors, from plain threads, and without stopping a worker. No test
+//! Waits from outside: across colors, from plain threads, and without blocking a worker. No test
 //! relies on a sleep.
 
 #[macro_use]
@@ -37,7 +37,7 @@ fn runtime(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().expect("threads can be started")
 }
 
-/// Runs a future as a task of a runtime of its own, and fails where it hangs.
+/// Runs a future as a task of a new runtime, and fails if it hangs.
 fn run<T: Send + 'static>(workers: usize, future: impl Future<Output = T> + Send + 'static) -> T {
     let runtime = runtime(workers);
     let (tx, rx) = channel();
@@ -49,14 +49,14 @@ fn run<T: Send + 'static>(workers: usize, future: impl Future<Output = T> + Send
     }
 }
 
-/// Starts a plain thread and awaits it as a task does, without stopping a worker.
+/// Starts a plain thread and awaits it as a task does, without blocking a worker.
 async fn thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tx, rx) = dapple_sync::sync::oneshot::channel();
     std::thread::spawn(move || drop(tx.send(work())));
     rx.await.expect("the thread does not panic")
 }
 
-/// Starts `count` tasks, each with a color of its own, beside a plain thread, and awaits all of them.
+/// Starts `count` tasks, each with its own color, and a plain thread, and awaits all of them.
 async fn tasks_and_thread<F>(count: usize, task: impl Fn(usize) -> F, work: impl FnOnce() + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Ten thousand in a row that are ready, looked at with a waker that does nothing: no budget makes such a look wait for a wake
-//! that does not come.
+//! Ten thousand ready futures in a row, polled with a waker that does nothing: no budget may make
+//! such a poll wait for a wake that does not come.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use crate::run;
 
 const MANY: usize = if cfg!(miri) { 300 } else { 10_000 };
 
-/// Must be ready at the first poll, both where nothing runs and in a task.
+/// Must be ready at the first poll, both outside of a task and in one.
 fn at_once(make: impl Fn() -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) {
     let mut future = pin!(make());
     assert_eq!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
@@ -27,9 +27,9 @@ fn channels() {
             let (free_tx, mut free_rx) = mpsc::unbounded_channel();
             let (all_tx, mut all_rx) = broadcast::channel(MANY);
             for n in 0..MANY {
-                tx.send(n).await.expect("somebody receives");
-                free_tx.send(n).expect("somebody receives");
-                all_tx.send(n).expect("somebody receives");
+                tx.send(n).await.expect("a receiver is left");
+                free_tx.send(n).expect("a receiver is left");
+                all_tx.send(n).expect("a receiver is left");
             }
             for n in 0..MANY {
                 assert_eq!(rx.recv().await, Some(n));
@@ -38,10 +38,10 @@ fn channels() {
             }
             let (tx, mut rx) = watch::channel(0);
             for n in 0..MANY {
-                tx.send(n).expect("somebody watches");
-                rx.changed().await.expect("the sender is there");
+                tx.send(n).expect("a receiver is left");
+                rx.changed().await.expect("the sender exists");
                 let (tx, rx) = oneshot::channel();
-                tx.send(n).expect("somebody waits");
+                tx.send(n).expect("the receiver waits");
                 assert_eq!(rx.await, Ok(n));
             }
         })
@@ -58,7 +58,7 @@ fn locks_and_slots() {
                 *mutex.lock().await += 1;
                 *lock.write().await += 1;
                 assert_eq!(*lock.read().await, n + 1);
-                drop(semaphore.acquire().await.expect("nobody closes it"));
+                drop(semaphore.acquire().await.expect("the semaphore stays open"));
                 notify.notify_one();
                 notify.notified().await;
                 slot.put(n).await;

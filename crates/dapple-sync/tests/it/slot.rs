@@ -1,4 +1,4 @@
-//! Slots: what is dropped, what panics, where they may not be used, and many at one.
+//! Slots: drops, panics, places where they may not be used, and many users.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,8 +87,8 @@ fn blocking_forms_refuse_to_stop_a_worker() {
     });
 }
 
-/// Takers, readers and putters of different colors and a thread at one slot, some of whom give up, also when their turn
-/// has just come: every value that was put is taken exactly once.
+/// Takers, readers and putters of different colors and a thread at one slot. Some of them give up,
+/// also when their turn has just come. Every value that was put is taken exactly once.
 #[test]
 fn nothing_is_lost_or_doubled_in_a_crowd() {
     const EACH: usize = if cfg!(miri) { 20 } else { 2_000 };

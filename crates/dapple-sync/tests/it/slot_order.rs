@@ -1,7 +1,8 @@
-//! Every short program of a slot's operations, step by step beside a model: two lines, and one value.
+//! Every short program of a slot's operations, compared step by step with a model: two lines, and
+//! one value.
 //!
-//! All orders in which futures can be started, polled and dropped, and be granted what they do not use; what threads can do
-//! to each other in the middle of a poll is for the model in `tests/shuttle.rs`.
+//! All orders in which futures can be started, polled and dropped, and be granted a turn that they
+//! do not use. The model in `tests/shuttle.rs` covers threads that interrupt a poll.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,7 +11,8 @@ use std::task::{Context, Poll, Waker};
 
 use dapple_sync::sync::Slot;
 
-/// What a program consists of. `Drop…` and `Poll…` mean the first or last that was started and is not over.
+/// The steps of a program. `Drop…` and `Poll…` act on the first or last future that was started and
+/// is not over.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Take,
@@ -46,7 +48,7 @@ enum Kind {
     Put(u32),
 }
 
-/// What a step or a poll yielded.
+/// The result of a step or a poll.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Waits,
@@ -56,7 +58,7 @@ enum Seen {
     Nothing,
 }
 
-/// The slot as one would draw it: who stands first in his line has the turn, if there is one for him.
+/// The model of a slot: the first in each line has the turn, if there is one for it.
 #[derive(Default)]
 struct Model {
     value: Option<u32>,

@@ -1,4 +1,5 @@
-//! With a single worker: who waits suspends his task, so that the one who ends the wait has the worker.
+//! With a single worker: a wait suspends its task, so that the task that ends the wait gets the
+//! worker.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use dapple_sync::sync::{
 
 use crate::run;
 
-/// Starts a task that waits, lets it come so far, and then does what ends the wait, in another color.
+/// Starts a task that waits, lets it reach its wait, and then ends the wait from another color.
 fn suspends<W, E>(waits: W, ends: E)
 where
     W: Future + Send + 'static,
@@ -27,28 +28,28 @@ where
         let ender = spawn(async move {
             ends.await;
         });
-        waiter.await.expect("it does not panic");
-        ender.await.expect("it does not panic");
+        waiter.await.expect("the task does not panic");
+        ender.await.expect("the task does not panic");
     });
 }
 
 #[test]
 fn locks() {
     let mutex = Arc::new(Mutex::new(()));
-    let guard = mutex.clone().try_lock_owned().expect("it is free");
+    let guard = mutex.clone().try_lock_owned().expect("the lock is free");
     suspends(async move { drop(mutex.lock().await) }, async move { drop(guard) });
 
     let lock = Arc::new(RwLock::new(()));
-    let guard = lock.clone().try_write_owned().expect("it is free");
+    let guard = lock.clone().try_write_owned().expect("the lock is free");
     suspends(async move { drop(lock.read().await) }, async move { drop(guard) });
 
     let lock = Arc::new(RwLock::new(()));
-    let guard = lock.clone().try_read_owned().expect("it is free");
+    let guard = lock.clone().try_read_owned().expect("the lock is free");
     suspends(async move { drop(lock.write().await) }, async move { drop(guard) });
 
     let semaphore = Arc::new(Semaphore::new(0));
     let ours = semaphore.clone();
-    suspends(async move { semaphore.acquire().await.expect("nobody closes it").forget() }, async move {
+    suspends(async move { semaphore.acquire().await.expect("the semaphore stays open").forget() }, async move {
         ours.add_permits(1)
     });
 }
@@ -77,7 +78,7 @@ fn channels() {
     suspends(async move { rx.recv().await }, async move { tx.send(7).await });
 
     let (tx, mut rx) = mpsc::channel(1);
-    tx.try_send(6).expect("it has room");
+    tx.try_send(6).expect("the channel has room");
     suspends(async move { tx.send(7).await }, async move { (rx.recv().await, rx.recv().await) });
 
     let (tx, mut rx) = mpsc::unbounded_channel();

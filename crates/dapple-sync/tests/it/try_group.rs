@@ -44,7 +44,7 @@ fn the_first_error_ends_siblings_and_body() {
                     .await;
             }
             group.spawn(async { Err("first".to_owned()) }).await;
-            // Nothing that the error could end by itself.
+            // Something that the error could not end by itself.
             pending::<Result<(), _>>().await
         });
         assert_eq!(result.await, Err("first".to_owned()));

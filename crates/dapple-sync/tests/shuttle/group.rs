@@ -1,6 +1,6 @@
-//! Groups: members that start, end, are joined and are ended, on the scheduler's own workers, which are threads of the
-//! model. What must never be is a member that nobody waits for; what a model sees as a deadlock is one that is waited for in
-//! vain.
+//! Groups: members that start, end, are joined and are ended, on the scheduler's own workers, which
+//! are threads of the model. A member that outlives its group fails a check; a wait that never ends
+//! is a deadlock.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -17,7 +17,7 @@ use crate::support::{self, Count, block_on, check, with};
 
 const SCHEDULES: usize = 4_000;
 
-/// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
+/// Runs a scene in a runtime of two workers, and checks that it leaves nothing behind.
 fn scene(schedules: usize, scene: impl Fn(&Handle) + Send + Sync + 'static) {
     check(schedules, move || support::scene(&scene));
 }
@@ -34,7 +34,7 @@ impl Alive {
         Alive { made: Arc::new(AtomicUsize::new(0)), dropped: Arc::new(AtomicUsize::new(0)) }
     }
 
-    /// To be owned by one future.
+    /// Owned by one future.
     fn one(&self) -> Count {
         self.made.fetch_add(1, Ordering::SeqCst);
         Count(self.dropped.clone())
@@ -45,10 +45,11 @@ impl Alive {
     }
 }
 
-// Two threads join what a third one starts.
+// Two threads join the members that a third one starts.
 //
-// Caught: `join_next` that looks before it listens (deadlock), `end` that does not tell of the last one (deadlock), and
-// `ended` that counts a member off before it stands among the ended (one is not joined).
+// Caught: `join_next` that looks before it registers (deadlock), `end` that does not notify of the
+// last one (deadlock), and `ended` that counts a member off before it is in `ended` (one is not
+// joined).
 #[test]
 fn each_member_is_joined_once() {
     scene(SCHEDULES, |handle| {
@@ -61,7 +62,7 @@ fn each_member_is_joined_once() {
             with(handle, move || {
                 let mut joined = Vec::new();
                 while let Some(result) = block_on(members.join_next()) {
-                    joined.push(result.expect("it does not panic"));
+                    joined.push(result.expect("the task does not panic"));
                 }
                 joined
             })
@@ -80,12 +81,12 @@ fn each_member_is_joined_once() {
     });
 }
 
-// A thread ends the group while two others start members, who would never end by themselves.
+// A thread ends the group while two others start members that would never end by themselves.
 //
-// Caught: `start` that does not look whether the group has ended since the member was counted (deadlock), and `begin`
-// that counts members of a group that is over (one is let in).
+// Caught: `start` that does not check whether the group has ended since the member was counted
+// (deadlock), and `begin` that counts members of a group that is over (one is admitted).
 #[test]
-fn who_comes_when_it_ends_is_ended_or_not_let_in() {
+fn members_started_during_the_end_are_ended_or_refused() {
     scene(SCHEDULES, |handle| {
         let alive = Alive::new();
         let group = Group::<()>::new();
@@ -104,7 +105,7 @@ fn who_comes_when_it_ends_is_ended_or_not_let_in() {
         assert!(matches!(group.try_spawn(async {}), Err(TrySpawnError::Over(_))), "it is over");
         let started = starters.map(|starter| starter.join().unwrap());
         block_on(group.all_ended());
-        assert_eq!(alive.count(), 0, "those that were let in are over, the others were never started: {started:?}");
+        assert_eq!(alive.count(), 0, "admitted members are over, the others were never started: {started:?}");
         assert!(group.is_empty() && group.token().is_cancelled());
         let results = block_on(group.join_all());
         assert_eq!(results.len(), started.iter().filter(|started| **started).count());
@@ -112,7 +113,7 @@ fn who_comes_when_it_ends_is_ended_or_not_let_in() {
     });
 }
 
-/// Opens a scope inside of whoever polls it, with a member that never ends by itself.
+/// Opens a scope inside its poller, with a member that never ends by itself.
 async fn inner_scope(alive: Alive) {
     Group::scope(|inner: Members<()>| async move {
         let one = alive.one();
@@ -125,7 +126,7 @@ async fn inner_scope(alive: Alive) {
     .await
 }
 
-// A scope whose body returns at once, while its member opens a scope of its own.
+// A scope with a body that returns at once, while its member opens its own scope.
 //
 // Caught: `end` that does not count for the outer group (deadlock).
 #[test]
@@ -145,11 +146,12 @@ fn a_scope_returns_when_all_inside_of_it_are_over() {
     });
 }
 
-// A member makes a group and hands it out, so that it is not dropped with the member: it ends with the outer one none the
-// less. (Not a scope: that ends its group once more when it is over.)
+// A member makes a group and hands it out, so that it is not dropped with the member: it still ends
+// with the outer one. (Not a scope, which ends its group again when it is over.)
 //
-// Caught: a new group that does not ask whether the outer one has ended since it was adopted (it is not over), `end_all` that
-// leaves the groups inside alone (deadlock), and `begin` that does not count for the outer group.
+// Caught: a new group that does not check whether the outer one has ended since it was adopted (it
+// is not over), `end_all` that skips nested groups (deadlock), and `begin` that does not count for
+// the outer group.
 #[test]
 fn a_group_of_a_member_ends_with_the_outer_one() {
     scene(SCHEDULES, |_handle| {
@@ -171,13 +173,14 @@ fn a_group_of_a_member_ends_with_the_outer_one() {
         block_on(outer.all_ended());
         assert_eq!(alive.count(), 0, "members outlive their group");
         let group = handed_out.lock().unwrap().take();
-        assert!(group.is_none_or(|group| group.is_over()), "a group outlives the one that it is inside of");
+        assert!(group.is_none_or(|group| group.is_over()), "a group outlives its outer group");
     });
 }
 
 // Three threads start members in a group with one place; one of them gives up while it waits.
 //
-// Caught: `ended` that gives no place back (deadlock), and a place that is forgotten before the member counts (two at once).
+// Caught: `ended` that gives no place back (deadlock), and a place that is forgotten before the
+// member counts (two at once).
 #[test]
 fn a_limit_is_kept_and_no_place_is_lost() {
     scene(SCHEDULES, |handle| {
@@ -210,17 +213,18 @@ fn a_limit_is_kept_and_no_place_is_lost() {
         starters.into_iter().for_each(|starter| starter.join().unwrap());
         let started = 2 + usize::from(hasty.join().unwrap());
         assert_eq!(block_on(group.join_all()).len(), started);
-        // Whoever comes now has a place.
+        // A newcomer has a place now.
         assert!(group.try_spawn(work()).is_ok());
         block_on(group.all_ended());
     });
 }
 
-// A group with one place ends while somebody waits for that.
+// A group with one place ends while another thread waits for it.
 //
-// Caught: a place that is taken without a look whether the group has ended (more ends are counted than begins).
+// Caught: a place that is taken without a check whether the group has ended (more ends are counted
+// than begins).
 #[test]
-fn who_waits_for_a_place_is_sent_away_when_the_group_ends() {
+fn a_wait_for_a_place_ends_with_the_group() {
     scene(SCHEDULES, |handle| {
         let alive = Alive::new();
         let group = Group::<()>::limited(1);
@@ -245,7 +249,8 @@ fn who_waits_for_a_place_is_sent_away_when_the_group_ends() {
 
 // Two members fail while the body waits for ever.
 //
-// Caught: a scope that returns at the first error without waiting for the others (a member is left).
+// Caught: a scope that returns at the first error without waiting for the others (a member is
+// left).
 #[test]
 fn the_first_error_ends_all() {
     scene(SCHEDULES, |_handle| {
@@ -276,9 +281,11 @@ fn the_first_error_ends_all() {
     });
 }
 
-// A group is dropped, which cannot wait, while a member ends by itself. Its result goes where nobody joins it any more.
+// A group is dropped, which cannot wait, while a member ends by itself. Its result has no joiner
+// any more.
 //
-// Caught: dropping a group without ending it (deadlock), and `forget` that lets results be kept which come later (one is left).
+// Caught: dropping a group without ending it (deadlock), and `forget` that keeps later results (one
+// is left).
 #[test]
 fn a_group_that_is_dropped_leaves_nothing_behind() {
     scene(SCHEDULES, |_handle| {

@@ -1,7 +1,7 @@
-//! Limits: permits that are taken, waited for and given up on several threads at once.
+//! Limits: several threads take, await and give up permits at once.
 //!
-//! Seen to fail of these: a wait that is dropped and keeps the permit that it was granted; a permit that is given back
-//! without a word to the first in line.
+//! Caught: a dropped wait that keeps its granted permit; a returned permit without a wake of the
+//! first in line.
 
 use std::future::Future;
 use std::pin::pin;
@@ -29,7 +29,7 @@ fn as_many_are_in_as_may_be_and_none_waits_for_ever() {
             .map(|_| {
                 let (limit, inside) = (limit.clone(), inside.clone());
                 thread::spawn(move || {
-                    let _permit = block_on(limit.acquire()).expect("its line has no bound");
+                    let _permit = block_on(limit.acquire()).expect("the line is unbounded");
                     assert_eq!(inside.fetch_add(1, SeqCst), 0);
                     inside.fetch_sub(1, SeqCst);
                 })
@@ -52,7 +52,7 @@ fn one_that_gives_up_takes_no_permit_along() {
             drop(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())));
             thread::yield_now();
         });
-        drop(block_on(limit.acquire()).expect("its line has no bound"));
+        drop(block_on(limit.acquire()).expect("the line is unbounded"));
         holds.join().unwrap();
         hasty.join().unwrap();
         assert!(limit.try_acquire().is_some());

@@ -1,7 +1,7 @@
-//! Slots: what is put, taken, read and given up on several threads at once.
+//! Slots: several threads put, take, read and give up at once.
 //!
-//! Seen to fail of these: a `read` that gives its permit back before it clones; a `put` that gives it back before the value
-//! is there; a `take` that gives it on before the value is gone.
+//! Caught: a `read` that gives its permit back before it clones; a `put` that gives it back before
+//! the value is in place; a `take` that passes it on before the value is gone.
 
 use std::future::Future;
 use std::pin::pin;
@@ -44,11 +44,11 @@ fn values_are_taken_once_and_in_order_while_others_read() {
 }
 
 #[test]
-fn who_gives_up_takes_nothing_along() {
+fn a_dropped_wait_takes_nothing() {
     check(|| {
         let slot = Arc::new(Slot::empty());
         let puts = with(&slot, |slot| (1..=2).for_each(|n| block_on(slot.put(n))));
-        // In line for one poll; what was granted meanwhile goes to the next.
+        // In line for one poll; a grant meanwhile goes to the next.
         let hasty = with(&slot, |slot| {
             let mut take = pin!(slot.take());
             match take.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
