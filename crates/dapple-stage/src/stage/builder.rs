@@ -208,7 +208,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     /// # Panics
     /// If `share` is not a number.
     pub fn worker_share(mut self, share: f64) -> Self {
-        assert!(!share.is_nan(), "the share of the workers' time must be a number from 0 to 1");
+        assert!(!share.is_nan(), "the share of the workers' time is not a number: choose from 0 to 1");
         self.share = Some(share);
         self
     }
