@@ -1,4 +1,4 @@
-//! Options of every server: how many may connect, and how long the end takes.
+//! Options of every server: the limits on connections, and the time limit of the end.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use dapple_serve::host::{PerAddress, Shares, shares};
 
 use crate::config::number;
 
-/// How many may connect, and how long the end takes.
+/// The limits on connections, and the time limit of the end.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct AdmissionArgs {
-    /// The most connections of clients at a time; at the limit those that rest make room [default: 10000, or as many as the
-    /// limit on open files leaves room for]
+    /// The most client connections at a time; at the limit idle ones make room [default: 10000, or
+    /// as many as the limit on open files leaves room for]
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
     connections: Option<u32>,
 
-    /// The most connections from one address, or from one /64 of IPv6; 0 is no limit [default: a tenth of all for others than
-    /// this machine itself, for which a number counts only when it is given]
+    /// The most connections from one address, or from one /64 of IPv6; 0 is no limit [default: a
+    /// tenth of all, except for this machine itself, which is limited only if a number is given]
     #[arg(long, value_name = "N", value_parser = number::<u32>(0..=u64::from(u32::MAX)))]
     connections_per_address: Option<u32>,
 
@@ -26,7 +26,7 @@ pub(crate) struct AdmissionArgs {
 }
 
 impl AdmissionArgs {
-    /// Shares the descriptors of the process out, of which a connection takes `each`.
+    /// Shares out the descriptors of the process, of which a connection takes `each`.
     pub(crate) fn shares(&self, each: u64) -> Shares {
         match self.connections {
             Some(connections) => shares(connections as usize, each, connections as usize),
@@ -34,7 +34,7 @@ impl AdmissionArgs {
         }
     }
 
-    /// The limit of connections for one address, out of so many in all.
+    /// The limit on connections from one address, for this total.
     pub(crate) fn per_address(&self, connections: usize) -> PerAddress {
         match self.connections_per_address {
             None => PerAddress::Others(u32::try_from(connections / 10).unwrap_or(u32::MAX).max(1)),
@@ -49,6 +49,6 @@ impl AdmissionArgs {
     }
 }
 
-/// How many connections there are where nobody says it, and how few of them are worth a warning then.
+/// The default limit on connections, and the number below which the server warns.
 const CONNECTIONS: usize = 10_000;
 const CONNECTIONS_FEW: usize = 1_000;

@@ -14,33 +14,35 @@ use dapple_sign::HostArgs;
 
 use crate::config::{number, socket_addr};
 
-/// Host stages, for other processes and machines over HTTP/2.
+/// Host stages for other processes and machines, over HTTP/2
 ///
-/// Programs register stages of their own in the same way, and get the same options: `dapple::stage::remote::host_main`.
+/// Programs register stages of their own in the same way, and get the same options:
+/// `dapple::stage::remote::host_main`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 lets the kernel choose. What is not encrypted is for trusted networks
+    /// The address to listen on; with port 0 the kernel chooses one. Without TLS, use trusted
+    /// networks only
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7000", value_parser = socket_addr)]
     listen: SocketAddr,
 
-    /// Which stage to run; may be given several times [default: all; `sign` only with --sign-log]
+    /// The stage to run; may be given several times [default: all; `sign` only with --sign-log]
     #[arg(long, value_name = "NAME")]
     stage: Vec<String>,
 
-    /// How many of each
+    /// The number of replicas of each stage
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16>(1..=10_000))]
     replicas: u16,
 
-    /// Say which stages there are and what they take and give, and end
+    /// List the stages with their input and output types, and exit
     #[arg(long)]
     list: bool,
 
-    /// Threads that run them [default: one per core]
+    /// The number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     workers: Option<u16>,
 
-    /// Take the socket over from the stage host that listens there, which then ends without losing a request; where there is none, just
-    /// begin
+    /// Take the socket over from the stage host that listens there, which then ends without losing
+    /// a request; if there is none, just start
     #[arg(long)]
     take_over: bool,
 
@@ -48,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHERE")]
     register: Option<Discovery>,
 
-    /// Under which address others reach this host [default: that of --listen]
+    /// The address by which others reach this host [default: that of --listen]
     #[arg(long, value_name = "HOST:PORT", requires = "register")]
     advertise: Option<String>,
 
@@ -60,11 +62,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = number::<u64>(0..=3600))]
     drain_s: u64,
 
-    /// Keep a drawing of the stages, with what waits at each, in this file (SVG; text if its name ends in .txt)
+    /// Keep a drawing of the stages and their queue lengths in this file (SVG; text if its name
+    /// ends in .txt)
     #[arg(long, value_name = "FILE")]
     graph: Option<PathBuf>,
 
-    /// Encrypt, with this certificate (PEM)
+    /// Encrypt with this certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -76,7 +79,7 @@ pub(crate) struct Args {
     sign: HostArgs,
 }
 
-/// Hosts stages until a signal ends it.
+/// Hosts stages until a signal ends the process.
 ///
 /// # Errors
 ///
@@ -84,11 +87,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, HostError> {
     if args.list {
         let stages = args.sign.register_to_list(stages::plain());
-        // Whoever has closed stdout does not want to know.
+        // A closed stdout is no error.
         let _ = io::stdout().write_all(stages.list_text().as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
-    // So that a name that is none is told before a log is asked for.
+    // Reports an unknown name before asking for a log.
     args.sign.register_to_list(stages::plain()).only(&args.stage).map_err(HostError::Options)?;
     let stages = args.sign.register(stages::plain(), &args.stage, args.take_over)?;
     host_run(stages, &args.options()).map(|()| ExitCode::SUCCESS)

@@ -7,11 +7,12 @@ use clap::{Subcommand, ValueEnum};
 use super::url::{StoreUrl, store_url};
 use crate::config::number;
 
-/// Keep tables on disk: create them, read and change them, load and dump them.
+/// Keep tables on disk: create them, read and change them, load and dump them
 ///
-/// URL names the store: `redb:DIR` is a directory of redb files, the choice for most tables; `fjall:DIR` is one of fjall,
-/// which is faster to write and slower to read and count. One process at a time has a store open. Keys are in order,
-/// byte by byte. Names, keys and values are text; `\xNN` in files that are loaded and in output stands for a byte that is not.
+/// URL names the store: `redb:DIR` is a directory of redb files, the choice for most tables;
+/// `fjall:DIR` is one of fjall, which is faster to write and slower to read and count. Only one
+/// process at a time can open a store. Keys are ordered byte by byte. Names, keys and values are
+/// text; `\xNN` stands for any other byte, in loaded files and in output.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 pub(crate) struct Args {
@@ -21,7 +22,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// Make a table, and the store if there is none
+    /// Create a table, and the store if there is none
     Create {
         #[command(flatten)]
         table: TableTarget,
@@ -39,7 +40,7 @@ pub(super) enum Action {
         table: TableTarget,
         key: String,
     },
-    /// Set the value of a key; the table is made if it is not there
+    /// Set the value of a key; creates the table if needed
     Put {
         #[command(flatten)]
         table: TableTarget,
@@ -62,7 +63,7 @@ pub(super) enum Action {
     Scan {
         #[command(flatten)]
         table: TableTarget,
-        /// Only keys that begin so
+        /// Only keys with this prefix
         #[arg(long, conflicts_with_all = ["from", "to"])]
         prefix: Option<String>,
         /// Only this key and greater ones
@@ -71,17 +72,17 @@ pub(super) enum Action {
         /// Only keys below this one
         #[arg(long, value_name = "KEY")]
         to: Option<String>,
-        /// At most so many
+        /// The most entries to print
         #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
         limit: Option<u64>,
     },
     /// Print the number of keys
     Count(TableTarget),
-    /// Put all lines of a file, each `KEY<tab>VALUE`; the table is made if it is not there
+    /// Put all lines of a file, each `KEY<tab>VALUE`; creates the table if needed
     Load {
         #[command(flatten)]
         table: TableTarget,
-        /// The file; `-` is the standard input
+        /// The file; `-` is standard input
         #[arg(default_value = "-")]
         file: PathBuf,
     },
@@ -99,19 +100,20 @@ pub(super) enum Action {
 pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) store: Target,
-    /// The address to listen on; others than loopback need a password. It is not encrypted: for trusted networks
+    /// The address to listen on; addresses other than loopback need a password. Not encrypted: for
+    /// trusted networks only
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     pub(super) host: String,
-    /// The port; 0 lets the kernel choose
+    /// The port; with 0 the kernel chooses one
     #[arg(long, value_name = "N", default_value_t = 6379)]
     pub(super) port: u16,
-    /// The file whose first line is the password of clients (AUTH)
+    /// The file with the password of clients (AUTH) as its first line
     #[arg(long, value_name = "FILE")]
     pub(super) password_file: Option<PathBuf>,
     /// The most clients at a time; more are refused
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = number::<u32>(1..=1_000_000))]
     pub(super) connections: u32,
-    /// Threads of Dapple [default: one per core]
+    /// The number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(super) workers: Option<u16>,
 }
@@ -126,7 +128,7 @@ pub(super) struct Target {
     #[arg(long)]
     pub(super) json: bool,
 
-    /// The number of partitions of a store that is made now [default: one per core]
+    /// The number of partitions of a new store [default: one per core]
     #[arg(long, value_name = "N", value_parser = number::<u32>(1..=1024))]
     pub(super) partitions: Option<u32>,
 }

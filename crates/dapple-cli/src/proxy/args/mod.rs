@@ -13,10 +13,12 @@ use crate::proxy::destination::{Destination, destination, network};
 use crate::proxy::reverse::ReverseArgs;
 use crate::server::{AdmissionArgs, Wanted};
 
-/// Forward HTTP for browsers and programs, with one cache for all of them; or, with --to, be a reverse proxy for servers.
+/// Forward HTTP for browsers and programs, with one cache for all of them; or, with --to, be a
+/// reverse proxy for servers
 ///
-/// Every connection, every tunnel and every connection to a server has a color of its own; the cache is many shards with a
-/// color each. What is answered once is kept as RFC 9111 allows, and asked for once when many want it at the same time.
+/// Every connection, every tunnel and every connection to a server has a color of its own; the
+/// cache is many shards with a color each. Responses are kept as RFC 9111 allows, and fetched once
+/// when many clients want them at the same time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -24,7 +26,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Check all options, the file, and what they name; print what would be used, and serve nobody
+    /// Check all options, the file, and everything they name; print the settings in use, and serve
+    /// nothing
     #[arg(long)]
     pub(crate) check: bool,
 
@@ -50,37 +53,40 @@ pub(crate) struct Args {
     pub(crate) runtime: RuntimeArgs,
 }
 
-/// Where the proxy listens.
+/// The addresses to listen on.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Listening")]
 pub(crate) struct ListenArgs {
-    /// Where to listen, may be given several times; with another host than this machine's own, `--allow-clients` has to say for
-    /// whom (without --to)
+    /// The address to listen on, may be given several times; for hosts other than this machine,
+    /// `--allow-clients` has to list the clients (without --to)
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
     addr: Vec<(String, u16)>,
 
-    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one [default: 3128; with --to 8080]
+    /// The port to listen on, on 127.0.0.1 only; 0 takes any free one [default: 3128; with --to
+    /// 8080]
     #[arg(long, value_name = "N", value_parser = number::<u16>(0..=65_535))]
     port: Option<u16>,
 }
 
-/// Who may use the proxy, and what it reaches.
+/// The clients that may use the proxy, and the servers that it reaches.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Clients and servers")]
 pub(crate) struct AllowArgs {
-    /// Clients that may use the proxy beside those of this machine, such as 192.168.1.0/24; may be repeated [default: none; with --to all]
+    /// Clients that may use the proxy besides this machine, such as 192.168.1.0/24; may be repeated
+    /// [default: none; with --to all]
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) allow_clients: Vec<IpNet>,
 
-    /// Let clients reach private networks and this machine: 10/8, 127/8, 192.168/16, fc00::/7 and the like
+    /// Let clients reach private networks and this machine: 10/8, 127/8, 192.168/16, fc00::/7 and
+    /// the like
     #[arg(long)]
     pub(crate) allow_private: bool,
 
-    /// A network or host that may be reached although its addresses are private; may be repeated
+    /// A network or host that clients may reach although its addresses are private; may be repeated
     #[arg(long, value_name = "NETWORK|HOST", value_parser = destination)]
     pub(crate) allow_destination: Vec<Destination>,
 
-    /// A port that CONNECT may reach beside 443 and 563; may be repeated
+    /// A port that CONNECT may reach besides 443 and 563; may be repeated
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=65_535))]
     pub(crate) connect_port: Vec<u16>,
 
@@ -89,7 +95,7 @@ pub(crate) struct AllowArgs {
     pub(crate) forwarded: bool,
 }
 
-/// What is kept.
+/// The cache.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cache")]
 pub(crate) struct CacheArgs {
@@ -97,12 +103,12 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "N", value_parser = number::<u64>(0..=1 << 24))]
     cache_mb: Option<u64>,
 
-    /// The largest response that is kept, in KiB; at most half of a shard of the cache
+    /// The largest response to keep, in KiB; at most half of a shard of the cache
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = number::<u64>(1..=1 << 24))]
     pub(crate) object_max_kb: u64,
 }
 
-/// What clients can take of the proxy, and how long it waits for servers.
+/// Limits on clients, and on waiting for servers.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
@@ -117,62 +123,63 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u64>(1..=3_600))]
     connect_timeout_s: u64,
 
-    /// How long a server may take to begin its answer, and to go on with it, in seconds
+    /// How long a server may take to begin its response, and for each further piece, in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = number::<u64>(1..=3_600))]
     response_timeout_s: u64,
 
-    /// How long nothing may move in a tunnel, in seconds
+    /// How long a tunnel may be idle, in seconds
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = number::<u64>(1..=86_400))]
     tunnel_timeout_s: u64,
 }
 
-/// What runs, and how it shows.
+/// The runtime, and the status page.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct RuntimeArgs {
-    /// Number of workers [default: DAPPLE_WORKERS, or else as many cores as this process may use]
+    /// The number of workers [default: DAPPLE_WORKERS, or else as many cores as this process may
+    /// use]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(crate) workers: Option<u16>,
 
-    /// Put everything on the default color: the same program without parallelism, to compare
+    /// Put everything on the default color: the same program without parallelism, for comparison
     #[arg(long)]
     pub(crate) serial: bool,
 
-    /// Do not answer at /-/status, where the proxy shows its numbers to clients on this machine
+    /// Do not answer at /-/status, where the proxy shows its metrics to clients on this machine
     #[arg(long)]
     pub(crate) no_status: bool,
 }
 
-/// How long the proxy waits for servers.
+/// Time limits for servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
-    /// For a connection.
+    /// To connect.
     pub(crate) connect: Duration,
-    /// For the head of a response, and for each piece of its body.
+    /// To send the head of a response, and each piece of its body.
     pub(crate) response: Duration,
-    /// For anything to move in a tunnel.
+    /// For an idle tunnel.
     pub(crate) tunnel: Duration,
 }
 
 impl ListenArgs {
-    /// Where to listen, where that was said.
+    /// The configured addresses to listen on.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         let addrs = self.addr.iter().map(|(host, port)| wanted(host, *port, "--addr HOST:PORT"));
         addrs.chain(self.port.map(|port| wanted("127.0.0.1", port, "--port N"))).collect()
     }
 
-    /// Where to listen, where nothing was said.
+    /// The address to listen on if none is configured.
     pub(crate) fn wanted_by_default(&self, is_reverse: bool) -> Wanted {
         wanted("127.0.0.1", if is_reverse { REVERSE_PORT } else { PORT }, "--port N")
     }
 }
 
 impl AllowArgs {
-    /// Whether the options say which clients are allowed, where other machines can connect.
+    /// Checks that the options list the allowed clients if other machines can connect.
     ///
     /// # Errors
     ///
-    /// It has not: nobody opens a proxy by accident.
+    /// They do not: a proxy must not be open to others by accident.
     pub(crate) fn may_listen(&self, addr: SocketAddr) -> Result<(), ProxyError> {
         match addr.ip().is_loopback() || !self.allow_clients.is_empty() {
             true => Ok(()),
@@ -182,7 +189,7 @@ impl AllowArgs {
 }
 
 impl CacheArgs {
-    /// Memory for the cache, in MiB. A reverse proxy keeps only what it is asked to keep.
+    /// Memory for the cache, in MiB. A reverse proxy keeps nothing by default.
     pub(crate) fn mb(&self, is_reverse: bool) -> u64 {
         self.cache_mb.unwrap_or(if is_reverse { 0 } else { CACHE_MB })
     }
@@ -203,13 +210,13 @@ fn wanted(host: &str, port: u16, option: &'static str) -> Wanted {
     Wanted { host: host.to_owned(), port, reuse_port: false, redirects: false, option }
 }
 
-/// Where proxies are looked for.
+/// The usual port of proxies.
 const PORT: u16 = 3128;
 
-/// Memory for the cache of a forward proxy.
+/// Memory for the cache of a forward proxy, in MiB.
 const CACHE_MB: u64 = 256;
 
-/// Where web servers are tried.
+/// The usual port for trying web servers.
 const REVERSE_PORT: u16 = 8080;
 
 const EXAMPLES: &str = "\
@@ -224,13 +231,13 @@ Examples:
   dapple proxy --allow-destination wiki.intern  and a server that has a private address
   dapple proxy --cache-mb 2048 --object-max-kb 65536
                                                 a large cache, for large files as well
-  dapple proxy --config proxy.toml --check      what is in the file, and whether it makes sense
+  dapple proxy --config proxy.toml --check      print the settings, and check whether they make sense
   dapple proxy --to http://127.0.0.1:9000,http://127.0.0.1:9001 --health-path /healthy
                                                 a reverse proxy on http://127.0.0.1:8080 for two servers
   dapple proxy --to http://127.0.0.1:9000 --cache-mb 512
-                                                one that keeps what the server's Cache-Control or CDN-Cache-Control allows
+                                                one that keeps responses as Cache-Control or CDN-Cache-Control allows
   dapple proxy --addr 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --to h2c://10.0.0.7:50051
-                                                HTTPS for everybody, in front of a server of HTTP/2 such as gRPC's
+                                                HTTPS for all clients, in front of an HTTP/2 server such as gRPC's
 
 SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
 it at once. SIGUSR2 starts the program file anew, which takes over without a gap. SIGUSR1 or SIGHUP opens the access log

@@ -1,4 +1,4 @@
-//! What one connection may cost.
+//! The options that limit one connection.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use dapple_http::HeadLimits;
 use crate::config::{number, seconds};
 use crate::http::Limits;
 
-/// The limits of a connection. By default, one that is slow or silent for 30 s ends.
+/// The limits of a connection. By default, a slow or silent one ends after 30 s.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of a connection")]
 pub(crate) struct ConnectionArgs {
-    /// The most bytes of a request's head, in KiB; more is answered with 431
+    /// The most bytes of a request's head, in KiB; more gets 431
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u16>(1..=1024))]
     head_kb: u16,
 
-    /// The most bytes of an address, in KiB; longer ones are answered with 414
+    /// The most bytes of a request's target, in KiB; longer ones get 414
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<u16>(1..=1024))]
     uri_kb: u16,
 
-    /// The most headers of a request; more are answered with 431
+    /// The most header fields of a request; more get 431
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = number::<u16>(1..=10_000))]
     headers: u16,
 
-    /// How long a request's head may take, in seconds; answered with 408
+    /// How long a request's head may take, in seconds; then the reply is 408
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     head_timeout_s: Duration,
 
@@ -31,29 +31,30 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "S", default_value = "25", value_parser = seconds)]
     idle_timeout_s: Duration,
 
-    /// How long nothing may move in the middle of a body, in either direction, in seconds
+    /// How long a body may pause in the middle, in either direction, in seconds
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
     pause_timeout_s: Duration,
 
-    /// How long a request may take in all, from its head to the end of its response, in seconds [default: no limit]
+    /// How long a request may take in total, from its head to the end of its response, in seconds
+    /// [default: no limit]
     #[arg(long, value_name = "S", value_parser = seconds)]
     request_timeout_s: Option<Duration>,
 
-    /// The fewest bytes a second in which a client may send a body; 0 is no limit
+    /// The lowest rate at which a client may send a body, in bytes per second; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(0..=1 << 40))]
     receive_rate_min: u64,
 
-    /// The fewest bytes a second in which a client may take a response; 0 is no limit
+    /// The lowest rate at which a client may take a response, in bytes per second; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(0..=1 << 40))]
     send_rate_min: u64,
 
-    /// How long a client may be slower than that, in seconds
+    /// How long a client may be slower than these rates, in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     rate_grace_s: Duration,
 }
 
 impl ConnectionArgs {
-    /// The limits that were asked for.
+    /// The limits that the options set.
     pub(crate) fn limits(&self) -> Limits {
         let head = HeadLimits {
             len_max: usize::from(self.head_kb) << 10,

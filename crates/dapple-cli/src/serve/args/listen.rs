@@ -1,13 +1,14 @@
-//! Where the server listens.
+//! The addresses to listen on.
 
 use crate::config::{host_and_port, number};
 use crate::server::Wanted;
 
-/// Where the server listens.
+/// The addresses to listen on.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Listening")]
 pub(crate) struct ListenArgs {
-    /// Where to listen, may be given several times; 0.0.0.0 or [::] as the host is every address of this machine
+    /// The address to listen on, may be given several times; 0.0.0.0 or [::] as the host means
+    /// every address of this machine
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "port", value_parser = host_and_port)]
     addr: Vec<(String, u16)>,
 
@@ -15,19 +16,19 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "N", value_parser = number::<u16>(0..=65_535))]
     port: Option<u16>,
 
-    /// Let other processes listen on the same port, each for a share of the connections
+    /// Let other processes listen on the same port, each taking a share of the connections
     #[arg(long)]
     pub(crate) reuse_port: bool,
 }
 
 impl ListenArgs {
-    /// Where to listen, where that was said.
+    /// The configured addresses to listen on.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         let addrs = self.addr.iter().map(|(host, port)| self.wanted_at(host, *port, "--addr HOST:PORT"));
         addrs.chain(self.port.map(|port| self.wanted_at("127.0.0.1", port, "--port N"))).collect()
     }
 
-    /// Where to listen, where nothing was said.
+    /// The address to listen on if none is configured.
     pub(crate) fn wanted_by_default(&self) -> Wanted {
         self.wanted_at("127.0.0.1", 8080, "--port N")
     }

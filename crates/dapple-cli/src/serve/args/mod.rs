@@ -1,7 +1,7 @@
 //! The options of `dapple serve`, each declared once: see [`crate::config`] for its other names.
 //!
-//! A group of options is a struct of its own. A field is an option; its doc comment is its help; `value_parser = number(…)` gives a
-//! number its range.
+//! A group of options is a struct of its own. A field is an option; its doc comment is its help;
+//! `value_parser = number(…)` gives a number its range.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,10 +18,11 @@ mod connection;
 mod listen;
 mod tls;
 
-/// Serve a directory over HTTP/1.1 and HTTP/2, plain or encrypted, on every core.
+/// Serve a directory over HTTP/1.1 and HTTP/2, plain or encrypted, on every core
 ///
-/// Every connection has a color of its own, so that different connections are served in parallel while each is served
-/// as if it were alone. Accepting runs on the default color; the page cache is ten shards with a color each.
+/// Every connection has a color of its own, so that different connections are served in parallel
+/// while each is served as if it were alone. Accepting runs on the default color; the page cache is
+/// ten shards with a color each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -33,7 +34,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Check all options, the file, and what they name; print what would be used, and serve nothing
+    /// Check all options, the file, and everything they name; print the settings in use, and serve
+    /// nothing
     #[arg(long)]
     pub(crate) check: bool,
 
@@ -59,12 +61,12 @@ pub(crate) struct Args {
     pub(crate) runtime: RuntimeArgs,
 }
 
-/// What is served of the directory.
+/// The files to serve, and how.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct FilesArgs {
-    /// Memory for cached pages, in MiB; a file larger than a twentieth of it is streamed from the disk [default: 128, or a
-    /// quarter of the limit on memory where that is less]
+    /// Memory for cached pages, in MiB; a file larger than a twentieth of it is streamed from the
+    /// disk [default: 128, or a quarter of the memory limit if that is less]
     #[arg(long, value_name = "N", value_parser = number::<u64>(0..=1 << 24))]
     pub(crate) cache_mb: Option<u64>,
 
@@ -72,33 +74,35 @@ pub(crate) struct FilesArgs {
     #[arg(long)]
     pub(crate) follow: bool,
 
-    /// Show the list of a directory that has no index.html
+    /// List the files of a directory that has no index.html
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// Serve files whose names begin with a dot, such as .git and .env; .well-known is served anyway
+    /// Serve files with names that begin with a dot, such as .git and .env; .well-known is always
+    /// served
     #[arg(long)]
     pub(crate) hidden: bool,
 
-    /// Send everything as it is: neither compress text, nor send a.js.br, a.js.zst or a.js.gz in place of a.js
+    /// Send everything as it is: do not compress text, and do not send a.js.br, a.js.zst or a.js.gz
+    /// in place of a.js
     #[arg(long)]
     pub(crate) no_compress: bool,
 }
 
-/// What clients can take of the server.
+/// Limits on clients and on memory.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
     #[command(flatten)]
     pub(crate) admission: AdmissionArgs,
 
-    /// The most memory to use, in MiB; close to it the page cache gives memory up, and new connections are answered with 503
-    /// [default: that of the control group, if it has a limit]
+    /// The most memory to use, in MiB; close to it the page cache shrinks, and new connections get
+    /// 503 [default: the limit of the control group, if it has one]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=1 << 24))]
     pub(crate) memory_limit_mb: Option<u64>,
 
-    /// Refuse what must be read from the disk with 503 if it could not be answered within this time; 0 never refuses. What is
-    /// in memory is never refused
+    /// Refuse a request that must be read from the disk with 503 if it could not be answered within
+    /// this time; 0 never refuses. Requests for pages in memory are never refused
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<u64>(0..=3_600_000))]
     pub(crate) target_delay_ms: u64,
 }
@@ -109,19 +113,20 @@ impl LimitArgs {
     }
 }
 
-/// What runs, and how it shows.
+/// The runtime, and the status page.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct RuntimeArgs {
-    /// Number of workers [default: DAPPLE_WORKERS, or else as many cores as this process may use]
+    /// The number of workers [default: DAPPLE_WORKERS, or else as many cores as this process may
+    /// use]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(crate) workers: Option<u16>,
 
-    /// Put everything on the default color: the same program without parallelism, to compare
+    /// Put everything on the default color: the same program without parallelism, for comparison
     #[arg(long)]
     pub(crate) serial: bool,
 
-    /// Do not answer at /-/status, where the server shows its numbers
+    /// Do not answer at /-/status, where the server shows its metrics
     #[arg(long)]
     pub(crate) no_status: bool,
 }
@@ -133,10 +138,10 @@ Every option can also be given in the environment (--cache-mb 64 is DAPPLE_SERVE
 Examples:
   dapple serve site                        on http://127.0.0.1:8080, for this machine only
   dapple serve site --addr 0.0.0.0:8000    for every machine that can reach this one
-  dapple serve site --port 0               on any free port; the line that is printed says which
-  dapple serve --config serve.toml --check what is in the file, and whether it makes sense
+  dapple serve site --port 0               on any free port; the printed line says which
+  dapple serve --config serve.toml --check print the settings, and check whether they make sense
   dapple serve site --serial               without parallelism, to see what colors buy
 
-SIGTERM or Ctrl-C ends it: no new connections, what is in flight is finished within --drain-s seconds; a second one ends
+SIGTERM or Ctrl-C ends it: it takes no new connections and finishes requests within --drain-s seconds; a second one ends
 it at once. SIGUSR2 starts the program file anew, which takes over without a gap. DAPPLE_LOG (error, warn, info, debug)
 sets how much it says on stderr; warn when left out.";
