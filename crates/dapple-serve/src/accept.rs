@@ -142,7 +142,7 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Serves the newcomers whose turn it is, and turns away those that have waited too long.
+    /// Serves the newcomers that get a place, and turns away those that have waited too long.
     fn let_in(&self, line: &mut Waiting<L::Connection>) {
         while let Some(turn) = line.turn(self.admission.connections(), Instant::now()) {
             match turn {
@@ -174,9 +174,9 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Ends accepting. If no other process has the socket, serves clients whose connection the
-    /// kernel has already made, and leaves later clients to retry: closing the socket would reset
-    /// the connections that wait in it.
+    /// Ends accepting. If no other process has the socket, serves clients with a connection that
+    /// the kernel has already made, and leaves later clients to retry: closing the socket would
+    /// reset the connections that wait in it.
     async fn finish(&self, mut line: Waiting<L::Connection>, ending: Ending) {
         let enter_all = |line: &mut Waiting<L::Connection>| {
             while let Some(((stream, ticket), peer)) = line.leave() {

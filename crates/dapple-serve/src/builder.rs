@@ -339,8 +339,8 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Sets how long idle connections stay open at the end for one more request, whose reply says
-    /// that it is the last; 0.5 s by default.
+    /// Sets how long idle connections stay open at the end for one more request; its reply says
+    /// that it is the last. 0.5 s by default.
     pub fn last_reply_timeout(mut self, limit: Duration) -> Self {
         self.options.last_reply_timeout = limit;
         self

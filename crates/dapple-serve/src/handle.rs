@@ -89,7 +89,7 @@ impl ServeHandle {
         self.connections.max()
     }
 
-    /// The number of requests whose head has arrived since the start.
+    /// The number of request heads that have arrived since the start.
     pub fn requests(&self) -> u64 {
         self.counts.requests.load(Ordering::Relaxed)
     }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | open connections without end | beyond [`connections_max`](Serve::connections_max), idle connections are closed, first those of the client with the most; if none is idle, newcomers get `503` |
 //! | take all descriptors | accepting pauses until one is free |
-//! | leave before its reply | the server drops the handler of an HTTP/1.1 request whose body has come, and of an HTTP/2 stream that its peer resets |
+//! | leave before its reply | the server drops the handler of an HTTP/1.1 request after its body has come, and of an HTTP/2 stream that its peer resets |
 //! | send its request slowly, or not at all | `408` after [`header_timeout`](Serve::header_timeout) |
 //! | send a huge head | `431` beyond [`header_bytes_max`](Serve::header_bytes_max) |
 //! | send a huge body | `413` beyond [`body_bytes_max`](Serve::body_bytes_max) |

@@ -38,11 +38,11 @@ pub struct Args {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", value_parser = host_and_port)]
     pub(super) addr: (String, u16),
 
-    /// A file whose bytes are the first secret [default: the one published in the thesis]
+    /// A file with the bytes of the first secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) first_secret: Option<PathBuf>,
 
-    /// A file whose bytes are the second secret [default: the one published in the thesis]
+    /// A file with the bytes of the second secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) second_secret: Option<PathBuf>,
 

@@ -37,7 +37,7 @@ pub(super) struct Service {
 /// A frame for the writer, and the place that it frees.
 type Outgoing = (Frame, Place);
 
-/// What an answer holds until it is written: its permit, and its share of the memory.
+/// An answer's holdings until it is written: its permit, and its share of the memory.
 #[derive(Debug, Default)]
 struct Place {
     _in_flight: Option<OwnedSemaphorePermit>,

@@ -37,11 +37,11 @@ pub struct HostArgs {
     #[arg(long, value_name = "N", default_value_t = 10_240, value_parser = number::<u64>(0..=1_048_576))]
     sign_log_max_mb: u64,
 
-    /// A file whose bytes are the first secret [default: the one published in the thesis]
+    /// A file with the bytes of the first secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     sign_first_secret: Option<PathBuf>,
 
-    /// A file whose bytes are the second secret [default: the one published in the thesis]
+    /// A file with the bytes of the second secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     sign_second_secret: Option<PathBuf>,
 }

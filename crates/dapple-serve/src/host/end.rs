@@ -28,7 +28,7 @@ pub fn finish(runtime: Runtime, limit: Duration, admission: &Admission) {
     info!(full, address, memory, "connections refused in total, by limit");
     let cut = admission.cut();
     if cut > 0 {
-        warn!(cut, "cut connections whose responses took longer than --drain-s allows");
+        warn!(cut, "cut connections: their responses took longer than --drain-s allows");
     } else if report.tasks_dropped > 0 {
         warn!(tasks = report.tasks_dropped, "some background work did not finish; no response was lost");
     }

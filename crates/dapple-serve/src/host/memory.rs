@@ -17,7 +17,7 @@ pub struct MemoryLimit {
 /// One limit.
 #[derive(Debug, PartialEq, Eq)]
 enum Gauge {
-    /// The folder of a control group, whose limit may change at any time.
+    /// The folder of a control group; its limit may change at any time.
     Group(PathBuf),
     /// A limit in bytes for this process.
     Process(u64),

@@ -1,5 +1,5 @@
-//! What `serve` and `proxy` share as servers: listening sockets, admission of clients, signals, and
-//! the end.
+//! The server parts that `serve` and `proxy` share: listening sockets, admission of clients,
+//! signals, and the end.
 
 mod admission;
 mod descriptors;

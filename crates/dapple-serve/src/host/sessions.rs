@@ -55,7 +55,7 @@ pub async fn serve_sessions<S: Sessions>(
     };
     match race(ended, signals.next()).await {
         First::Left(true) => {}
-        First::Left(false) => warn!("cut connections whose requests took longer than {drain:?}"),
+        First::Left(false) => warn!("cut connections: their requests took longer than {drain:?}"),
         First::Right(()) => warn!("second signal: ending at once"),
     }
     Ok(())

@@ -75,7 +75,7 @@ impl Metrics {
         Metrics { slots: (0..=workers).map(|_| Slot::default()).collect(), timed_out: Default::default() }
     }
 
-    /// Counts a request whose reply has ended.
+    /// Counts a request after the end of its reply.
     pub fn count(&self, method: MethodIndex, ending: &Ending) {
         let others = self.slots.len() - 1;
         let slot = &self.slots[ending.worker.unwrap_or(others).min(others)];

@@ -23,8 +23,7 @@ use crate::options::Options;
 /// (an [`http_body_util::LengthLimitError`]) or slower than
 /// [`body_timeout`](crate::Serve::body_timeout) allows (an `io::Error` of kind `TimedOut`). If the
 /// service then fails with any error, its client gets `413` or `408`. Both limits hold until the
-/// reply begins: a service that answers while the request arrives has a dialogue, whose length is
-/// unknown.
+/// reply begins: a service that answers while the request arrives has a dialogue of unknown length.
 ///
 /// Only time in which the service waits for the client counts.
 pub struct Body {

@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 /// A panic that was caught, and reported by the panic hook.
 #[derive(Debug)]
 pub(crate) struct Panicked {
-    /// What the user can do about it, if known.
+    /// Advice for the user, if there is any.
     pub(crate) advice: Option<&'static str>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
 }
 
 pin_project! {
-    /// A future whose panic is a result. As cancel safe as the future inside.
+    /// A future that returns its panic as a result. As cancel safe as the future inside.
     pub(crate) struct Caught<F> {
         // `None` after a panic: it must not be polled again.
         #[pin]

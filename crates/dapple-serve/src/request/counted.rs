@@ -19,7 +19,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Starts counting a request whose head has arrived.
+    /// Starts counting a request when its head has arrived.
     pub(super) fn begin(numbers: &Arc<Numbers>, method: &Method) -> Counted {
         Counted {
             numbers: numbers.clone(),

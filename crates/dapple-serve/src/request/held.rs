@@ -1,4 +1,4 @@
-//! A service whose `Clone` and `Drop`, which are user code, may panic.
+//! A service with a `Clone` and `Drop` that may panic, because they are user code.
 
 use super::caught::caught;
 

@@ -42,7 +42,7 @@ pub(crate) struct Answered<B> {
     pub(crate) is_left: bool,
 }
 
-/// Answers one request, whose body comes from `source`, if there is one.
+/// Answers one request; its body comes from `source`, if there is one.
 pub(crate) async fn answer<V: HttpService>(
     service: Held<V>,
     parts: Parts,
@@ -122,7 +122,7 @@ pub(crate) fn malformed<B>(reason: &str) -> Response<Reply<B>> {
     text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
 }
 
-/// The reply of a request whose service failed. The problem is user code: its sources, its text,
+/// The reply to a request if its service failed. The problem is user code: its sources, its text,
 /// its destructor.
 fn failed<B>(problem: BoxError, words: &Words) -> Response<Reply<B>> {
     if let Some(refused) = Refused::find(problem.as_ref()) {
@@ -144,7 +144,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// The reply of a request whose handler, or another user function, panicked.
+/// The reply to a request if its handler, or another user function, panicked.
 fn panicked<B>(panic: &Panicked) -> Response<Reply<B>> {
     match panic.advice {
         Some(advice) => error!("a handler panicked; its request gets a 500; {advice}"),

@@ -1,4 +1,4 @@
-//! The body of a reply: user code, whose panics end it.
+//! The body of a reply: user code; a panic ends it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ pin_project! {
 
     impl<B> PinnedDrop for Reply<B> {
         fn drop(this: Pin<&mut Self>) {
-            // A body whose destructor panics must not end other replies of its connection.
+            // A body that panics in its destructor must not end other replies of its connection.
             let mut this = this.project();
             let _ = caught(|| this.content.set(Content::Text { text: Bytes::new() }));
         }

@@ -169,7 +169,7 @@ fn a_body_that_gets_too_large_ends_there() {
     end(runtime, server);
 }
 
-/// Refusing a request whose body is on the way ends its connection; refusing one without a body
+/// Refusing a request while its body is on the way ends its connection; refusing one without a body
 /// does not.
 #[test]
 fn a_refusal_does_not_wait_for_the_body() {

@@ -170,7 +170,7 @@ fn upgrade(client: &mut TcpStream, path: &str) {
 }
 
 #[test]
-fn upgraded_connections_whose_client_does_not_read_do_not_lock_others_out() {
+fn upgraded_connections_with_a_client_that_does_not_read_do_not_lock_others_out() {
     for (number, path) in ["/talk?0", "/talk?1"].into_iter().enumerate() {
         let (runtime, server) = outside!(server => server.connections_max(4).no_admission());
         let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
@@ -270,7 +270,7 @@ async fn a_closing_connection_does_not_count_as_idle() {
 
 /// The peer has been told, and has no other stream that could end.
 #[test]
-fn a_peer_whose_only_stream_was_too_slow_makes_room_at_once() {
+fn a_peer_with_only_one_too_slow_stream_makes_room_at_once() {
     let (runtime, server) = outside!(server => {
         server.connections_max(2).send_timeout(Duration::from_millis(100)).no_admission()
     });

@@ -119,7 +119,7 @@ pub(crate) fn end(runtime: Runtime, server: Server) {
     assert_eq!(server.handle.connections(), 0);
 }
 
-/// A Dapple client, for tests whose clock stands still.
+/// A Dapple client, for tests with a clock that stands still.
 pub(crate) struct Client(pub(crate) dapple::net::TcpStream);
 
 impl Client {

@@ -36,11 +36,11 @@ pub struct ClientArgs {
     #[arg(long)]
     verify: bool,
 
-    /// A file whose bytes are the first secret [default: the one published in the thesis]
+    /// A file with the bytes of the first secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) first_secret: Option<PathBuf>,
 
-    /// A file whose bytes are the second secret [default: the one published in the thesis]
+    /// A file with the bytes of the second secret [default: the one published in the thesis]
     #[arg(long, value_name = "FILE")]
     pub(super) second_secret: Option<PathBuf>,
 

@@ -30,7 +30,7 @@ struct Outcome {
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
-    /// Answers the request whose head was found. `None`: the next request may follow; the reply is
+    /// Answers the request with this head. `None`: the next request may follow; the reply is
     /// sent, or waits to be sent.
     pub(super) async fn answer(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
         let mut fields: Vec<Field<'_>> = mem::take(&mut work.fields);

@@ -22,7 +22,7 @@ impl Observed {
         self.0.is_empty()
     }
 
-    /// Watches the reply whose body begins at this position.
+    /// Watches the reply with a body that begins at this position.
     pub(super) fn begin(&mut self, observer: Box<dyn Observer>, body_start: u64) {
         self.0.push_back(Watched { observer, body_start, end: None, told: 0 });
     }

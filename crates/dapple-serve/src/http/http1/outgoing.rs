@@ -71,7 +71,7 @@ impl Outgoing {
         self.pieces.push(Piece::Shared(bytes));
     }
 
-    /// Adds an observer of the reply whose head was just added.
+    /// Adds an observer of the reply to which the last head belongs.
     pub(super) fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observed.begin(observer, self.total + self.len as u64);
     }

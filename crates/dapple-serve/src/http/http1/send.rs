@@ -29,7 +29,7 @@ pub(super) struct Asked {
     pub(super) wants_trailers: bool,
 }
 
-/// The work left for a reply whose head waits to be written.
+/// The work left for a reply after its head was queued.
 pub(super) enum Queued {
     /// None: the body waits as well.
     All,
@@ -143,7 +143,7 @@ pub(super) struct Streaming {
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
-    /// Sends a body whose head waits to be written, and meanwhile reads a handed-on body of the
+    /// Sends a body after its head was queued, and meanwhile reads a handed-on body of the
     /// request. `None`: all is written.
     pub(super) async fn stream(
         &mut self,
@@ -217,7 +217,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
 }
 
 impl Streaming {
-    /// Takes over a body whose first piece may have come already.
+    /// Takes over a body; its first piece may have come already.
     pub(super) fn new(
         stream: Box<dyn BodyStream>,
         framing: ReplyFraming,

@@ -1,4 +1,4 @@
-//! A connection whose first bytes have been read already, and whose traffic is inspected.
+//! A connection that replays the first bytes, which were read earlier, and inspects its traffic.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -47,8 +47,8 @@ impl<S, H> Rewind<S, H> {
 }
 
 thread_local! {
-    /// The buffer for inspecting bytes on their way to hyper's buffer, whose filled part is not
-    /// visible here.
+    /// The buffer for inspecting bytes on their way to hyper's buffer, of which the filled part is
+    /// not visible here.
     static PASSING: RefCell<[u8; PASSING_LEN]> = const { RefCell::new([0; PASSING_LEN]) };
 }
 

@@ -113,7 +113,7 @@ async fn in_time(stream: impl Future, shared: &Shared) {
         }
     });
     if !is_done.await {
-        debug!("reset a stream whose client was too slow");
+        debug!("reset a stream, because its client was too slow");
         let count = 1 + shared.slow.fetch_add(1, Ordering::Relaxed);
         shared.link.order(if count < SLOW_MAX { Order::Finish } else { Order::Cut });
     }

@@ -14,7 +14,7 @@ use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, OpenStreams, StreamErrorIncoming, StreamId, WriteBuf};
 use h3_quinn::SendStream;
 
-/// A QUIC connection whose streams have credits.
+/// A QUIC connection with a credit for each stream.
 pub(super) struct Connection {
     quic: h3_quinn::Connection,
     latest: Latest,

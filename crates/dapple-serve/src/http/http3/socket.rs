@@ -17,7 +17,7 @@ use quinn::{AsyncUdpSocket, UdpPoller};
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: UdpSocket,
-    /// What the kernel supports, and how to use it.
+    /// The kernel's features, and how to use them.
     state: UdpSocketState,
 }
 
