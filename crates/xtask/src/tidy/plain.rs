@@ -21,8 +21,6 @@ const EXEMPT: &[&str] = &[
     "crates/dapple-macros/",
     "crates/dapple-remote/",
     "crates/dapple-sched/",
-    "crates/dapple-serve/",
-    "crates/dapple-sign/",
     "crates/dapple-stm/",
     "crates/dapple-store/",
     "crates/dapple-tls/",
