@@ -50,7 +50,7 @@ impl<E: Engine> Entries<E> {
     }
 
     pub(crate) fn is_ordered(&self) -> bool {
-        self.info.kept.ordered
+        self.info.kept.kind == crate::Kind::Ordered
     }
 
     /// The next record that has not expired.

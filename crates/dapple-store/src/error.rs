@@ -60,11 +60,11 @@ pub enum Refusal {
     #[error("table `{0}` exists already")]
     TableExists(String),
     /// The table is of another kind than the caller opens it as.
-    #[error("table `{table}` is {is}, not {wanted}")]
+    #[error("`{table}` is of kind {is}, not {wanted}")]
     WrongKind {
         /// The name of the table.
         table: String,
-        /// Its kind: `hash` or `ordered`.
+        /// Its kind: `hash`, `ordered`, `log`, `lock` or `counter`.
         is: &'static str,
         /// The kind that was asked for.
         wanted: &'static str,

@@ -21,7 +21,7 @@ pub use codec::{decode_ordered_key, ordered_key};
 pub use engine::Fjall;
 pub use engine::{Memory, Redb};
 pub use error::{Error, OperationId, Outcome, Refusal};
-pub use options::{Durability, Expect, Read, StoreOptions, TableOptions, Version, Versioned};
+pub use options::{Durability, Expect, Kind, Read, StoreOptions, TableOptions, Version, Versioned};
 pub use store::{Store, TableSummary};
 pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};
 pub use transaction::{Batch, Key, Transaction, Value};

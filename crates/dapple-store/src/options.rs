@@ -60,6 +60,41 @@ pub struct Versioned<V> {
     pub version: Version,
 }
 
+/// The kind of a named structure in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A [`Table`](crate::Table).
+    Hash,
+    /// An [`OrderedTable`](crate::OrderedTable).
+    Ordered,
+    /// A [`Log`](crate::Log).
+    Log,
+    /// A [`Lock`](crate::Lock).
+    Lock,
+    /// A [`Counter`](crate::Counter).
+    Counter,
+}
+
+impl Kind {
+    /// Whether it holds keys and values of the program: a table of either kind.
+    #[must_use]
+    pub fn is_table(self) -> bool {
+        matches!(self, Kind::Hash | Kind::Ordered)
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Kind::Hash => "hash",
+            Kind::Ordered => "ordered",
+            Kind::Log => "log",
+            Kind::Lock => "lock",
+            Kind::Counter => "counter",
+        }
+    }
+}
+
 /// The properties of a table, fixed when it is created.
 ///
 /// ```

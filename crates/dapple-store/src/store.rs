@@ -16,7 +16,7 @@ use crate::error::{Error, OperationId, Outcome, Refusal};
 use crate::partition::{Action, PartitionHandle, Reply, Write, finish_transactions};
 use crate::record::{NEVER, Record};
 use crate::table_info::{Kept, TableInfo};
-use crate::{Durability, Expect, OrderedTable, StoreOptions, Table, TableOptions, codec};
+use crate::{Durability, Expect, Kind, OrderedTable, StoreOptions, Table, TableOptions, codec};
 
 /// Named tables in one place, such as a directory. Clones are handles to the same store.
 ///
@@ -52,6 +52,8 @@ pub(crate) struct Inner<E: Engine> {
 pub struct TableSummary {
     /// The name.
     pub name: String,
+    /// Its kind.
+    pub kind: Kind,
     /// Whether its keys have an order.
     pub ordered: bool,
     /// Its durability.
@@ -104,7 +106,7 @@ impl<E: Engine> Store<E> {
         K: Serialize + DeserializeOwned,
         V: Serialize + DeserializeOwned,
     {
-        Ok(Table::new(self.clone(), self.create_info(name, options, false).await?))
+        Ok(Table::new(self.clone(), self.create_info(name, options, Kind::Hash).await?))
     }
 
     /// Creates a table whose keys keep their order, so that it can be read by ranges.
@@ -116,7 +118,7 @@ impl<E: Engine> Store<E> {
         K: Serialize + DeserializeOwned,
         V: Serialize + DeserializeOwned,
     {
-        Ok(OrderedTable::new(self.clone(), self.create_info(name, options, true).await?))
+        Ok(OrderedTable::new(self.clone(), self.create_info(name, options, Kind::Ordered).await?))
     }
 
     /// Opens a table that [`create`](Self::create) made.
@@ -128,7 +130,7 @@ impl<E: Engine> Store<E> {
         K: Serialize + DeserializeOwned,
         V: Serialize + DeserializeOwned,
     {
-        Ok(Table::new(self.clone(), self.open_info(name, false).await?))
+        Ok(Table::new(self.clone(), self.open_info(name, Kind::Hash).await?))
     }
 
     /// Opens a table that [`create_ordered`](Self::create_ordered) made.
@@ -140,7 +142,7 @@ impl<E: Engine> Store<E> {
         K: Serialize + DeserializeOwned,
         V: Serialize + DeserializeOwned,
     {
-        Ok(OrderedTable::new(self.clone(), self.open_info(name, true).await?))
+        Ok(OrderedTable::new(self.clone(), self.open_info(name, Kind::Ordered).await?))
     }
 
     /// Destroys a table with all its data. Operations of handles that are open fail from then on.
@@ -238,23 +240,28 @@ impl<E: Engine> Store<E> {
         found.ok_or_else(|| Refusal::NoSuchTable(name.to_owned()).into())
     }
 
-    async fn open_info(&self, name: &str, ordered: bool) -> Result<Arc<TableInfo>, Error> {
+    pub(crate) async fn open_info(&self, name: &str, kind: Kind) -> Result<Arc<TableInfo>, Error> {
         let info = self.find(name).await?;
-        if info.kept.ordered == ordered {
+        if info.kept.kind == kind {
             return Ok(info);
         }
-        let kind = |ordered| if ordered { "ordered" } else { "hash" };
-        Err(Refusal::WrongKind { table: name.to_owned(), is: kind(!ordered), wanted: kind(ordered) }.into())
+        let is = info.kept.kind.word();
+        Err(Refusal::WrongKind { table: name.to_owned(), is, wanted: kind.word() }.into())
     }
 
-    async fn create_info(&self, name: &str, options: TableOptions, ordered: bool) -> Result<Arc<TableInfo>, Error> {
+    pub(crate) async fn create_info(
+        &self,
+        name: &str,
+        options: TableOptions,
+        kind: Kind,
+    ) -> Result<Arc<TableInfo>, Error> {
         check_name(name)?;
         let durability = options.durability.unwrap_or(E::DURABILITIES[0]);
         if !E::DURABILITIES.contains(&durability) {
             let text = format!("the engine has no durability {durability:?}; it has {:?}", E::DURABILITIES);
             return Err(Refusal::Unsupported(text).into());
         }
-        let kept = Kept { id: 0, ordered, durability, expiry: options.expiry };
+        let kept = Kept { id: 0, kind, durability, expiry: options.expiry };
         let (store, name) = (self.clone(), name.to_owned());
         to_the_end(async move { store.create_now(&name, kept).await }).await
     }
@@ -357,7 +364,7 @@ fn open<E: Engine>(engine: &E, options: StoreOptions) -> Result<Inner<E>, Refusa
         }
         groups.push((durability, partitions));
     }
-    let kept = Kept { id: NAMES.0, ordered: false, durability: E::DURABILITIES[0], expiry: false };
+    let kept = Kept { id: NAMES.0, kind: Kind::Hash, durability: E::DURABILITIES[0], expiry: false };
     Ok(Inner {
         catalog: PartitionHandle::new(0, catalog, &options)?,
         catalog_table: Arc::new(TableInfo::new("the catalog", kept)),

@@ -20,7 +20,7 @@ use crate::partition::{Action, Next, PartitionHandle, Reply, Write};
 use crate::record::{NEVER, Record, ms_of, now_ms};
 use crate::store::Store;
 use crate::table_info::TableInfo;
-use crate::{Expect, Read, Version, Versioned, codec};
+use crate::{Expect, Kind, Read, Version, Versioned, codec};
 
 /// A hash table on an engine: keys without an order, one version for each value. Clones are handles to the same table.
 ///
@@ -464,7 +464,7 @@ where
     }
 
     pub(crate) fn key(&self, key: &K) -> Result<Bytes, Refusal> {
-        let bytes = if self.info.kept.ordered { codec::ordered_key(key)? } else { codec::encode(key)? };
+        let bytes = if self.info.kept.kind == Kind::Ordered { codec::ordered_key(key)? } else { codec::encode(key)? };
         let len_max = self.store.inner().options.key_len_max;
         if bytes.len() > len_max {
             return Err(Refusal::TooLong { part: "key", len: bytes.len(), len_max });

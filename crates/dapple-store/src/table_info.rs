@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::TableId;
 use crate::error::Refusal;
 use crate::partition::OWN;
-use crate::{Durability, TableSummary};
+use crate::{Durability, Kind, TableSummary};
 
 /// One table; all handles to it share this, so that all of them know when it is destroyed.
 pub(crate) struct TableInfo {
@@ -22,7 +22,8 @@ pub(crate) struct TableInfo {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) id: u64,
-    pub(crate) ordered: bool,
+    /// `Hash` and `Ordered` have the bytes 0 and 1, which older stores wrote for "is ordered".
+    pub(crate) kind: Kind,
     pub(crate) durability: Durability,
     pub(crate) expiry: bool,
 }
@@ -35,7 +36,7 @@ impl TableInfo {
     /// The table of the store's own data, for writes that are about no table.
     pub(crate) fn own() -> Arc<TableInfo> {
         static OWN_INFO: LazyLock<Arc<TableInfo>> = LazyLock::new(|| {
-            let kept = Kept { id: OWN.0, ordered: false, durability: Durability::Synced, expiry: false };
+            let kept = Kept { id: OWN.0, kind: Kind::Hash, durability: Durability::Synced, expiry: false };
             Arc::new(TableInfo::new("the store's own", kept))
         });
         OWN_INFO.clone()
@@ -46,8 +47,8 @@ impl TableInfo {
     }
 
     pub(crate) fn summary(&self) -> TableSummary {
-        let Kept { ordered, durability, expiry, .. } = self.kept;
-        TableSummary { name: self.name.clone(), ordered, durability, expiry }
+        let Kept { kind, durability, expiry, .. } = self.kept;
+        TableSummary { name: self.name.clone(), kind, ordered: kind == Kind::Ordered, durability, expiry }
     }
 
     /// Called after the catalog has forgotten the table.
