@@ -82,6 +82,13 @@ pub enum Refusal {
     /// A key or value cannot be encoded, or the stored bytes are of another type.
     #[error("{0}")]
     Codec(String),
+    /// A watcher was slower than the history is long, and missed changes; or the history begins after the cursor, as it
+    /// does when the store was reopened. Read the table again, then watch from `resume`.
+    #[error("changes were missed: they are older than the history that is kept")]
+    Lagged {
+        /// The moment from which the changes can be had.
+        resume: crate::Cursor,
+    },
     /// A number would leave its range.
     #[error("the counter would leave the range of 64-bit integers")]
     Overflow,

@@ -15,6 +15,7 @@ mod store;
 mod table;
 mod table_info;
 mod transaction;
+mod watch;
 
 pub use codec::{decode_ordered_key, ordered_key};
 #[cfg(feature = "fjall")]
@@ -25,3 +26,4 @@ pub use options::{Durability, Expect, Kind, Read, StoreOptions, TableOptions, Ve
 pub use store::{Store, TableSummary};
 pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};
 pub use transaction::{Batch, Key, Transaction, Value};
+pub use watch::{Changed, Cursor, StoreChanged, StoreWatch, Watch};

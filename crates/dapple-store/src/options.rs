@@ -131,6 +131,10 @@ pub struct StoreOptions {
     pub limit: Duration,
     /// The memory for cached records in one partition, bytes.
     pub cache_bytes: usize,
+    /// The most recent changes that one partition keeps for watchers.
+    pub history_len_max: usize,
+    /// The memory for them in one partition, bytes.
+    pub history_bytes_max: usize,
     /// The longest encoded key, bytes.
     pub key_len_max: usize,
     /// The longest encoded value, bytes.
@@ -145,6 +149,8 @@ impl Default for StoreOptions {
             queue_bytes_max: 64 << 20,
             limit: Duration::from_secs(10),
             cache_bytes: 8 << 20,
+            history_len_max: 4096,
+            history_bytes_max: 2 << 20,
             key_len_max: 4 << 10,
             value_len_max: 16 << 20,
         }

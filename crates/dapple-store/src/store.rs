@@ -235,6 +235,14 @@ impl<E: Engine> Store<E> {
         &self.inner
     }
 
+    /// The name of a table that is there.
+    pub(crate) async fn name_of(&self, id: TableId) -> Option<String> {
+        let find = |tables: &HashMap<String, Arc<TableInfo>>| {
+            tables.values().find(|info| info.id == id).map(|info| info.name.clone())
+        };
+        self.inner.tables.read(find).await
+    }
+
     async fn find(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
         let found = self.inner.tables.read(|tables| tables.get(name).cloned()).await;
         found.ok_or_else(|| Refusal::NoSuchTable(name.to_owned()).into())
@@ -302,7 +310,12 @@ impl<E: Engine> Inner<E> {
     }
 
     fn all_partitions(&self) -> impl Iterator<Item = &PartitionHandle<E::Partition>> {
-        std::iter::once(&self.catalog).chain(self.groups.iter().flat_map(|(_, partitions)| partitions))
+        std::iter::once(&self.catalog).chain(self.table_partitions())
+    }
+
+    /// The partitions of tables, without the catalog.
+    pub(crate) fn table_partitions(&self) -> impl Iterator<Item = &PartitionHandle<E::Partition>> {
+        self.groups.iter().flat_map(|(_, partitions)| partitions)
     }
 
     async fn catalog_write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {

@@ -472,7 +472,7 @@ where
         Ok(bytes)
     }
 
-    fn partitions(&self) -> &[PartitionHandle<E::Partition>] {
+    pub(crate) fn partitions(&self) -> &[PartitionHandle<E::Partition>] {
         self.store.inner().partitions(self.info.kept.durability)
     }
 

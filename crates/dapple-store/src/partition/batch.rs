@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use super::history::Event;
 use crate::codec;
 use crate::engine::{Change, Failure, Partition, TableId};
 use crate::error::Refusal;
@@ -75,10 +76,20 @@ impl Reply {
     }
 }
 
-pub(super) struct Outcome {
-    pub(super) replies: Vec<Result<Reply, Refusal>>,
+/// What a commit changed.
+#[derive(Default)]
+pub(super) struct Changed {
     /// The new records of the keys that changed.
     pub(super) records: Records,
+    /// Each change, also of keys that changed several times.
+    pub(super) events: Vec<Event>,
+    /// The version of the partition from then on.
+    pub(super) version: u64,
+}
+
+pub(super) struct Outcome {
+    pub(super) replies: Vec<Result<Reply, Refusal>>,
+    pub(super) changed: Changed,
     pub(super) committed: Result<(), Uncommitted>,
 }
 
@@ -109,7 +120,7 @@ pub(super) fn run<P: Partition>(engine: &P, progress: &mut Progress, writes: &[W
     let mut batch = Batch::new(engine, progress, known);
     let replies = writes.iter().map(|write| batch.apply(write)).collect();
     let committed = batch.commit(progress, &[]);
-    Outcome { replies, records: batch.changed(), committed }
+    Outcome { replies, changed: batch.changed(), committed }
 }
 
 /// What a partition's commits have come to.
@@ -126,18 +137,21 @@ pub(super) struct Batch<'a, P> {
     known: Records,
     /// In the order of the keys, which is the cheapest for trees.
     changes: BTreeMap<(TableId, Bytes), Option<Record>>,
+    events: Vec<Event>,
     dropped: Vec<TableId>,
     version: u64,
 }
 
 impl<'a, P: Partition> Batch<'a, P> {
     pub(super) fn new(engine: &'a P, progress: &Progress, known: Records) -> Self {
-        Batch { engine, known, changes: BTreeMap::new(), dropped: Vec::new(), version: progress.version }
+        let (changes, events, dropped) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Batch { engine, known, changes, events, dropped, version: progress.version }
     }
 
-    /// The new records of the keys that changed.
-    pub(super) fn changed(&mut self) -> Records {
-        std::mem::take(&mut self.changes).into_iter().collect()
+    /// What it changed; called after the commit.
+    pub(super) fn changed(&mut self) -> Changed {
+        let records = std::mem::take(&mut self.changes).into_iter().collect();
+        Changed { records, events: std::mem::take(&mut self.events), version: self.version }
     }
 
     pub(super) fn apply(&mut self, write: &Write) -> Result<Reply, Refusal> {
@@ -190,11 +204,18 @@ impl<'a, P: Partition> Batch<'a, P> {
             },
             Action::All(_) | Action::Each(_) | Action::Drop | Action::Nothing => unreachable!("answered above"),
         };
-        self.version += 1;
-        let record = next.map(|(value, expires_ms)| Record { version: self.version, expires_ms, value });
-        self.known.insert((table, write.key.clone()), record.clone());
-        self.changes.insert((table, write.key.clone()), record);
+        self.set(table, &write.key, next);
         Ok(Reply { number, ..Reply::new(previous, self.version) })
+    }
+
+    /// Gives a key a new value and time of expiry, or none.
+    fn set(&mut self, table: TableId, key: &Bytes, next: Option<(Bytes, u64)>) {
+        self.version += 1;
+        let version = self.version;
+        let record = next.map(|(value, expires_ms)| Record { version, expires_ms, value });
+        self.known.insert((table, key.clone()), record.clone());
+        self.events.push(Event { table, key: key.clone(), version, record: record.clone() });
+        self.changes.insert((table, key.clone()), record);
     }
 
     /// Applies all writes, or undoes those before the first that is refused.
@@ -202,10 +223,12 @@ impl<'a, P: Partition> Batch<'a, P> {
         let places = writes.iter().map(|write| (write.table.id, write.key.clone()));
         let before: Vec<_> =
             places.map(|place| (self.known.get(&place).cloned(), self.changes.get(&place).cloned(), place)).collect();
+        let events_before = self.events.len();
         let parts: Result<Vec<Reply>, Refusal> = writes.iter().map(|write| self.apply(write)).collect();
         match parts {
             Ok(parts) => Ok(Reply { parts: parts.into_iter().map(Ok).collect(), ..Reply::new(None, self.version) }),
             Err(refusal) => {
+                self.events.truncate(events_before);
                 for (known, changed, place) in before {
                     match known {
                         Some(record) => drop(self.known.insert(place.clone(), record)),

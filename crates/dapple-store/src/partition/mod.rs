@@ -2,6 +2,7 @@
 
 mod batch;
 mod cache;
+mod history;
 mod state;
 mod transaction;
 
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use dapple_io::blocking::{BlockingError, spawn_blocking, try_spawn_blocking};
 use dapple_io::time::{Instant, timeout_at};
 use dapple_sched::Colored;
-use dapple_sync::sync::oneshot;
+use dapple_sync::sync::{Notify, oneshot};
 use dapple_tower::Reason;
 
 use crate::StoreOptions;
@@ -24,6 +25,7 @@ use batch::Progress;
 use state::{Abandoned, Grant, Joined, Keys, Miss, State, Taken, Turn};
 
 pub(crate) use batch::{Action, Next, OWN, Reply, Write};
+pub(crate) use history::{Event, Lagged};
 pub(crate) use transaction::{commit_all, finish_transactions};
 
 pub(crate) struct PartitionHandle<P> {
@@ -48,8 +50,9 @@ impl<P> Clone for PartitionHandle<P> {
 impl<P: Partition> PartitionHandle<P> {
     /// Takes over an open partition. Blocks.
     pub(crate) fn new(index: u32, engine: P, options: &Arc<StoreOptions>) -> Result<Self, Failure> {
-        let progress = Mutex::new(Progress { version: batch::stored_version(&engine)?, finished: Vec::new() });
-        let state = Colored::new(State::new(options.cache_bytes));
+        let version = batch::stored_version(&engine)?;
+        let progress = Mutex::new(Progress { version, finished: Vec::new() });
+        let state = Colored::new(State::new(options.cache_bytes, version));
         let inner = Inner { index, engine: Arc::new(engine), state, options: options.clone(), progress };
         Ok(PartitionHandle { inner: Arc::new(inner) })
     }
@@ -126,6 +129,34 @@ impl<P: Partition> PartitionHandle<P> {
         }
     }
 
+    /// Has `watcher` notified after each commit, as long as another reference to it exists.
+    pub(crate) async fn add_watcher(&self, watcher: Arc<Notify>) {
+        self.inner.state.with(|state| state.history.add_watcher(watcher)).await;
+    }
+
+    /// The version of the last commit.
+    pub(crate) async fn history_end(&self) -> u64 {
+        self.inner.state.read(|state| state.history.end()).await
+    }
+
+    /// The first `limit` changes of a table, or of all, after `version`, and the version up to which they are complete.
+    pub(crate) async fn changes_after(
+        &self,
+        version: u64,
+        limit: usize,
+        table: Option<TableId>,
+    ) -> Result<Result<(Vec<Event>, u64), Lagged>, Error> {
+        let is_wanted = |event: &Event| table.is_none_or(|table| table == event.table);
+        let read = |state: &State| {
+            let found = state.history.after(version, limit, is_wanted);
+            if matches!(&found, Ok((events, _)) if events.is_empty()) {
+                state.check_running()?
+            }
+            Ok(found)
+        };
+        self.inner.state.read(read).await
+    }
+
     /// Calls the engine in the blocking pool, for something that changes nothing.
     pub(crate) async fn call<T, F>(&self, deadline: Instant, f: F) -> Result<T, Error>
     where
@@ -165,7 +196,8 @@ impl<P: Partition> PartitionHandle<P> {
                 Turn::Join { number, keys, end } => {
                     // A grant that was dropped has changed nothing.
                     let end = end.await.unwrap_or(Joined::Unchanged);
-                    self.inner.state.with(|state| state.finish_join(number, &keys, end)).await;
+                    let options = &self.inner.options;
+                    self.inner.state.with(|state| state.finish_join(number, &keys, end, options)).await;
                     continue;
                 }
             };
@@ -176,7 +208,8 @@ impl<P: Partition> PartitionHandle<P> {
                 spawn_blocking(move || batch::run(&*inner.engine, &mut inner.progress(), &of_call, known)).await;
             let outcome = result.unwrap_or_else(|error| self.failed(error, writes.len()));
             let index = self.inner.index;
-            self.inner.state.with(|state| state.finish(index, callers, &writes, outcome)).await;
+            let options = &self.inner.options;
+            self.inner.state.with(|state| state.finish(index, callers, &writes, outcome, options)).await;
         }
     }
 
@@ -199,7 +232,7 @@ impl<P: Partition> PartitionHandle<P> {
         let reply = Reply::new(None, 0);
         batch::Outcome {
             replies: vec![Ok(reply); writes],
-            records: Default::default(),
+            changed: Default::default(),
             committed: Err(batch::Uncommitted::Unknown(self.failure_of(error))),
         }
     }

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use dapple_sync::sync::oneshot;
 use dapple_tower::Reason;
 
-use super::batch::{Action, Records, Reply, Uncommitted, Write};
+use super::batch::{Action, Changed, Records, Reply, Uncommitted, Write};
 use super::cache::Cache;
+use super::history::History;
 use crate::StoreOptions;
 use crate::engine::{Failure, TableId};
 use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
@@ -29,6 +30,7 @@ pub(super) struct State {
     stopped: Option<Failure>,
     next_number: u64,
     cache: Cache,
+    pub(super) history: History,
     /// By a hash of the key: the number of the last batch with such a key, or `FLYING` while it runs.
     touched: Vec<u64>,
     batches: u64,
@@ -64,7 +66,7 @@ pub(super) struct Grant {
 /// The end of a transaction in one partition.
 pub(super) enum Joined {
     Unchanged,
-    Changed(Records),
+    Changed(Changed),
     /// The partition takes no writes any more, and gives no reads.
     Stopped(Failure),
 }
@@ -101,7 +103,7 @@ const SLOTS: usize = 4096;
 const OUTCOMES_MAX: usize = 4096;
 
 impl State {
-    pub(super) fn new(cache_bytes: usize) -> State {
+    pub(super) fn new(cache_bytes: usize, version: u64) -> State {
         State {
             queue: VecDeque::new(),
             queue_bytes: 0,
@@ -113,6 +115,7 @@ impl State {
             stopped: None,
             next_number: 0,
             cache: Cache::new(cache_bytes),
+            history: History::new(version),
             touched: vec![0; SLOTS],
             batches: 0,
         }
@@ -147,10 +150,7 @@ impl State {
     }
 
     fn check_room(&self, write_len: usize, is_urgent: bool, options: &StoreOptions) -> Result<(), Error> {
-        if let Some(failure) = &self.stopped {
-            tracing::debug!(%failure, "a write was refused: its partition has stopped");
-            return Err(unavailable(Reason::Unavailable, Duration::from_secs(60)));
-        }
+        self.check_running()?;
         let len = self.queue.len();
         if !is_urgent {
             if len >= options.queue_len_max {
@@ -161,6 +161,13 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Refuses if the partition stopped after an error.
+    pub(super) fn check_running(&self) -> Result<(), Error> {
+        let Some(failure) = &self.stopped else { return Ok(()) };
+        tracing::debug!(%failure, "an operation was refused: its partition has stopped");
+        Err(unavailable(Reason::Unavailable, Duration::from_secs(60)))
     }
 
     pub(super) fn queue_len(&self) -> usize {
@@ -204,7 +211,7 @@ impl State {
     }
 
     /// Releases the partition.
-    pub(super) fn finish_join(&mut self, number: u64, keys: &Keys, end: Joined) {
+    pub(super) fn finish_join(&mut self, number: u64, keys: &Keys, end: Joined, options: &StoreOptions) {
         self.batches += 1;
         for (table, key) in keys {
             self.touched[slot(*table, key)] = self.batches;
@@ -219,12 +226,24 @@ impl State {
         self.is_joined = matches!(end, Joined::Stopped(_));
         match end {
             Joined::Unchanged => {}
-            Joined::Changed(records) => self.cache_all(records),
+            Joined::Changed(changed) => self.publish(changed, options),
             Joined::Stopped(failure) => {
                 tracing::error!(%failure, "a transaction could not be finished; its partitions are closed until the store is reopened");
-                self.stopped = Some(failure);
+                self.stop(failure);
             }
         }
+    }
+
+    fn stop(&mut self, failure: Failure) {
+        self.stopped = Some(failure);
+        // Watchers learn that there may be changes which they cannot see.
+        self.history.wake();
+    }
+
+    /// Has readers and watchers see what a commit changed.
+    fn publish(&mut self, changed: Changed, options: &StoreOptions) {
+        self.cache_all(changed.records);
+        self.history.publish(changed.events, changed.version, options);
     }
 
     fn take_batch(&mut self) -> Option<Turn> {
@@ -269,6 +288,7 @@ impl State {
         taken: Vec<(u64, Answer)>,
         writes: &[Write],
         outcome: super::batch::Outcome,
+        options: &StoreOptions,
     ) {
         self.batches += 1;
         for write in writes {
@@ -279,11 +299,11 @@ impl State {
             }
         }
         if outcome.committed.is_ok() {
-            self.cache_all(outcome.records);
+            self.publish(outcome.changed, options);
         }
         if let Err(Uncommitted::Unknown(failure)) = &outcome.committed {
             tracing::error!(%failure, partition, "a commit failed; this partition takes no writes until the store is reopened");
-            self.stopped = Some(failure.clone());
+            self.stop(failure.clone());
         }
         for ((number, answer), reply) in taken.into_iter().zip(outcome.replies) {
             self.in_flight.remove(&number);

@@ -22,7 +22,7 @@ use dapple_sched::Color;
 use dapple_sync::sync::oneshot;
 use serde::{Deserialize, Serialize};
 
-use super::batch::{self, Batch, Progress, Records, Reply, Uncommitted, Write};
+use super::batch::{self, Batch, Changed, Progress, Records, Reply, Uncommitted, Write};
 use super::state::Joined;
 use super::{Inner, OWN, PartitionHandle, lost};
 use crate::codec;
@@ -109,7 +109,7 @@ fn run<P: Partition>(
     }
     let mut result = Ok(replies);
     // Those that were only looked at have the outcome of all.
-    let mut ends: Vec<Joined> = inners.iter().map(|_| Joined::Changed(Records::new())).collect();
+    let mut ends: Vec<Joined> = inners.iter().map(|_| Joined::Changed(Changed::default())).collect();
     ends[first] = Joined::Changed(batches[first].changed());
     for at in changing {
         ends[at] = match batches[at].commit(&mut progress[at], &[]) {

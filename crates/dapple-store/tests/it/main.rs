@@ -5,3 +5,4 @@ mod operations;
 mod support;
 mod tables;
 mod transactions;
+mod watches;
