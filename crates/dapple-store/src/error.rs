@@ -89,6 +89,20 @@ pub enum Refusal {
         /// The moment from which the changes can be had.
         resume: crate::Cursor,
     },
+    /// A log was trimmed beyond the position that is read.
+    #[error("the log begins at position {first}: the entries before it were trimmed")]
+    Trimmed {
+        /// The first position that is left.
+        first: u64,
+    },
+    /// The token that guards the write is not that of the newest holder of its lock.
+    #[error("the lock has a newer holder: token {} is past, {} is the newest", token.0, newest.0)]
+    Fenced {
+        /// The token of the write.
+        token: crate::Token,
+        /// The newest one that was given out.
+        newest: crate::Token,
+    },
     /// A number would leave its range.
     #[error("the counter would leave the range of 64-bit integers")]
     Overflow,

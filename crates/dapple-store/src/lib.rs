@@ -5,9 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod counter;
 pub mod engine;
 mod entries;
 mod error;
+mod lock;
+mod log;
 mod options;
 mod partition;
 mod record;
@@ -18,10 +21,13 @@ mod transaction;
 mod watch;
 
 pub use codec::{decode_ordered_key, ordered_key};
+pub use counter::Counter;
 #[cfg(feature = "fjall")]
 pub use engine::Fjall;
 pub use engine::{Memory, Redb};
 pub use error::{Error, OperationId, Outcome, Refusal};
+pub use lock::{Lock, LockGuard, Token};
+pub use log::{Log, LogIter, Tail};
 pub use options::{Durability, Expect, Kind, Read, StoreOptions, TableOptions, Version, Versioned};
 pub use store::{Store, TableSummary};
 pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};

@@ -179,7 +179,7 @@ impl<E: Engine> Store<E> {
             .await;
         drop(changing);
         for partition in inner.partitions(info.kept.durability) {
-            let write = Write { table: info.clone(), key: Bytes::new(), action: Action::Drop };
+            let write = Write::new(&info, Bytes::new(), Action::Drop);
             partition.write(write, inner.deadline()).await?;
         }
         Ok(())
@@ -313,13 +313,19 @@ impl<E: Engine> Inner<E> {
         std::iter::once(&self.catalog).chain(self.table_partitions())
     }
 
+    /// The partition that holds all of a log, lock or counter.
+    pub(crate) fn home(&self, info: &TableInfo) -> &PartitionHandle<E::Partition> {
+        let partitions = self.partitions(info.kept.durability);
+        &partitions[crc32fast::hash(&info.id.0.to_le_bytes()) as usize % partitions.len()]
+    }
+
     /// The partitions of tables, without the catalog.
     pub(crate) fn table_partitions(&self) -> impl Iterator<Item = &PartitionHandle<E::Partition>> {
         self.groups.iter().flat_map(|(_, partitions)| partitions)
     }
 
     async fn catalog_write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {
-        self.catalog.write(Write { table: self.catalog_table.clone(), key, action }, self.deadline()).await
+        self.catalog.write(Write::new(&self.catalog_table, key, action), self.deadline()).await
     }
 }
 

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::engine::Engine;
 use crate::entries::Entries;
 use crate::error::{Error, Refusal};
+use crate::lock::{Fence, Lock, Token};
 use crate::partition::{Action, Next, PartitionHandle, Reply, Write};
 use crate::record::{NEVER, Record, ms_of, now_ms};
 use crate::store::Store;
@@ -46,6 +47,7 @@ pub struct Table<K, V, E: Engine> {
     store: Store<E>,
     info: Arc<TableInfo>,
     limit: Option<Duration>,
+    fence: Option<Fence>,
     types: PhantomData<fn(K) -> V>,
 }
 
@@ -108,7 +110,8 @@ pub struct Written<V> {
 
 impl<K, V, E: Engine> Clone for Table<K, V, E> {
     fn clone(&self) -> Self {
-        Table { store: self.store.clone(), info: self.info.clone(), limit: self.limit, types: PhantomData }
+        let (store, info, fence) = (self.store.clone(), self.info.clone(), self.fence.clone());
+        Table { store, info, limit: self.limit, fence, types: PhantomData }
     }
 }
 
@@ -145,7 +148,7 @@ where
     E: Engine,
 {
     pub(crate) fn new(store: Store<E>, info: Arc<TableInfo>) -> Self {
-        Table { store, info, limit: None, types: PhantomData }
+        Table { store, info, limit: None, fence: None, types: PhantomData }
     }
 
     /// The name.
@@ -159,6 +162,18 @@ where
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
+    }
+
+    /// A handle whose writes are refused once `lock` has a newer holder than that of `token`: [`Refusal::Fenced`]. Its
+    /// reads are not checked.
+    ///
+    /// # Errors
+    /// The lock belongs to another store.
+    pub fn guarded(&self, lock: &Lock<E>, token: Token) -> Result<Self, Error> {
+        if !lock.is_of(&self.store) {
+            return Err(Refusal::Unsupported("a table is guarded by locks of its own store only".to_owned()).into());
+        }
+        Ok(Table { fence: Some(lock.fence(token)), ..self.clone() })
     }
 
     /// The value of a key.
@@ -381,6 +396,11 @@ where
         (Action::Modify(Mutex::new(Some(Box::new(modification)))), of_caller)
     }
 
+    /// The write of an action, with what guards it.
+    pub(crate) fn prepared(&self, key: Bytes, action: Action) -> Write {
+        Write { fence: self.fence.clone(), ..Write::new(&self.info, key, action) }
+    }
+
     pub(crate) fn info(&self) -> &Arc<TableInfo> {
         &self.info
     }
@@ -456,7 +476,7 @@ where
     async fn write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {
         self.info.check()?;
         let partition = self.partition(&key);
-        partition.write(Write { table: self.info.clone(), key, action }, self.deadline()).await
+        partition.write(self.prepared(key, action), self.deadline()).await
     }
 
     fn raw_entries(&self, from: Bound<Bytes>, to: Bound<Bytes>) -> Entries<E> {
@@ -514,6 +534,14 @@ where
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         OrderedTable(self.0.with_limit(limit))
+    }
+
+    /// As [`Table::guarded`].
+    ///
+    /// # Errors
+    /// As [`Table::guarded`].
+    pub fn guarded(&self, lock: &Lock<E>, token: Token) -> Result<Self, Error> {
+        Ok(OrderedTable(self.0.guarded(lock, token)?))
     }
 
     /// Enumerates the keys of a range in their order. A key that is there throughout is returned exactly once.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::TableId;
 use crate::error::Refusal;
+use crate::lock::LockState;
 use crate::partition::OWN;
 use crate::{Durability, Kind, TableSummary};
 
@@ -16,6 +17,8 @@ pub(crate) struct TableInfo {
     pub(crate) name: String,
     pub(crate) kept: Kept,
     destroyed: AtomicBool,
+    /// Of a lock: its waiters and its newest token.
+    pub(crate) lock: LockState,
 }
 
 /// The line of a table in the catalog.
@@ -30,7 +33,13 @@ pub(crate) struct Kept {
 
 impl TableInfo {
     pub(crate) fn new(name: &str, kept: Kept) -> TableInfo {
-        TableInfo { id: TableId(kept.id), name: name.to_owned(), kept, destroyed: AtomicBool::new(false) }
+        TableInfo {
+            id: TableId(kept.id),
+            name: name.to_owned(),
+            kept,
+            destroyed: AtomicBool::new(false),
+            lock: LockState::default(),
+        }
     }
 
     /// The table of the store's own data, for writes that are about no table.

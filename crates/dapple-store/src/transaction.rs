@@ -320,7 +320,7 @@ impl<E: Transactions> Batch<E> {
             return Err(Refusal::Unsupported("a batch takes tables of its own store only".to_owned()).into());
         }
         let key = table.key(key)?;
-        Ok((table.partition(&key).clone(), Write { table: table.info().clone(), key, action }))
+        Ok((table.partition(&key).clone(), table.prepared(key, action)))
     }
 }
 
@@ -390,7 +390,7 @@ impl<E: Transactions> Work<E> {
 
 /// A write that stands for several.
 fn group(action: Action) -> Write {
-    Write { table: TableInfo::own(), key: Bytes::new(), action }
+    Write::new(&TableInfo::own(), Bytes::new(), action)
 }
 
 /// A type of keys.

@@ -10,6 +10,7 @@ use super::history::Event;
 use crate::codec;
 use crate::engine::{Change, Failure, Partition, TableId};
 use crate::error::Refusal;
+use crate::lock::Fence;
 use crate::record::{NEVER, Record, now_ms};
 use crate::table_info::TableInfo;
 use crate::{Expect, Version};
@@ -19,6 +20,8 @@ pub(crate) struct Write {
     pub(crate) table: Arc<TableInfo>,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
+    /// The write is refused if this token is not the newest.
+    pub(crate) fence: Option<Fence>,
 }
 
 pub(crate) enum Action {
@@ -32,6 +35,14 @@ pub(crate) enum Action {
     },
     Increment {
         by: i64,
+    },
+    /// Appends to a log.
+    Append {
+        values: Vec<Bytes>,
+    },
+    /// Removes entries of a log below a position.
+    Trim {
+        to: u64,
     },
     /// Runs once, between the writes before and after it.
     Modify(Mutex<Option<Modification>>),
@@ -106,9 +117,14 @@ pub(super) enum Uncommitted {
 }
 
 impl Write {
+    pub(crate) fn new(table: &Arc<TableInfo>, key: Bytes, action: Action) -> Write {
+        Write { table: table.clone(), key, action, fence: None }
+    }
+
     pub(crate) fn len(&self) -> usize {
         let value = match &self.action {
             Action::Put { value, .. } => value.len(),
+            Action::Append { values } => values.iter().map(Bytes::len).sum(),
             Action::All(writes) | Action::Each(writes) => writes.iter().map(Write::len).sum(),
             _ => 0,
         };
@@ -139,18 +155,20 @@ pub(super) struct Batch<'a, P> {
     changes: BTreeMap<(TableId, Bytes), Option<Record>>,
     events: Vec<Event>,
     dropped: Vec<TableId>,
+    logs: Vec<TableId>,
     version: u64,
 }
 
 impl<'a, P: Partition> Batch<'a, P> {
     pub(super) fn new(engine: &'a P, progress: &Progress, known: Records) -> Self {
-        let (changes, events, dropped) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Batch { engine, known, changes, events, dropped, version: progress.version }
+        let (changes, events, dropped, logs) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
+        Batch { engine, known, changes, events, dropped, logs, version: progress.version }
     }
 
     /// What it changed; called after the commit.
     pub(super) fn changed(&mut self) -> Changed {
-        let records = std::mem::take(&mut self.changes).into_iter().collect();
+        let mut records: Records = std::mem::take(&mut self.changes).into_iter().collect();
+        records.retain(|(table, key), _| key.is_empty() || !self.logs.contains(table));
         Changed { records, events: std::mem::take(&mut self.events), version: self.version }
     }
 
@@ -170,6 +188,12 @@ impl<'a, P: Partition> Batch<'a, P> {
                 return Ok(Reply::new(None, self.version));
             }
             _ => write.table.check()?,
+        }
+        write.fence.as_ref().map_or(Ok(()), Fence::check)?;
+        match &write.action {
+            Action::Append { values } => return self.append(table, values),
+            Action::Trim { to } => return self.trim(table, *to),
+            _ => {}
         }
         let kept = self.kept(table, &write.key)?;
         let previous = kept.clone().filter(|record| record.is_live(now_ms()));
@@ -202,14 +226,21 @@ impl<'a, P: Partition> Batch<'a, P> {
                 Next::Remove => (None, 0),
                 Next::Put { value, expires_ms } => (Some((value, expires_ms)), 0),
             },
-            Action::All(_) | Action::Each(_) | Action::Drop | Action::Nothing => unreachable!("answered above"),
+            Action::Append { .. }
+            | Action::Trim { .. }
+            | Action::All(_)
+            | Action::Each(_)
+            | Action::Drop
+            | Action::Nothing => {
+                unreachable!("answered above")
+            }
         };
         self.set(table, &write.key, next);
         Ok(Reply { number, ..Reply::new(previous, self.version) })
     }
 
     /// Gives a key a new value and time of expiry, or none.
-    fn set(&mut self, table: TableId, key: &Bytes, next: Option<(Bytes, u64)>) {
+    pub(super) fn set(&mut self, table: TableId, key: &Bytes, next: Option<(Bytes, u64)>) {
         self.version += 1;
         let version = self.version;
         let record = next.map(|(value, expires_ms)| Record { version, expires_ms, value });
@@ -245,7 +276,7 @@ impl<'a, P: Partition> Batch<'a, P> {
     }
 
     /// The record of a key, expired or not.
-    fn kept(&mut self, table: TableId, key: &Bytes) -> Result<Option<Record>, Refusal> {
+    pub(super) fn kept(&mut self, table: TableId, key: &Bytes) -> Result<Option<Record>, Refusal> {
         let record = match self.known.get(&(table, key.clone())) {
             Some(record) => record.clone(),
             None => {
@@ -255,6 +286,17 @@ impl<'a, P: Partition> Batch<'a, P> {
             }
         };
         Ok(record)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Keeps the entries of a log out of the cache: they are read in rows.
+    pub(super) fn mark_log(&mut self, table: TableId) {
+        if !self.logs.contains(&table) {
+            self.logs.push(table);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -3,6 +3,7 @@
 mod batch;
 mod cache;
 mod history;
+mod log;
 mod state;
 mod transaction;
 
@@ -26,6 +27,7 @@ use state::{Abandoned, Grant, Joined, Keys, Miss, State, Taken, Turn};
 
 pub(crate) use batch::{Action, Next, OWN, Reply, Write};
 pub(crate) use history::{Event, Lagged};
+pub(crate) use log::{Ends, ends as log_ends, entries as log_entries};
 pub(crate) use transaction::{commit_all, finish_transactions};
 
 pub(crate) struct PartitionHandle<P> {
@@ -104,7 +106,7 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// Waits until all that is queued now is done.
     async fn barrier(&self, deadline: Instant) -> Result<(), Error> {
-        let write = Write { table: TableInfo::own(), key: Bytes::new(), action: Action::Nothing };
+        let write = Write::new(&TableInfo::own(), Bytes::new(), Action::Nothing);
         self.write(write, deadline).await.map(drop)
     }
 
@@ -132,6 +134,11 @@ impl<P: Partition> PartitionHandle<P> {
     /// Has `watcher` notified after each commit, as long as another reference to it exists.
     pub(crate) async fn add_watcher(&self, watcher: Arc<Notify>) {
         self.inner.state.with(|state| state.history.add_watcher(watcher)).await;
+    }
+
+    /// Refuses if the partition stopped after an error.
+    pub(crate) async fn check_running(&self) -> Result<(), Error> {
+        self.inner.state.read(|state| state.check_running()).await
     }
 
     /// The version of the last commit.
