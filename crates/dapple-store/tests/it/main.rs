@@ -1,6 +1,8 @@
 //! Tests of the store through its public interface.
 
 mod durability;
+mod locks;
+mod logs;
 mod operations;
 mod support;
 mod tables;

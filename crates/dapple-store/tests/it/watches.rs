@@ -132,7 +132,10 @@ fn a_store_is_watched_with_the_names_of_its_tables() {
         let store = in_memory().await;
         let mut watch = store.watch(&store.cursor().await).await;
         let table: Table<u32, u32, _> = store.create("t", TableOptions::default()).await.unwrap();
+        let counter = store.create_counter("c", TableOptions::default()).await.unwrap();
         table.put(&1, &1).await.unwrap();
         assert_eq!(watch.next().await.unwrap().table, "t");
+        counter.add(1).await.unwrap();
+        assert_eq!(watch.next().await.unwrap().table, "c");
     });
 }
