@@ -7,7 +7,8 @@ use std::sync::{PoisonError, RwLock};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::redb::{io_failure, is_empty, sync_directory, table_name};
+use super::disk::sync_directory;
+use super::redb::{io_failure, is_empty, table_name};
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
 use crate::Durability;
 

@@ -1,14 +1,16 @@
 //! The embedded engine: one redb file for each partition.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use redb::backends::FileBackend;
-use redb::{Database, ReadableTableMetadata, StorageBackend, TableDefinition, TableError, TableHandle};
+use redb::{Database, ReadableTableMetadata, TableDefinition, TableError, TableHandle};
 
+use super::disk::{Backend, Disk, sync_directory};
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
 use crate::Durability;
 
@@ -28,6 +30,8 @@ use crate::Durability;
 pub struct Redb {
     directory: PathBuf,
     page_cache_bytes: usize,
+    /// `None` for the system's files.
+    disk: Option<Arc<dyn Disk>>,
 }
 
 /// A partition of [`Redb`]: one file.
@@ -35,6 +39,7 @@ pub struct RedbPartition {
     path: PathBuf,
     synced: bool,
     page_cache_bytes: usize,
+    disk: Option<Arc<dyn Disk>>,
     /// `None` after a failed [`recover`](Partition::recover).
     database: RwLock<Option<Database>>,
 }
@@ -44,7 +49,14 @@ type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 impl Redb {
     /// Keeps the files in `directory`, which is made when the first partition is opened.
     pub fn new(directory: impl Into<PathBuf>) -> Redb {
-        Redb { directory: directory.into(), page_cache_bytes: 64 << 20 }
+        Redb { directory: directory.into(), page_cache_bytes: 64 << 20, disk: None }
+    }
+
+    /// Keeps the files on another disk than the system's, such as one that a test simulates.
+    #[must_use]
+    pub fn on_disk(mut self, disk: Arc<dyn Disk>) -> Redb {
+        self.disk = Some(disk);
+        self
     }
 
     /// Sets the memory that redb may use for pages of one partition, bytes; 64 MiB if not set.
@@ -61,7 +73,9 @@ impl Engine for Redb {
     const DURABILITIES: &'static [Durability] = &[Durability::Synced, Durability::Process];
 
     fn open(&self, place: Place) -> Result<RedbPartition, Failure> {
-        fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
+        if self.disk.is_none() {
+            fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
+        }
         let (name, synced) = match place {
             Place::Catalog => ("catalog.redb".to_owned(), true),
             Place::Partition { durability: Durability::Synced, index } => (format!("synced-{index}.redb"), true),
@@ -69,9 +83,12 @@ impl Engine for Redb {
         };
         let path = self.directory.join(name);
         let page_cache_bytes = self.page_cache_bytes;
-        let database = open(&path, synced, page_cache_bytes)?;
-        sync_directory(&self.directory)?;
-        Ok(RedbPartition { path, synced, page_cache_bytes, database: RwLock::new(Some(database)) })
+        let database = open(self.disk.as_ref(), &path, synced, page_cache_bytes)?;
+        if self.disk.is_none() {
+            sync_directory(&self.directory)?;
+        }
+        let (disk, database) = (self.disk.clone(), RwLock::new(Some(database)));
+        Ok(RedbPartition { path, synced, page_cache_bytes, disk, database })
     }
 }
 
@@ -81,7 +98,7 @@ impl RedbPartition {
     fn with<T>(&self, f: impl FnOnce(&Database) -> Result<T, RedbError>) -> Result<T, Failure> {
         let database: RwLockReadGuard<'_, _> = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let Some(database) = &*database else { return Err(self.closed()) };
-        f(database).map_err(|error| failure(&self.path, *error.0))
+        guarded(&self.path, || f(database).map_err(|error| failure(&self.path, *error.0)))
     }
 
     fn closed(&self) -> Failure {
@@ -159,7 +176,7 @@ impl Partition for RedbPartition {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         // redb locks the file, so the old database has to go first.
         *database = None;
-        *database = Some(open(&self.path, self.synced, self.page_cache_bytes)?);
+        *database = Some(open(self.disk.as_ref(), &self.path, self.synced, self.page_cache_bytes)?);
         Ok(())
     }
 
@@ -170,11 +187,11 @@ impl Partition for RedbPartition {
     fn verify(&self) -> Result<(), Failure> {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         let Some(database) = &mut *database else { return Err(self.closed()) };
-        match database.check_integrity() {
+        guarded(&self.path, || match database.check_integrity() {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.corrupt("the checksums of its pages do not hold")),
             Err(error) => Err(failure(&self.path, error.into())),
-        }
+        })
     }
 }
 
@@ -220,53 +237,29 @@ fn present<T>(opened: Result<T, TableError>) -> Result<Option<T>, RedbError> {
     }
 }
 
-fn open(path: &Path, synced: bool, page_cache_bytes: usize) -> Result<Database, Failure> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let file = file.map_err(|error| io_failure(path, &error))?;
-    let opened = FileBackend::new(file).and_then(|file| {
-        let mut builder = Database::builder();
-        builder.set_cache_size(page_cache_bytes);
-        builder.create_with_backend(Backend { file, synced })
-    });
-    opened.map_err(|error| failure(path, error.into()))
+fn open(disk: Option<&Arc<dyn Disk>>, path: &Path, synced: bool, page_cache_bytes: usize) -> Result<Database, Failure> {
+    let (backend, syncs) = Backend::open(disk, path)?;
+    let mut builder = Database::builder();
+    builder.set_cache_size(page_cache_bytes);
+    let opened = guarded(path, || builder.create_with_backend(backend).map_err(|error| failure(path, error.into())));
+    // Tables that promise to survive a kill of the process only need no syncs. Opening syncs nevertheless: a power failure
+    // costs only files that were written since, not the new file of a store that has no such table.
+    syncs.store(synced, SeqCst);
+    opened
 }
 
-/// A file that is not synced where its tables promise to survive a kill of the process only.
-#[derive(Debug)]
-struct Backend {
-    file: FileBackend,
-    synced: bool,
+/// Calls redb, which panics at some kinds of damage. The message of the panic goes to the panic hook.
+fn guarded<T>(path: &Path, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    // redb poisons what it leaves half changed, so later calls fail, too.
+    let result = catch_unwind(AssertUnwindSafe(call));
+    result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        let detail = format!("redb panicked: {}", text.unwrap_or("without a message"));
+        Err(Failure::Corrupt { file: path.display().to_string(), detail })
+    })
 }
 
-impl StorageBackend for Backend {
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        self.file.read(offset, len)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn sync_data(&self, eventual: bool) -> io::Result<()> {
-        if self.synced { self.file.sync_data(eventual) } else { Ok(()) }
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write(offset, data)
-    }
-}
-
-/// Makes the names of new files survive a power failure.
-pub(super) fn sync_directory(directory: &Path) -> Result<(), Failure> {
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(|error| io_failure(directory, &error))
-}
-
-fn failure(path: &Path, error: redb::Error) -> Failure {
+pub(super) fn failure(path: &Path, error: redb::Error) -> Failure {
     let file = path.display().to_string();
     match error {
         redb::Error::Corrupted(detail) => Failure::Corrupt { file, detail },

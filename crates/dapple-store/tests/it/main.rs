@@ -1,6 +1,8 @@
 //! Tests of the store through its public interface.
 
+mod disk;
 mod durability;
+mod faults;
 mod locks;
 mod logs;
 mod operations;
