@@ -29,7 +29,7 @@ pub use error::{Error, OperationId, Outcome, Refusal};
 pub use lock::{Lock, LockGuard, Token};
 pub use log::{Log, LogIter, Tail};
 pub use options::{Durability, Expect, Kind, Read, StoreOptions, TableOptions, Version, Versioned};
-pub use store::{Store, TableSummary};
+pub use store::{PartitionStats, Store, TableSummary};
 pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};
 pub use transaction::{Batch, Key, Transaction, Value};
 pub use watch::{Changed, Cursor, StoreChanged, StoreWatch, Watch};

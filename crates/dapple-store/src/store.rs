@@ -46,6 +46,20 @@ pub(crate) struct Inner<E: Engine> {
     pub(crate) options: Arc<StoreOptions>,
 }
 
+/// A partition as [`Store::partition_stats`] tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PartitionStats {
+    /// The name of its file or other place.
+    pub name: String,
+    /// The writes that wait for a commit.
+    pub queue_len: usize,
+    /// The version of its last commit.
+    pub version: u64,
+    /// Whether it takes no writes, after an error.
+    pub is_stopped: bool,
+}
+
 /// A table as [`Store::list`] tells of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -219,6 +233,15 @@ impl<E: Engine> Store<E> {
             Ok(result) => Ok(result.map_err(Refusal::Engine)?),
             Err(error) => Err(Refusal::Unsupported(format!("the store cannot be checked: {error}")).into()),
         }
+    }
+
+    /// The state of each partition, for metrics.
+    pub async fn partition_stats(&self) -> Vec<PartitionStats> {
+        let mut all = Vec::new();
+        for partition in self.inner.all_partitions() {
+            all.push(partition.stats().await);
+        }
+        all
     }
 
     /// The number of partitions of each durability.

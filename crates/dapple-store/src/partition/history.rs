@@ -112,8 +112,7 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_told_and_the_rest_is_complete() {
-        let mut options = StoreOptions::default();
-        options.history_len_max = 3;
+        let options = StoreOptions { history_len_max: 3, ..StoreOptions::default() };
         let mut history = History::new(10);
         let versions = |history: &History, from| {
             history

@@ -17,11 +17,11 @@ use dapple_sched::Colored;
 use dapple_sync::sync::{Notify, oneshot};
 use dapple_tower::Reason;
 
-use crate::StoreOptions;
 use crate::engine::{Failure, Partition, TableId};
 use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
 use crate::record::Record;
 use crate::table_info::TableInfo;
+use crate::{PartitionStats, StoreOptions};
 use batch::Progress;
 use state::{Abandoned, Grant, Joined, Keys, Miss, State, Taken, Turn};
 
@@ -134,6 +134,17 @@ impl<P: Partition> PartitionHandle<P> {
     /// Has `watcher` notified after each commit, as long as another reference to it exists.
     pub(crate) async fn add_watcher(&self, watcher: Arc<Notify>) {
         self.inner.state.with(|state| state.history.add_watcher(watcher)).await;
+    }
+
+    pub(crate) async fn stats(&self) -> PartitionStats {
+        let name = self.engine().name();
+        let read = |state: &State| PartitionStats {
+            name,
+            queue_len: state.queue_len(),
+            version: state.history.end(),
+            is_stopped: state.check_running().is_err(),
+        };
+        self.inner.state.read(read).await
     }
 
     /// Refuses if the partition stopped after an error.
