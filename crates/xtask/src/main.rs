@@ -1,5 +1,5 @@
 //! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`,
-//! `bench`, `fuzz`, `sanitize`, `soak`.
+//! `bench`, `fuzz`, `sanitize`, `soak`, `store-torture`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -24,6 +24,7 @@ mod soak;
 mod steps;
 mod suite;
 mod tidy;
+mod torture;
 mod workspace;
 
 use std::process::ExitCode;
@@ -69,6 +70,11 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["sanitize", rest @ ..] => sanitize::run(rest),
+        ["store-torture", .., "--help" | "-h"] => {
+            print!("{}", torture::HELP);
+            Ok(true)
+        }
+        ["store-torture", rest @ ..] => torture::run(rest),
         ["soak"] | ["soak", .., "--help" | "-h"] => {
             print!("{}", soak::HELP);
             Ok(true)
@@ -111,6 +117,8 @@ cargo xtask COMMAND
   etcd      stage hosts that register themselves, with a real etcd
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how
+  store-torture
+            histories of a store whose process is killed, checked for linearizability; --help tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

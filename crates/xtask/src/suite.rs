@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, cache_tests, databases, etcd, h2spec, licenses, sanitize, tidy};
+use crate::{browser, cache_tests, databases, etcd, h2spec, licenses, sanitize, tidy, torture};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -39,6 +39,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
         Step::check("h2spec", h2spec::run_if_there),
         Step::check("cache-tests", cache_tests::run_if_there),
         Step::check("etcd", etcd::run_if_there),
+        Step::check("store-torture", torture::run_if_there),
         // Names by the system's resolver. No other feature changes what another one does.
         Step::cargo("without dns", "test -p dapple-io --no-default-features --lib --tests --no-fail-fast"),
         // Races show at full speed or not at all. What the compiler refuses is the same.
