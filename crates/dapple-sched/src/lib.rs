@@ -84,10 +84,7 @@ pub use worker::policy::{Policy, Runnable, RunnableKey, SeededRandom};
 
 use std::future::Future;
 
-/// Starts a task with a color of its own (C3) in the current runtime.
-///
-/// `Send` already guards what the default color guarded in C++, so a task without a named color
-/// need not share one.
+/// Starts a task with a color of its own in the current runtime.
 ///
 /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
 ///
@@ -101,6 +98,10 @@ use std::future::Future;
 /// assert_eq!(runtime.block_on(task).unwrap(), false);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// # Source
+///
+/// Not the papers', whose callbacks without a color share the default one (C3): `Send` already guards what that color guarded in C++.
 #[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where

@@ -29,6 +29,7 @@ mod forget;
 mod futures;
 mod happy_eyeballs;
 mod idle_descriptors;
+mod one_thread;
 mod process;
 #[path = "../../../dapple-sched/tests/it/quota.rs"]
 mod quota;

@@ -34,7 +34,7 @@ use crate::sync::refs;
 use crate::task::{self, JoinHandle, Start};
 
 /// A value that names what may not overlap. Callbacks of one color run one at a time and in order,
-/// callbacks of different colors in parallel (thesis, section 3.1).
+/// callbacks of different colors in parallel.
 ///
 /// A `Color` is a handle, and a clone names the same color. The runtime forgets the color when its
 /// last handle is gone and nothing is queued. A color belongs to the runtime in which its handle
@@ -59,6 +59,10 @@ use crate::task::{self, JoinHandle, Start};
 /// assert_eq!(rx.iter().collect::<Vec<_>>(), [0, 1, 2]);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// # Source
+///
+/// The thesis, section 3.1.
 pub struct Color {
     /// `None`: the default color of the runtime that is current when the handle is used.
     cell: Option<NonNull<ColorCell>>,

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use crate::color::node::Origin;
 use crate::color::{Color, Priority};
+use crate::state::pinned::Pinned;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, Ordering::*};
 
 /// A closure with a color, for any number of calls from anywhere, by code that need not know the
-/// color (the papers' `cwrap`; thesis, Table 3.1).
+/// color.
 ///
 /// Clones are cheap. When the last clone is gone and no call is queued, the closure is dropped
 /// while its color is held.
@@ -38,6 +39,10 @@ use crate::sync::atomic::{AtomicU8, Ordering::*};
 /// # assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 2]);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// # Source
+///
+/// The papers' `cwrap`: the thesis, Table 3.1.
 pub struct Callback<A> {
     inner: Arc<dyn Run<A>>,
 }
@@ -93,6 +98,47 @@ impl<F: Send + 'static> Drop for Wrapped<F> {
 }
 
 impl<A: Send + 'static> Callback<A> {
+    /// Wraps a closure that is not `Send`, such as one with an `Rc` in it, for the running callback's own color, which is pinned.
+    ///
+    /// A program of callbacks that was written for one thread runs with it as it is: post its beginning to a
+    /// [pinned](Color::pinned) color, and wrap its callbacks with this. They run, and are dropped, on that color's worker, one at a
+    /// time. The closure is dropped with the last clone of the callback, or when the runtime ends.
+    ///
+    /// Cost: an allocation more than [`Color::wrap`], and a look-up for each call. A panic in the closure ends that call; later calls
+    /// panic, too, as the closure is poisoned (C8).
+    ///
+    /// # Panics
+    /// Unless it is called while a pinned color is held: by a callback of it, or a task's poll.
+    ///
+    /// ```
+    /// use dapple_sched::{Callback, Color, Runtime};
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    /// # use std::sync::mpsc;
+    ///
+    /// let runtime = Runtime::builder().workers(2).build()?;
+    /// let _entered = runtime.enter();
+    /// let (tx, rx) = mpsc::channel();
+    /// Color::pinned(0).post(move || {
+    ///     let sum = Rc::new(Cell::new(0));
+    ///     let add = Callback::here({
+    ///         let sum = sum.clone();
+    ///         move |n| sum.set(sum.get() + n)
+    ///     });
+    ///     let tell = Callback::here(move |()| tx.send(sum.get()).unwrap());
+    ///     add.call(40);
+    ///     add.call(2);
+    ///     tell.call(());
+    /// });
+    /// assert_eq!(rx.recv(), Ok(42));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn here<F: FnMut(A) + 'static>(closure: F) -> Callback<A> {
+        let kept = Pinned::here(closure);
+        kept.color().clone().wrap(move |arg| kept.access(|closure| closure(arg)))
+    }
+
     pub(crate) fn new<F>(color: Color, priority: Priority, origin: Origin, closure: F) -> Callback<A>
     where
         F: FnMut(A) + Send + 'static,

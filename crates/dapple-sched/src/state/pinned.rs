@@ -251,6 +251,35 @@ impl<T: 'static> Pinned<T> {
         pinned
     }
 
+    /// Keeps a value that is here already, and so need not be `Send`, under the running callback's own color.
+    ///
+    /// # Panics
+    /// Unless it is called while a [pinned](Color::pinned) color is held: by a callback of it, or a task's poll.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(2).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::{Color, Pinned};
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    ///
+    /// let task = Color::pinned(1).spawn_pinned(|| async {
+    ///     let mine = Rc::new(Cell::new(1));
+    ///     let kept = Pinned::here(mine.clone());
+    ///     kept.with(|kept| kept.set(kept.get() + 1)).await;
+    ///     mine.get()
+    /// });
+    /// assert_eq!(runtime.block_on(task).unwrap(), 2);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn here(value: T) -> Pinned<T> {
+        let inner = Inner { place: Place::of(&Color::current()), poisoned: AtomicBool::new(false) };
+        let pinned = Pinned { inner: Arc::new(inner), value: PhantomData };
+        pinned.make(|| value);
+        pinned
+    }
+
     fn make(&self, make: impl FnOnce() -> T) {
         let place = &self.inner.place;
         let poison = PoisonUnlessDone(&self.inner.poisoned);
@@ -358,7 +387,7 @@ impl<T: 'static> Pinned<T> {
     }
 
     /// Runs a closure on the value, on its worker, while the color is held.
-    fn access<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) fn access<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let place = &self.inner.place;
         assert!(
             !self.is_poisoned(),
