@@ -66,6 +66,8 @@ pub mod signal;
 mod stream;
 mod sync;
 pub mod time;
+#[cfg(feature = "tokio-compat")]
+pub mod tokio_compat;
 mod traits;
 
 pub use driver::{ClockDump, Config, EpollDriver};

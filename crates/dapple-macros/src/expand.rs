@@ -129,9 +129,11 @@ impl Function {
         outer
     }
 
-    /// `::dapple::run_main(Some(N), main())`.
+    /// `::dapple::run_main(Some(N), None, main())`.
     fn call_of_main(&self, options: &Options) -> TokenStream {
         let mut arguments = option(options.workers.as_ref());
+        arguments.extend([punct(',')]);
+        arguments.extend(context(options));
         arguments.extend([punct(','), self.name.clone().into(), parentheses(TokenStream::new())]);
         let mut call = tokens("::dapple::run_main");
         call.extend([parentheses(arguments)]);
@@ -143,9 +145,12 @@ impl Function {
     fn call_of_test(&self, options: &Options) -> TokenStream {
         let mut fields = tokens("workers:");
         fields.extend(options.workers.clone().map_or_else(|| tokens("2"), TokenStream::from));
-        let clock = options.standing_clock.unwrap_or(true);
+        // tokio's timers go by the real clock.
+        let clock = options.standing_clock.unwrap_or(!options.has_tokio);
         fields.extend(tokens(&format!(", standing_clock: {clock}, limit_s:")));
         fields.extend(option(options.limit_s.as_ref()));
+        fields.extend(tokens(", context:"));
+        fields.extend(context(options));
         let mut arguments = tokens("::dapple::testing::Options");
         arguments.extend([TokenTree::from(Group::new(Delimiter::Brace, fields))]);
         arguments.extend([punct(','), self.name.clone().into()]);
@@ -179,6 +184,14 @@ fn option(value: Option<&TokenTree>) -> TokenStream {
             some.extend([parentheses(TokenStream::from(value.clone()))]);
             some
         }
+    }
+}
+
+/// What puts tokio's context around the runtime. A macro, so that a build without the feature says which one is missing.
+fn context(options: &Options) -> TokenStream {
+    match options.has_tokio {
+        true => tokens("::core::option::Option::Some(::dapple::__tokio_context!())"),
+        false => option(None),
     }
 }
 

@@ -17,7 +17,9 @@ mod options;
 /// The body runs on the main thread; what it spawns runs on the workers. When it returns, the runtime stops at once:
 /// await the `JoinHandle` of whatever must be finished first.
 ///
-/// `workers = N` sets the number of workers; left out, it is what CPU affinity and the cgroup's quota allow.
+/// `workers = N` sets the number of workers; left out, it is what CPU affinity and the cgroup's quota allow. `tokio` gives the runtime
+/// a tokio runtime of its own, so that libraries made for tokio run in its tasks, as `dapple::builder().tokio()` does; it needs the
+/// feature `tokio-compat`.
 ///
 /// ```ignore
 /// #[dapple::main(workers = 2)]
@@ -61,7 +63,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | option | means | if not said |
 /// |---|---|---|
 /// | `workers = N` | how many workers the runtime has | 2, so that what must not depend on running alone is not tested on one only |
-/// | `clock = "real"` | sleeps take their time | `"standing"` |
+/// | `tokio` | tokio's context on all threads, as `dapple::builder().tokio()` gives it; needs the feature `tokio-compat` | no tokio runtime |
+/// | `clock = "real"` | sleeps take their time | `"standing"`; with `tokio` `"real"`, as tokio's timers go by that |
 /// | `limit_s = N` | seconds of *real* time after which the test fails, saying what it was doing | 60 |
 ///
 /// `DAPPLE_TEST_LIMIT_S` in the environment goes before `limit_s`; 0 means no limit, for debuggers.

@@ -1,5 +1,6 @@
-//! What stands in the attribute's parentheses: `workers = N`, and for tests `clock = "real"` and `limit_s = N`.
+//! What stands in the attribute's parentheses: `workers = N`, `tokio`, and for tests `clock = "real"` and `limit_s = N`.
 
+use proc_macro::token_stream::IntoIter;
 use proc_macro::{Span, TokenStream, TokenTree};
 
 use crate::expand::Kind;
@@ -9,6 +10,8 @@ use crate::expand::Kind;
 pub(crate) struct Options {
     /// `workers = N`.
     pub(crate) workers: Option<TokenTree>,
+    /// `tokio`, which has no value.
+    pub(crate) has_tokio: bool,
     /// `clock = "real"` or `clock = "standing"`: whether it is the latter.
     pub(crate) standing_clock: Option<bool>,
     /// `limit_s = N`.
@@ -37,17 +40,10 @@ impl Options {
             if options.has(&name.to_string()) {
                 return Err(Problem::new(name.span(), format!("`{name}` is given twice; keep one")));
             }
-            match tokens.next() {
-                Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
-                _ => {
-                    return Err(Problem::new(name.span(), format!("write a value, for example `{example}`")));
-                }
+            match name.to_string().as_str() {
+                "tokio" => options.has_tokio = true,
+                _ => options.set(&name, &mut tokens, example)?,
             }
-            let Some(value) = tokens.next() else {
-                let message = format!("write a value after `{name} =`, for example `{example}`");
-                return Err(Problem::new(name.span(), message));
-            };
-            options.set(&name.to_string(), value)?;
             match tokens.next() {
                 None => break,
                 Some(TokenTree::Punct(punct)) if punct.as_char() == ',' => {}
@@ -62,13 +58,25 @@ impl Options {
     fn has(&self, name: &str) -> bool {
         match name {
             "workers" => self.workers.is_some(),
+            "tokio" => self.has_tokio,
             "clock" => self.standing_clock.is_some(),
             _ => self.limit_s.is_some(),
         }
     }
 
-    fn set(&mut self, name: &str, value: TokenTree) -> Result<(), Problem> {
-        match name {
+    /// Reads the `= VALUE` after the name of an option that has one.
+    fn set(&mut self, name: &TokenTree, tokens: &mut IntoIter, example: &str) -> Result<(), Problem> {
+        match tokens.next() {
+            Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
+            _ => {
+                return Err(Problem::new(name.span(), format!("write a value, for example `{example}`")));
+            }
+        }
+        let Some(value) = tokens.next() else {
+            let message = format!("write a value after `{name} =`, for example `{example}`");
+            return Err(Problem::new(name.span(), message));
+        };
+        match name.to_string().as_str() {
             "workers" => self.workers = Some(workers(value)?),
             "clock" => self.standing_clock = Some(is_standing(&value)?),
             _ => self.limit_s = Some(limit_s(value)?),
@@ -81,6 +89,7 @@ impl Options {
 fn example(name: &str, kind: Kind) -> Option<&'static str> {
     match (name, kind) {
         ("workers", _) => Some("workers = 2"),
+        ("tokio", _) => Some("tokio"),
         ("clock", Kind::Test) => Some("clock = \"real\""),
         ("limit_s", Kind::Test) => Some("limit_s = 60"),
         _ => None,
@@ -89,8 +98,8 @@ fn example(name: &str, kind: Kind) -> Option<&'static str> {
 
 fn unknown(name: &TokenTree, kind: Kind) -> Problem {
     let known = match kind {
-        Kind::Main => "the only one is `workers = N`",
-        Kind::Test => "there are `workers = N`, `clock = \"real\"` and `limit_s = N`",
+        Kind::Main => "there are `workers = N` and `tokio`",
+        Kind::Test => "there are `workers = N`, `tokio`, `clock = \"real\"` and `limit_s = N`",
     };
     Problem::new(name.span(), format!("unknown option `{name}`; {known}"))
 }

@@ -380,6 +380,39 @@ impl<L, V> Serve<L, V> {
         self
     }
 
+    /// Runs the service's handlers and reply bodies with the context of a tokio runtime, so that libraries made for tokio work in them:
+    /// `tokio::spawn`, reqwest, sqlx, axum's `ws`. The rest of the program needs no adapter.
+    ///
+    /// That is the runtime whose context the caller has, or else one of the server's own, with one thread. The server's own ends with the
+    /// server, and drops the tasks that are left in it. A Dapple runtime that was built with `tokio()` needs no call of this.
+    ///
+    /// Cost: the context is entered at each poll of a handler and of a reply's body; other servers of the process pay nothing.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where the tokio runtime cannot start.
+    #[cfg(feature = "tokio-compat")]
+    pub fn with_tokio(self) -> io::Result<Serve<L, crate::WithTokio<V>>> {
+        Ok(Serve {
+            service: crate::WithTokio::new(self.service)?,
+            listener: self.listener,
+            options: self.options,
+            stop: self.stop,
+            connections: self.connections,
+            counts: self.counts,
+            gate: self.gate,
+            numbers: self.numbers,
+            admission: self.admission,
+            describe: self.describe,
+            on_refusal: self.on_refusal,
+            on_full: self.on_full,
+            shutdown: self.shutdown,
+            has_signals: self.has_signals,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        })
+    }
+
     /// Returns a handle that can end and inspect the server.
     pub fn handle(&self) -> ServeHandle {
         let (stop, connections) = (self.stop.clone(), self.connections.clone());

@@ -52,11 +52,15 @@ mod request;
 mod server;
 mod service;
 mod tower;
+#[cfg(feature = "tokio-compat")]
+mod with_tokio;
 
 pub use self::builder::{Serve, Serving, serve};
 pub use self::handle::ServeHandle;
 pub use self::request::Body;
 pub use self::service::HttpService;
+#[cfg(feature = "tokio-compat")]
+pub use self::with_tokio::WithTokio;
 pub use dapple_io::net::{Listener, Peer};
 
 /// The error type of services and bodies.

@@ -73,6 +73,9 @@ pub use dapple_io::hickory_rt;
 #[cfg(feature = "hyper")]
 #[doc(inline)]
 pub use dapple_io::hyper_rt;
+#[cfg(feature = "tokio-compat")]
+#[doc(inline)]
+pub use dapple_io::tokio_compat;
 pub use dapple_io::{ClockDump, Config, Connection, EpollDriver};
 pub use dapple_io::{blocking, companion, dump, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
@@ -121,8 +124,6 @@ pub mod coming_from_tokio;
 pub mod prelude;
 #[doc(hidden)]
 pub mod testing;
-#[cfg(feature = "tokio-compat")]
-pub mod tokio_compat;
 
 /// A [`Builder`] for a runtime with the system's driver (epoll) already in it.
 ///
@@ -169,7 +170,7 @@ pub fn builder_with(config: Config) -> Builder {
 /// });
 /// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    run_main(None, future)
+    run_main(None, None, future)
 }
 
 /// Drives `future` on the calling thread, which is no worker, beside a runtime that is there already.
@@ -198,11 +199,12 @@ pub fn wait<F: Future>(future: F) -> F::Output {
 
 /// The function that `#[dapple::main]` calls.
 #[doc(hidden)]
-pub fn run_main<F: Future>(workers: Option<usize>, future: F) -> F::Output {
+pub fn run_main<F: Future>(workers: Option<usize>, context: Option<testing::Context>, future: F) -> F::Output {
     let builder = match workers {
         Some(workers) => builder().workers(workers),
         None => builder(),
     };
+    let builder = context.unwrap_or(|builder| builder)(builder);
     match builder.build() {
         Ok(runtime) => runtime.block_on(future),
         Err(error) => panic!("the Dapple runtime could not start: {error}"),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use dapple_io::{Config, EpollDriver};
 use dapple_sched::foreign::KeptWaker;
-use dapple_sched::{Handle, Runtime};
+use dapple_sched::{Builder, Handle, Runtime};
 
 /// What the attribute says.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,33 @@ pub struct Options {
     pub standing_clock: bool,
     /// Real time after which the test fails; `None` for the default.
     pub limit_s: Option<u64>,
+    /// What else the runtime gets.
+    pub context: Option<Context>,
+}
+
+/// A setting of the runtime that an attribute asks for.
+pub type Context = fn(Builder) -> Builder;
+
+/// What the option `tokio` of the attributes stands for.
+#[cfg(feature = "tokio-compat")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tokio_context {
+    () => {
+        <$crate::Builder as $crate::tokio_compat::BuilderExt>::tokio
+    };
+}
+
+/// What the option `tokio` of the attributes stands for.
+#[cfg(not(feature = "tokio-compat"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tokio_context {
+    () => {
+        compile_error!(
+            "the option `tokio` needs Dapple's feature `tokio-compat`: `cargo add dapple --features tokio-compat`"
+        )
+    };
 }
 
 /// Runs a test in a runtime and on a thread of its own, so that it can be given up when it hangs.
@@ -86,6 +113,7 @@ fn runtime(options: Options) -> Runtime {
     let mut config = Config::default();
     config.standing_clock = options.standing_clock;
     let builder = dapple_io::runtime_builder_with(config).workers(options.workers).thread_name("test");
+    let builder = options.context.unwrap_or(|builder| builder)(builder);
     builder.build().unwrap_or_else(|error| panic!("the test's runtime could not start: {error}"))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dapple::testing::{Options, run};
 use dapple::time::sleep;
 
-const STANDING: Options = Options { workers: 2, standing_clock: true, limit_s: None };
+const STANDING: Options = Options { workers: 2, standing_clock: true, limit_s: None, context: None };
 
 /// What the test panics with.
 fn failure(f: impl FnOnce() -> ExitCode) -> String {

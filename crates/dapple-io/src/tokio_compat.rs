@@ -1,9 +1,9 @@
 //! tokio's context on all threads of a runtime: libraries made for tokio run inside Dapple's tasks as they are.
 //!
 //! ```
-//! use dapple::tokio_compat::BuilderExt;
+//! use dapple_io::tokio_compat::BuilderExt;
 //!
-//! let runtime = dapple::builder().tokio().build()?;
+//! let runtime = dapple_io::runtime_builder().tokio().build()?;
 //! let task = runtime.spawn(async {
 //!     // A timer of tokio's and a task of tokio's, inside a task of Dapple's.
 //!     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -17,24 +17,24 @@
 //!
 //! | what | runs on |
 //! |---|---|
-//! | a task of [`dapple::spawn`](crate::spawn), and every future that it awaits | Dapple's workers, in its color |
+//! | a task of [`dapple::spawn`](dapple_sched::spawn), and every future that it awaits | Dapple's workers, in its color |
 //! | the wait for `tokio::net` sockets and `tokio::time` timers | tokio's driver, which wakes Dapple's task |
 //! | a task of `tokio::spawn`, also where a library calls it | tokio's threads, outside of all colors |
 //! | `tokio::fs`, `tokio::task::spawn_blocking` | tokio's blocking pool |
 //!
 //! Cost: each worker enters tokio's context once and keeps it for life, as does each thread of the blocking pool, and a thread in
-//! [`block_on`](crate::block_on) for as long as its future. No poll and no callback costs more. A wake-up by tokio's driver comes from
+//! [`Runtime::block_on`](dapple_sched::Runtime::block_on) for as long as its future. No poll and no callback costs more. A wake-up by tokio's driver comes from
 //! another thread, and costs more than one by Dapple's own sockets and timers.
 //!
 //! Without the context, `async_compat::CompatExt::compat` around one future does the same for that future.
 //!
 //! Three things to know:
 //!
-//! - The clock of [`#[dapple::test]`](macro@crate::test) stands still and knows nothing of tokio's timers and sockets. Write
+//! - The clock of `#[dapple::test]` stands still and knows nothing of tokio's timers and sockets. Write
 //!   `clock = "real"` where a test waits for these.
-//! - [`Runtime::shutdown`](crate::Runtime::shutdown) waits for Dapple's tasks, and not for those of tokio.
-//! - Threads of the program's own get the context in [`block_on`](crate::block_on) and [`wait`](crate::wait) only; the guard of
-//!   [`Runtime::enter`](crate::Runtime::enter) does not bring it.
+//! - [`Runtime::shutdown`](dapple_sched::Runtime::shutdown) waits for Dapple's tasks, and not for those of tokio.
+//! - Threads of the program's own get the context in [`Runtime::block_on`](dapple_sched::Runtime::block_on) and [`wait`](dapple_sched::block_on) only; the guard of
+//!   [`Runtime::enter`](dapple_sched::Runtime::enter) does not bring it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,10 +56,10 @@ pub trait BuilderExt: Sized + sealed::Sealed {
     /// A current-thread runtime drives its sockets and timers only while a thread is in its `block_on`.
     ///
     /// ```
-    /// use dapple::tokio_compat::BuilderExt;
+    /// use dapple_io::tokio_compat::BuilderExt;
     ///
     /// let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    /// let runtime = dapple::builder().tokio_handle(tokio.handle().clone()).build()?;
+    /// let runtime = dapple_io::runtime_builder().tokio_handle(tokio.handle().clone()).build()?;
     /// let there = runtime.block_on(async { tokio::runtime::Handle::current().id() });
     /// assert_eq!(there, tokio.handle().id());
     /// # Ok::<(), std::io::Error>(())
@@ -69,11 +69,11 @@ pub trait BuilderExt: Sized + sealed::Sealed {
 
 impl BuilderExt for Builder {
     fn tokio(self) -> Builder {
-        self.thread_context(|| Ok(Arc::new(Own::start()?)))
+        self.thread_context(|| Ok(Arc::new(Context::start()?)))
     }
 
     fn tokio_handle(self, handle: runtime::Handle) -> Builder {
-        self.thread_context(|| Ok(Arc::new(Entered(handle))))
+        self.thread_context(|| Ok(Arc::new(Context::of(handle))))
     }
 }
 
@@ -82,38 +82,42 @@ mod sealed {
     impl Sealed for dapple_sched::Builder {}
 }
 
-/// The context of a runtime of the program's.
-struct Entered(runtime::Handle);
-
-impl ThreadContext for Entered {
-    fn around(&self, run: &mut dyn FnMut()) {
-        let _entered = self.0.enter();
-        run();
-    }
+/// The context of a tokio runtime: the program's, or one of Dapple's own, which ends with this value. For Dapple's crates, and no
+/// stable interface.
+#[doc(hidden)]
+pub struct Context {
+    handle: runtime::Handle,
+    /// `None` for a runtime of the program's, and once Dapple's own has ended.
+    own: Mutex<Option<runtime::Runtime>>,
 }
 
-/// The context of a runtime that ends with Dapple's.
-struct Own {
-    entered: Entered,
-    /// `None` once Dapple's runtime has ended.
-    runtime: Mutex<Option<runtime::Runtime>>,
-}
-
-impl Own {
-    fn start() -> io::Result<Own> {
+impl Context {
+    /// A tokio runtime of Dapple's own, with one thread.
+    pub fn start() -> io::Result<Context> {
         let mut builder = runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("dapple-tokio").enable_all().build()?;
-        Ok(Own { entered: Entered(runtime.handle().clone()), runtime: Mutex::new(Some(runtime)) })
+        Ok(Context { handle: runtime.handle().clone(), own: Mutex::new(Some(runtime)) })
+    }
+
+    /// A runtime of the program's.
+    pub fn of(handle: runtime::Handle) -> Context {
+        Context { handle, own: Mutex::new(None) }
+    }
+
+    /// The calling thread has this context until the guard is dropped.
+    pub fn enter(&self) -> runtime::EnterGuard<'_> {
+        self.handle.enter()
     }
 }
 
-impl ThreadContext for Own {
+impl ThreadContext for Context {
     fn around(&self, run: &mut dyn FnMut()) {
-        self.entered.around(run);
+        let _entered = self.enter();
+        run();
     }
 
     fn shutdown(&self) {
-        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let runtime = self.own.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runtime) = runtime {
             // To drop it would wait for its threads, and panic on a thread of tokio's.
             runtime.shutdown_background();
@@ -121,8 +125,8 @@ impl ThreadContext for Own {
     }
 }
 
-/// A Dapple runtime that could not be built, or whose workers do not end.
-impl Drop for Own {
+/// A Dapple runtime that could not be built, or whose workers do not end; a server that has ended.
+impl Drop for Context {
     fn drop(&mut self) {
         self.shutdown();
     }
