@@ -34,8 +34,10 @@
 //! | run tasks one at a time | [`Color::spawn`] with one color; [`Color::DEFAULT`] for the papers' behavior |
 //! | change several small things at once, or wait for a condition on them | [`stm`] |
 //! | start tasks that must be over when a function returns, cancel, carry values along | [`mod@task`] |
-//! | share state | [`Colored`]; what is not `Send`: [`Pinned`], [`Color::spawn_pinned`] |
-//! | post a callback (the papers' `cpucb`), wrap one (`cwrap`) | [`Color::post`], [`Color::wrap`] |
+//! | share state | [`Colored`]; what is not `Send`: [`state::Pinned`], [`Color::spawn_pinned`] |
+//! | post a callback, wrap one for many calls | [`Color::post`], [`Color::wrap`] |
+//! | run a program of callbacks that was written for one thread | [`Callback::here`] |
+//! | hold several colors at once, or share one for reading | [`mod@color`] |
 //! | wait for one another: locks, channels, slots | [`mod@sync`], which says when a color is the better tool |
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
 //! | the same as callbacks | [`mod@event`] |
@@ -47,20 +49,28 @@
 //! | serve an axum `Router`, a tonic service, any tower service | `serve(listener, service).await`, with the feature of that name |
 //! | bound queues, shed load, compose services | [`stage`] |
 //! | test without waiting | [`#[dapple::test]`](test) |
-//! | choose what runs next | [`Priority`], or a [`Policy`] of your own |
+//! | choose what runs next | [`policy`]: priorities, or a policy of your own |
+//! | look at a running program | [`observe`], [`dump`] |
 //!
-//! Who knows tokio starts best with [`coming_from_tokio`].
-//!
+//! Programmers who know tokio start best with [`coming_from_tokio`].//!
 //! # Features
 //!
-//! No feature is on by default. With `dns` (87 crates), Dapple looks names up on its own sockets, with a cache; without it, the system's
-//! resolver does so in the blocking pool. `hyper`, `tokio` and `futures-io` implement those crates' I/O traits on Dapple's streams (`tokio` brings in
-//! the traits, not the runtime; `dns` needs `futures-io`); `tls` is TLS by rustls; `serve` is a server for tower services, by hyper;
-//! `http-client` is an HTTP client, `http-decompression` and `http-json` what its responses may be; `remote` is [`stage`]s of other
-//! processes and machines over HTTP/2, `remote-tls` the same encrypted; `full` is all of them. `hyper-util` makes the connector of
-//! `http-client` one for hyper-util's client, and is no part of `full`, as that builds `net` of tokio. `tokio-compat`, no part of it
-//! either, brings in tokio's runtime for libraries that need one.
+//! No feature is on by default.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `serve` | `serve`: a server for tower services, axum and tonic among them |
+//! | `tls` | TLS by rustls, on streams, servers and clients |
+//! | `http-client` | an HTTP client, with `tls`; `http-decompression` and `http-json` add what its responses may be |
+//! | `store` | tables that outlive the process, on redb; `store-fjall` adds an engine for tables that are mostly written |
+//! | `remote` | [`stage`]s of other processes and machines over HTTP/2; `remote-tls` the same encrypted |
+//! | `dns` | names looked up on Dapple's own sockets, with a cache (87 crates); without it the system's resolver looks them up, in the blocking pool |
+//! | `hyper`, `tokio`, `futures-io` | the I/O traits of those crates on Dapple's streams; `tokio` brings in the traits, not the runtime |
+//! | `tokio-compat` | a tokio runtime around Dapple's workers, or around one service, for libraries that need one |
+//! | `hyper-util` | the connector of `http-client` as one for hyper-util's client |
+//! | `full` | all of them but `hyper-util` and `tokio-compat`, which build parts of tokio's runtime, and `store-fjall`, which needs Rust 1.90 |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 use std::future::Future;
@@ -76,18 +86,10 @@ pub use dapple_io::hyper_rt;
 #[cfg(feature = "tokio-compat")]
 #[doc(inline)]
 pub use dapple_io::tokio_compat;
-pub use dapple_io::{ClockDump, Config, Connection, EpollDriver};
 pub use dapple_io::{blocking, companion, dump, event, fs, net, pipe, process, signal, time};
 pub use dapple_macros::{main, test};
 #[doc(inline)]
-pub use dapple_sched::{
-    AbortHandle, Builder, Callback, Closed, Color, ColorDump, ColorKind, ColorState, ColorStats, Colored, Described,
-    Driver, Dump, EnterGuard, Handle, JoinError, JoinHandle, NamedDump, Observer, PanicInfo, Pinned, PinnedWith,
-    Policy, PostError, Posted, Priority, QueuedDump, Read, Reading, ReadingColor, Runnable, RunnableKey, RunningDump,
-    Runtime, RuntimeStats, SeededRandom, Set, ShutdownReport, SlowCallback, Slowness, ThreadContext, TraceEvent,
-    TraceKind, TryWithError, When, With, WithAll, WorkerDump, WorkerStats, YieldNow, count_time, described, on_worker,
-    spawn, spawn_balanced, when, yield_now,
-};
+pub use dapple_sched::{Callback, Color, Colored, Handle, JoinHandle, Runtime, spawn, yield_now};
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};
 
@@ -120,10 +122,19 @@ pub use dapple_stm as stm;
 #[doc(inline)]
 pub use dapple_store as store;
 
+pub mod color;
 pub mod coming_from_tokio;
+pub mod observe;
+pub mod policy;
 pub mod prelude;
+pub mod runtime;
+pub mod state;
 #[doc(hidden)]
 pub mod testing;
+
+// The short paths of what stands in the modules above.
+#[doc(hidden)]
+pub use self::{color::*, observe::*, policy::*, runtime::*, state::*};
 
 /// A [`Builder`] for a runtime with the system's driver (epoll) already in it.
 ///
