@@ -1,5 +1,5 @@
 //! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`,
-//! `bench`, `fuzz`, `sanitize`, `soak`, `store-torture`.
+//! `site`, `links`, `bench`, `fuzz`, `sanitize`, `soak`, `store-torture`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
 //! dependencies' first download.
@@ -20,6 +20,7 @@ mod mutants;
 mod prose;
 mod sanitize;
 mod served;
+mod site;
 mod soak;
 mod steps;
 mod suite;
@@ -51,6 +52,8 @@ fn main() -> ExitCode {
         ["sentences", rest @ ..] => prose::sample::run(rest),
         ["browser"] => browser::run(),
         ["drawing"] => drawing::run(),
+        ["site"] => site::run(),
+        ["links"] => site::check(),
         ["h2spec"] => h2spec::run(),
         ["cache-tests"] => cache_tests::run(),
         ["databases"] => databases::run(),
@@ -81,8 +84,8 @@ fn main() -> ExitCode {
         }
         ["soak", rest @ ..] => soak::run(rest),
         [
-            command @ ("ci" | "test" | "tidy" | "licenses" | "drawing" | "browser" | "h2spec" | "cache-tests"
-            | "databases" | "etcd"),
+            command @ ("ci" | "test" | "tidy" | "licenses" | "drawing" | "links" | "site" | "browser" | "h2spec"
+            | "cache-tests" | "databases" | "etcd"),
             ..,
         ] => Err(format!("`{command}` takes no arguments")),
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
@@ -110,6 +113,8 @@ cargo xtask COMMAND
   browser   Chromium loads a page with 200 assets from `dapple serve`, over HTTP/1.1, and over HTTP/2 with TLS
   colored   how much of serve, proxy and the example had to be colored, beside the paper; --list prints each call
   drawing   draws the crates and their dependencies: docs/img/crates.svg
+  site      the documentation as a site with search, by mdBook, in target/site/book
+  links     whether the links of the documentation lead somewhere, and tests run its programs
   h2spec    the conformance tests of HTTP/2 against `dapple serve`
   cache-tests
             the public tests for HTTP caches (http-cache-tests) against both proxies

@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, cache_tests, databases, etcd, h2spec, licenses, sanitize, tidy, torture};
+use crate::{browser, cache_tests, databases, etcd, h2spec, licenses, sanitize, site, tidy, torture};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -15,6 +15,7 @@ pub(crate) fn ci() -> Result<bool, String> {
     let mut steps = vec![
         Step::cargo("fmt", "fmt --all --check"),
         Step::check("tidy", tidy::run),
+        Step::check("links", site::check),
         Step::check("licenses", licenses::run),
         Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
     ];
