@@ -40,7 +40,7 @@
 //! ```
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("dapple-io waits in epoll and needs Linux");
+compile_error!("Dapple runs on Linux only: it waits in epoll and io_uring, and has no driver for kqueue (macOS, FreeBSD) yet");
 
 pub mod blocking;
 pub mod companion;
