@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use dapple_io::time::sleep;
+use dapple_tower::Refused;
 use dapple_tower::admission::{Admission, Class, Config, Offer};
 use http::request::Parts;
+use tracing::warn;
 
 use crate::pace::Pace;
 use dapple_io::net::Peer;
@@ -30,6 +32,8 @@ pub(crate) struct Gate {
     admission: Option<Admission>,
     describe: Vec<Describe>,
     pace: Pace,
+    /// The first refusal is logged.
+    refused: Once,
     /// Has a seed of its own, so that clients cannot choose names that collide.
     hasher: RandomState,
 }
@@ -43,7 +47,7 @@ impl Gate {
             Choice::None => None,
         };
         let workers = dapple_sched::Handle::try_current().map_or(1, |handle| handle.workers());
-        Gate { admission, describe, pace: Pace::new(workers), hasher: RandomState::new() }
+        Gate { admission, describe, pace: Pace::new(workers), refused: Once::new(), hasher: RandomState::new() }
     }
 
     pub(crate) fn admission(&self) -> Option<&Admission> {
@@ -53,6 +57,16 @@ impl Gate {
     /// Whether the time that a request waited before it was read matters.
     pub(crate) fn is_busy(&self) -> bool {
         self.admission.as_ref().is_some_and(Admission::is_busy)
+    }
+
+    /// Logs a refusal of admission control, if it is the first of this server.
+    pub(crate) fn note(&self, refused: &Refused) {
+        self.refused.call_once(|| {
+            warn!(
+                "admission control has refused its first request with 503: {refused}. It is on in every server; \
+                 `target_delay`, `admission` and `no_admission` of `dapple::serve` change it"
+            );
+        });
     }
 
     /// Waits before a refusal when clients retry at once: see [`Pace`]. Cancel safe.

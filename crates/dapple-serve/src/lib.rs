@@ -56,7 +56,7 @@ mod tower;
 mod with_tokio;
 
 pub use self::builder::{Serve, Serving, serve};
-pub use self::handle::ServeHandle;
+pub use self::handle::{ServeHandle, runtime_metrics};
 pub use self::request::Body;
 pub use self::service::HttpService;
 #[cfg(feature = "tokio-compat")]

@@ -231,7 +231,7 @@ mod readme {}
 #[doc = include_str!("../../../docs/first-hour.md")]
 mod first_hour {}
 
-#[cfg(all(doctest, feature = "tokio-compat"))]
+#[cfg(all(doctest, feature = "serve", feature = "tokio-compat"))]
 #[doc = include_str!("../../../docs/from-tokio.md")]
 mod from_tokio_page {}
 
@@ -264,7 +264,7 @@ mod store_page {}
 #[cfg(all(doctest, feature = "serve"))]
 #[doc = include_str!("../../../docs/serving.md")]
 mod serving_page {}
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "serve"))]
 #[doc = include_str!("../../../docs/observability.md")]
 mod observability_page {}
 #[cfg(doctest)]

@@ -86,6 +86,7 @@ async fn serve<V: HttpService>(
             match admission.offer(offer) {
                 Ok(admitted) => Some(admitted),
                 Err(refused) => {
+                    shared.gate.note(&refused);
                     shared.gate.pace().await;
                     return words.say(&refused);
                 }
@@ -106,7 +107,10 @@ async fn serve<V: HttpService>(
         None => Ok(make().await),
     };
     let response = match outcome {
-        Err(refused) => words.say(&refused),
+        Err(refused) => {
+            shared.gate.note(&refused);
+            words.say(&refused)
+        }
         Ok(Ok(Ok(response))) => response.map(Reply::of),
         Ok(Ok(Err(problem))) => caught(|| failed(problem, &words)).unwrap_or_else(|panic| panicked(&panic)),
         Ok(Err(panic)) => panicked(&panic),
