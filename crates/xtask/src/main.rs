@@ -24,6 +24,7 @@ mod site;
 mod soak;
 mod steps;
 mod suite;
+mod targets;
 mod tidy;
 mod torture;
 mod workspace;

@@ -16,7 +16,7 @@ pub(crate) struct Step {
     name: &'static str,
     work: Work,
     /// As rustup names it; none for the one that runs this program.
-    toolchain: Option<&'static str>,
+    toolchain: Option<String>,
     must_test: bool,
 }
 
@@ -68,8 +68,8 @@ impl Step {
     }
 
     /// By this toolchain's cargo.
-    pub(crate) fn toolchain(self, name: &'static str) -> Step {
-        Step { toolchain: Some(name), ..self }
+    pub(crate) fn toolchain(self, name: &str) -> Step {
+        Step { toolchain: Some(name.to_owned()), ..self }
     }
 
     /// Sets a variable of the environment.
@@ -83,7 +83,7 @@ impl Step {
     fn run(&self) -> Outcome {
         let (begin, cpu) = (Instant::now(), cpu_of_children());
         let (mut ok, mut tally, mut advice) = match &self.work {
-            Work::Cargo { args, env } => run_cargo(self.toolchain, args, env),
+            Work::Cargo { args, env } => run_cargo(self.toolchain.as_deref(), args, env),
             Work::Check(check) => match check() {
                 Ok(passed) => (passed, Tally::default(), None),
                 Err(problem) => (false, Tally::default(), Some(problem)),
@@ -108,7 +108,7 @@ impl Step {
         match &self.work {
             Work::Cargo { args, env } => {
                 let variables: String = env.iter().map(|(name, value)| format!("{name}={value:?} ")).collect();
-                let toolchain = self.toolchain.map(|name| format!("+{name} ")).unwrap_or_default();
+                let toolchain = self.toolchain.as_ref().map(|name| format!("+{name} ")).unwrap_or_default();
                 format!("{variables}cargo {toolchain}{}", args.join(" "))
             }
             Work::Check(_) => format!("cargo xtask {}", self.name),
