@@ -40,7 +40,9 @@
 //! ```
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("Dapple runs on Linux only: it waits in epoll and io_uring, and has no driver for kqueue (macOS, FreeBSD) yet");
+compile_error!(
+    "Dapple runs on Linux only: it waits in epoll and io_uring, and has no driver for kqueue (macOS, FreeBSD) yet"
+);
 
 pub mod blocking;
 pub mod companion;

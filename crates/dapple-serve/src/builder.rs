@@ -383,8 +383,8 @@ impl<L, V> Serve<L, V> {
     /// Runs the service's handlers and reply bodies with the context of a tokio runtime, so that libraries made for tokio work in them:
     /// `tokio::spawn`, reqwest, sqlx, axum's `ws`. The rest of the program needs no adapter.
     ///
-    /// That is the runtime whose context the caller has, or else one of the server's own, with one thread. The server's own ends with the
-    /// server, and drops the tasks that are left in it. A Dapple runtime that was built with `tokio()` needs no call of this.
+    /// The server takes the runtime of the caller's tokio context, or else starts one of its own, with one thread. Its own runtime ends
+    /// with the server, and drops the tasks that are left in it. A Dapple runtime that was built with `tokio()` needs no call of this.
     ///
     /// Cost: the context is entered at each poll of a handler and of a reply's body; other servers of the process pay nothing.
     ///

@@ -157,8 +157,8 @@ impl Counts {
     }
 }
 
-/// What a runtime's workers and the process count, as a page that Prometheus reads (text format 0.0.4): for programs without a server of
-/// their own to ask. [`ServeHandle::metrics`] has the same, and the server's numbers.
+/// The counters of a runtime's workers and of the process, as a page that Prometheus reads (text format 0.0.4). It is for programs
+/// without a server of their own; [`ServeHandle::metrics`] has the same, and the server's numbers.
 ///
 /// Reads some files of `/proc`, which takes some 50 us.
 ///

@@ -14,7 +14,8 @@ use pin_project_lite::pin_project;
 use crate::service::HttpService;
 use crate::{Body, BoxError};
 
-/// A service whose handlers and reply bodies run with the context of a tokio runtime; made by [`Serve::with_tokio`](crate::Serve::with_tokio).
+/// A service that runs its handlers and reply bodies with the context of a tokio runtime; made by
+/// [`Serve::with_tokio`](crate::Serve::with_tokio).
 ///
 /// Cost: a request enters the context once for its handler's start, once for each poll of its handler and of its reply's body, and
 /// twice to drop them.
