@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Tells the time in ticks of 2^19 ns (0.52 ms): timers fire in the tick that follows their deadline, so they are late by
-/// half a tick on average and never early.
+/// A clock that counts ticks of 2^19 ns (0.52 ms). Timers fire in the tick after their deadline, so
+/// they are late by half a tick on average and never early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock;
 
 impl Clock {
-    /// The tick that has begun last.
+    /// The present tick.
     pub(crate) fn tick_now(self) -> u64 {
         nanos(now()) >> TICK_BITS
     }
@@ -21,7 +21,7 @@ impl Clock {
     }
 }
 
-/// Now, by the clock of the system; in a model by that of the model.
+/// Now, by the system's clock; in a model by the model's.
 #[inline]
 pub(crate) fn now() -> Instant {
     #[cfg(dapple_loom)]
@@ -35,12 +35,12 @@ pub(crate) fn nanos(instant: Instant) -> u64 {
     nanos_in(instant.saturating_duration_since(*EPOCH))
 }
 
-/// The point in time that these nanoseconds name.
+/// The point in time of these nanoseconds.
 pub(crate) fn instant(nanos: u64) -> Instant {
     *EPOCH + Duration::from_nanos(nanos)
 }
 
-/// `duration` after `nanos`, and no later than [`NANOS_MAX`].
+/// `duration` after `nanos`, at most [`NANOS_MAX`].
 pub(crate) fn nanos_after(nanos: u64, duration: Duration) -> u64 {
     nanos.saturating_add(nanos_in(duration)).min(NANOS_MAX)
 }
@@ -55,16 +55,17 @@ fn nanos_in(duration: Duration) -> u64 {
     (seconds * NANOS_PER_SECOND + u64::from(duration.subsec_nanos())).min(NANOS_MAX)
 }
 
-/// Zero of [`nanos`]: long ago, so that deadlines which have passed can be told.
+/// Zero of [`nanos`]: long ago, so that past deadlines can be told apart.
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
-    // Without a past to reach back to, old deadlines are taken for newer ones, and have passed all the same.
+    // If the clock does not reach back that far, older deadlines count as newer ones, and have
+    // passed all the same.
     now.checked_sub(PAST).unwrap_or(now)
 });
 
-/// What can be told of the past: some 34 years.
+/// The part of the past that can be represented: some 34 years.
 const PAST: Duration = Duration::from_secs(1 << 30);
-/// The last deadline that can be told: 146 years after the epoch, and so a century from now.
+/// The last deadline that can be represented: 146 years after the epoch, and so a century from now.
 pub(crate) const NANOS_MAX: u64 = (1 << 62) - 1;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const TICK_BITS: u32 = 19;

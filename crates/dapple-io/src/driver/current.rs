@@ -1,4 +1,4 @@
-//! Finds the driver of the thread that asks.
+//! Finds the driver of the calling thread.
 
 use std::cell::OnceCell;
 use std::io;
@@ -12,12 +12,12 @@ use super::slot::Slot;
 use super::standing::{self, Standing};
 use super::{EpollDriver, Shared};
 
-/// The reactor that a new descriptor is registered with.
+/// The reactor for a new descriptor.
 pub(crate) fn reactor_for_source() -> io::Result<Arc<Reactor>> {
     with(|driver, worker| driver.least_loaded(worker).clone())
 }
 
-/// Calls `f` with the slot that a new timer is armed in, and whether the calling thread owns it.
+/// Calls `f` with the slot for a new timer, and whether the calling thread owns that slot.
 #[inline]
 pub(crate) fn with_slot_for_timer<R>(f: impl FnOnce(&Slot, bool) -> R) -> io::Result<R> {
     let mut f = Some(f);
@@ -41,7 +41,7 @@ pub(crate) fn own_slot() -> Option<Arc<Slot>> {
     OWN_SLOT.try_with(|own| own.get().cloned()).ok().flatten()
 }
 
-/// Calls `f` with the slot of this thread, if that is a worker.
+/// Calls `f` with this thread's slot, if it is a worker.
 pub(crate) fn with_own_slot<R>(f: impl FnOnce(Option<&Slot>) -> R) -> R {
     let mut f = Some(f);
     let mut call = |own: Option<&Slot>| f.take().expect("it is called once")(own);
@@ -57,7 +57,7 @@ pub(crate) fn owns(slot: &Arc<Slot>) -> bool {
     OWN_SLOT.try_with(|own| own.get().is_some_and(|own| Arc::ptr_eq(own, slot))).unwrap_or(false)
 }
 
-/// Makes this thread the owner of a slot, for good: it is a worker.
+/// Makes this thread, a worker, the owner of a slot for good.
 pub(crate) fn own(slot: Arc<Slot>) {
     OWN_SLOT.with(|own| {
         let first = own.set(slot).is_ok();
@@ -65,7 +65,7 @@ pub(crate) fn own(slot: Arc<Slot>) {
     });
 }
 
-/// Now, by the clock of the runtime of this thread; `None` where that is the real one.
+/// Now, by the clock of this thread's runtime; `None` if that is the real one.
 pub(crate) fn standing_now() -> Option<Instant> {
     if !standing::exist() {
         return None;
@@ -76,7 +76,8 @@ pub(crate) fn standing_now() -> Option<Instant> {
     }
 }
 
-/// The clock of the runtime that this thread is a worker of, or has entered; the oldest one of the process does not count.
+/// The clock of the runtime that this thread works for or has entered; the oldest runtime of the
+/// process does not count.
 pub(crate) fn clock_of_thread() -> Option<Option<Instant>> {
     let now = |shared: &Shared| shared.standing.as_ref().map(Standing::now);
     if let Some(slot) = own_slot() {
@@ -107,7 +108,8 @@ fn with<R>(f: impl FnOnce(&EpollDriver, Option<usize>) -> R) -> io::Result<R> {
 
 #[cfg(not(dapple_loom))]
 thread_local! {
-    /// On a worker, its slot. The runtime would tell, too, but arming a timer should not touch what workers share.
+    /// On a worker, its slot. The runtime knows it, too, but arming a timer should not touch data
+    /// that workers share.
     static OWN_SLOT: OnceCell<Arc<Slot>> = const { OnceCell::new() };
 }
 

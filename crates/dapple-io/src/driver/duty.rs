@@ -1,31 +1,34 @@
-//! Which of the workers that share a reactor waits for the kernel.
+//! The duty of waiting for the kernel, which one of the workers that share a reactor has.
 //!
-//! One worker at a time, the *holder* of the duty, waits in the kernel; the others sleep aside, each until it is woken. So an
-//! event wakes the worker that also takes the next one, and two tasks that talk through a socket run on one core, unless
-//! there is work for two.
+//! One worker at a time, the *holder* of the duty, waits in the kernel; the others sleep aside,
+//! each until it is woken. So an event wakes the worker that also takes the next one, and two tasks
+//! that talk through a socket run on one core, unless there is work for two.
 //!
 //! | duty | meaning | next |
 //! |---|---|---|
-//! | `holder` | the holder is awake: it looks at the kernel every now and then, and waits there when it has nothing to do | `holder + WAITS`: the holder begins to wait; `other`: another worker takes over from a holder that does not come back soon |
+//! | `holder` | the holder is awake: it looks at the kernel regularly, and waits there when it has no work | `holder + WAITS`: the holder begins to wait; `other`: another worker takes over from a holder in a long callback |
 //! | `holder + WAITS` | the holder waits in the kernel | `holder`: the holder is back |
 //!
-//! Only the holder sets and clears `WAITS`. A worker takes the duty over for itself, while it is awake; or it is given the
-//! duty by a helper that has another reactor, or by a holder that goes to rest, which then wakes it. So the holder is awake or in the kernel at any time, but for
-//! a millisecond where another worker takes in events: there is always a worker that looks at the kernel next.
+//! Only the holder sets and clears `WAITS`. A worker that is awake takes the duty over for itself;
+//! or it gets the duty from a helper with another reactor, or from a holder that goes to rest,
+//! which then wakes it. So the holder is always awake or in the kernel, except for a millisecond
+//! while another worker takes in events: some worker always looks at the kernel next.
 //!
-//! A holder that is stuck in a long callback loses the duty (C6): to the worker that the scheduler's monitor sends to help, or,
-//! where none sleeps, to one that has come by for about a millisecond and has seen no look at the kernel.
+//! A holder in a long callback loses the duty (C6): to the worker that the scheduler's monitor
+//! sends to help, or, if none sleeps, to a worker that has looked for about a millisecond and seen
+//! no look at the kernel.
 //!
-//! Orderings: a worker that takes the duty over acquires what the holder did before (`AcqRel` exchanges, a release store),
-//! though nothing but the duty itself rests on it. The reactor's lock guards what is collected from the kernel.
+//! Orderings: a worker that takes the duty over acquires what the holder did before (`AcqRel`
+//! exchanges, a release store), though only the duty itself rests on it. The reactor's lock guards
+//! the events collected from the kernel.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// See the module's text. Workers are known by their number among those that share the reactor.
+/// See the module's text. A worker's number is its index among those that share the reactor.
 pub(super) struct Duty(AtomicU32);
 
 impl Duty {
-    /// Held by the first of them.
+    /// The first worker holds it.
     pub(super) fn new() -> Duty {
         Duty(AtomicU32::new(0))
     }
@@ -36,7 +39,7 @@ impl Duty {
         self.0.load(Ordering::Relaxed) == worker
     }
 
-    /// The holder begins to wait; `None` where `worker` is not the holder, and is to sleep aside.
+    /// The holder begins to wait; `None` if `worker` is not the holder, and is to sleep aside.
     pub(super) fn begin_wait(&self, worker: u32) -> Option<Waits<'_>> {
         let began = self.0.compare_exchange(worker, worker | WAITS, Ordering::AcqRel, Ordering::Acquire);
         began.ok().map(|holder| Waits { duty: self, holder })
@@ -51,14 +54,14 @@ impl Duty {
         }
     }
 
-    /// `worker`, which is awake and the caller, takes over from a holder that does not come back soon. Nothing happens where
-    /// that is not the holder, or waits.
+    /// `worker`, the caller, is awake and takes over from a holder in a long callback. Does nothing
+    /// if `holder` is no longer the holder, or waits.
     pub(super) fn take_over(&self, holder: u32, worker: u32) {
         let _ = self.0.compare_exchange(holder, worker, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// The holder waits; it is back when this is dropped, also by a panic.
+/// The holder waits; dropping this, even by a panic, ends the wait.
 pub(super) struct Waits<'a> {
     duty: &'a Duty,
     holder: u32,

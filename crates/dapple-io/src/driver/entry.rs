@@ -1,9 +1,10 @@
-//! What the kernel last said about one descriptor, and who waits for it.
+//! The kernel's last report about one descriptor, and its waiters.
 //!
-//! The word `readiness` holds the flags and, above them, a count of events. An operation that finds nothing to do may
-//! take a flag away only if the count is still the one it saw: an event that came in between is never lost.
+//! The word `readiness` holds the flags and, above them, a count of events. An operation that finds
+//! nothing to do may clear a flag only if the count is still the one that it saw, so an event in
+//! between is never lost.
 //!
-//! | who | does |
+//! | actor | action |
 //! |---|---|
 //! | dispatch | sets flags and raises the count, then takes and wakes the waiters |
 //! | a waiter | stores its waker under the lock, then looks at the flags again |
@@ -19,22 +20,22 @@ use rustix::event::epoll::EventFlags;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The two things one can wait for.
+/// The two kinds of readiness to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
     Write,
 }
 
-/// How a waker is kept.
+/// The place of a waker.
 pub(crate) enum Waiter<'a> {
-    /// The one place of the `poll_*` methods: the last who polled is woken.
+    /// The one place of the `poll_*` methods: the last caller is woken.
     Poller,
-    /// A place of its own, named by the number; the owner gives it back with [`Entry::forget`].
+    /// A place of its own, named by the number; its owner frees it with [`Entry::forget`].
     Listed(&'a mut Option<u64>),
 }
 
-/// A sighting of readiness: what an operation that would block takes back.
+/// Readiness as seen once: an operation that would block clears it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sighting(u64);
 
@@ -62,8 +63,9 @@ struct Waitlist {
 }
 
 impl Entry {
-    /// An entry that takes the descriptor for ready in the directions given until an operation says otherwise: a new
-    /// connection can be written at once and often has data, which saves a round through epoll.
+    /// An entry that counts as ready in the given directions until an operation finds otherwise. A
+    /// new connection can be written at once and often has data, so this saves a round through
+    /// epoll.
     pub(crate) fn new(readable: bool, writable: bool) -> Self {
         let mut flags = 0;
         if readable {
@@ -75,7 +77,7 @@ impl Entry {
         Entry { readiness: AtomicU64::new(flags), waiters: Mutex::default() }
     }
 
-    /// Ready when the descriptor may be, or else the waker is kept until it is.
+    /// Ready if the descriptor may be ready; otherwise keeps the waker until it is.
     pub(crate) fn poll_ready(
         &self,
         cx: &mut Context<'_>,
@@ -88,8 +90,8 @@ impl Entry {
         let waker = KeptWaker::from(cx.waker());
         let mut waiters = self.waiters.lock();
         let replaced = waiters.keep(waker, direction, waiter);
-        // Under the lock: a dispatch that took the waiters before this one was stored has released the lock since, so
-        // its flags are visible here; one that comes later finds the waker.
+        // Under the lock: a dispatch that took the waiters before this one was stored has released
+        // the lock since, so its flags are visible here; a later one finds the waker.
         let seen = self.look(direction);
         drop(waiters);
         drop(replaced);
@@ -105,7 +107,7 @@ impl Entry {
         }
     }
 
-    /// What is known now, without waiting.
+    /// The readiness known now, without waiting.
     pub(crate) fn look(&self, direction: Direction) -> Option<Result<Sighting, Closed>> {
         // Acquire pairs with the release in `dispatch` and `close`.
         let state = self.readiness.load(Ordering::Acquire);
@@ -115,13 +117,14 @@ impl Entry {
         (state & direction.mask() != 0).then_some(Ok(Sighting(state)))
     }
 
-    /// The operation would have blocked: not ready, unless an event came since the sighting.
+    /// Notes that the operation would have blocked: not ready, unless an event came since the
+    /// sighting.
     pub(crate) fn clear(&self, sighting: Sighting, direction: Direction) {
         self.clear_flags(sighting, direction.mask());
     }
 
-    /// The operation did less than it was asked to, so the kernel has no more for now; an end of the stream that was
-    /// already reported is still to be seen by the next operation.
+    /// Notes that the operation did less than it was asked to, so the kernel has no more for now.
+    /// If the end of the stream was already reported, the next operation still sees it.
     pub(crate) fn clear_partly(&self, sighting: Sighting, direction: Direction) {
         let flag = match direction {
             Direction::Read => READABLE,
@@ -131,25 +134,25 @@ impl Entry {
     }
 
     fn clear_flags(&self, sighting: Sighting, flags: u64) {
-        // As in `dispatch`; no event has come since the sighting, which is all that matters.
+        // As in `dispatch`; it only matters that no event has come since the sighting.
         let _ = self.readiness.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state / EVENT == sighting.0 / EVENT && state & flags != 0).then_some(state & !flags)
         });
     }
 
-    /// Whether somebody waits to read.
+    /// Whether a task waits to read.
     pub(crate) fn is_awaited(&self) -> bool {
         let waiters = self.waiters.lock();
         waiters.read.poller.is_some() || !waiters.read.listed.is_empty()
     }
 
-    /// How many events have come.
+    /// Number of events so far.
     pub(crate) fn event_count(&self) -> u64 {
         // Acquire, as everywhere here.
         self.readiness.load(Ordering::Acquire) / EVENT
     }
 
-    /// Gives back a place in the list.
+    /// Frees a place in the list.
     pub(crate) fn forget(&self, direction: Direction, id: u64) {
         let mut waiters = self.waiters.lock();
         let listed = &mut waiters.list(direction).listed;
@@ -160,17 +163,17 @@ impl Entry {
         }
     }
 
-    /// Takes in what epoll reported, and wakes who waited for it.
+    /// Takes in an event of epoll, and wakes its waiters.
     pub(crate) fn dispatch(&self, events: EventFlags) {
         let flags = flags_of(events);
-        // Release pairs with `look`: what came before the event was passed on.
+        // Release pairs with `look`: everything before the event is passed on.
         let _ = self
             .readiness
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(state.wrapping_add(EVENT) | flags));
         self.wake(flags & READ_ANY != 0, flags & WRITE_ANY != 0);
     }
 
-    /// No event will come any more: whoever waits is told.
+    /// Wakes all waiters: no event will come any more.
     pub(crate) fn close(&self) {
         // Release pairs with `look`.
         self.readiness.fetch_or(CLOSED, Ordering::AcqRel);
@@ -200,7 +203,7 @@ impl Waiters {
         }
     }
 
-    /// Returns the waker that was replaced, to be dropped after the lock.
+    /// Returns the replaced waker, for the caller to drop after the lock.
     fn keep(&mut self, waker: KeptWaker, direction: Direction, waiter: Waiter<'_>) -> Option<KeptWaker> {
         let next_id = self.next_id;
         let list = self.list(direction);
@@ -256,9 +259,9 @@ fn flags_of(events: EventFlags) -> u64 {
 
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
-/// The other side ended the stream, or an error waits: a read does not block.
+/// The peer ended the stream, or there is an error: a read does not block.
 const READ_END: u64 = 4;
-/// The other side is gone, or an error waits: a write does not block.
+/// The peer is gone, or there is an error: a write does not block.
 const WRITE_END: u64 = 8;
 const CLOSED: u64 = 16;
 const READ_ANY: u64 = READABLE | READ_END;

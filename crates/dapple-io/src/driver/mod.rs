@@ -1,4 +1,4 @@
-//! The epoll driver: what a worker waits in when it has nothing to run; with io_uring for files.
+//! The epoll driver, in which a worker without work waits; with io_uring for files.
 
 use std::fmt;
 use std::io;
@@ -64,19 +64,22 @@ pub(crate) use timers::end_of_model;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Threads of the blocking pool at most; 64 if not set, 1 at least.
+    /// The most threads of the blocking pool, at least 1. Default: 64.
     pub blocking_threads_max: usize,
-    /// Functions that may wait for a thread of the blocking pool; 4096 if not set. Beyond it callers wait.
+    /// The most functions that may wait for a thread of the blocking pool; beyond it callers wait.
+    /// Default: 4096.
     pub blocking_queue_max: usize,
-    /// How long an idle thread of the blocking pool stays; 10 s if not set.
+    /// How long an idle thread of the blocking pool stays. Default: 10 s.
     pub blocking_idle_timeout: Duration,
-    /// Whether calls on files go through io_uring where the kernel has it; `true` if not set. Otherwise, and with
-    /// `DAPPLE_IO_URING=off` in the environment, they go through the blocking pool, with the same results.
+    /// Whether calls on files go through io_uring if the kernel has it. Otherwise, and with
+    /// `DAPPLE_IO_URING=off` in the environment, they go through the blocking pool, with the same
+    /// results. Default: `true`.
     pub io_uring: bool,
-    /// Calls on files that the kernel has at the same time from one worker; 128 if not set, 1 to 4096. More wait for their turn.
+    /// The most calls on files from one worker that the kernel has at the same time, 1 to 4096;
+    /// more wait for their turn. Default: 128.
     pub file_calls_max: usize,
-    /// For tests: a clock that stands still, and jumps to the next deadline when everything waits; `false` if not set. See
-    /// [`time`](crate::time#a-clock-that-stands-still).
+    /// For tests: a clock that stands still, and jumps to the next deadline when everything waits.
+    /// See [`time`](crate::time#a-clock-that-stands-still). Default: `false`.
     pub standing_clock: bool,
 }
 
@@ -95,42 +98,43 @@ impl Default for Config {
 
 /// Waits in epoll, and keeps each worker's timers in a wheel of its own.
 ///
-/// Given to [`dapple_sched::Builder::driver`], or simply by [`runtime_builder`](crate::runtime_builder). The types of this
-/// crate find it through the runtime of the thread that makes them: a worker's own, one that was entered, or the
-/// oldest that runs.
+/// Pass it to [`dapple_sched::Builder::driver`], or use
+/// [`runtime_builder`](crate::runtime_builder). The types of this crate find it through the runtime
+/// of the thread that makes them: a worker's own, one that was entered, or the oldest that runs.
 ///
-/// Up to eight workers share one epoll instance, of which one at a time waits there: an event wakes the worker that also takes
-/// the next one, and the others sleep until there is work for them. Any worker may look at the kernel for any other, so a
-/// worker in a long callback delays no events (C6).
+/// Up to eight workers share one epoll instance, and one of them at a time waits there: an event
+/// wakes the worker that also takes the next one, and the others sleep until there is work for
+/// them. Any worker may look at the kernel for any other, so a worker in a long callback delays no
+/// events (C6).
 pub struct EpollDriver {
     reactors: Box<[Arc<Reactor>]>,
     slots: Box<[Arc<Slot>]>,
     shared: Arc<Shared>,
-    /// Those of the workers, once they are there.
+    /// The threads of the workers that have started.
     threads: Box<[OnceLock<Thread>]>,
-    /// Spreads the timers of threads that are no workers.
+    /// Spreads the timers of threads that are not workers.
     next_slot: AtomicUsize,
 }
 
-/// What the slots share. It must not refer to them, or neither would ever be freed.
+/// The data that the slots share. It must not refer to them, or neither would ever be freed.
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) descriptors: Descriptors,
     pub(crate) pool: Pool,
     pub(crate) signals: Hub,
-    /// Threads of the program's own.
+    /// Event loops of the program's own, each on its thread.
     pub(crate) companions: Registry,
-    /// Made when it is first used, or put in by the program.
+    /// Made at its first use, or set by the program.
     #[cfg(feature = "dns")]
     pub(crate) resolver: Mutex<Option<Resolver>>,
-    /// `None` where files go to the pool by the program's wish.
+    /// `None` if the program sends files to the pool.
     pub(crate) ring_limits: Option<Limits>,
-    /// In place of `clock` and of the wheels, for tests.
+    /// Replaces `clock` and the wheels, for tests.
     pub(crate) standing: Option<Standing>,
 }
 
 impl Shared {
-    /// Tells a clock that stands still that an answer may be on its way.
+    /// Tells a standing clock that an answer may be on its way.
     #[inline]
     pub(crate) fn note_io(&self) {
         if let Some(standing) = &self.standing {
@@ -144,12 +148,12 @@ impl EpollDriver {
     ///
     /// # Errors
     ///
-    /// Those of the kernel when it has no descriptors left: two are needed for every eight workers.
+    /// Errors of the kernel when it has no descriptors left: every eight workers need two.
     pub fn new(workers: usize) -> io::Result<Arc<Self>> {
         Self::with_config(workers, Config::default())
     }
 
-    /// A driver with limits set by the program.
+    /// A driver with the program's limits.
     ///
     /// # Errors
     ///
@@ -166,7 +170,7 @@ impl EpollDriver {
             ring_limits: ring_limits(&config),
             standing: config.standing_clock.then(|| Standing::new(workers)),
         });
-        // A clock that stands still counts the workers that wait in the kernel: there each waits for itself.
+        // A standing clock counts the workers that wait in the kernel, so each waits on its own.
         let together = if shared.standing.is_some() { 1 } else { WORKERS_MAX };
         let (mut reactors, mut slots) = (Vec::new(), Vec::new());
         for first in (0..workers).step_by(together) {
@@ -190,13 +194,13 @@ impl EpollDriver {
         }))
     }
 
-    /// How a clock that stands still stands, and what keeps it from jumping; `None` where it is the real one. For people who
-    /// look for what hangs.
+    /// The state of a standing clock, and the reasons why it does not jump; `None` for the real
+    /// clock. To find the cause of a hang.
     pub fn clock_dump(&self) -> Option<ClockDump> {
         self.shared.standing.as_ref().map(Standing::dump)
     }
 
-    /// Descriptors that are registered now, of all workers.
+    /// Number of registered descriptors, of all workers.
     ///
     /// ```
     /// use dapple_io::{EpollDriver, pipe};
@@ -219,7 +223,7 @@ impl EpollDriver {
         &self.slots[worker]
     }
 
-    /// The reactor with the fewest sources, that of `preferred` among equals.
+    /// The reactor with the fewest sources; among equals that of `preferred`.
     fn least_loaded(&self, preferred: Option<usize>) -> &Arc<Reactor> {
         let mut best = self.slots[preferred.unwrap_or(0)].reactor();
         let mut load = best.load();
@@ -231,9 +235,9 @@ impl EpollDriver {
         best
     }
 
-    /// The present worker's slot, or another for threads that are no workers.
+    /// The current worker's slot, or another one for threads that are not workers.
     fn slot_for_timer(&self, worker: Option<usize>) -> &Arc<Slot> {
-        // Relaxed: it spreads timers, in any order.
+        // Relaxed: it only spreads timers.
         let index = worker.unwrap_or_else(|| self.next_slot.fetch_add(1, Ordering::Relaxed) % self.slots.len());
         &self.slots[index]
     }
@@ -308,7 +312,7 @@ impl Driver for EpollDriver {
 }
 
 impl Drop for EpollDriver {
-    /// For a driver whose runtime never came to be; otherwise there is nothing left to do.
+    /// For a driver without a runtime; otherwise nothing is left to do.
     fn drop(&mut self) {
         self.shutdown();
     }
@@ -332,10 +336,10 @@ fn ring_limits(config: &Config) -> Option<Limits> {
     (config.io_uring && !uring::is_switched_off()).then_some(limits)
 }
 
-/// What every operation answers once its runtime is gone.
+/// The result of every operation after its runtime has shut down.
 pub(crate) fn shut_down_error() -> io::Error {
     io::Error::other("the Dapple runtime of this source has shut down")
 }
 
-/// So many workers wait in one epoll instance at most. More would get into each other's way at its locks.
+/// The most workers that wait in one epoll instance. More would contend for its locks.
 pub(crate) const WORKERS_MAX: usize = 8;

@@ -1,4 +1,5 @@
-//! The poller of a model: epoll as the slot relies on it, by the [system](crate::model) of the model.
+//! The poller of a model: epoll as far as the slot relies on it, on the model's
+//! [system](crate::model).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -41,8 +42,8 @@ impl Poller {
         system(|system| system.wake());
     }
 
-    /// A timeout passes at once, where there is nothing to report. One that a model is not to see the end of is as good as none:
-    /// such a wait ends only for a reason.
+    /// A timeout passes at once if there is nothing to report. A timeout too long for a model
+    /// counts as none: such a wait ends only for a reason.
     pub(super) fn wait<'a>(
         &self,
         room: &'a mut [MaybeUninit<Event>],
@@ -52,7 +53,7 @@ impl Poller {
             let events = system(|system| system.take_events());
             if !events.is_empty() {
                 room.iter_mut().zip(&events).for_each(|(place, event)| drop(place.write(*event)));
-                // SAFETY: so many were written just now.
+                // SAFETY: as many were written just now.
                 return Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), events.len()) });
             }
             match timeout {
@@ -70,12 +71,13 @@ impl Poller {
     }
 }
 
-/// As the kernel's, but for a timeout, which passes as one of `wait` does. A sleeper sleeps until it is woken, even if the word
-/// changes meanwhile.
+/// As the kernel's, except for a timeout, which passes as in `wait`. A sleeper sleeps until it is
+/// woken, even if the word changes meanwhile.
 pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     let address = ptr::from_ref(word).addr();
-    // Asleep first: a waker that comes after the look ends the sleep. The look is a read-modify-write, which sees the newest
-    // value, as the kernel does. Relaxed: it orders nothing.
+    // Asleep first: a waker that comes after the look ends the sleep. The look is a
+    // read-modify-write, which sees the newest value, as the kernel does. Relaxed: it orders
+    // nothing.
     system(|system| system.fall_asleep(address));
     let timeout = match word.fetch_add(0, Ordering::Relaxed) == expected {
         true => timeout.filter(|timeout| *timeout < TIMEOUT_MAX),
@@ -84,7 +86,7 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) 
     if let Some(timeout) = timeout {
         pass_time(timeout);
         if !timeout.is_zero() {
-            // The others run meanwhile.
+            // Other threads run meanwhile.
             yield_now();
         }
         return system(|system| system.end_sleep(address));

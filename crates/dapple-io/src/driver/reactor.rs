@@ -1,5 +1,5 @@
-//! The reactor, in which workers wait together: an epoll instance, the sources that are registered there, and the duty of
-//! waiting.
+//! The reactor, in which workers wait together: an epoll instance, its registered sources, and the
+//! duty of waiting.
 //!
 //! Access:
 //!
@@ -9,8 +9,9 @@
 //! | `events` | the worker that collects events: the holder of the duty for as long as it waits, other workers only if they get the lock at once |
 //! | `sources` | anyone, for a moment; never while waiting, so that registering never waits for a sleeper |
 //!
-//! A worker that waits takes the lock of `events` before it counts as parked, and keeps it until it is back. So no other worker
-//! takes the edge of the wake-up descriptor that is meant for the one which is about to wait.
+//! A worker that waits takes the lock of `events` before it counts as parked, and keeps it until it
+//! is back. So no other worker takes the edge of the wake-up descriptor that is meant for the
+//! waiting one.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -37,39 +38,39 @@ pub(crate) struct Reactor {
     pub(super) duty: Duty,
     events: Mutex<Events>,
     sources: Mutex<Table>,
-    /// Sources in the table, read without the lock: the load of this reactor.
+    /// Number of sources in the table, read without the lock: the load of this reactor.
     source_count: AtomicUsize,
     /// How often the kernel was asked, wrapping; a hint.
     looks: AtomicU32,
-    /// Whether there is something to report but sources.
+    /// Whether a ring may report completions.
     has_ring: AtomicBool,
     /// The slots of the workers that share it; set once, before the workers start.
     members: OnceLock<Box<[Weak<Slot>]>>,
     shared: Arc<Shared>,
 }
 
-/// The events of one collection; the memory is used again.
+/// The events of one collection; the memory is reused.
 struct Events {
     ready: Vec<(Arc<Entry>, EventFlags)>,
-    /// Members whose ring has something.
+    /// Members with completions in their ring.
     completed: Vec<u32>,
 }
 
-/// The lock of `events`, with which a worker takes in what the kernel reports.
+/// The lock of `events`, under which a worker takes in the kernel's reports.
 pub(super) struct Look<'a> {
     reactor: &'a Reactor,
     events: MutexGuard<'a, Events>,
-    /// Until what was found is dispatched.
+    /// Kept until the events are dispatched.
     waits: Option<Waits<'a>>,
 }
 
-/// How a worker may sleep; see [`Reactor::begin_wait`].
+/// The place where a worker may sleep; see [`Reactor::begin_wait`].
 pub(super) enum Place<'a> {
     /// In the kernel.
     Kernel(Look<'a>),
     /// Aside: another worker has the duty.
     Aside,
-    /// Aside, for a moment only: it has the duty, and another worker takes in events just now.
+    /// Aside, only for a moment: it has the duty, and another worker is taking in events.
     AsideForNow,
 }
 
@@ -96,22 +97,25 @@ impl Reactor {
         &self.shared
     }
 
-    /// Registered sources; only a hint for the choice of a reactor.
+    /// Number of registered sources; a hint for the choice of a reactor.
     pub(crate) fn load(&self) -> usize {
-        // Relaxed: a number that guards nothing.
+        // Relaxed: a count that guards nothing.
         self.source_count.load(Ordering::Relaxed)
     }
 
-    /// A place for a source, which counts from now on and is told of a shutdown. Its events begin with `watch`.
+    /// A place for a source, which counts from now on and is woken by a shutdown. Its events begin
+    /// with `watch`.
     pub(crate) fn place(&self, entry: Arc<Entry>) -> io::Result<Token> {
         let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
-        // Counted before the kernel may report: a poll that sees no source skips the call. Relaxed, here and elsewhere: the
-        // number guards nothing. A worker that sees an old one comes back, and a park looks at the kernel in any case.
+        // Counted before the kernel may report: a poll that sees no source skips the call. Relaxed,
+        // here and elsewhere: the count guards nothing. A worker that sees an old value comes back,
+        // and a park looks at the kernel in any case.
         self.source_count.fetch_add(1, Ordering::Relaxed);
         Ok(token)
     }
 
-    /// Starts to report what happens on the descriptor, beginning with what is ready already. Again it changes nothing.
+    /// Starts to report events of the descriptor, beginning with present readiness. Another call
+    /// changes nothing.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         match self.poller.watch(fd, token.data()) {
             // A task that waits for the other direction was here first.
@@ -120,19 +124,19 @@ impl Reactor {
         }
     }
 
-    /// Makes the kernel report again what is ready now.
+    /// Makes the kernel report present readiness again.
     pub(crate) fn rearm(&self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         Ok(self.poller.rearm(fd, token.data())?)
     }
 
-    /// Stops reporting; to be called before the descriptor is closed. An event that is already on its way finds the
-    /// token of no source.
+    /// Stops reporting; call it before closing the descriptor. An event already on its way finds no
+    /// source for its token.
     pub(crate) fn deregister(&self, fd: BorrowedFd<'_>, token: Token) {
         self.poller.unwatch(fd);
         self.forget(token);
     }
 
-    /// The end of a place whose descriptor is not watched.
+    /// Frees the place of an unwatched descriptor.
     pub(crate) fn forget(&self, token: Token) {
         let entry = self.sources.lock().remove(token);
         if entry.is_some() {
@@ -158,17 +162,19 @@ impl Reactor {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// Where the worker is to sleep.
+    /// The place where the worker is to sleep.
     pub(super) fn begin_wait(&self, worker: u32) -> Place<'_> {
         let Some(waits) = self.duty.begin_wait(worker) else { return Place::Aside };
-        // Not `lock`: the thread that has it may have lost its processor, and an unpark could not wake this worker meanwhile.
+        // Not `lock`: the thread that has it may have lost its processor, and an unpark could not
+        // wake this worker meanwhile.
         match self.events.try_lock() {
             Some(events) => Place::Kernel(Look { reactor: self, events, waits: Some(waits) }),
             None => Place::AsideForNow,
         }
     }
 
-    /// A worker that does not come back soon has the duty, and its helper has another reactor: one that sleeps aside gets it.
+    /// A worker in a long callback has the duty, and its helper has another reactor: gives the duty
+    /// to a worker that sleeps aside.
     pub(super) fn hand_over_from(&self, holder: u32) {
         let members = self.members.get().into_iter().flatten().filter_map(Weak::upgrade);
         if let Some(slot) = members.into_iter().find(|slot| slot.sleeps_aside()) {
@@ -177,8 +183,9 @@ impl Reactor {
         }
     }
 
-    /// `holder` rests, and is the caller: if it has the duty, one of the first `working` members gets it, best one that sleeps
-    /// aside. One that is awake looks at the kernel when it comes round, and does not go to sleep without having done so.
+    /// `holder`, the caller, rests: if it has the duty, one of the first `working` members gets it,
+    /// preferably one that sleeps aside. One that is awake looks at the kernel at its next round,
+    /// and does not sleep before that.
     pub(super) fn hand_over_to_first(&self, working: u32, holder: u32) {
         if !self.duty.is_held_by(holder) {
             return;
@@ -192,7 +199,8 @@ impl Reactor {
         }
     }
 
-    /// Dispatches what is ready, without waiting, if `worker` holds the duty; any thread. Returns whether anything was.
+    /// Dispatches ready events, without waiting, if `worker` holds the duty; any thread. Returns
+    /// whether there were any.
     pub(super) fn poll(&self, worker: u32) -> bool {
         if !self.duty.is_held_by(worker) {
             return false;
@@ -219,9 +227,9 @@ impl Reactor {
 }
 
 impl Look<'_> {
-    /// Waits in epoll. Tokens become entries here; those of sources that are gone find none.
+    /// Waits in epoll. Tokens become entries here; those of removed sources find none.
     pub(super) fn collect(&mut self, timeout: Option<Duration>) {
-        // Relaxed: a hint. Under the lock, so a load and a store do.
+        // Relaxed: a hint. Under the lock, so a load and a store suffice.
         self.reactor.looks.store(self.reactor.looks().wrapping_add(1), Ordering::Relaxed);
         let mut room = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         let events = match self.reactor.poller.wait(&mut room, timeout) {
@@ -251,7 +259,7 @@ impl Look<'_> {
         }
     }
 
-    /// Wakes those who wait for what was collected; whether there was anything.
+    /// Wakes the waiters for the collected events; returns whether there were events.
     pub(super) fn dispatch(&mut self) -> bool {
         let Events { ready, completed } = &mut *self.events;
         let any = !ready.is_empty() || !completed.is_empty();

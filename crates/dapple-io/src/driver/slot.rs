@@ -1,10 +1,10 @@
-//! One worker's share of the driver: how it sleeps, a timer wheel, a ring for files.
+//! One worker's share of the driver: its sleep, a timer wheel, a ring for files.
 //!
 //! Access:
 //!
 //! | part | threads |
 //! |---|---|
-//! | `fired` | the worker that serves the slot: its owner, another one only if it gets the lock at once. No worker sleeps with this lock, but under a standing clock |
+//! | `fired` | the worker that serves the slot: its owner, another one only if it gets the lock at once. No worker sleeps with this lock, except under a standing clock |
 //! | `timers` | any, as its own table says |
 //! | `ring` | made by the owner; then any, as its own table says. Turned with the lock of `fired` |
 //! | `parking` | see below |
@@ -21,8 +21,9 @@
 //! | `PARKED` | `AWAKE` | the owner under a standing clock, before it takes in events (see `standing`) |
 //! | any | `AWAKE` | the owner, when it has waited or need not |
 //!
-//! The poller's wake-up descriptor is registered edge-triggered and hardly ever read: every write is an edge. A write that comes after
-//! the owner has woken for another reason makes one later park, of this worker or another, return early, which is allowed.
+//! The poller's wake-up descriptor is registered edge-triggered and hardly ever read: every write
+//! is an edge. A write after the owner woke for another reason makes one later park, of this worker
+//! or another, return early, which is allowed.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -48,13 +49,14 @@ pub(crate) struct Slot {
     /// The owner's number among those that share the reactor.
     member: u32,
     parking: AtomicU32,
-    /// Looks at the kernel, as last seen by a poll of the owner, and how many polls have seen no other number since.
+    /// The looks at the kernel as last seen by a poll of the owner, and the number of polls since
+    /// without a change.
     looks_seen: AtomicU32,
     polls_since: AtomicU32,
-    /// Wakers to call; the memory is used again.
+    /// Wakers to call; the memory is reused.
     fired: Mutex<Vec<KeptWaker>>,
     timers: Lease,
-    /// For calls on files; empty until there is one, `None` where the kernel refuses.
+    /// For calls on files; empty until there is one, `None` if the kernel refuses.
     ring: OnceLock<Option<Arc<Ring>>>,
 }
 
@@ -83,12 +85,13 @@ impl Slot {
         &self.reactor
     }
 
-    /// The ring of this slot, if it has one by now.
+    /// The ring of this slot, if there is one by now.
     pub(crate) fn ring(&self) -> Option<&Ring> {
         self.ring.get()?.as_deref()
     }
 
-    /// The ring of this slot; to be called by the owner, who makes it. `None` where there can be none, or not now.
+    /// The ring of this slot; the owner calls this, and makes the ring. `None` if there can be
+    /// none, or none now.
     pub(crate) fn ring_or_make(&self) -> Option<&Ring> {
         if self.ring.get().is_none() {
             let made = match self.shared().ring_limits {
@@ -120,12 +123,14 @@ impl Slot {
         &self.timers
     }
 
-    /// Waits for events, timers, `unpark` or the timeout; then dispatches. Only the owner calls this.
+    /// Waits for events, timers, `unpark` or the timeout; then dispatches. Only the owner calls
+    /// this.
     pub(crate) fn park(&self, timeout: Option<Duration>) {
-        // Another worker may be serving this slot: it does not wait in there, so neither does this one for long.
+        // Another worker may be serving this slot: it does not wait in there, so this one does not
+        // wait long either.
         let mut fired = self.fired.lock();
         self.timers.sweep();
-        // Before it counts as parked, as handing calls to the kernel may take a while.
+        // Before it counts as parked, because handing calls to the kernel may take a while.
         let timeout = self.turn_ring(&mut fired, timeout);
         drop(fired);
         match self.reactor.begin_wait(self.member) {
@@ -139,7 +144,8 @@ impl Slot {
     }
 
     fn wait_in_kernel(&self, mut look: Look<'_>, timeout: Option<Duration>) {
-        // AcqRel, both: they pair with the swap in `unpark`, so that what was done before it is visible now.
+        // AcqRel, both: they pair with the swap in `unpark`, so that everything done before it is
+        // visible now.
         let parked = self.parking.compare_exchange(AWAKE, PARKED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let timeout = match parked {
             true => self.until_next_timer(timeout),
@@ -166,12 +172,13 @@ impl Slot {
         }
     }
 
-    /// Dispatches what is ready without waiting, here and, if the owner has the duty, in the reactor; any thread. Returns whether
-    /// anything was. `helper`: the slot of the calling worker, if that is another one; it takes the duty over, as the owner does
-    /// not come back soon.
+    /// Dispatches, without waiting, everything ready here and, if the owner has the duty, in the
+    /// reactor; any thread. Returns whether there was anything. `helper`: the slot of the calling
+    /// worker, if it is another one; it takes the duty over, because the owner is in a long
+    /// callback.
     ///
-    /// A worker without the duty leaves the events to the holder: few at a time for each would cost more calls, and two tasks
-    /// that talk would be apart.
+    /// A worker without the duty leaves the events to the holder: a few events for each worker
+    /// would cost more calls, and separate two tasks that talk.
     pub(crate) fn poll(&self, helper: Option<&Slot>) -> bool {
         let served = self.serve();
         let member = match helper {
@@ -191,11 +198,11 @@ impl Slot {
         self.reactor.poll(member) || served
     }
 
-    /// Where no worker sleeps, none is sent to help a holder in a long callback: so one that has come by often, and has seen no
-    /// look at the kernel since the first time, takes the duty over.
+    /// If no worker sleeps, none is sent to help a holder in a long callback. So a worker that has
+    /// polled often, and has seen no look at the kernel since the first time, takes the duty over.
     fn replace_a_holder_that_does_not_look(&self) {
         let looks = self.reactor.looks();
-        // Relaxed, all: the owner's own, and hints.
+        // Relaxed, all: the owner's own words, and hints.
         if looks != self.looks_seen.swap(looks, Ordering::Relaxed) {
             self.polls_since.store(0, Ordering::Relaxed);
         } else if self.polls_since.fetch_add(1, Ordering::Relaxed) >= PATIENCE {
@@ -203,12 +210,14 @@ impl Slot {
         }
     }
 
-    /// Turns the ring and fires due timers, if no other thread does just now; any thread. Returns whether there was anything.
+    /// Turns the ring and fires due timers, unless another thread is doing so; any thread. Returns
+    /// whether there was anything.
     pub(super) fn serve(&self) -> bool {
         self.fired.try_lock().is_some_and(|fired| self.finish(fired))
     }
 
-    /// The owner, which is the caller, rests, as do the owners of all slots from `active` on; this one is number `own`.
+    /// The owner, the caller, rests, as do the owners of all slots from `active` on; this slot has
+    /// number `own`.
     pub(super) fn rest(&self, own: usize, active: usize) {
         let first = own - self.member as usize;
         self.reactor.hand_over_to_first(active.saturating_sub(first) as u32, self.member);
@@ -227,7 +236,7 @@ impl Slot {
     fn finish(&self, mut fired: MutexGuard<'_, Vec<KeptWaker>>) -> bool {
         let retry = self.ring().is_some_and(|ring| ring.turn(&mut fired) == Next::Retry);
         if retry && !current::with_own_slot(|own| own.is_some_and(|own| ptr::eq(own, self))) {
-            // It is to be turned again soon, and its owner may sleep without a time-out.
+            // The ring is to be turned again soon, and the owner may sleep without a timeout.
             self.unpark();
         }
         self.timers.fire(self.shared().clock, &mut fired);
@@ -253,28 +262,29 @@ impl Slot {
 
     /// The first half of `unpark`.
     fn swap_notified(&self) -> u32 {
-        // AcqRel pairs with the exchanges of `park`: what was done before this is visible after the next look there.
+        // AcqRel pairs with the exchanges of `park`: everything done before this is visible after
+        // the next look there.
         self.parking.swap(NOTIFIED, Ordering::AcqRel)
     }
 
-    /// The first half of `unpark` under a standing clock, where each worker has a reactor of its own: whether the owner has to be
-    /// woken.
+    /// The first half of `unpark` under a standing clock, where each worker has a reactor of its
+    /// own: returns whether the owner has to be woken.
     pub(super) fn notify(&self) -> bool {
         self.swap_notified() == PARKED
     }
 
-    /// The owner is awake before it takes events. False: another thread has unparked it.
+    /// Makes the owner awake before it takes events. False: another thread has unparked it.
     pub(super) fn leave_parked(&self) -> bool {
         // AcqRel: as in `park`.
         self.parking.compare_exchange(PARKED, AWAKE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// For those who wait until there are events, and leave them there.
+    /// For threads that wait until there are events, and do not take them.
     pub(super) fn epoll(&self) -> BorrowedFd<'_> {
         self.reactor.poller.epoll()
     }
 
-    /// Drops all timers, which never fire, and calls on files.
+    /// Drops all timers, which then never fire, and calls on files.
     pub(crate) fn shut_down(&self) {
         self.timers.close();
         if let Some(ring) = self.ring() {
@@ -282,7 +292,8 @@ impl Slot {
         }
     }
 
-    /// Submits what the tasks have begun, and takes in what was completed. Returns how long one may sleep now.
+    /// Submits calls that tasks have begun, and takes in completions. Returns how long the owner
+    /// may sleep now.
     fn turn_ring(&self, fired: &mut Vec<KeptWaker>, timeout: Option<Duration>) -> Option<Duration> {
         let Some(ring) = self.ring() else {
             return timeout;
@@ -305,7 +316,7 @@ impl Slot {
     }
 }
 
-/// The owner is awake when this is dropped, also by a panic.
+/// Makes the owner awake when dropped, even by a panic.
 struct Awake<'a>(&'a AtomicU32);
 
 impl Drop for Awake<'_> {
@@ -320,8 +331,9 @@ const PARKED: u32 = 1;
 const NOTIFIED: u32 = 2;
 const ASIDE: u32 = 3;
 
-/// So many polls of a busy worker, which are 50 us apart at least, are about a millisecond.
+/// So many polls of a busy worker, at least 50 us apart, are about a millisecond.
 const PATIENCE: u32 = 16;
 
-/// When the kernel is asked again to take what it did not take, as it was short of memory; or a lock that another worker had.
+/// The time until another try after the kernel was short of memory and refused calls, or after
+/// another worker had a lock.
 const RETRY_AFTER: Duration = Duration::from_millis(1);

@@ -1,8 +1,10 @@
-//! A descriptor that has a place in a reactor for as long as it lives, and the operations that wait for it.
+//! A descriptor with a place in a reactor as long as it lives, and the operations that wait for it.
 //!
-//! The kernel watches it from the start, or ([`Source::unwatched`]) only once somebody has to wait. A connection that is accepted, read,
-//! answered and closed without ever waiting so costs no call for that. What is unwatched has no events; therefore whoever finds nothing
-//! to do has it watched, after storing its waker, and the kernel then reports what is ready by that time.
+//! The kernel watches the descriptor from the start, or ([`Source::unwatched`]) only once a task
+//! has to wait. So a connection that is accepted, read, answered and closed without waiting costs
+//! no call for that. An unwatched descriptor has no events. Therefore an operation that finds
+//! nothing to do first stores its waker and then starts the watch, and the kernel reports
+//! everything that is ready by then.
 
 use std::fmt;
 use std::future::Future;
@@ -20,39 +22,42 @@ use super::table::Token;
 use super::{current, shut_down_error};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// A non-blocking descriptor and its place. Dropping it deregisters first and closes then.
+/// A non-blocking descriptor and its place. Dropping it first deregisters and then closes.
 pub(crate) struct Source<T: AsFd> {
-    /// `None` only while dropping.
+    /// `None` only during the drop.
     descriptor: Option<T>,
     entry: Arc<Entry>,
     token: Token,
     reactor: Arc<Reactor>,
-    /// Whether the kernel reports what happens.
+    /// Whether the kernel reports events.
     is_watched: AtomicBool,
 }
 
-/// What an operation did.
+/// The outcome of an operation.
 pub(crate) enum Step<R> {
     /// The kernel may have more.
     More(R),
-    /// The kernel did less than it was asked to: there is no more for now, which saves the call that would say so.
+    /// The kernel did less than it was asked to: there is no more for now, which saves the call
+    /// that would say so.
     Drained(R),
 }
 
 impl<T: AsFd> Source<T> {
-    /// Registers a descriptor that can be read and written, as far as anyone knows.
+    /// Registers a descriptor that is assumed to be readable and writable.
     pub(crate) fn new(descriptor: T) -> io::Result<Self> {
         let source = Self::unwatched(descriptor)?;
         source.watch()?;
         Ok(source)
     }
 
-    /// As `new`, for a descriptor that will be tried at once: it is registered when somebody waits for it. That may fail then.
+    /// As `new`, for a descriptor that will be tried at once: it is registered when a task waits
+    /// for it, which may fail then.
     pub(crate) fn unwatched(descriptor: T) -> io::Result<Self> {
         Self::with_entry(descriptor, Entry::new(true, true))
     }
 
-    /// Registers a socket that is still connecting: no write is tried before the kernel says so.
+    /// Registers a socket that is still connecting: no write is tried before the kernel reports
+    /// readiness.
     pub(crate) fn connecting(descriptor: T) -> io::Result<Self> {
         let source = Self::with_entry(descriptor, Entry::new(false, false))?;
         source.watch()?;
@@ -67,9 +72,10 @@ impl<T: AsFd> Source<T> {
         Ok(Source { descriptor: Some(descriptor), entry, token, reactor, is_watched: AtomicBool::new(false) })
     }
 
-    /// Has the kernel report what is ready, now and from now on.
+    /// Makes the kernel report readiness, now and from now on.
     pub(crate) fn watch(&self) -> io::Result<()> {
-        // Relaxed, both: it guards nothing. Who sees an old value asks the kernel again, which knows.
+        // Relaxed, both: it guards nothing. A thread that sees an old value asks the kernel again,
+        // which knows.
         if self.is_watched.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -87,7 +93,8 @@ impl<T: AsFd> Source<T> {
         &self.entry
     }
 
-    /// Asks the kernel to report again what is ready now, for users who read the descriptor behind our back.
+    /// Makes the kernel report present readiness again, for users that read the descriptor
+    /// themselves.
     pub(crate) fn rearm(&self, direction: Direction) -> io::Result<()> {
         if let Some(Ok(sighting)) = self.entry.look(direction) {
             self.entry.clear(sighting, direction);
@@ -96,8 +103,8 @@ impl<T: AsFd> Source<T> {
         self.reactor.rearm(self.descriptor().as_fd(), self.token)
     }
 
-    /// Runs the operation as soon as it does not block. `op` says [`io::ErrorKind::WouldBlock`] when there was nothing
-    /// to do.
+    /// Runs the operation as soon as it does not block. `op` returns [`io::ErrorKind::WouldBlock`]
+    /// if it found nothing to do.
     pub(crate) fn poll_io<R>(
         &self,
         cx: &mut Context<'_>,
@@ -143,14 +150,15 @@ impl<T: AsFd> Source<T> {
         result
     }
 
-    /// Tells a clock that stands still that what comes here comes from another process.
+    /// Tells a standing clock that input here comes from another process.
     pub(crate) fn comes_from_outside(&self) {
         if let Some(standing) = &self.reactor.shared().standing {
             standing.note_outside(&self.entry);
         }
     }
 
-    /// Runs the operation now, or says [`io::ErrorKind::WouldBlock`]; then the kernel reports when to try again.
+    /// Runs the operation now, or returns [`io::ErrorKind::WouldBlock`]; then the kernel reports
+    /// when to try again.
     pub(crate) fn try_io<R>(
         &self,
         direction: Direction,
@@ -183,8 +191,8 @@ impl<T: AsFd> Source<T> {
         }
     }
 
-    /// The operation as a future. Any number of them may wait on one source; dropping one that has not resolved has
-    /// done nothing.
+    /// The operation as a future. Any number of them may wait on one source; one that is dropped
+    /// before it resolves has done nothing.
     pub(crate) fn io<R, F>(&self, direction: Direction, op: F) -> Io<'_, T, F>
     where
         F: FnMut(&T) -> io::Result<Step<R>> + Unpin,

@@ -1,7 +1,8 @@
-//! The sources of one slot, found by what epoll hands back.
+//! The sources of one slot, found by the data that epoll returns.
 //!
-//! The data of an event is a key and a generation. Freeing a key raises its generation, so an event that was on its way
-//! when its source went away, or that comes for a duplicate of a closed descriptor, finds nobody.
+//! The data of an event is a key and a generation. Freeing a key raises its generation. So an event
+//! that was on its way when its source went away, or that comes for a duplicate of a closed
+//! descriptor, finds no source.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use rustix::event::epoll::EventData;
 
 use super::entry::Entry;
 
-/// Names one registration of one slot.
+/// The name of one registration in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     key: u32,
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_token_meets_nobody() {
+    fn an_old_token_finds_no_entry() {
         let mut table = Table::default();
         let entry = || Arc::new(Entry::new(false, false));
         let old = table.insert(entry()).unwrap();

@@ -1,10 +1,10 @@
-//! What the kernel knows of a worker's thread: how much processor time it has had, and whether it is ready to run.
+//! The kernel's view of a worker's thread: its processor time, and whether it is ready to run.
 
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
-/// A thread of this process, as others can ask after it.
+/// A thread of this process, as other threads can ask about it.
 pub(super) struct Thread {
     id: libc::pid_t,
     clock: libc::clockid_t,
@@ -14,32 +14,36 @@ impl Thread {
     /// The calling thread; `None` where it has no clock.
     pub(super) fn current() -> Option<Thread> {
         let mut clock = 0;
-        // SAFETY: the thread is alive, as it is this one, and the clock is written to a local.
+        // SAFETY: the thread is alive, because it is this one, and the clock is written to a local.
         let (id, error) =
             unsafe { (libc::gettid(), libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock)) };
         (error == 0).then_some(Thread { id, clock })
     }
 
-    /// The processor time that it has used, up to this moment also while it runs; `None` once it has ended. Cost: a system call.
+    /// The processor time that it has used, exact even while it runs; `None` once it has ended.
+    /// Cost: a system call.
     pub(super) fn cpu_time(&self) -> Option<Duration> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the clock is a number that names the thread, and the kernel refuses that of one that has ended; the time
-        // is written to a local.
+        // SAFETY: the clock is a number that names the thread, and the kernel refuses the number of
+        // an ended thread; the time is written to a local.
         let error = unsafe { libc::clock_gettime(self.clock, &raw mut time) };
         (error == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
 
-    /// Whether it runs or is ready to, as its state in `/proc` says; `None` where that cannot be read. Cost: some 10 us.
+    /// Whether it runs or is ready to, by its state in `/proc`; `None` if that cannot be read.
+    /// Cost: some 10 us.
     pub(super) fn is_runnable(&self) -> Option<bool> {
         let mut stat = [0; 64];
-        // Opened each time, as it is seldom asked for: a descriptor for each worker would be kept for nothing.
+        // Opened each time, because it is seldom asked for: a descriptor for each worker would be
+        // wasted.
         let len =
             File::open(format!("/proc/self/task/{}/stat", self.id)).and_then(|mut file| file.read(&mut stat)).ok()?;
         state_in(&stat[..len]).map(|state| state == b'R')
     }
 }
 
-/// The state in a line such as `42 (name) S 1 …`. The name may have parentheses and spaces; no more than 15 bytes.
+/// The state in a line such as `42 (name) S 1 …`. The name may have parentheses and spaces, in at
+/// most 15 bytes.
 fn state_in(stat: &[u8]) -> Option<u8> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     stat.get(end + 2).copied()
@@ -53,7 +57,7 @@ mod tests {
 
     use super::{Thread, state_in};
 
-    /// Waits for what comes unless there is a bug.
+    /// Waits for a condition that only a bug prevents.
     fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
         let until = Instant::now() + Duration::from_secs(20);
         while !holds() {

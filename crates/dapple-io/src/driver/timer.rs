@@ -1,10 +1,10 @@
-//! One deadline that can be waited for, moved and given up, in eight bytes.
+//! One deadline that can be awaited, moved and dropped, in eight bytes.
 //!
 //! | `KIND` | the other bits | next |
 //! |---|---|---|
 //! | `IDLE` | the deadline | armed (poll); idle (reset) |
-//! | `FRESH` | the deadline, of which the future said that it is to come | armed (poll); idle (reset) |
-//! | `ARMED` | the lowest bits of the deadline, the number of a queue, the place there, which is ours | idle (poll finds it fired; reset finds it fired) |
+//! | `FRESH` | the deadline, which was in the future when it was set | armed (poll); idle (reset) |
+//! | `ARMED` | the lowest bits of the deadline, the number of a queue, our place there | idle (poll finds it fired; reset finds it fired) |
 
 use std::io;
 use std::task::{Poll, Waker};
@@ -15,7 +15,7 @@ use super::current;
 use super::timers::{Answer, Queue};
 use super::wheel::low_bits;
 
-/// A deadline, and perhaps a place in some worker's wheel. Dropping it disarms.
+/// A deadline, and perhaps a place in a worker's wheel. Dropping it disarms it.
 pub(crate) struct Timer(u64);
 
 struct Place {
@@ -29,7 +29,7 @@ impl Timer {
         Timer(IDLE | nanos(deadline))
     }
 
-    /// For a deadline this long after now.
+    /// A deadline this long after now.
     #[inline]
     pub(crate) fn after(duration: Duration) -> Timer {
         let kind = if duration.is_zero() { IDLE } else { FRESH };
@@ -44,7 +44,7 @@ impl Timer {
         clock::instant(deadline)
     }
 
-    /// Moves the deadline. If somebody is waiting, he is woken at the new one.
+    /// Moves the deadline. A waiting task is woken at the new one.
     #[inline]
     pub(crate) fn reset(&mut self, deadline: Instant) {
         let deadline = nanos(deadline);
@@ -56,10 +56,10 @@ impl Timer {
         }
     }
 
-    /// Ready when the deadline has passed, or else the waker runs when it has. Once the runtime has shut down, nothing will
-    /// wake it.
+    /// Ready when the deadline has passed; otherwise the waker runs at that time. After the runtime
+    /// has shut down, nothing will wake it.
     ///
-    /// What is armed, or has just been made, is not compared with the clock: that would be most of what a timer costs.
+    /// An armed or fresh timer is not compared with the clock, which would be most of its cost.
     ///
     /// # Errors
     ///
@@ -94,7 +94,8 @@ impl Timer {
     fn arm(&mut self, deadline: u64, waker: &Waker) -> io::Result<()> {
         let armed = current::with_slot_for_timer(|slot, is_owner| {
             let (index, is_first) = slot.timers().arm(deadline, waker.into())?;
-            // The read-modify-write in `unpark` orders the new `next_tick` before the owner's next look at it.
+            // The read-modify-write in `unpark` orders the new `next_tick` before the owner's next
+            // look at it.
             if is_first && !is_owner {
                 slot.unpark();
             }
@@ -126,7 +127,7 @@ impl Drop for Timer {
     }
 }
 
-/// By the clock of the runtime, which may stand still.
+/// Now, by the clock of the runtime, which may stand still.
 #[inline]
 fn now() -> Instant {
     crate::time::Instant::now().into_std()

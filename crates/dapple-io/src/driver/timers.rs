@@ -1,7 +1,8 @@
-//! The timers of one worker: its wheel, the lock of that, and who has to know when the next one is due.
+//! The timers of one worker: its wheel, the wheel's lock, and the owner to be told when the next
+//! timer is due.
 //!
-//! Queues have numbers and are never freed, so that a timer's handle names its queue in 14 bits and without counting
-//! references. A queue that belonged to a worker of an earlier runtime is used again:
+//! Queues have numbers and are never freed, so that a timer's handle names its queue in 14 bits,
+//! without counting references. A queue of an earlier runtime's worker is used again:
 //!
 //! | state | `is_open` | `has_owner` | next |
 //! |---|---|---|---|
@@ -10,13 +11,13 @@
 //! | closed | no | yes | left (its slot goes) |
 //! | left | no | no | free, when the last timer was removed |
 //!
-//! Whoever arms is the owner, or a thread that holds the slot, and so the lease.
+//! Only the owner arms timers, or a thread that holds the slot, and so the lease.
 //!
-//! The lock is held for some dozen instructions, or for a few of the timers that are due. A timer that is dropped by another
-//! worker while it is held is *marked*: its number goes on a list, and whoever next looks for due timers removes it. So
-//! nobody waits for a lock in order to cancel.
+//! The lock is held for some dozen instructions, or for a few of the due timers. If another worker
+//! drops a timer while the lock is held, it *marks* the timer: the timer's number goes on a list,
+//! and the next thread that looks for due timers removes it. So canceling never waits for a lock.
 //!
-//! Under a clock that stands still the wheel stays empty, and a place is a number of the timer that the clock has.
+//! Under a standing clock the wheel stays empty, and a place holds the number of the clock's timer.
 
 use std::collections::HashMap;
 use std::io;
@@ -46,13 +47,14 @@ pub(crate) use numbers::end as end_of_model;
 pub(crate) struct Queue {
     number: u16,
     state: Brief<State>,
-    /// No timer needs attention before this tick; `u64::MAX` without timers. Written under the lock of `state`.
+    /// No timer needs attention before this tick; `u64::MAX` without timers. Written under the lock
+    /// of `state`.
     next_tick: AtomicU64,
     /// Whether there are marks. Written under the lock of `marks`.
     has_marks: AtomicBool,
     /// Timers to be removed; `None` unless the queue is open.
     marks: Mutex<Option<Vec<u32>>>,
-    /// Who is to be told of a timer that is due earlier than all others.
+    /// The slot to wake for a timer that is due earlier than all others.
     owner: Mutex<Weak<Slot>>,
 }
 
@@ -60,11 +62,11 @@ struct State {
     wheel: Wheel,
     is_open: bool,
     has_owner: bool,
-    /// Where the clock stands still.
+    /// Present if the clock stands still.
     standing: Option<Stood>,
 }
 
-/// Timers of a clock that stands still, by their places here.
+/// Timers of a standing clock, by their places here.
 #[derive(Default)]
 struct Stood {
     timers: HashMap<u32, StoodTimer>,
@@ -78,13 +80,13 @@ struct StoodTimer {
     deadline: u64,
 }
 
-/// What a timer says when it is asked.
+/// The answer of a timer to a poll.
 pub(crate) enum Answer {
-    /// It will wake whoever asked.
+    /// It will wake the poller.
     Pending,
-    /// It has fired, and is gone. What the queue had of its deadline.
+    /// It has fired, and is gone. Holds the queue's part of its deadline.
     Fired(u64),
-    /// Its runtime has shut down, and it is gone. What the queue had of its deadline.
+    /// Its runtime has shut down, and it is gone. Holds the queue's part of its deadline.
     Closed(u64),
 }
 
@@ -100,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// The queue with this number, which somebody has a lease or a timer of.
+    /// The queue with this number; a lease or a timer of it exists.
     pub(crate) fn numbered(number: u16) -> &'static Queue {
         numbers::find(number)
     }
@@ -110,7 +112,8 @@ impl Queue {
         self.number
     }
 
-    /// Arms a timer; after shutdown there are none. Also returns whether the owner has to look earlier than it would.
+    /// Arms a timer; `None` after shutdown. Also returns whether the owner has to look earlier than
+    /// planned.
     ///
     /// # Panics
     ///
@@ -144,7 +147,7 @@ impl Queue {
         Some(place)
     }
 
-    /// Asks a timer of a clock that stands still. `None`: it is one of the wheel.
+    /// Polls a timer of a standing clock. `None`: it is one of the wheel.
     fn poll_standing(&self, index: u32, waker: &Waker) -> Option<Answer> {
         let state = self.state.lock();
         let timer = *state.standing.as_ref()?.timers.get(&index)?;
@@ -159,12 +162,12 @@ impl Queue {
             return Some(Answer::Pending);
         }
         self.remove(index, self.state.lock());
-        // In the middle of a shutdown the clock has let go of its timers already.
+        // In the middle of a shutdown the clock has dropped its timers already.
         let has_passed = asked.is_some_and(|(_, now)| clock::nanos(now) >= timer.deadline);
         Some(if has_passed { Answer::Fired(timer.deadline) } else { Answer::Closed(timer.deadline) })
     }
 
-    /// Moves a timer of a clock that stands still.
+    /// Moves a timer of a standing clock.
     fn reset_standing(&self, index: u32, deadline: u64) -> Option<bool> {
         let number = self.state.lock().standing.as_ref()?.timers.get(&index)?.number;
         let moved = self.with_clock(|clock| clock.reset(number, clock::instant(deadline))) == Some(true);
@@ -177,13 +180,13 @@ impl Queue {
         Some(moved)
     }
 
-    /// The clock that stands still, if the runtime is still there.
+    /// The standing clock, if the runtime still exists.
     fn with_clock<R>(&self, f: impl FnOnce(&Standing) -> R) -> Option<R> {
         let owner = self.owner.lock().upgrade()?;
         owner.shared().standing.as_ref().map(f)
     }
 
-    /// Asks a timer, which will wake `waker` from now on.
+    /// Polls a timer, which will wake `waker` from now on.
     #[inline]
     pub(crate) fn poll(&self, index: u32, waker: &Waker) -> Answer {
         let mut state = self.state.lock();
@@ -208,7 +211,7 @@ impl Queue {
         }
     }
 
-    /// Goes on with `poll` for another waker, which is cloned without the lock.
+    /// Continues `poll` for another waker, which is cloned without the lock.
     #[cold]
     fn rewire(&self, index: u32, waker: &Waker) -> Answer {
         let waker = KeptWaker::from(waker);
@@ -228,7 +231,7 @@ impl Queue {
         }
     }
 
-    /// Moves the deadline of a timer. `false` if it has fired, and then it is gone.
+    /// Moves the deadline of a timer. `false` if the timer has fired; then it is gone.
     #[inline]
     pub(crate) fn reset(&self, index: u32, deadline: u64) -> bool {
         let mut state = self.state.lock();
@@ -249,7 +252,7 @@ impl Queue {
         true
     }
 
-    /// The deadline of a timer, but for the bits that its handle has.
+    /// The deadline of a timer, without the bits that its handle has.
     pub(crate) fn deadline(&self, index: u32) -> u64 {
         let mut state = self.state.lock();
         match &state.standing {
@@ -278,13 +281,13 @@ impl Queue {
         let mut marks = self.marks.lock();
         if let Some(list) = &mut *marks {
             list.push(index);
-            // Relaxed: whoever misses it looks again, as the exchange in `unpark` sees to.
+            // Relaxed: a thread that misses it looks again, because of the exchange in `unpark`.
             self.has_marks.store(true, Ordering::Relaxed);
             drop(marks);
             self.tell_owner();
         } else {
             drop(marks);
-            // Nobody looks for marks any more, and nobody holds the lock for long.
+            // No thread looks for marks any more, and none holds the lock for long.
             self.remove(index, self.state.lock());
         }
     }
@@ -313,13 +316,13 @@ impl Queue {
 
     /// No timer needs attention before this tick; `u64::MAX` without timers.
     pub(crate) fn next_tick(&self) -> u64 {
-        // Relaxed: it says when, and what is due is found under the lock. Of a timer that another thread has armed since, the
-        // exchange on `parking` tells (see `Slot::unpark`).
+        // Relaxed: it is an estimate, and due timers are found under the lock. The exchange on
+        // `parking` announces a timer that another thread has armed since (see `Slot::unpark`).
         self.next_tick.load(Ordering::Relaxed)
     }
 
-    /// Visits the wakers of timers that have not fired, but for those of a clock that stands still. Not under a lock, so some
-    /// may be gone by then.
+    /// Visits the wakers of timers that have not fired, except those of a standing clock. Takes no
+    /// lock during a visit, so some may be gone by then.
     pub(super) fn each_waker(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const ())) {
         for chunk in 0.. {
             let mut wakers = Vec::with_capacity(CHUNK);
@@ -331,10 +334,10 @@ impl Queue {
         }
     }
 
-    /// Collects the wakers of timers that are due, of a million at once not all.
+    /// Collects the wakers of due timers; of a million at once, only a part.
     pub(crate) fn fire(&self, clock: Clock, fired: &mut Vec<KeptWaker>) {
         self.sweep();
-        // The clock is not read when there are no timers.
+        // Without timers the clock is not read.
         let next_tick = self.next_tick();
         if next_tick == u64::MAX {
             return;
@@ -355,7 +358,8 @@ impl Queue {
         }
     }
 
-    /// Removes what is marked. To be called before the owner sleeps, too: what he has marked himself wakes nobody.
+    /// Removes marked timers. The owner calls this before it sleeps, too: its own marks wake no
+    /// thread.
     pub(crate) fn sweep(&self) {
         // Relaxed: see `disarm_later`.
         if self.has_marks.load(Ordering::Relaxed) {
@@ -376,7 +380,8 @@ impl Queue {
         }
     }
 
-    /// To be called under the lock, with the deadline of a timer that was armed or moved: whether it is the first.
+    /// Notes the deadline of a timer that was armed or moved; returns whether it is the first. The
+    /// caller holds the lock.
     #[inline]
     fn note_deadline(&self, deadline: u64) -> bool {
         let tick = tick_of(deadline);
@@ -388,7 +393,7 @@ impl Queue {
         is_first
     }
 
-    /// Makes the owner look again, unless that is the calling thread.
+    /// Makes the owner look again, unless it is the calling thread.
     #[cold]
     fn tell_owner(&self) {
         let owner = self.owner.lock().upgrade();
@@ -412,7 +417,7 @@ impl State {
     }
 }
 
-/// A queue in the hands of a slot, which gives it back by dropping this.
+/// A queue in use by a slot, which frees it by dropping this.
 pub(crate) struct Lease(&'static Queue);
 
 impl Lease {
@@ -431,12 +436,12 @@ impl Lease {
         Ok(Lease(queue))
     }
 
-    /// Says who waits for these timers.
+    /// Sets the slot that waits for these timers.
     pub(crate) fn set_owner(&self, owner: Weak<Slot>) {
         *self.0.owner.lock() = owner;
     }
 
-    /// Ends all timers; none will be armed from now on.
+    /// Ends all timers; no more can be armed.
     pub(crate) fn close(&self) {
         let queue = self.0;
         let marked = queue.marks.lock().take();
@@ -478,7 +483,7 @@ impl Drop for Lease {
 
 /// A place has 30 bits.
 const PLACES_MAX: u32 = 1 << 30;
-/// Timers moved or fired while the lock is held, for some microseconds.
+/// The number of timers moved or fired under one lock, for some microseconds.
 const TIMERS_PER_STRETCH: usize = 64;
 /// Stretches before I/O has its turn again: about 100 us of work.
 const STRETCHES_PER_LOOK_MAX: usize = 16;

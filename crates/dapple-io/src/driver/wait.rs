@@ -9,17 +9,18 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 use rustix::io::Errno;
 
-/// Waits for events, `timeout` at most, and returns those that fit into `room`.
+/// Waits for events, at most for `timeout`, and returns those that fit into `room`.
 ///
-/// `epoll_pwait2` (Linux 5.11) takes nanoseconds. Where the kernel or a container refuses it, `epoll_wait` is used with
-/// the timeout rounded up, and timers are up to a millisecond later. `rustix` would choose one of the two when it is
-/// compiled, hence the call of our own.
+/// `epoll_pwait2` (Linux 5.11) takes nanoseconds. If the kernel or a container refuses it, this
+/// uses `epoll_wait` with the timeout rounded up, and timers are up to a millisecond later.
+/// `rustix` would choose one of the two at compile time, hence our own call.
 pub(crate) fn wait<'a>(
     epoll: BorrowedFd<'_>,
     room: &'a mut [MaybeUninit<Event>],
     timeout: Option<Duration>,
 ) -> Result<&'a [Event], Errno> {
-    // Zero needs no fine clock, and is what a busy worker asks for. Relaxed: who does not see the refusal asks again.
+    // A busy worker asks with zero, which needs no fine clock. Relaxed: a thread that misses the
+    // refusal asks again.
     if let Some(timeout) = timeout
         && !timeout.is_zero()
         && !PWAIT2_REFUSED.load(Ordering::Relaxed)
@@ -42,14 +43,14 @@ pub(crate) fn wait<'a>(
     Ok(events)
 }
 
-/// Returns how many events were written to `room`.
+/// Returns the number of events written to `room`.
 fn wait_fine(epoll: BorrowedFd<'_>, room: &mut [MaybeUninit<Event>], timeout: Duration) -> Result<usize, Errno> {
     let timeout = libc::timespec {
         tv_sec: timeout.as_secs().min(SECONDS_MAX) as libc::time_t,
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     };
-    // SAFETY: `Event` has the kernel's layout, and the kernel writes at most `room.len()` of them to `room`; the timeout
-    // lives until the call returns; there is no signal mask.
+    // SAFETY: `Event` has the kernel's layout, and the kernel writes at most `room.len()` of them
+    // to `room`; the timeout lives until the call returns; there is no signal mask.
     let count = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
@@ -67,13 +68,13 @@ fn wait_fine(epoll: BorrowedFd<'_>, room: &mut [MaybeUninit<Event>], timeout: Du
     })
 }
 
-/// Set when the kernel does not know `epoll_pwait2` or a filter forbids it.
+/// Set if the kernel does not know `epoll_pwait2` or a filter forbids it.
 static PWAIT2_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Events that one call collects.
 pub(crate) const EVENTS_MAX: usize = 256;
 
-/// A year: longer waits are cut, which at worst is one wake-up too many.
+/// A year: longer waits are cut, at the cost of one extra wake-up at most.
 const SECONDS_MAX: u64 = 365 * 24 * 3600;
 
 #[cfg(test)]

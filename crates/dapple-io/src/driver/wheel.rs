@@ -1,14 +1,16 @@
 //! A hierarchical timer wheel: insert, move and cancel in constant time, 24 bytes a timer.
 //!
-//! Time is counted in ticks. Level 0 has a bucket per tick, and a bucket of level `n` spans 64 to the power `n` ticks.
-//! A timer sits in the lowest level on which its deadline and the wheel's time differ, so that it moves down at most
-//! four times before it fires. Moving and firing are done one timer at a time, so a caller can stop after any of them
-//! and a bucket with a million timers never holds the lock for long.
+//! Time is counted in ticks. Level 0 has a bucket per tick, and a bucket of level `n` spans 64 to
+//! the power `n` ticks. A timer is in the lowest level on which its deadline and the wheel's time
+//! differ, so it moves down at most four times before it fires. Moving and firing go one timer at a
+//! time, so a caller can stop after any of them, and a bucket with a million timers never holds the
+//! lock for long.
 //!
-//! Deadlines further away than [`HORIZON`] are put there; what comes due too early is put further.
+//! Deadlines further away than [`HORIZON`] are put there; a timer that comes due too early is put
+//! further.
 //!
-//! A place belongs to whoever inserted it, who gives it back by `remove`. So a number names one timer at a time, and
-//! needs no generation:
+//! A place belongs to the code that inserted it and that frees it by `remove`. So a number names
+//! one timer at a time, and needs no generation:
 //!
 //! | state | `prev` | waker | next |
 //! |---|---|---|---|
@@ -33,13 +35,13 @@ mod packed;
 
 /// The timers of one worker.
 pub(crate) struct Wheel {
-    /// No bucket that begins before this tick holds a timer, but the buckets being emptied.
+    /// No bucket that begins before this tick holds a timer, except the buckets being emptied.
     elapsed: u64,
     /// A bit per bucket that holds a timer.
     occupied: [u64; LEVELS],
     buckets: Box<[Bucket; LEVELS * SLOTS]>,
     entries: Entries,
-    /// Timers that have not fired.
+    /// Number of timers that have not fired.
     armed: usize,
 }
 
@@ -50,22 +52,23 @@ struct Bucket {
     tail: u32,
 }
 
-/// A waker that the wheel has no use for any more, to be dropped when no lock is held. It may be the last of a task,
-/// which then goes, and with it whatever takes the lock again.
+/// A waker that the wheel no longer needs, to be dropped when no lock is held. It may be the last
+/// one of a task; dropping the task may run code that takes the lock again.
 #[must_use = "to be dropped after the lock"]
 pub(crate) struct Leftover(Option<Packed>);
 
 impl Drop for Leftover {
     fn drop(&mut self) {
         if let Some(packed) = self.0 {
-            // SAFETY: a `Leftover` is made of what was taken out of its entry, or never came into one.
+            // SAFETY: a `Leftover` contains a waker that was taken out of its entry, or never came
+            // into one.
             drop(KeptWaker::from(unsafe { packed.unpack() }));
         }
     }
 }
 
 impl Wheel {
-    /// A wheel whose time is `now`.
+    /// A wheel with the time `now`.
     pub(crate) fn new(now: u64) -> Self {
         let empty = Bucket { head: NONE, tail: NONE };
         Wheel {
@@ -77,12 +80,13 @@ impl Wheel {
         }
     }
 
-    /// Timers that were not removed.
+    /// Number of timers that were not removed.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Arms a timer. A deadline that has passed fires at the next `advance`. `None` when 2^30 timers are there already.
+    /// Arms a timer. A deadline that has passed fires at the next `advance`. `None` if there are
+    /// 2^30 timers already.
     #[inline]
     pub(crate) fn insert(&mut self, deadline: u64, waker: KeptWaker) -> Option<u32> {
         let index = self.entries.take()?;
@@ -106,23 +110,24 @@ impl Wheel {
         Leftover(waker)
     }
 
-    /// Whether the timer is still to fire.
+    /// Whether the timer has yet to fire.
     pub(crate) fn is_armed(&mut self, index: u32) -> bool {
         self.entries.at(index).packed().is_some()
     }
 
-    /// The deadline of a timer but for the bits that [`low_bits`] returns.
+    /// The deadline of a timer, without the bits that [`low_bits`] returns.
     pub(crate) fn deadline(&mut self, index: u32) -> u64 {
         self.entries.at(index).deadline()
     }
 
-    /// Whether a timer is still to fire and then wakes what `waker` wakes. It may say no by mistake.
+    /// Whether a timer has yet to fire and will wake the task of `waker`. May return false by
+    /// mistake.
     #[inline]
     pub(crate) fn will_wake(&mut self, index: u32, waker: &Waker) -> bool {
         self.entries.at(index).packed().is_some_and(|packed| packed.will_wake(waker))
     }
 
-    /// Makes a timer that is still to fire wake `waker`; returns the one that it has no use for.
+    /// Makes a timer that has yet to fire wake `waker`; returns the waker that it no longer needs.
     #[inline]
     pub(crate) fn rewire(&mut self, index: u32, waker: KeptWaker) -> Leftover {
         let entry = self.entries.at(index);
@@ -134,7 +139,7 @@ impl Wheel {
         Leftover(Some(packed))
     }
 
-    /// Moves the deadline of a timer that is still to fire.
+    /// Moves the deadline of a timer that has yet to fire.
     #[inline]
     pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
         self.unlink(index);
@@ -142,14 +147,15 @@ impl Wheel {
         self.link(index, tick_of(deadline));
     }
 
-    /// The tick at which `advance` has something to do: a timer that fires or a bucket that moves down.
+    /// The tick at which `advance` has something to do: a timer that fires or a bucket that moves
+    /// down.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         self.next_bucket().map(|(_, at)| at)
     }
 
-    /// Moves time to `now` and collects the wakers of timers that are due, in order of their deadlines, touching at
-    /// most `budget` timers. Returns how much of the budget is left; if nothing is, time may have been left where the
-    /// work stopped.
+    /// Moves time to `now` and collects the wakers of due timers, in order of their deadlines,
+    /// touching at most `budget` timers. Returns the rest of the budget; if it is 0, time may have
+    /// stopped earlier.
     pub(crate) fn advance(&mut self, now: u64, budget: usize, fired: &mut Vec<KeptWaker>) -> usize {
         for left in (0..budget).rev() {
             let (bucket, at) = match self.next_bucket() {
@@ -172,7 +178,8 @@ impl Wheel {
         0
     }
 
-    /// Adds table and data of the wakers in a chunk of timers; false if there is no such chunk. Wakers in boxes are left out.
+    /// Adds table and data of the wakers in a chunk of timers; false if there is no such chunk.
+    /// Leaves out boxed wakers.
     pub(crate) fn wakers_of(&self, chunk: usize, wakers: &mut Vec<(&'static RawWakerVTable, *const ())>) -> bool {
         let Some(entries) = self.entries.chunk(chunk) else { return false };
         wakers.extend(entries.iter().filter_map(|entry| entry.packed()?.parts()));
@@ -200,8 +207,8 @@ impl Wheel {
         Some(KeptWaker::from(unsafe { packed.unpack() }))
     }
 
-    /// The occupied bucket that begins first, and when. Among equals the one of the highest level: its timers move
-    /// down before those of the same tick fire.
+    /// The occupied bucket that begins first, and its tick. Among equals the one of the highest
+    /// level: its timers move down before those of the same tick fire.
     fn next_bucket(&self) -> Option<(usize, u64)> {
         if self.armed == 0 {
             return None;
@@ -215,7 +222,7 @@ impl Wheel {
             let position = self.elapsed >> shift;
             let current = (position % SLOTS as u64) as u32;
             let distance = self.occupied[level].rotate_right(current).trailing_zeros();
-            // A bucket that began before `elapsed` is one that is being emptied.
+            // A bucket that began before `elapsed` is being emptied.
             let at = ((position + u64::from(distance)) << shift).max(self.elapsed);
             if best.is_none_or(|(_, earliest)| at < earliest) {
                 let slot = (current + distance) as usize % SLOTS;
@@ -277,16 +284,16 @@ pub(crate) fn low_bits(deadline: u64) -> u64 {
     deadline & LOW_BITS
 }
 
-/// The tick in which a deadline has passed, whatever bits it has that the wheel does not keep.
+/// The tick in which a deadline has passed, whatever its bits are that the wheel does not keep.
 pub(crate) fn tick_of(deadline: u64) -> u64 {
     tick_at_or_after(deadline | LOW_BITS)
 }
 
-/// How far away from the wheel's time a timer is put, in ticks. Less than a turn of the highest level, so that its buckets
-/// never hold two turns at once.
+/// The most ticks from the wheel's time at which a timer is put. Less than a turn of the highest
+/// level, so that its buckets never hold two turns at once.
 pub(crate) const HORIZON: u64 = 1 << 29;
 
-/// Bits of a deadline that one level decides.
+/// Bits of a deadline for each level.
 const BITS: u32 = 6;
 /// Buckets of a level.
 const SLOTS: usize = 1 << BITS;

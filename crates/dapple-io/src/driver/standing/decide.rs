@@ -12,18 +12,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{Due, PATIENCE, SETTLE_MAX, SETTLE_MIN, Stalled, Standing, State};
 use crate::driver::slot::Slot;
 
-/// What came of a decision.
+/// The outcome of a decision.
 enum Verdict {
-    /// The clock has jumped. The claim stands: the worker is busy.
+    /// The clock has jumped. The claim remains: the worker is busy.
     Jumped,
-    /// There is nothing to jump to, or somebody is busy. Wait, as long as that at most.
+    /// There is nothing to jump to, or a participant is busy. Wait at most this long.
     Wait(Option<Duration>),
 }
 
 impl Standing {
-    /// Waits until the slot's epoll has something or `limit` has passed; or lets the clock jump, and adds the wakers of the
-    /// timers that are due then. The caller is the slot's worker and has set `PARKED`; afterwards the slot is awake, and
-    /// its worker counts as busy.
+    /// Waits until the slot's epoll has something or `limit` has passed; or makes the clock jump,
+    /// and adds the wakers of the timers that are due then. The caller is the slot's worker and has
+    /// set `PARKED`; afterwards the slot is awake, and its worker counts as busy.
     pub(crate) fn wait(&self, slot: &Slot, limit: Option<Duration>, fired: &mut Vec<KeptWaker>) {
         // It has something to do already, and has not stopped being busy.
         if limit == Some(Duration::ZERO) {
@@ -45,7 +45,8 @@ impl Standing {
         }
     }
 
-    /// The worker of the slot counts as busy, and so it stays: who has unparked it meanwhile has counted it once more.
+    /// The worker of the slot counts as busy and stays so. A thread that has unparked it meanwhile
+    /// has counted it once more.
     fn stay_busy(&self, slot: &Slot) {
         let mut state = self.state.lock();
         if !slot.leave_parked() {
@@ -53,8 +54,9 @@ impl Standing {
         }
     }
 
-    /// Takes the slot away from `PARKED` for somebody who unparks it; whether it was. The state and the number change in
-    /// one step, as the worker may find itself unparked at once.
+    /// Takes the slot away from `PARKED`, for a thread that unparks it; returns whether it was
+    /// parked. The state and the number change in one step, because the worker may be unparked at
+    /// once.
     pub(crate) fn notify(&self, slot: &Slot) -> bool {
         let mut state = self.state.lock();
         let was_parked = slot.notify();
@@ -74,7 +76,8 @@ impl Standing {
             };
             let is_readable = await_readable(&slots, Some(settle));
             let mut state = self.state.lock();
-            // Who came and went meanwhile may have made something ready after the look.
+            // A participant that came and went meanwhile may have made something ready after the
+            // look.
             let is_alone = state.busy == 1 && state.arrivals == arrivals;
             if !is_readable && is_alone && runtime.all_asleep() {
                 return self.jump_or_wait(state, fired);
@@ -87,14 +90,14 @@ impl Standing {
             if await_readable(&[own], Some(Duration::ZERO)) {
                 return Verdict::Wait(None);
             }
-            // The worker whose event it is, or the thread that is to wake one, was not scheduled yet, or has come and
-            // gone. All end soon.
+            // The worker with the event, or the thread that is to wake one, was not scheduled yet,
+            // or has come and gone. All of this ends soon.
             thread::yield_now();
         }
     }
 
-    /// Step 2. Returns how long to look at the kernel, and how many have turned busy so far; `None` if the claim was not to
-    /// be had or is of no use.
+    /// Step 2. Returns how long to look at the kernel, and how many participants have turned busy
+    /// so far; `None` if there was no claim to get or it would be of no use.
     fn claim(&self, slots: &[&Slot]) -> Option<(Duration, u64)> {
         let mut state = self.state.lock();
         let next = state.next().filter(|_| state.busy == 0)?;
@@ -138,8 +141,8 @@ impl Standing {
         Verdict::Jumped
     }
 
-    /// While calls are under way: how long to wait for them, in real time. Zero: the time has come that the next deadline
-    /// would have been reached by the real clock.
+    /// While calls are under way: how long to wait for them, in real time. Zero: by the real clock
+    /// the next deadline would have been reached.
     fn make_up(&self, state: &mut State, fingerprint: u64, next: Instant) -> Duration {
         let real = Instant::now();
         let stalled = match &mut state.stalled {
@@ -159,14 +162,14 @@ impl Standing {
         left
     }
 
-    /// The lock is held.
+    /// The caller holds the lock.
     fn set(&self, now: Instant) {
         let now = now.saturating_duration_since(self.start).as_nanos();
         // Release pairs with `now`. It saturates after 584 years, and never goes back.
         self.now_ns.fetch_max(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    /// What changes when a call begins or ends; `None` if there is none.
+    /// A number that changes when a call begins or ends; `None` if there is no call.
     fn calls_fingerprint(&self, state: &State) -> Option<u64> {
         let ring_calls = self.ring_calls();
         let mut waits = 0;
@@ -180,7 +183,7 @@ impl Standing {
 }
 
 impl State {
-    /// What the clock may jump to.
+    /// The next time to which the clock may jump.
     fn next(&self) -> Option<Due> {
         let first = *self.timers.first_key_value()?.0;
         let may_jump = self.pauses == 0 || self.advances.last().is_some_and(|last| first <= *last);
@@ -196,7 +199,7 @@ fn await_readable(slots: &[&Slot], limit: Option<Duration>) -> bool {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(limit.subsec_nanos()),
     });
-    // An error: interrupted by a signal, which may have something to say.
+    // An error: a signal interrupted it, and may have caused something.
     poll(&mut fds, limit.as_ref()).map_or(true, |count| count > 0)
 }
 

@@ -1,53 +1,57 @@
 //! A clock that stands still, and jumps to the next deadline when everything waits. For tests.
 //!
-//! # Who is counted
+//! # The count
 //!
-//! One number, `busy`, says how many *participants* can still do something at the present time. All else follows from
-//! one rule: **who makes a participant busy does so before he himself stops being busy.** So the number is zero only
-//! when nobody inside has anything left to do, and what can happen then comes from the kernel or from threads that
-//! nobody counts.
+//! One number, `busy`, counts the *participants* that can still do something at the present time.
+//! Everything else follows from one rule: **a participant that makes another one busy does so
+//! before it stops being busy itself.** So the number is zero only when no participant has anything
+//! left to do; everything that can happen then comes from the kernel or from threads that are not
+//! counted.
 //!
 //! | participant | is busy | one more | one less |
 //! |---|---|---|---|
-//! | a worker | while its slot's `parking` is not `PARKED` | whoever takes it away from `PARKED`: `unpark`, or the worker that woke for an event | the worker, after it has set `PARKED` |
+//! | a worker | while its slot's `parking` is not `PARKED` | the thread that takes it away from `PARKED`: `unpark`, or the worker that woke for an event | the worker, after it has set `PARKED` |
 //! | a thread in `block_on` | from its begin or a wake to the next pending poll | itself, or the waker | itself |
-//! | the decision | while somebody decides, see below | who decides | who decides |
+//! | the decision | while a worker decides, see below | that worker | that worker |
 //!
-//! *Calls* are counted apart: functions on the blocking pool (from the moment they are handed in), questions to event loops
-//! of the program's own, calls on files that a ring has, and waits for a child process or its output. They end by themselves, in real time, and then make somebody
-//! busy. While there are any the clock stands, for as long as [`PATIENCE`]; after that it goes at the pace of the real one,
-//! so that a limit on what never ends is reached. A function on the pool that waits in `block_on` is a thread that waits,
-//! and no call for as long.
+//! *Calls* are counted separately: functions on the blocking pool (from the moment they are handed
+//! in), questions to event loops of the program's own, calls on files that a ring has, and waits
+//! for a child process or its output. They end by themselves, in real time, and then make a
+//! participant busy. While there are any the clock stands, for at most [`PATIENCE`]; after that it
+//! runs at the pace of the real clock, so that a limit on an endless call is reached. A function on
+//! the pool that waits in `block_on` counts as a waiting thread meanwhile, and not as a call.
 //!
 //! # The decision
 //!
 //! | step | by | if not |
 //! |---|---|---|
-//! | 1. `busy` has become 0 | the worker that has just parked; another thread wakes worker 0, which parks again | somebody else will come here |
-//! | 2. claim: `busy` 0 → 1 | that worker, under the lock: one decides at a time | as above |
-//! | 3. look: no slot's epoll has anything, for as long as the sockets get to settle | that worker | give the claim back; the owner of that slot takes the event. Again, if `busy` is 0 once more |
-//! | 4. `busy` is still 1, and was all the time | that worker, under the lock | give the claim back: who came decides later |
+//! | 1. `busy` has become 0 | the worker that has just parked; another thread wakes worker 0, which parks again | another participant will come here |
+//! | 2. claim: `busy` 0 → 1 | that worker, under the lock: one worker decides at a time | as above |
+//! | 3. look: no slot's epoll has anything, for as long as the sockets get to settle | that worker | give the claim back; the owner of that slot takes the event. Again, if `busy` is 0 again |
+//! | 4. `busy` is still 1, and was all the time | that worker, under the lock | give the claim back: the participant that came decides later |
 //! | 5. all workers are asleep to the scheduler | that worker, under the same lock | give the claim back, and again |
 //! | 6. no calls | that worker, under the same lock | wait for them in real time |
 //! | 7. the clock is set, due timers are taken out | that worker, under the same lock | |
 //! | 8. it wakes them, being busy by its claim | that worker | |
 //!
-//! Step 3 sees every event that the kernel has reported and nobody has taken in, because a parked worker waits with
-//! `poll` *on* its epoll descriptor, which takes nothing out: events are collected only after the worker counts as busy
-//! again. What one socket has sent to another in this process has arrived by then (loopback delivers within the call,
-//! but for rare cases; see [`SETTLE_MAX`]).
+//! Step 3 sees every event that the kernel has reported and no worker has taken in, because a
+//! parked worker waits with `poll` *on* its epoll descriptor, which takes nothing out: it collects
+//! events only after it counts as busy again. Data from one socket to another in this process has
+//! arrived by then (loopback delivers within the call, with rare exceptions; see [`SETTLE_MAX`]).
 //!
-//! Step 5 is for threads that nobody counts, the scheduler's monitor among them. Who finds a worker asleep takes it upon himself
-//! to wake it, and whoever posts to it from then on relies on him; until he has, nobody is busy though something waits.
+//! Step 5 is for threads that are not counted, the scheduler's monitor among them. A thread that
+//! finds a worker asleep undertakes to wake it, and later posters rely on that thread. Until it
+//! does so nothing counts as busy, although something waits.
 //!
-//! What step 5 does not see is a color whose inbox such a thread has marked and not linked yet: who posts to that very color in
-//! these few instructions relies on the link. Seeing it would cost each post from outside one more locked instruction.
+//! Step 5 does not see a color if such a thread has marked its inbox and not linked yet: a post to
+//! that very color in these few instructions relies on the link. Seeing it would cost each post
+//! from outside one more locked instruction.
 //!
-//! Threads that nobody counts (started by the program, outside of `block_on`) may act before a jump or after it, as with
-//! any clock. Who needs more takes a [pause](Standing::pause).
+//! Threads that are not counted (started by the program, outside of `block_on`) may act before a
+//! jump or after it, as with any clock. A program that needs more takes a [pause](Standing::pause).
 //!
-//! Everything is under one mutex: a test does not care, and a reader can check it. It is never held while a waker, a slot
-//! or the scheduler is called.
+//! Everything is under one mutex, which is fast enough for a test and easy to check. It is never
+//! held during a call of a waker, a slot or the scheduler.
 
 mod decide;
 mod outside;
@@ -69,7 +73,8 @@ pub(crate) struct Standing {
     start: Instant,
     /// Nanoseconds since `start`; written under the lock.
     now_ns: AtomicU64,
-    /// Operations on descriptors, and events: whether there were any since the last jump.
+    /// Counts operations on descriptors, and events, to tell whether there were any since the last
+    /// jump.
     io_count: AtomicU64,
     state: Mutex<State>,
     /// Set once, before the workers start.
@@ -79,29 +84,30 @@ pub(crate) struct Standing {
 #[derive(Default)]
 struct State {
     busy: usize,
-    /// How often somebody has turned busy.
+    /// Counts how often a participant has turned busy.
     arrivals: u64,
     calls: usize,
-    /// Calls that have begun or ended.
+    /// Counts calls that have begun or ended.
     call_changes: u64,
-    /// While it is not zero, the clock goes no further than those who advance it.
+    /// While it is not zero, only calls of `advance` move the clock.
     pauses: usize,
     timers: BTreeMap<Due, KeptWaker>,
-    /// Where a timer is in `timers`.
+    /// The place of each timer in `timers`.
     dues: HashMap<u64, Due>,
-    /// Those of them that advance the clock.
+    /// Those timers that belong to calls of `advance`.
     advances: BTreeSet<Due>,
     next_number: u64,
-    /// Descriptors whose other end is a child process.
+    /// Descriptors with a child process at the other end.
     outside: Vec<Weak<Entry>>,
-    /// Since when only calls keep the clock from jumping.
+    /// The time since which only calls keep the clock from jumping.
     stalled: Option<Stalled>,
     /// `io_count` at the last jump.
     io_seen: u64,
     is_shut_down: bool,
 }
 
-/// When a timer is due. Those who advance the clock come last of an instant: all that was due has run before.
+/// The due time of a timer. Within an instant, calls of `advance` come last: everything that was
+/// due has run before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Due {
     at: Instant,
@@ -117,16 +123,17 @@ pub(crate) enum Rank {
 
 struct Stalled {
     since: Instant,
-    /// Until when, of the real clock, this one has made up.
+    /// Up to this time of the real clock this stall is made up for.
     made_up: Instant,
-    /// Of the calls; another one means that something goes on.
+    /// The fingerprint of the calls; a new one means progress.
     fingerprint: u64,
 }
 
 impl Standing {
-    /// All workers count as busy, until each has parked for the first time.
+    /// All workers count as busy until each has parked for the first time.
     pub(crate) fn new(workers: usize) -> Self {
-        // Relaxed, here and in `drop`: who has a runtime with such a clock has seen it made.
+        // Relaxed, here and in `drop`: a thread with a runtime that has such a clock has seen it
+        // made.
         CLOCKS.fetch_add(1, Ordering::Relaxed);
         Standing {
             start: Instant::now(),
@@ -142,17 +149,17 @@ impl Standing {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        // Acquire pairs with the store of a jump. (Whoever was woken by it is ordered anyway.)
+        // Acquire pairs with the store of a jump. (A participant woken by it is ordered anyway.)
         self.start + Duration::from_nanos(self.now_ns.load(Ordering::Acquire))
     }
 
-    /// Something was read, written, accepted or reported: an answer may be on its way.
+    /// Notes a read, write, accept or event: an answer may be on its way.
     pub(crate) fn note_io(&self) {
-        // Relaxed: whether it changes is all that matters, and those who look are ordered by the lock.
+        // Relaxed: only a change matters, and the lock orders the reads.
         self.io_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A call on a file begins, which the rings count.
+    /// Notes that a call on a file begins, which the rings count.
     pub(crate) fn note_call(&self) {
         self.state.lock().call_changes += 1;
     }
@@ -218,7 +225,7 @@ impl Standing {
         drop(waker);
     }
 
-    /// From now on the clock goes no further than those who advance it.
+    /// From now on only calls of `advance` move the clock.
     pub(crate) fn pause(&self) {
         // Under the lock: a decision is over, or will see it.
         self.state.lock().pauses += 1;
@@ -230,7 +237,7 @@ impl Standing {
         self.unlock_and_nudge(state);
     }
 
-    /// Remembers a descriptor whose other end is not in this process.
+    /// Remembers a descriptor with its other end in another process.
     pub(crate) fn note_outside(&self, entry: &Arc<Entry>) {
         let mut state = self.state.lock();
         state.outside.retain(|entry| entry.strong_count() > 0);
@@ -247,7 +254,8 @@ impl Standing {
         drop(timers);
     }
 
-    /// What has changed may let the clock jump, and if nobody is busy nobody would find out.
+    /// Makes a worker decide after a change that may let the clock jump: if nothing is busy, no
+    /// worker would notice.
     fn unlock_and_nudge(&self, state: std::sync::MutexGuard<'_, State>) {
         let is_idle = state.busy == 0;
         drop(state);
@@ -260,7 +268,7 @@ impl Standing {
         self.slots.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
 
-    /// How the clock stands, for people.
+    /// The state of the clock, for display.
     pub(crate) fn dump(&self) -> ClockDump {
         let ring_calls = self.ring_calls();
         let state = self.state.lock();
@@ -277,7 +285,7 @@ impl Standing {
         }
     }
 
-    /// Calls that rings have, and what waits for its turn there.
+    /// Calls that rings have, and calls that wait for their turn there.
     fn ring_calls(&self) -> usize {
         let load = |slot: Arc<Slot>| slot.ring().map_or(0, |ring| ring.load().0 + ring.load().1);
         self.slots().map(load).sum()
@@ -285,19 +293,19 @@ impl Standing {
 }
 
 impl State {
-    /// Somebody turns busy.
+    /// Counts a participant that turns busy.
     fn add_busy(&mut self) {
         self.busy += 1;
         self.arrivals += 1;
     }
 
-    /// A timer goes, and with it its number.
+    /// Removes a timer and its number.
     fn forget(&mut self, due: Due) {
         self.dues.remove(&due.number);
         self.advances.remove(&due);
     }
 
-    /// Descriptors with the other end outside that somebody waits for.
+    /// Descriptors with an outside end that a task waits for.
     fn awaited_outside(&self) -> impl Iterator<Item = Arc<Entry>> {
         self.outside.iter().filter_map(Weak::upgrade).filter(|entry| entry.is_awaited())
     }
@@ -309,21 +317,21 @@ impl Drop for Standing {
     }
 }
 
-/// Whether some runtime of this process has such a clock: otherwise nobody need look for his.
+/// Whether some runtime of this process has such a clock; if not, no thread need look for its own.
 pub(crate) fn exist() -> bool {
     // Relaxed: see `Standing::new`.
     CLOCKS.load(Ordering::Relaxed) > 0
 }
 
-/// How a clock that stands still stands; see [`EpollDriver::clock_dump`](crate::EpollDriver::clock_dump).
+/// The state of a standing clock; see [`EpollDriver::clock_dump`](crate::EpollDriver::clock_dump).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ClockDump {
-    /// What has passed by this clock since the runtime was made.
+    /// The time that has passed by this clock since the runtime was made.
     pub passed: Duration,
-    /// Timers that are armed, and calls of `advance` that wait.
+    /// Armed timers, and waiting calls of `advance`.
     pub timers: usize,
-    /// Until the first of them.
+    /// The time until the first of them.
     pub next_in: Option<Duration>,
     /// Workers, and threads in `block_on`, that have something to do.
     pub busy: usize,
@@ -331,9 +339,9 @@ pub struct ClockDump {
     pub blocking_calls: usize,
     /// Calls on files that the kernel has.
     pub file_calls: usize,
-    /// Children, and pipes from them, that are awaited.
+    /// Child processes, and pipes from them, that a task waits for.
     pub child_waits: usize,
-    /// Pauses that are in force.
+    /// Pauses in force.
     pub pauses: usize,
 }
 
@@ -360,14 +368,15 @@ impl std::fmt::Display for ClockDump {
     }
 }
 
-/// Clocks of this kind in the process.
+/// The number of clocks of this kind in the process.
 static CLOCKS: AtomicUsize = AtomicUsize::new(0);
 
 /// How long the clock stands for calls that do not end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long, in real time, the kernel gets before a jump if descriptors were used since the last one; as long as the jump,
-/// within these limits. What is on its way within this process comes at once, but where the kernel leaves it to a thread of
-/// its own; what another thread or process answers needs as long as that is scheduled.
+/// How long, in real time, the kernel gets before a jump if descriptors were used since the last
+/// one: as long as the jump, within these limits. Data within this process arrives at once, except
+/// when the kernel leaves it to a thread of its own; an answer of another thread or process takes
+/// until that is scheduled.
 const SETTLE_MIN: Duration = Duration::from_millis(1);
 const SETTLE_MAX: Duration = Duration::from_millis(5);

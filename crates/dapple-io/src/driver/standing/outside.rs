@@ -1,4 +1,5 @@
-//! Threads that are no workers: those in `block_on`, and those that run a function of the blocking pool.
+//! Threads that are not workers: those in `block_on`, and those that run a function of the blocking
+//! pool.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -9,13 +10,13 @@ use dapple_sched::Outside;
 use super::{Standing, State};
 use crate::driver::Shared;
 
-/// A call that ends by itself, in real time. The clock stands as long as it is kept.
+/// A call that ends by itself, in real time. The clock stands while this exists.
 pub(crate) struct Call {
     shared: Arc<Shared>,
 }
 
 impl Call {
-    /// `None` where the clock is the real one, and nobody need know.
+    /// `None` if the clock is the real one, which needs no count.
     pub(crate) fn begin(shared: &Arc<Shared>) -> Option<Call> {
         let standing = shared.standing.as_ref()?;
         let mut state = standing.state.lock();
@@ -25,7 +26,7 @@ impl Call {
         Some(Call { shared: shared.clone() })
     }
 
-    /// Runs what the call is about. If it waits in `block_on`, it is no call for as long.
+    /// Runs the call. While it waits in `block_on`, it does not count as a call.
     pub(crate) fn run<T>(&self, f: impl FnOnce() -> T) -> T {
         struct Pop;
         impl Drop for Pop {
@@ -62,7 +63,7 @@ impl Standing {
         match news {
             Outside::Waits => state.busy -= 1,
             Outside::Woken => state.add_busy(),
-            // One `block_on` inside of another: the thread is there already.
+            // One `block_on` inside of another: the thread is counted already.
             Outside::Begins => match self.push_block_on() {
                 Some(Role::BlockOn) => {}
                 before => {
@@ -81,7 +82,7 @@ impl Standing {
         self.unlock_and_nudge(state);
     }
 
-    /// Returns which role the thread had.
+    /// Returns the thread's former role.
     fn push_block_on(&self) -> Option<Role> {
         with_roles(|roles| {
             let before = innermost(roles, id(self));
@@ -90,7 +91,7 @@ impl Standing {
         })
     }
 
-    /// Returns which role the thread has then.
+    /// Returns the thread's role after that.
     fn pop_block_on(&self) -> Option<Role> {
         with_roles(|roles| {
             let position = roles.iter().rposition(|role| *role == (id(self), Role::BlockOn));
@@ -101,7 +102,7 @@ impl Standing {
 }
 
 impl State {
-    /// A thread that is in a call turns busy, or `back` into it.
+    /// Counts that a thread in a call turns busy, or goes `back` into the call.
     fn swap_call(&mut self, call: Option<Role>, back: bool) {
         if call.is_some() {
             self.calls = if back { self.calls + 1 } else { self.calls - 1 };
@@ -110,14 +111,15 @@ impl State {
     }
 }
 
-/// What a thread is to a clock.
+/// The role of a thread for a clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     BlockOn,
     Call,
 }
 
-/// `None` too where the thread is ending, and its locals are gone: both ends of a `block_on` see the same then.
+/// Also `None` if the thread is ending and its locals are gone: both ends of a `block_on` see the
+/// same then.
 fn with_roles<R>(f: impl FnOnce(&mut Vec<(usize, Role)>) -> Option<R>) -> Option<R> {
     ROLES.try_with(|roles| f(&mut roles.borrow_mut())).ok().flatten()
 }

@@ -1,4 +1,4 @@
-//! The numbers of queues in a model: each execution has queues of its own, which are all given back at its end.
+//! The numbers of queues in a model: each execution has queues of its own, which all end with it.
 
 use std::cell::RefCell;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) fn give_back(number: u16) {
     });
 }
 
-/// The end of an execution.
+/// Ends an execution.
 pub(crate) fn end() {
     for (queue, was_given) in QUEUES.take() {
         assert!(was_given, "a queue was not given back");
@@ -36,6 +36,7 @@ pub(crate) fn end() {
 }
 
 thread_local! {
-    /// With whether they were given back. All threads of a model are one thread of the process.
+    /// Each with a flag that it was given back. All threads of a model are one thread of the
+    /// process.
     static QUEUES: RefCell<Vec<(NonNull<Queue>, bool)>> = const { RefCell::new(Vec::new()) };
 }

@@ -1,4 +1,4 @@
-//! The numbers of queues: which are free, and the queue of each.
+//! The numbers of queues: the free ones, and the queue of each.
 
 use std::io;
 use std::sync::OnceLock;
@@ -31,25 +31,25 @@ pub(super) fn take() -> io::Result<&'static Queue> {
     Ok(QUEUES[usize::from(number)].get_or_init(|| Queue::new(number)))
 }
 
-/// The queue with a number that was given out.
+/// The queue of a number in use.
 #[inline]
 pub(super) fn find(number: u16) -> &'static Queue {
     QUEUES[usize::from(number)].get().expect("a number is given to a queue that was made")
 }
 
-/// The queue has neither an owner nor timers.
+/// Frees a queue without owner and timers.
 pub(super) fn give_back(number: u16) {
     FREE.lock().numbers.push(number);
 }
 
 struct Free {
-    /// Queues that were made; their numbers are below this.
+    /// Number of queues made; their numbers are below this.
     made: u16,
-    /// Those of them that are free.
+    /// The free ones among them.
     numbers: Vec<u16>,
 }
 
 static FREE: Mutex<Free> = Mutex::new(Free { made: 0, numbers: Vec::new() });
 
-/// Memory is touched for those only that were made.
+/// Only queues that were made touch their memory.
 static QUEUES: [OnceLock<Queue>; 4096] = [const { OnceLock::new() }; 4096];

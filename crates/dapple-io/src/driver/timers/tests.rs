@@ -24,7 +24,7 @@ fn a_timer_dropped_while_the_lock_is_held_is_marked_and_removed_later() {
     let lease = Lease::new(Clock, false).unwrap();
     let indices = [arm(&lease), arm(&lease), arm(&lease)];
     let held = lease.state.lock();
-    // From another thread; it must not wait for the lock.
+    // From another thread, which must not wait for the lock.
     std::thread::scope(|scope| scope.spawn(|| lease.disarm(indices[1])).join()).unwrap();
     assert_eq!(held.wheel.len(), 3);
     drop(held);
@@ -39,7 +39,7 @@ fn a_timer_dropped_while_the_lock_is_held_is_marked_and_removed_later() {
 }
 
 #[test]
-fn marks_that_nobody_looked_for_go_at_the_shutdown() {
+fn marks_that_no_thread_looked_for_go_at_the_shutdown() {
     let lease = Lease::new(Clock, false).unwrap();
     let indices = [arm(&lease), arm(&lease)];
     let held = lease.state.lock();
@@ -60,7 +60,7 @@ fn a_queue_is_used_again_when_its_last_timer_is_gone() {
     assert!(!is_free(), "a timer names it still");
     assert!(queue.arm(in_an_hour(), Waker::noop().into()).is_none());
     assert!(matches!(queue.poll(index, Waker::noop()), Answer::Closed(_)));
-    // Another test may have been given it by now.
+    // Another test may have the queue by now.
     assert!(is_free() || queue.state.lock().is_open);
 }
 

@@ -1,8 +1,8 @@
 //! The registered buffers of one ring: whole regions, each in one place of the ring's table.
 //!
-//! A region is registered with a ring when it is first used there, and taken out when the region is freed, which is when no
-//! buffer of it is left, hence none in flight. Where the kernel refuses (its limit on locked memory), the same memory is used
-//! without being registered.
+//! A region is registered with a ring at its first use there, and removed when it is freed, which
+//! is when it has no buffer left, hence none in flight. If the kernel refuses (its limit on locked
+//! memory), the same memory is used unregistered.
 
 use super::kernel::Kernel;
 use crate::fs::Region;
@@ -10,19 +10,19 @@ use crate::fs::Region;
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Table {
-    /// Identities of the regions, 0 where a place is free.
+    /// Identities of the regions, 0 for a free place.
     places: Vec<u64>,
     is_made: bool,
-    /// The kernel has no such table (before Linux 5.19).
+    /// Whether the kernel has no such table (before Linux 5.19).
     is_refused: bool,
-    /// Regions that did not fit, so that not every call asks again.
+    /// Regions that did not fit, so that not every call tries again.
     refused: Vec<u64>,
 }
 
-/// What became of looking for a region.
+/// The result of looking for a region.
 pub(super) enum Place {
     Old(u16),
-    /// To be noted in the region, so that it is taken out.
+    /// A new place, to be noted in the region, so that the region is removed later.
     New(u16),
     None,
 }
@@ -67,7 +67,7 @@ impl Table {
         Some(index as u16)
     }
 
-    /// Takes a region out.
+    /// Removes a region.
     pub(super) fn forget(&mut self, kernel: &Kernel, region: &Region) {
         let id = region.id();
         self.refused.retain(|refused| *refused != id);
@@ -80,10 +80,10 @@ impl Table {
 }
 
 fn update(kernel: &Kernel, index: usize, iovec: libc::iovec) -> bool {
-    // SAFETY: the iovec is that of a whole region, which is taken out of the table before its memory is freed (`Region::drop`),
-    // or is empty. Nobody else has a place in the table.
+    // SAFETY: the iovec covers a whole region, which is removed from the table before its memory is
+    // freed (`Region::drop`), or is empty. No other part of the program has a place in the table.
     unsafe { kernel.set_place(index, iovec) }
 }
 
-/// Regions that are registered with one ring at most; further ones are used as plain memory.
+/// The most regions registered with one ring; further ones are used as plain memory.
 const PLACES: u16 = 64;

@@ -19,16 +19,17 @@ impl Kernel {
         self.0.as_raw_fd()
     }
 
-    /// Adds an entry to the submission queue; false where that is full.
+    /// Adds an entry to the submission queue; false if the queue is full.
     ///
     /// # Safety
-    /// What the entry points to stays as it is until the completion.
+    /// The memory that the entry points to stays unchanged until the completion.
     pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: promised by the caller.
         unsafe { self.0.submission().push(entry) }.is_ok()
     }
 
-    /// Adds the cancellation of what was pushed with `target` as its data, with `data` for its own; false as in `push`.
+    /// Adds the cancellation of the entry with `target` as its data; `data` is its own. False as in
+    /// `push`.
     pub(super) fn push_cancel(&mut self, target: u64, data: u64) -> bool {
         let entry = opcode::AsyncCancel::new(target).build().user_data(data);
         // SAFETY: a cancellation points to nothing.
@@ -42,13 +43,13 @@ impl Kernel {
             return true;
         }
         drop(queue);
-        // Interrupted, short of memory, or too much was completed and not reaped: the rest goes with the next turn. It
-        // stays in the queue.
+        // Interrupted, short of memory, or too many completions were not reaped: the rest stays in
+        // the queue until the next turn.
         let _ = self.0.submit();
         self.0.submission().is_empty()
     }
 
-    /// The data and the result of what was completed next.
+    /// The data and the result of the next completion.
     pub(super) fn completion(&mut self) -> Option<(u64, i32)> {
         self.0.completion().next().map(|completion| (completion.user_data(), completion.result()))
     }
@@ -57,11 +58,11 @@ impl Kernel {
     pub(super) fn wait_briefly(&mut self) {
         let limit = types::Timespec::from(Duration::from_millis(20));
         let args = types::SubmitArgs::new().timespec(&limit);
-        // Whatever it says, the caller looks again, until its limit.
+        // Whatever the result, the caller looks again, until its limit.
         let _ = self.0.submitter().submit_with_args(1, &args);
     }
 
-    /// Makes an empty table of buffers; false where the kernel has none.
+    /// Makes an empty table of buffers; false if the kernel has none.
     pub(super) fn make_table(&self, places: u16) -> bool {
         self.0.submitter().register_buffers_sparse(u32::from(places)).is_ok()
     }
@@ -69,7 +70,7 @@ impl Kernel {
     /// Puts memory into a place of the table.
     ///
     /// # Safety
-    /// It stays there until something else was put into the place, or has no length.
+    /// The memory stays there until other memory was put into the place; or the iovec is empty.
     pub(super) unsafe fn set_place(&self, index: usize, iovec: libc::iovec) -> bool {
         // SAFETY: promised by the caller.
         unsafe { self.0.submitter().register_buffers_update(index as u32, &[iovec], None) }.is_ok()

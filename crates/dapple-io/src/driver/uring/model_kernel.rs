@@ -1,4 +1,5 @@
-//! The kernel's side of a ring in a model, by the [system](crate::model) of the model. It has no table of buffers.
+//! The kernel's side of a ring in a model, on the model's [system](crate::model). It has no table
+//! of buffers.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -10,7 +11,7 @@ use crate::model::system;
 use crate::sync::yield_now;
 
 pub(super) struct Kernel {
-    /// Data, and of cancellations the data of what they cancel.
+    /// The data of each entry, and for a cancellation the data of its target.
     queue: VecDeque<(u64, Option<u64>)>,
 }
 
@@ -24,7 +25,7 @@ impl Kernel {
     }
 
     /// # Safety
-    /// None is needed: the entry is never carried out.
+    /// None is needed: the entry is never executed.
     pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> bool {
         self.add(entry.get_user_data(), None)
     }
@@ -70,5 +71,5 @@ impl Kernel {
 
 /// No descriptor of the process has this number.
 const RING_FD: RawFd = 1 << 30;
-/// Of the submission queue.
+/// Room in the submission queue.
 const ROOM: usize = 2;

@@ -12,10 +12,11 @@ use crate::driver::current;
 use crate::driver::shut_down_error;
 use crate::driver::slot::Slot;
 
-/// Resolves to what the kernel said, and gives the memory back. The memory is [`Memory::None`] only if the runtime has ended
-/// while the kernel had it.
+/// Resolves to the kernel's result, and returns the memory. The memory is [`Memory::None`] only if
+/// the runtime has ended while the kernel had it.
 ///
-/// Cancel safe: dropped, it leaves the request with the ring until the kernel is done with it; see the table in `ring`.
+/// Cancel safe: a dropped operation leaves the request with the ring until the kernel is done with
+/// it; see the table in `ring`.
 pub(crate) struct Operation {
     slot: Arc<Slot>,
     stage: Stage,
@@ -52,7 +53,7 @@ impl Future for Operation {
                 }
                 match this.ring().begin(request, cx.waker()) {
                     Ok(token) => {
-                        // A task that has moved since it asked for the ring.
+                        // The task has moved since it asked for the ring.
                         if !current::owns(&this.slot) {
                             this.slot.unpark();
                         }
@@ -88,7 +89,7 @@ impl Drop for Operation {
     fn drop(&mut self) {
         if let Stage::Begun(token, call) = self.stage {
             let has_news = self.ring().abandon(token, call.is_revocable());
-            // The owner submits what was added between two turns; another thread's addition it must be told of.
+            // The owner submits additions between two turns; it must be told of another thread's.
             if has_news && !current::owns(&self.slot) {
                 self.slot.unpark();
             }
@@ -99,7 +100,7 @@ impl Drop for Operation {
 fn result_of(result: i32) -> io::Result<u32> {
     match u32::try_from(result) {
         Ok(value) => Ok(value),
-        // Who awaits does not cancel: that was the shutdown.
+        // An awaiting task does not cancel, so that was the shutdown.
         Err(_) if result == -libc::ECANCELED => Err(shut_down_error()),
         Err(_) => Err(io::Error::from_raw_os_error(-result)),
     }

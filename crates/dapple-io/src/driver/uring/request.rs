@@ -1,4 +1,4 @@
-//! What the kernel is asked to do, together with all the memory that it touches meanwhile.
+//! A request to the kernel, together with all the memory that it touches meanwhile.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -6,28 +6,31 @@ use io_uring::{opcode, squeue, types};
 
 use crate::fs::{AlignedBuf, File};
 
-/// One call. It owns what the kernel reads and writes, so who keeps it until the completion keeps the memory.
+/// One call. It owns the memory that the kernel reads and writes, so keeping it until the
+/// completion keeps the memory.
 pub(crate) struct Request {
     pub(crate) call: Call,
-    /// Kept open until the completion. For [`Call::Open`] the directory, if it is not the present one.
+    /// Kept open until the completion. For [`Call::Open`] the directory, unless it is the current
+    /// one.
     pub(crate) file: Option<File>,
     pub(crate) memory: Memory,
-    /// The first byte of the memory that is read or written.
+    /// The first byte to read or write in the memory.
     pub(crate) start: usize,
-    /// Where in the file.
+    /// The position in the file.
     pub(crate) offset: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// The memory is the path with a zero at its end, and before it what `openat2` wants to know, which is used where `resolve`
-    /// is not 0.
+    /// The memory is the path with a zero at its end, after the argument of `openat2`, which is
+    /// used if `resolve` is not 0.
     Open {
         flags: i32,
         mode: u32,
         resolve: u64,
     },
-    /// Of the file; what the kernel answers is thrown away, see `File::metadata`. The memory is the room for it.
+    /// Of the file; the kernel's answer is dropped, see `File::metadata`. The memory is the room
+    /// for it.
     Stat,
     Read,
     Write,
@@ -36,7 +39,7 @@ pub(crate) enum Call {
     },
 }
 
-/// Memory at an address that does not change when this is moved.
+/// Memory at an address that does not change when this value is moved.
 pub(crate) enum Memory {
     None,
     Heap(Vec<u8>),
@@ -44,8 +47,8 @@ pub(crate) enum Memory {
 }
 
 impl Call {
-    /// Whether dropping the future takes it back. What changes the file goes on, as it does in the pool: half a write is worse
-    /// than one too many.
+    /// Whether dropping the future revokes it. A call that changes the file goes on, as it does in
+    /// the pool: half a write is worse than one too many.
     pub(crate) fn is_revocable(self) -> bool {
         !matches!(self, Call::Write | Call::Sync { .. })
     }
@@ -62,7 +65,7 @@ impl Request {
         Request { call: Call::Stat, file: Some(file), memory, start: 0, offset: 0 }
     }
 
-    /// `path` has no zero in it.
+    /// `path` must contain no zero.
     pub(crate) fn open(dir: Option<File>, path: &[u8], flags: i32, mode: u32, resolve: u64) -> Self {
         debug_assert!(!path.contains(&0));
         // `struct open_how`: copied byte by byte, so it needs no alignment.
@@ -77,15 +80,16 @@ impl Request {
         }
     }
 
-    /// The entry of the submission queue. It points into the memory of this request, which must live, and be touched by nobody
-    /// else, until the completion. `registered` is the place of the memory in the ring's table of buffers.
+    /// The entry of the submission queue. It points into the memory of this request, which must
+    /// live, and be touched by no other code, until the completion. `registered` is the place of
+    /// the memory in the ring's table of buffers.
     pub(super) fn entry(&mut self, registered: Option<u16>) -> squeue::Entry {
         let fd = types::Fd(self.file.as_ref().map_or(libc::AT_FDCWD, |file| file.as_std().as_raw_fd()));
         let (start, offset) = (self.start, self.offset);
         let all = self.memory.bytes();
         let how = all.as_ptr();
         let bytes = all.get_mut(start..).unwrap_or_default();
-        // As the kernel's own calls do: more is read or written by the next one.
+        // As the kernel's own calls do: the next call reads or writes the rest.
         let len = bytes.len().min(LEN_MAX) as u32;
         let ptr = bytes.as_mut_ptr();
         let entry = match (self.call, registered) {
@@ -115,21 +119,23 @@ impl Request {
         }
     }
 
-    /// Whether a thread of the kernel is to do it, though the kernel would try it on the worker first.
+    /// Whether a kernel thread is to do it, though the kernel would first try it on the worker.
     fn takes_a_thread(&self, len: usize) -> bool {
         match self.call {
-            // The worker would wait while the kernel copies what it has in its cache.
+            // The worker would wait while the kernel copies from its cache.
             Call::Read | Call::Write => len > INLINE_MAX && self.file.as_ref().is_some_and(|file| !file.is_direct()),
-            // That try adds O_NONBLOCK, with which a named pipe is opened though nobody is at its other end. Who sets it wants that.
+            // That try adds O_NONBLOCK, with which a named pipe opens even without a process at its
+            // other end. A caller that sets it wants that.
             Call::Open { flags, .. } => flags & (libc::O_PATH | libc::O_NONBLOCK) == 0,
             Call::Stat | Call::Sync { .. } => false,
         }
     }
 
-    /// To be called with the result of a completion that nobody waits for.
+    /// Handles the result of a completion that no task waits for.
     pub(super) fn discard(self, result: i32) {
         if matches!(self.call, Call::Open { .. }) && result >= 0 {
-            // SAFETY: the kernel has just opened this descriptor for us, and nobody else has heard of it.
+            // SAFETY: the kernel has just opened this descriptor for us, and no other code knows
+            // it.
             drop(unsafe { OwnedFd::from_raw_fd(result) });
         }
     }
@@ -151,7 +157,7 @@ impl Memory {
         }
     }
 
-    /// An empty buffer if it was none.
+    /// An empty buffer if the memory was no such buffer.
     pub(crate) fn into_aligned(self) -> AlignedBuf {
         match self {
             Memory::Aligned(buf) => buf,
@@ -160,11 +166,12 @@ impl Memory {
     }
 }
 
-/// Bytes that are copied to or from the kernel's cache on the worker, about 10 us of work; more is done by a thread of the kernel.
+/// The most bytes that the worker copies to or from the kernel's cache, about 10 us of work; a
+/// kernel thread does more.
 pub(crate) const INLINE_MAX: usize = 64 * 1024;
 
 /// `struct open_how`.
 const OPEN_HOW_LEN: usize = 3 * size_of::<u64>();
 
-/// What the kernel reads or writes at most in one call (`MAX_RW_COUNT`).
+/// The most that the kernel reads or writes in one call (`MAX_RW_COUNT`).
 const LEN_MAX: usize = 0x7fff_f000;

@@ -1,27 +1,28 @@
 //! One worker's ring, and the life of an operation in it.
 //!
-//! | state | who has the memory | becomes | by |
+//! | state | owner of the memory | becomes | by |
 //! |---|---|---|---|
 //! | queued | the place | submitted | `fill`, in order, when fewer than the limit are in flight |
 //! | | | gone, it never happens | the future is dropped; the shutdown (the future gets its memory back) |
 //! | submitted | the place, **for the kernel** | completed | `reap`, which wakes the task |
 //! | | | orphaned | the future is dropped; a cancellation follows, unless the call changes the file |
 //! | completed | the place | gone | the future takes result and memory, or is dropped |
-//! | orphaned | the place, **for the kernel** | gone | `reap`: now the memory is freed, and what was opened is closed |
+//! | orphaned | the place, **for the kernel** | gone | `reap`: now the memory is freed, and an opened file is closed |
 //! | submitted, orphaned | the place, **for the kernel** | leaked | the shutdown, when the kernel does not answer in time |
 //!
-//! An operation is submitted as soon as its entry is in the submission queue, though the kernel sees it with the next
-//! turn only: from there on it is completed once, whatever happens. A name of an operation has a generation, so that a cancellation
-//! that comes late meets nobody.
+//! An operation counts as submitted as soon as its entry is in the submission queue, though the
+//! kernel sees it with the next turn only: from then on it completes once, whatever happens. The
+//! name of an operation has a generation, so that a late cancellation finds no other operation.
 //!
-//! Both queues of a ring are under one lock, taken for a moment by
+//! Both queues of a ring are under one lock, taken briefly by
 //!
 //! - tasks, which begin, poll and drop operations;
-//! - whoever is in the slot: its owner between turns and around its sleep, or a thief while the owner is in a long
-//!   callback. Completions can only be taken from the ring by which they came, so that a thief does it in the owner's place,
-//!   under the lock, is what keeps C6 for files.
+//! - the thread in the slot: its owner between turns and around its sleep, or a thief while the
+//!   owner is in a long callback. Completions can only be taken from the ring through which they
+//!   came; a thief does so in the owner's place, under the lock, and this keeps C6 for files.
 //!
-//! Neither is a waker called nor a request dropped under that lock: both may run what takes it again.
+//! No waker is called and no request dropped under that lock: both may run code that takes it
+//! again.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -41,34 +42,34 @@ use dapple_sched::foreign::KeptWaker;
 /// See the module's text.
 pub(crate) struct Ring(Mutex<State>);
 
-/// Names one operation of one ring.
+/// The name of one operation of one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     key: u32,
     generation: u32,
 }
 
-/// What the owner may do after a turn.
+/// The owner's choices after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Sleep: the descriptor of the ring tells of completions.
+    /// Sleep: the ring's descriptor reports completions.
     Wait,
-    /// Come back soon: the kernel took no more entries for now.
+    /// Come back soon: for now the kernel took no more entries.
     Retry,
 }
 
 struct State {
-    /// For the regions that are registered here.
+    /// For the regions registered here.
     own: Weak<Ring>,
     kernel: Kernel,
     limits: Limits,
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Queued operations, longest first, and names of those that were dropped since.
+    /// Queued operations, oldest first, and names of those that were dropped since.
     backlog: VecDeque<Token>,
     /// Cancellations for which the submission queue had no room yet.
     cancels: VecDeque<Token>,
-    /// Submitted or orphaned.
+    /// Number of submitted and orphaned operations.
     in_flight: usize,
     buffers: Table,
     is_closed: bool,
@@ -78,7 +79,7 @@ struct State {
 struct Place {
     generation: u32,
     stage: Stage,
-    /// `None` when vacant, or leaked.
+    /// `None` if vacant or leaked.
     request: Option<Request>,
     waker: Option<KeptWaker>,
 }
@@ -91,11 +92,11 @@ enum Stage {
     Submitted,
     Orphaned,
     Completed(i32),
-    /// The kernel may still have the memory, and the ring is gone.
+    /// The ring is gone, and the kernel may still have the memory.
     Leaked,
 }
 
-/// What is dropped or told after the lock.
+/// Values to drop, and wakers to call, after the lock.
 #[derive(Default)]
 struct Afterwards {
     woken: Vec<KeptWaker>,
@@ -121,14 +122,14 @@ impl Ring {
         }))
     }
 
-    /// Calls `f` with the descriptor that is readable when something was completed.
+    /// Calls `f` with the descriptor that is readable when there are completions.
     pub(crate) fn with_fd<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
         let state = self.0.lock();
         // SAFETY: the ring lives at least as long as the guard, and its descriptor with it.
         f(unsafe { BorrowedFd::borrow_raw(state.kernel.fd()) })
     }
 
-    /// Takes a request over. After a shutdown it is handed back.
+    /// Takes a request over. After a shutdown it is returned.
     pub(crate) fn begin(&self, request: Request, waker: &Waker) -> Result<Token, Request> {
         let waker = KeptWaker::from(waker);
         let mut state = self.0.lock();
@@ -142,7 +143,8 @@ impl Ring {
         Ok(token)
     }
 
-    /// The result and the request, or the waker is kept. `None` where the shutdown has left the memory to the kernel.
+    /// Returns the result and the request, or keeps the waker. `None` if the shutdown has left the
+    /// memory to the kernel.
     pub(crate) fn poll(&self, token: Token, waker: &Waker) -> Poll<Option<(i32, Request)>> {
         let waker = KeptWaker::from(waker);
         let mut state = self.0.lock();
@@ -163,7 +165,7 @@ impl Ring {
         }
     }
 
-    /// The future is dropped. Returns whether there is something to submit now.
+    /// Called when the future is dropped. Returns whether there is something to submit now.
     pub(crate) fn abandon(&self, token: Token, cancel: bool) -> bool {
         let mut state = self.0.lock();
         let place = &mut state.places[token.key as usize];
@@ -171,7 +173,7 @@ impl Ring {
         let mut discarded = None;
         let mut has_news = false;
         match place.stage {
-            // Its name in the backlog finds nobody.
+            // Its name in the backlog finds no operation.
             Stage::Queued => discarded = state.vacate(token).map(|request| (request, -libc::ECANCELED)),
             Stage::Completed(result) => discarded = state.vacate(token).map(|request| (request, result)),
             Stage::Submitted => {
@@ -192,7 +194,8 @@ impl Ring {
         has_news
     }
 
-    /// Submits what has gathered, and takes in what was completed. Any thread that is in the slot. Wakers are added to `woken`.
+    /// Submits collected operations, and takes in completions. For the thread in the slot. Wakers
+    /// are added to `woken`.
     pub(crate) fn turn(&self, woken: &mut Vec<KeptWaker>) -> Next {
         let mut afterwards = Afterwards { woken: mem::take(woken), discarded: Vec::new() };
         let next = self.0.lock().turn(&mut afterwards);
@@ -201,20 +204,21 @@ impl Ring {
         next
     }
 
-    /// Takes a region out of the table of registered buffers; nothing of it is in flight.
+    /// Removes a region from the table of registered buffers; no part of it is in flight.
     pub(crate) fn forget_region(&self, region: &Region) {
         let state = &mut *self.0.lock();
         state.buffers.forget(&state.kernel, region);
     }
 
-    /// Operations that the kernel has, and those that wait for their turn.
+    /// Number of operations that the kernel has, and of those that wait for their turn.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.in_flight, state.backlog.len())
     }
 
-    /// Gives back what is queued, cancels what is submitted, and waits for the kernel, [`SHUTDOWN_MAX`] at most. Who awaits
-    /// gets what had arrived. What the kernel still has then is leaked, never freed.
+    /// Returns queued operations, cancels submitted ones, and waits for the kernel, at most
+    /// [`SHUTDOWN_MAX`]. Awaiting tasks get results that have arrived. Memory that the kernel still
+    /// has then is leaked, never freed.
     pub(crate) fn shut_down(&self) {
         let mut afterwards = Afterwards::default();
         {
@@ -263,13 +267,13 @@ impl State {
     fn vacate(&mut self, token: Token) -> Option<Request> {
         let place = &mut self.places[token.key as usize];
         place.stage = Stage::Vacant;
-        // One name is that of completions of cancellations.
+        // One generation is reserved for completions of cancellations.
         place.generation = (place.generation + 1) % CANCEL.generation;
         self.free.push(token.key);
         place.request.take()
     }
 
-    /// The place of a name, if it is still its.
+    /// The place of a name, if the name is still valid.
     fn find(&mut self, token: Token) -> Option<&mut Place> {
         let place = self.places.get_mut(token.key as usize)?;
         (place.generation == token.generation).then_some(place)
@@ -294,9 +298,9 @@ impl State {
             let request = place.request.as_mut().expect("queued operations have a request");
             let registered = registered_place(&mut self.buffers, &self.kernel, &self.own, request);
             let entry = request.entry(registered).user_data(token.data());
-            // SAFETY: what the entry points to belongs to a request in `places`, which is neither moved away, touched nor
-            // dropped before the completion (see the table above: only `reap` ends the states "submitted" and "orphaned",
-            // or it is leaked).
+            // SAFETY: the entry points into a request in `places`, which is neither moved, touched
+            // nor dropped before the completion (see the table above: only `reap` ends the states
+            // "submitted" and "orphaned", or the request is leaked).
             if !unsafe { self.kernel.push(&entry) } {
                 return;
             }
@@ -348,7 +352,7 @@ impl State {
         }
     }
 
-    /// Ends what the kernel has not heard of: who awaits it gets its memory and an error.
+    /// Ends operations that the kernel does not know: their tasks get the memory and an error.
     fn give_up_queued(&mut self, afterwards: &mut Afterwards) {
         while let Some(token) = self.backlog.pop_front() {
             if let Some(place) = self.find(token)
@@ -360,7 +364,7 @@ impl State {
         }
     }
 
-    /// Cancels what is in flight: all of it, or what leaves no trace.
+    /// Cancels operations in flight: all, or only those without effects.
     fn cancel_all(&mut self, irrevocable_too: bool) {
         for (key, place) in self.places.iter().enumerate() {
             let is_in_flight = matches!(place.stage, Stage::Submitted | Stage::Orphaned);
@@ -378,7 +382,7 @@ impl State {
         self.reap(afterwards);
     }
 
-    /// What the kernel still has is never freed: neither its memory nor its file.
+    /// Never frees memory or files that the kernel still has.
     fn leak(&mut self, afterwards: &mut Afterwards) {
         if self.in_flight == 0 {
             return;
@@ -397,7 +401,7 @@ impl State {
     }
 }
 
-/// Where the ring's table of buffers has the memory of this request.
+/// The place of this request's memory in the ring's table of buffers.
 fn registered_place(table: &mut Table, kernel: &Kernel, own: &Weak<Ring>, request: &Request) -> Option<u16> {
     let Memory::Aligned(buf) = &request.memory else {
         return None;
@@ -432,7 +436,7 @@ impl Token {
 /// The name of all cancellations; no operation has this generation.
 const CANCEL: Token = Token { key: u32::MAX, generation: u32::MAX };
 
-/// How often one turn submits: what is answered at once makes room for the next.
+/// How often one turn submits: calls that complete at once make room for more.
 const ROUNDS_MAX: usize = 4;
 
 /// How long a shutdown waits for the kernel.

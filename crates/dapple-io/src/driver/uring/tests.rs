@@ -1,4 +1,4 @@
-//! What the table in `ring` says, step by step, without a runtime.
+//! The rows of the table in `ring`, step by step, without a runtime.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::ring::{Ring, Token};
 use super::{Call, Limits, Memory, Request};
 use crate::fs::File;
 
-/// `None`, and the test says nothing, where io_uring is refused.
+/// `None`, and the test checks nothing, if io_uring is refused.
 fn ring(in_flight_max: usize) -> Option<Arc<Ring>> {
     Ring::new(Limits { in_flight_max, threads_max: 4 }).ok()
 }
@@ -24,7 +24,7 @@ fn read(file: &File, len: usize) -> Request {
     Request { call: Call::Read, file: Some(file.clone()), memory: Memory::Heap(vec![0; len]), start: 0, offset: 0 }
 }
 
-/// A read that ends only if it is canceled.
+/// A read that ends only by a cancellation.
 fn endless_read(len: usize) -> (Request, rustix::fd::OwnedFd) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     (read(&File::from_std(reader.into()), len), writer)
@@ -54,7 +54,7 @@ fn wait_until_empty(ring: &Ring) {
 }
 
 #[test]
-fn what_exceeds_the_limit_waits_in_order() {
+fn operations_beyond_the_limit_wait_in_order() {
     let Some(ring) = ring(2) else { return };
     let file = file(b"0123456789");
     let tokens: Vec<_> = (1..=9).map(|len| begin(&ring, read(&file, len))).collect();
@@ -82,12 +82,12 @@ fn a_dropped_operation_keeps_its_memory_until_it_is_canceled() {
 }
 
 #[test]
-fn a_late_cancellation_meets_nobody() {
+fn a_late_cancellation_finds_no_operation() {
     let Some(ring) = ring(4) else { return };
     let file = file(b"data");
     let old = begin(&ring, read(&file, 4));
     ring.turn(&mut Vec::new());
-    // Whether or not it has been completed by now, the next one may have its place.
+    // Whether or not it has completed by now, the next operation may have its place.
     ring.abandon(old, true);
     for _ in 0..100 {
         let next = begin(&ring, read(&file, 4));
@@ -134,7 +134,7 @@ fn the_file_that_a_dropped_open_opened_is_closed() {
         ring.turn(&mut Vec::new());
     }
     ring.abandon(token, true);
-    // Nobody has it open for reading any more.
+    // No process has it open for reading any more.
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let opened = rustix::fs::open(dir.path().join("fifo"), flags, rustix::fs::Mode::empty());
     assert_eq!(opened.unwrap_err(), rustix::io::Errno::NXIO);
@@ -157,7 +157,7 @@ fn a_shutdown_cancels_and_keeps_what_had_arrived() {
     ring.shut_down();
     let (result, request) = finish(&ring, done);
     assert_eq!((result, request.memory.into_vec().as_slice()), (4, b"data".as_slice()));
-    // A pipe's read is interrupted, or canceled before it began.
+    // The read of a pipe is interrupted, or canceled before it began.
     assert!(finish(&ring, submitted).0 < 0);
     let (result, request) = finish(&ring, queued);
     assert!(result == -libc::ECANCELED || result == 4, "{result}");

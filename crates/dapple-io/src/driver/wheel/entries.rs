@@ -1,7 +1,8 @@
 //! The memory of a wheel's timers: 24 bytes each, in chunks that come and go with the load.
 //!
-//! New timers take the free places of one chunk before those of the next, whatever the order in which the last ones were
-//! freed: a million places freed at random would otherwise be taken at random, each a miss of the cache.
+//! New timers take the free places of one chunk before those of the next, in whatever order the
+//! places were freed. Otherwise a million places freed at random would be taken at random, each
+//! with a cache miss.
 //!
 //! | chunk | is in the list `open` | has memory |
 //! |---|---|---|
@@ -14,11 +15,12 @@ use super::packed::{NO_WAKER, Packed};
 
 /// One timer, or a free place.
 pub(super) struct Entry {
-    /// The waker's, where `word` has the number of its table.
+    /// The waker's data, if `word` has the number of its table.
     data: *const (),
     pub(super) prev: u32,
     pub(super) next: u32,
-    /// The deadline but for its lowest eight bits; these have the number of the waker's table, or `NO_WAKER`.
+    /// The deadline without its lowest eight bits; these have the number of the waker's table, or
+    /// `NO_WAKER`.
     word: u64,
 }
 
@@ -42,14 +44,14 @@ impl Entry {
         (table != NO_WAKER).then_some(Packed { data: self.data, table })
     }
 
-    /// Forgets its waker, and hands it out.
+    /// Takes the waker out.
     pub(super) fn take_packed(&mut self) -> Option<Packed> {
         let packed = self.packed();
         self.word &= !LOW_BITS;
         packed
     }
 
-    /// Gives it a waker. It has none now, or one that somebody else has taken over.
+    /// Sets the waker. The entry has none now, or one that other code has taken over.
     pub(super) fn set_packed(&mut self, packed: Packed) {
         self.data = packed.data;
         self.word = self.word & !LOW_BITS | u64::from(packed.table);
@@ -59,9 +61,9 @@ impl Entry {
 /// See the module's text.
 pub(super) struct Entries {
     chunks: Vec<Chunk>,
-    /// Where new timers go.
+    /// The chunk for new timers.
     current: u32,
-    /// The first of other chunks with free places.
+    /// The first of the other chunks with free places.
     open: u32,
     /// Whether an empty chunk has kept its memory.
     has_spare: bool,
@@ -69,8 +71,8 @@ pub(super) struct Entries {
 }
 
 struct Chunk {
-    /// Places that were in use before; without capacity while there is no memory. Not made at once, as touching memory for the
-    /// first time is a good part of what a timer costs.
+    /// Places that were in use before; without capacity if there is no memory. Not made at once,
+    /// because the first touch of memory is a good part of a timer's cost.
     entries: Vec<Entry>,
     /// The first free place in the chunk, linked through `next`.
     free: u32,
@@ -88,7 +90,7 @@ impl Entries {
         self.chunks.get(chunk).map(|chunk| &chunk.entries[..])
     }
 
-    /// Timers that there are.
+    /// Number of timers.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -98,7 +100,7 @@ impl Entries {
         &mut self.chunks[index as usize / CHUNK].entries[index as usize % CHUNK]
     }
 
-    /// A place for a timer; `None` if there are too many.
+    /// A place for a timer; `None` if there are too many timers.
     #[inline]
     pub(super) fn take(&mut self) -> Option<u32> {
         if self.current == NONE || self.chunks[self.current as usize].is_full() {
@@ -117,7 +119,7 @@ impl Entries {
         Some(self.current * CHUNK as u32 + place)
     }
 
-    /// Makes a place free that has no waker.
+    /// Frees a place without a waker.
     #[inline]
     pub(super) fn give_back(&mut self, index: u32) {
         let (number, place) = (index / CHUNK as u32, index % CHUNK as u32);
@@ -143,7 +145,7 @@ impl Entries {
         }
     }
 
-    /// Makes another chunk the current one, whose places are all taken.
+    /// Replaces the current chunk, which is full, by another one.
     #[cold]
     fn open_chunk(&mut self) -> Option<()> {
         if self.open == NONE {
@@ -173,11 +175,12 @@ impl Chunk {
     }
 }
 
-/// What fits beside the number of a table is not in an entry; the handle of the timer has it.
+/// The bits of a deadline that the table's number replaces in an entry; the timer's handle has
+/// them.
 pub(super) const LOW_BITS: u64 = 0xff;
 /// Places of a chunk: 12 KiB.
 pub(crate) const CHUNK: usize = 512;
-/// So that an index has 30 bits.
+/// Limits an index to 30 bits.
 const CHUNKS_MAX: usize = (1 << 30) / CHUNK;
 /// No entry, no chunk.
 const NONE: u32 = u32::MAX;

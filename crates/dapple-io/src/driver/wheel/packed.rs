@@ -1,13 +1,14 @@
 //! A waker in nine bytes instead of sixteen: its data, and the number of its table of functions.
 //!
-//! A program has few such tables: one for the tasks of a runtime, one for each type that implements `Wake`. They get
-//! numbers in a table of the process, found by their address. A waker that finds the table full is kept in a box.
+//! A program has few such tables: one for the tasks of a runtime, one for each type that implements
+//! `Wake`. They get numbers in a table of the process, by their address. If the table is full, the
+//! waker is boxed.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
-/// A waker that was taken apart. Whoever drops it without putting it together again leaks it.
+/// A waker in parts. Dropping it without putting it together leaks it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packed {
     pub(super) data: *const (),
@@ -20,7 +21,7 @@ impl Packed {
         match number_of(waker.vtable()) {
             Some(table) => {
                 let data = waker.data();
-                // Its count of the task, or whatever it owns, goes on with `data`.
+                // The waker's count, or whatever it owns, lives on in `data`.
                 std::mem::forget(waker);
                 Packed { data, table }
             }
@@ -35,31 +36,33 @@ impl Packed {
     /// `self` comes from [`Packed::new`], and is put together once.
     pub(super) unsafe fn unpack(self) -> Waker {
         if self.table == BOXED {
-            // SAFETY: `new` made this box and let go of it.
+            // SAFETY: `new` made this box and gave it up.
             return *unsafe { Box::from_raw(self.data.cast_mut().cast::<Waker>()) };
         }
-        // SAFETY: data and table are those of the waker that `new` was given and has forgotten.
+        // SAFETY: data and table belong to the waker that `new` got and has forgotten.
         unsafe { Waker::new(self.data, table_of(self.table)) }
     }
 
-    /// Its table and data; `None` if it is in a box.
+    /// Its table and data; `None` if it is boxed.
     pub(super) fn parts(self) -> Option<(&'static RawWakerVTable, *const ())> {
         (self.table != BOXED).then(|| (table_of(self.table), self.data))
     }
 
-    /// Whether it wakes what `waker` wakes; as [`Waker::will_wake`], it may say no by mistake.
+    /// Whether it wakes the same task as `waker`; as [`Waker::will_wake`], may return false by
+    /// mistake.
     pub(super) fn will_wake(self, waker: &Waker) -> bool {
         self.table != BOXED && self.data == waker.data() && ptr::eq(table_of(self.table), waker.vtable())
     }
 }
 
-/// The number of a table, which gets one if it has none yet and there is one left.
+/// The number of a table, which gets one if it has none yet and one is left.
 fn number_of(table: &'static RawWakerVTable) -> Option<u8> {
     let wanted = ptr::from_ref(table).cast_mut();
     let first = (wanted.addr() >> 4) % PLACES;
     for step in 0..PROBES {
         let place = (first + step) % PLACES;
-        // Relaxed, here and below: the pointer is to constant data that was there before the program began.
+        // Relaxed, here and below: the pointer is to constant data that existed before the program
+        // began.
         let mut there = TABLES[place].load(Ordering::Relaxed);
         if there.is_null() {
             match TABLES[place].compare_exchange(ptr::null_mut(), wanted, Ordering::Relaxed, Ordering::Relaxed) {
@@ -76,17 +79,17 @@ fn number_of(table: &'static RawWakerVTable) -> Option<u8> {
 
 fn table_of(number: u8) -> &'static RawWakerVTable {
     let table = TABLES[usize::from(number) - 1].load(Ordering::Relaxed);
-    // SAFETY: a number is given out once its place holds a `&'static` table, which then stays there.
+    // SAFETY: a number is given out once its place holds a `&'static` table, which stays there.
     unsafe { &*table.cast_const() }
 }
 
-/// Where there is no waker.
+/// No waker.
 pub(super) const NO_WAKER: u8 = 0;
-/// `data` points to a waker in a box.
+/// `data` points to a boxed waker.
 const BOXED: u8 = u8::MAX;
-/// Tables that have numbers, 1 to this.
+/// Number of tables with numbers, from 1 to this.
 const PLACES: usize = 254;
-/// Places that are looked at for one table.
+/// Places tried for one table.
 const PROBES: usize = 8;
 
 static TABLES: [AtomicPtr<RawWakerVTable>; PLACES] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES];
@@ -98,8 +101,9 @@ mod tests {
 
     use super::*;
 
-    /// The table of wakers that count themselves and their wakes. A static, as it has one address: a table that a constant
-    /// expression makes, such as that of `Waker::from`, may have another address in each place that names it.
+    /// The table of wakers that count themselves and their wakes. A static, because it has one
+    /// address: a table made by a constant expression, such as that of `Waker::from`, may have
+    /// another address in each place that names it.
     static COUNTING: RawWakerVTable = RawWakerVTable::new(
         |data| {
             WAKERS.fetch_add(1, Ordering::Relaxed);
@@ -137,9 +141,9 @@ mod tests {
             RawWaker::new(data, unsafe { &*data.cast::<RawWakerVTable>() })
         }
         fn nothing(_: *const ()) {}
-        // Reachable, so that nobody takes them for leaked.
+        // Reachable, so that no leak checker takes them for leaked.
         static MADE: std::sync::Mutex<Vec<&'static RawWakerVTable>> = std::sync::Mutex::new(Vec::new());
-        // The other test needs this number, and may run once all are given out.
+        // The other test needs this number, and may run after all are given out.
         let before = number_of(&COUNTING);
         assert!(before.is_some());
         let mut boxed = 0;
@@ -147,7 +151,7 @@ mod tests {
             let table: &'static RawWakerVTable =
                 Box::leak(Box::new(RawWakerVTable::new(clone, nothing, nothing, nothing)));
             MADE.lock().unwrap().push(table);
-            // SAFETY: these functions do nothing that data and thread would matter to.
+            // SAFETY: these functions do nothing that depends on data or thread.
             let packed = Packed::new(unsafe { Waker::new(ptr::from_ref(table).cast(), table) });
             boxed += usize::from(packed.table == BOXED);
             // SAFETY: packed above, and put together once.

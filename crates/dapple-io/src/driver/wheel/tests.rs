@@ -1,4 +1,4 @@
-//! The wheel beside a sorted map that does the same slowly.
+//! The wheel, compared with a sorted map that does the same slowly.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use dapple_sched::foreign::KeptWaker;
 
 use super::{HORIZON, Wheel};
 
-/// Nanoseconds at which a tick begins, less what the wheel does not keep.
+/// Nanoseconds at which a tick begins, without the bits that the wheel does not keep.
 fn at(tick: u64) -> u64 {
     (tick << 19) - 256
 }
@@ -30,7 +30,7 @@ struct Pair {
     wheel: Wheel,
     /// Deadline and order of insertion, to the key in the wheel.
     model: BTreeMap<(u64, u64), u32>,
-    /// Timers that have fired and are still to be removed.
+    /// Timers that have fired and have yet to be removed.
     fired: BTreeMap<u64, u32>,
     log: Arc<Mutex<Vec<u64>>>,
     next: u64,
@@ -178,7 +178,7 @@ fn places_are_used_again_in_the_order_of_memory() {
 }
 
 #[test]
-fn what_is_rewired_wakes_somebody_else() {
+fn a_rewired_timer_wakes_the_new_waker() {
     let mut wheel = Wheel::new(0);
     let log = Arc::new(Mutex::new(Vec::new()));
     let waker = |number| Waker::from(Arc::new(Named { number, log: log.clone() }));
@@ -189,7 +189,7 @@ fn what_is_rewired_wakes_somebody_else() {
     fired.into_iter().for_each(KeptWaker::wake);
     assert_eq!(*log.lock().unwrap(), [2]);
     drop(wheel.rewire(key, waker(3).into()));
-    assert!(!wheel.is_armed(key), "who has fired is not armed by that");
+    assert!(!wheel.is_armed(key), "a fired timer is not armed by that");
     drop(wheel.remove(key));
     drop(wheel);
     assert_eq!(Arc::strong_count(&log), 1, "no waker is left over");
