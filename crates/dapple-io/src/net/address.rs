@@ -1,14 +1,15 @@
-//! Addresses, and names that are looked up where they are used.
+//! Addresses, and names that are looked up at their use.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::host::Host;
 
-/// What can be turned into socket addresses without asking anybody.
+/// A value that converts to socket addresses without a look-up.
 ///
-/// Like the trait of this name in `std`, with one difference: a text must be an address (`"127.0.0.1:80"`, `"[::1]:80"`)
-/// or `localhost`. It is what one binds to. What one connects to may be a name: [`ToAddresses`].
+/// Like the trait of this name in `std`, except that a text must be an address (`"127.0.0.1:80"`,
+/// `"[::1]:80"`) or `localhost`. Sockets bind to these; they may connect to a name as well:
+/// [`ToAddresses`].
 ///
 /// ```
 /// use dapple_io::net::ToSocketAddrs;
@@ -109,20 +110,21 @@ impl<T: ToSocketAddrs + ?Sized> ToSocketAddrs for &T {
     }
 }
 
-/// What one can connect to: an address, several, or a name with a port that is looked up then, `"example.com:80"` or
-/// `("example.com", 80)`.
+/// A target to connect to: an address, several, or a name with a port, `"example.com:80"` or
+/// `("example.com", 80)`, which is looked up then.
 ///
-/// Everything that is [`ToSocketAddrs`] is this, too.
+/// Every [`ToSocketAddrs`] also implements this.
 pub trait ToAddresses {
-    /// What is to be looked up, if anything.
+    /// The addresses, or the name to look up.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when this is neither an address nor a name with a port; the text says what is wrong.
+    /// `InvalidInput` when this is neither an address nor a name with a port; the text says what is
+    /// wrong.
     fn to_addresses(&self) -> io::Result<Addresses>;
 }
 
-/// What a [`ToAddresses`] names.
+/// The target that a [`ToAddresses`] names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(pub(crate) Target);
 
@@ -231,7 +233,7 @@ fn literal(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
     }
 }
 
-/// Tries the addresses in order; the first success or the last error.
+/// Tries the addresses in order; returns the first success or the last error.
 pub(crate) fn try_each<T>(addrs: impl ToSocketAddrs, mut f: impl FnMut(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     let mut last = no_address();
     for addr in addrs.to_socket_addrs()? {
@@ -243,7 +245,7 @@ pub(crate) fn try_each<T>(addrs: impl ToSocketAddrs, mut f: impl FnMut(SocketAdd
     Err(last)
 }
 
-/// There is nothing to try.
+/// The error for an empty list of addresses.
 pub(crate) fn no_address() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "no address was given")
 }

@@ -1,4 +1,4 @@
-//! Connecting to what may have several addresses, and looking names up.
+//! Connecting to targets with several addresses, and looking names up.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -37,11 +37,12 @@ pub async fn tcp_connect(host: &str, port: u16) -> io::Result<TcpStream> {
     TcpStream::connect((host, port)).await
 }
 
-/// Looks a host up: all its addresses, at least one, those of IPv6 first. Addresses and `localhost` need no look-up.
+/// Looks a host up: all its addresses, at least one, those of IPv6 first. Addresses and `localhost`
+/// need no look-up.
 ///
-/// With the feature `dns` (on by default) `/etc/hosts` and the name servers of `/etc/resolv.conf` are asked as [`Resolver`]
-/// says, or the resolver that [`Resolver::install`] has put in; without it the system's resolver, which blocks, in the blocking
-/// pool.
+/// With the feature `dns` (on by default) it asks `/etc/hosts` and the name servers of
+/// `/etc/resolv.conf`, as [`Resolver`] says, or the resolver set by [`Resolver::install`]; without
+/// it the system's resolver, which blocks, in the blocking pool.
 ///
 /// [`Resolver`]: crate::net::Resolver
 /// [`Resolver::install`]: crate::net::Resolver::install
@@ -55,12 +56,14 @@ pub async fn tcp_connect(host: &str, port: u16) -> io::Result<TcpStream> {
 ///
 /// # Cancel safety
 ///
-/// Safe: dropped before it resolves, it asks for nothing more. What is under way is finished for the cache.
+/// Safe: dropped before it resolves, it starts no more queries. Those under way finish for the
+/// cache.
 ///
 /// # Errors
 ///
-/// `NotFound`: there is no such host, or it has no address. `TimedOut`: nobody answered. `InvalidInput`: this is no name; a
-/// port does not belong here. Otherwise what the servers or the kernel said. There is no runtime here.
+/// `NotFound`: there is no such host, or it has no address. `TimedOut`: no server answered.
+/// `InvalidInput`: this is not a host name; it must have no port. Otherwise the error of the
+/// servers or the kernel. There is no runtime here.
 pub async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
     match Host::parse(host, 0)? {
         Host::Addresses(addrs) => Ok(ipv6_first(addrs)),
@@ -68,19 +71,20 @@ pub async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
     }
 }
 
-/// As addresses of names come.
+/// In the order in which names return addresses.
 pub(super) fn ipv6_first(addrs: Vec<SocketAddr>) -> Vec<IpAddr> {
     let mut ips: Vec<IpAddr> = addrs.into_iter().map(|addr| addr.ip()).collect();
     ips.sort_by_key(IpAddr::is_ipv4);
     ips
 }
 
-/// How to connect to a host with several addresses (Happy Eyeballs, RFC 8305).
+/// Settings for connecting to a host with several addresses (Happy Eyeballs, RFC 8305).
 ///
-/// Addresses of IPv6 and IPv4 take turns; IPv6 goes first where there is a name, and otherwise the first of those that are given
-/// (for `localhost`, 127.0.0.1, where most services are). When an attempt has not succeeded for a while, or failed, the next address
-/// is tried beside it; the first that succeeds wins, and the others are dropped and closed. Both kinds of addresses are
-/// looked up at the same time, and connecting begins as soon as there is one to begin with.
+/// Addresses of IPv6 and IPv4 take turns. For a name IPv6 goes first, otherwise the first of the
+/// given addresses (for `localhost`, 127.0.0.1, where most services are). If an attempt has failed,
+/// or has not succeeded for a while, the next address is tried in parallel. The first to succeed
+/// wins, and the others are dropped and closed. Both kinds of addresses are looked up at the same
+/// time, and connecting begins with the first one found.
 ///
 /// ```
 /// use std::time::Duration;
@@ -123,19 +127,19 @@ impl Connector {
         }
     }
 
-    /// How long one attempt has for itself before the next begins beside it; 250 ms if not set, 10 ms at least.
+    /// How long an attempt runs alone before the next one begins, at least 10 ms. Default: 250 ms.
     pub fn attempt_delay(&mut self, delay: Duration) -> &mut Self {
         self.attempt_delay = delay.max(Duration::from_millis(10));
         self
     }
 
-    /// How long to wait for addresses of IPv6 when those of IPv4 have come first; 50 ms if not set.
+    /// How long to wait for addresses of IPv6 after those of IPv4 came first. Default: 50 ms.
     pub fn resolution_delay(&mut self, delay: Duration) -> &mut Self {
         self.resolution_delay = delay;
         self
     }
 
-    /// Who looks names up, instead of the runtime's resolver.
+    /// Sets the resolver for names, instead of the runtime's.
     #[cfg(feature = "dns")]
     pub fn resolver(&mut self, resolver: &super::dns::Resolver) -> &mut Self {
         self.resolver = Some(resolver.clone());

@@ -1,16 +1,16 @@
-//! The two directions of a stream, owned apart.
+//! The two directions of a stream, each with its own owner.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::stream::{RawRead, RawWrite};
 
-/// The reading half of a stream; see `into_split`. Has the methods of the stream.
+/// The reading half of a stream; see `into_split`. Has the stream's methods.
 #[derive(Debug)]
 pub struct ReadHalf<S: RawRead>(Arc<S>);
 
-/// The writing half of a stream; see `into_split`. Has the methods of the stream. Dropping it ends that direction: the
-/// other side reads the end of the stream.
+/// The writing half of a stream; see `into_split`. Has the stream's methods. Dropping it ends that
+/// direction: the peer reads the end of the stream.
 #[derive(Debug)]
 pub struct WriteHalf<S: RawWrite>(Arc<S>);
 

@@ -1,4 +1,4 @@
-//! What a program may write where a host is wanted.
+//! The forms in which a program may write a host.
 
 use std::ffi::CString;
 use std::fmt;
@@ -13,11 +13,11 @@ pub(crate) enum Host<'a> {
 }
 
 impl Host<'_> {
-    /// Takes apart what is written as an address, in brackets or not and perhaps with a zone; `localhost`; or a name.
+    /// Parses an address, in brackets or not and perhaps with a zone; `localhost`; or a name.
     ///
     /// # Errors
     ///
-    /// `InvalidInput`, saying what is wrong with it.
+    /// `InvalidInput`, with the reason.
     pub(crate) fn parse(host: &str, port: u16) -> io::Result<Host<'_>> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if let Ok(ip) = bare.parse::<IpAddr>() {
@@ -44,7 +44,8 @@ fn is_localhost(host: &str) -> bool {
     last.eq_ignore_ascii_case("localhost") && host.split('.').all(|label| !label.is_empty())
 }
 
-/// What can be seen without asking anybody. Names in other letters than ASCII are left to the resolver.
+/// Checks everything that needs no look-up. Names in letters other than ASCII are left to the
+/// resolver.
 fn check_name(host: &str) -> io::Result<()> {
     let bad = |what: fmt::Arguments<'_>| {
         Err(io::Error::new(
@@ -90,7 +91,7 @@ fn zone_id(zone: &str) -> io::Result<u32> {
         return Ok(number);
     }
     let index = CString::new(zone).map_or(0, |name| {
-        // SAFETY: the name is a text that ends with a zero, and lives until the call returns.
+        // SAFETY: the name ends with a zero and lives until the call returns.
         unsafe { libc::if_nametoindex(name.as_ptr()) }
     });
     match index {
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_needs_no_look_up() {
+    fn addresses_and_localhost_need_no_look_up() {
         assert_eq!(addresses("127.0.0.1"), ["127.0.0.1:80".parse().unwrap()]);
         assert_eq!(addresses("[::1]"), addresses("::1"));
         for localhost in ["localhost", "LocalHost.", "a.b.localhost"] {
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_name_says_why() {
+    fn the_error_says_why_a_text_is_no_name() {
         let long = "a".repeat(64);
         let longer = format!("{}.com", "a.".repeat(130));
         for (bad, why) in [

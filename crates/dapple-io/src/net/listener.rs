@@ -37,18 +37,19 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on the first of the addresses that allows it. Port 0 lets the kernel choose.
+    /// Listens on the first of the addresses that allows it. For port 0 the kernel chooses one.
     ///
-    /// The address may be used again at once after a restart (`SO_REUSEADDR`), the backlog is the longest that the system allows,
-    /// and accepted streams inherit `TCP_NODELAY` (see [`TcpStream`]). Of what is written to an accepted stream, no more than some
-    /// 128 KiB wait in the kernel unsent (`TCP_NOTSENT_LOWAT`): a peer that reads nothing takes no megabytes of memory, nor the time to
-    /// copy them, and what is on its way does not count, so that no connection is slower for it. Never blocks: names are not looked up, see
-    /// [`ToSocketAddrs`].
+    /// The address can be used again at once after a restart (`SO_REUSEADDR`), the backlog is the
+    /// longest that the system allows, and accepted streams inherit `TCP_NODELAY` (see
+    /// [`TcpStream`]). At most some 128 KiB of the bytes written to an accepted stream wait unsent
+    /// in the kernel (`TCP_NOTSENT_LOWAT`). So a peer that reads nothing costs no megabytes of
+    /// memory, nor the time to copy them; sent bytes do not count, so no connection is slower.
+    /// Never blocks: names are not looked up, see [`ToSocketAddrs`].
     ///
     /// # Errors
     ///
-    /// Those of the kernel for the last address tried, among them `AddrInUse`; `InvalidInput` for what is no address;
-    /// there is no runtime here.
+    /// Those of the kernel for the last address tried, among them `AddrInUse`; `InvalidInput` for a
+    /// text that is not an address; there is no runtime here.
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
         try_each(addr, |addr| {
             let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
@@ -60,8 +61,9 @@ impl TcpListener {
         })
     }
 
-    /// Takes a listening socket over, for what [`TcpListener::bind`] has no option for, and for sockets that a service
-    /// manager passes on. A limit on unsent bytes that the socket has already stays.
+    /// Takes a listening socket over, for options that [`TcpListener::bind`] does not have, and for
+    /// sockets that a service manager passes on. A limit on unsent bytes that the socket already
+    /// has stays.
     ///
     /// # Errors
     ///
@@ -77,13 +79,15 @@ impl TcpListener {
         Ok(TcpListener { source: Source::new(listener)?, shared: current::shared()? })
     }
 
-    /// Accepts the next connection, and returns it with the address of the other side.
+    /// Accepts the next connection, and returns it with the address of the peer.
     ///
-    /// A lack of descriptors is not an error here: accepting pauses until one of ours is closed, at most 100 ms at a time,
-    /// and the log says so once. Connections that ended while they waited in the backlog are skipped. So an error means
-    /// that the listener itself is of no more use, and a loop that ends on an error is right.
+    /// A lack of descriptors is not an error here: accepting pauses until the program closes one,
+    /// at most 100 ms at a time, with one line in the log. Connections that ended while they waited
+    /// in the backlog are skipped. So an error means that the listener itself is of no more use,
+    /// and a loop may end on any error.
     ///
-    /// Cancel safe: dropped before it resolves, it has accepted nothing. Several tasks may accept at once.
+    /// Cancel safe: dropped before it resolves, it has accepted nothing. Several tasks may accept
+    /// at once.
     ///
     /// # Errors
     ///
@@ -105,26 +109,30 @@ impl TcpListener {
         }
     }
 
-    /// Has the kernel note when packets of the connections reach this machine that are accepted from now on (`SO_TIMESTAMPNS`), for
-    /// [`TcpStream::read_waited`]. While there is such a socket, the kernel reads a clock for each packet of the machine.
+    /// For connections accepted from now on: makes the kernel note when their packets reach this
+    /// machine (`SO_TIMESTAMPNS`), for [`TcpStream::read_waited`]. While there is such a socket,
+    /// the kernel reads a clock for each packet of the machine.
     ///
     /// # Errors
     ///
-    /// The system has no such thing.
+    /// The system does not support it.
     pub fn note_arrivals(&self) -> io::Result<()> {
         note_arrivals(&self.source)
     }
 
-    /// Has the kernel drop the packets by which connections begin, from now on. Clients repeat them after a second, and meet then whatever
-    /// listens. Connections whose handshake has begun can still be accepted, where a listener that is dropped resets them.
+    /// Makes the kernel drop the first packets of new connections from now on. Clients repeat them
+    /// after a second, and then meet the next listener. Connections with a handshake under way can
+    /// still be accepted, whereas dropping a listener resets them.
     ///
-    /// That holds for the socket, and so for all other processes and listeners that have it: it is for the last one, about to be dropped.
+    /// This affects the socket, and so all other processes and listeners that have it: use it for
+    /// the last one, just before the drop.
     ///
     /// # Errors
     ///
-    /// The kernel takes no filter.
+    /// The kernel refuses the filter.
     pub fn refuse_new(&self) -> io::Result<()> {
-        // The filter sees the segment from its TCP header on; SYN is a bit in the byte of the flags.
+        // The filter sees the segment from its TCP header on; SYN is a bit in the byte of the
+        // flags.
         const LOAD_BYTE: u16 = 0x30;
         const JUMP_IF_ANY_BIT: u16 = 0x45;
         const RETURN: u16 = 0x06;
@@ -139,7 +147,7 @@ impl TcpListener {
         ])
     }
 
-    /// The address that it listens on, with the port that the kernel chose.
+    /// The local address, with the port that the kernel chose.
     ///
     /// # Errors
     ///
@@ -169,7 +177,7 @@ fn accept_one(listener: &std::net::TcpListener) -> io::Result<Step<(OwnedFd, Soc
     Ok(Step::More((fd, peer)))
 }
 
-/// Whether the error is of the connection that would have been accepted, and says nothing about the listener
+/// Whether the error concerns the connection that would have been accepted, and not the listener
 /// (accept(2), "Error handling").
 pub(crate) fn is_of_connection(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
@@ -192,12 +200,12 @@ pub(crate) fn is_of_connection(error: &io::Error) -> bool {
         )
 }
 
-/// How many bytes of an accepted stream may wait in the kernel unsent. Fewer wake the writer more often: it is woken when half of them
-/// are sent.
+/// The most bytes of an accepted stream that may wait unsent in the kernel. A lower limit wakes the
+/// writer more often: it is woken when half of them are sent.
 const UNSENT_MAX: u32 = 128 << 10;
 
-/// The longest backlog that the system allows. Dropped connection attempts are repeated after a second, so a short backlog
-/// shows as a second of latency.
+/// The longest backlog that the system allows. Clients repeat dropped connection attempts after a
+/// second, so a short backlog shows as a second of latency.
 pub(crate) fn backlog_max() -> i32 {
     static BACKLOG_MAX: OnceLock<i32> = OnceLock::new();
     *BACKLOG_MAX.get_or_init(|| {

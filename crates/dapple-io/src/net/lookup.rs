@@ -1,4 +1,4 @@
-//! One name being looked up: addresses come in one or two batches.
+//! The look-up of one name, with addresses in one or two batches.
 
 use std::collections::HashSet;
 #[cfg(not(feature = "dns"))]
@@ -20,7 +20,7 @@ pub(super) struct Lookup {
 }
 
 enum Source {
-    /// The system's resolver, which gives all at once.
+    /// The system's resolver, which returns all addresses at once.
     #[cfg(not(feature = "dns"))]
     System { asking: Asking, error: Option<io::Error> },
     #[cfg(feature = "dns")]
@@ -33,7 +33,7 @@ type Asking = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 type Resolver = std::convert::Infallible;
 
 impl Lookup {
-    /// Begins to look a name up, with this resolver or that of the runtime.
+    /// Begins to look a name up, with this resolver or the runtime's.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// None: who lacks a runtime learns of it by awaiting.
+    /// None: without a runtime, awaiting it returns the error.
     #[cfg(not(feature = "dns"))]
     pub(super) fn start(name: &str, _resolver: Option<Resolver>) -> io::Result<Self> {
         let name = name.to_owned();
@@ -96,7 +96,7 @@ impl Lookup {
         }
     }
 
-    /// Why there were no addresses.
+    /// The reason why there were no addresses.
     pub(super) fn error(&mut self) -> io::Error {
         match &mut self.source {
             #[cfg(not(feature = "dns"))]

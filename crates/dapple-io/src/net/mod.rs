@@ -1,10 +1,10 @@
 //! TCP, UDP and Unix sockets as `async` types.
 //!
-//! What connects takes names as well as addresses; see [`resolve`] and [`Connector`].
+//! Everything that connects takes names as well as addresses; see [`resolve`] and [`Connector`].
 //!
-//! All of them are made without blocking and may be shared by reference between tasks. They are registered with the
-//! runtime of the thread that makes them. Where the callback style is wanted, see their `on_readable`, `on_writable` and
-//! [`event::on_accept`](crate::event::on_accept).
+//! All of them are made without blocking, and tasks may share them by reference. They are
+//! registered with the runtime of the thread that makes them. For the callback style, see their
+//! `on_readable`, `on_writable` and [`event::on_accept`](crate::event::on_accept).
 
 mod address;
 mod arrival;

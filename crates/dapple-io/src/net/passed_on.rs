@@ -9,17 +9,18 @@ use rustix::io::{FdFlags, fcntl_setfd};
 /// A descriptor that came with the process, and the name that the service manager gave it.
 #[derive(Debug)]
 pub struct PassedOn {
-    /// `FileDescriptorName=` of the socket unit; empty where none was given.
+    /// `FileDescriptorName=` of the socket unit; empty if it has none.
     pub name: String,
-    /// The descriptor, not to be inherited by children any more.
+    /// The descriptor, which children no longer inherit.
     pub fd: OwnedFd,
 }
 
-/// Takes the descriptors that systemd, or whoever speaks its protocol (sd_listen_fds(3)), passed on to this process: those
-/// that `LISTEN_FDS` counts, where `LISTEN_PID` says that they are meant for this process and not for one of its parents.
+/// Takes the descriptors that systemd, or another program with its protocol (sd_listen_fds(3)),
+/// passed on to this process: as many as `LISTEN_FDS` says, if `LISTEN_PID` says that they are for
+/// this process and not for one of its parents.
 ///
-/// The first call has them; later ones, and processes that got none, have an empty list. What kind of descriptor each is, the
-/// caller must find out.
+/// Only the first call returns them; later ones, and processes that got none, get an empty list.
+/// The caller must find out the kind of each descriptor.
 ///
 /// ```
 /// for passed in dapple_io::net::passed_on()? {
@@ -31,7 +32,8 @@ pub struct PassedOn {
 ///
 /// # Errors
 ///
-/// `InvalidInput` where the environment promises descriptors and the process has them not, or more than 1,024.
+/// `InvalidInput` if the environment promises descriptors that the process does not have, or more
+/// than 1,024.
 pub fn passed_on() -> io::Result<Vec<PassedOn>> {
     let variable = |name: &str| std::env::var(name).ok();
     let for_us = variable("LISTEN_PID").is_some_and(|id| id.parse() == Ok(std::process::id()));
@@ -53,12 +55,13 @@ fn count(text: &str) -> io::Result<RawFd> {
 }
 
 fn take(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: only borrowed for a question that fails where the descriptor is not open.
+    // SAFETY: only borrowed for a call that fails if the descriptor is not open.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)
         .map_err(|error| invalid(format!("LISTEN_FDS promises descriptor {fd}, which is of no use: {error}")))?;
-    // SAFETY: the descriptor is open, as the call above has shown. By the protocol it is this process's to own from the start
-    // on; nothing else in the process can have opened it, since it was open already, and `TAKEN` lets nobody take it twice.
+    // SAFETY: the descriptor is open, as the call above has shown. By the protocol this process
+    // owns it from the start; no other code in the process can have opened it, because it was open
+    // already, and `TAKEN` lets no call take it twice.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -72,7 +75,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 /// SD_LISTEN_FDS_START.
 const FIRST: RawFd = 3;
 
-/// More than anybody passes on; the count comes from outside.
+/// More than any service manager passes on; the count comes from outside.
 const COUNT_MAX: RawFd = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Accepting connections, of whatever kind.
+//! Accepting connections of any kind.
 
 use std::future::Future;
 use std::io;
@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use super::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::Connection;
 
-/// Accepts connections: sockets of TCP and Unix sockets do, and others can be made elsewhere, for connections in memory or in user space.
+/// Accepts connections. TCP and Unix sockets do, and others can be implemented elsewhere, for
+/// connections in memory or in user space.
 ///
 /// ```
 /// use std::io;
@@ -30,30 +31,33 @@ use crate::Connection;
 /// }
 /// ```
 pub trait Listener: Send + Sync + 'static {
-    /// What it accepts.
+    /// The type of its connections.
     type Connection: Connection;
 
     /// The next connection.
     ///
     /// # Cancel safety
     ///
-    /// To be cancel safe: dropped before it resolves, it has accepted nothing.
+    /// Must be cancel safe: dropped before it resolves, it has accepted nothing.
     ///
     /// # Errors
     ///
-    /// The listener is of no more use. What concerns one connection, or passes, is not told but waited for.
+    /// The listener is of no more use. Problems of one connection, and passing ones, are no errors:
+    /// the listener waits.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Connection, Peer)>> + Send;
 
-    /// [`Connection::read_waited`] of what is accepted from now on is going to be asked.
+    /// [`Connection::read_waited`] will be called for connections accepted from now on.
     fn note_arrivals(&self) {}
 
-    /// From now on connections that are not yet being made are left for their clients to try again, elsewhere; those that are made can still be
-    /// accepted. For a listener that is about to be dropped, and whose socket no other process has: they would be refused there, too. By default
-    /// nothing.
+    /// From now on new connections are left for their clients to try again, elsewhere; connections
+    /// under way can still be accepted. For a listener that is about to be dropped, with a socket
+    /// that no other process has, or else the connections would be refused there, too. By default
+    /// does nothing.
     fn refuse_new(&self) {}
 }
 
-/// The other end of a connection. Requests that `dapple::serve` serves have it among their extensions.
+/// The other end of a connection. Requests served by `dapple::serve` have it among their
+/// extensions.
 ///
 /// ```
 /// use dapple_io::net::Peer;
@@ -70,16 +74,16 @@ pub trait Listener: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Peer {
-    /// An address of TCP, whether the kernel's or another's.
+    /// A TCP address, of the kernel's or of another implementation.
     Tcp(SocketAddr),
-    /// A process of this machine, by a Unix socket.
+    /// A process on this machine, by a Unix socket.
     Unix,
-    /// Something without an address, such as the other end of a connection in memory.
+    /// A peer without an address, such as the other end of a connection in memory.
     Unnamed,
 }
 
 impl Peer {
-    /// Its address and port, where it has any.
+    /// Its address and port, if it has them.
     pub fn addr(&self) -> Option<SocketAddr> {
         match self {
             Peer::Tcp(addr) => Some(*addr),
@@ -87,13 +91,13 @@ impl Peer {
         }
     }
 
-    /// Its address, where it has one.
+    /// Its address, if it has one.
     pub fn ip(&self) -> Option<IpAddr> {
         self.addr().map(|addr| addr.ip())
     }
 
-    /// What counts as one client: an address of IPv4, also when it comes in the clothes of IPv6, or a `/64` of IPv6. `None` where
-    /// it has no address.
+    /// The network that counts as one client: an IPv4 address, even if written as an IPv6 address,
+    /// or a `/64` of IPv6. `None` without an address.
     ///
     /// ```
     /// use dapple_io::net::Peer;
@@ -115,12 +119,12 @@ impl Listener for TcpListener {
     type Connection = TcpStream;
 
     fn note_arrivals(&self) {
-        // Without it the kernel's coarse clock has to do.
+        // Otherwise the kernel's coarse clock must do.
         let _ = TcpListener::note_arrivals(self);
     }
 
     fn refuse_new(&self) {
-        // Where the kernel refuses, clients that connect right now may be reset.
+        // If the kernel refuses, clients that connect right now may be reset.
         let _ = TcpListener::refuse_new(self);
     }
 

@@ -1,4 +1,5 @@
-//! Happy Eyeballs (RFC 8305): several addresses are tried, each beside those that have not answered for a while.
+//! Happy Eyeballs (RFC 8305): tries several addresses, each in parallel with those that have not
+//! answered for a while.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -14,11 +15,11 @@ use super::lookup::Lookup;
 use super::tcp::TcpStream;
 use crate::time::{Instant, Sleep, sleep};
 
-/// Resolves to the first connection that is made. Dropping it ends all attempts.
+/// Resolves to the first connection. Dropping it ends all attempts.
 pub(super) struct Race {
-    /// What was to be connected to, for the error.
+    /// The target, for the error.
     what: String,
-    /// Where more addresses come from, and the port they get.
+    /// The source of more addresses, and their port.
     names: Option<(Lookup, u16)>,
     /// Addresses not tried yet: those of IPv6, and those of IPv4.
     waiting: [VecDeque<SocketAddr>; 2],
@@ -27,7 +28,7 @@ pub(super) struct Race {
     attempts: Vec<Attempt>,
     failures: Vec<(SocketAddr, io::Error)>,
     attempt_delay: Duration,
-    /// When the next attempt begins beside the others.
+    /// When the next attempt begins in parallel with the others.
     next: Option<Sleep>,
     /// How long the first attempt waits for addresses of IPv6.
     hold: Sleep,
@@ -43,7 +44,7 @@ struct Attempt {
 }
 
 impl Race {
-    /// Between addresses that are known.
+    /// A race between known addresses.
     pub(super) fn new(connector: &Connector, addrs: Vec<SocketAddr>) -> Self {
         let what = addrs.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
         let mut race = Race {
@@ -64,7 +65,7 @@ impl Race {
         race
     }
 
-    /// Between the addresses that a name turns out to have.
+    /// A race between the addresses of a name, as the look-up returns them.
     pub(super) fn with_names(connector: &Connector, host: &str, port: u16, lookup: Lookup) -> Self {
         let mut race = Race::new(connector, Vec::new());
         race.what = format!("{host}:{port}");
@@ -82,7 +83,7 @@ impl Race {
         }
     }
 
-    /// Takes in what the look-up has found by now.
+    /// Takes in the addresses that the look-up has found.
     fn poll_names(&mut self, cx: &mut Context<'_>) {
         while let Some((lookup, port)) = &mut self.names {
             let port = *port;
@@ -91,7 +92,7 @@ impl Race {
                 Poll::Ready(Some(ips)) => self.add(ips.into_iter().map(|ip| (ip, port).into())),
                 Poll::Ready(None) => {
                     if self.is_empty() {
-                        // There was no address at all: the look-up says why.
+                        // There was no address at all: the look-up has the reason.
                         return;
                     }
                     self.names = None;
@@ -104,7 +105,7 @@ impl Race {
         self.waiting.iter().all(VecDeque::is_empty) && self.attempts.is_empty() && self.failures.is_empty()
     }
 
-    /// Polls all attempts. Whether one has failed.
+    /// Polls all attempts; notes if one has failed.
     fn poll_attempts(&mut self, cx: &mut Context<'_>) -> Poll<TcpStream> {
         let mut at = 0;
         while let Some(attempt) = self.attempts.get_mut(at) {
@@ -158,13 +159,13 @@ impl Race {
         self.next = Some(sleep(self.attempt_delay));
     }
 
-    /// Why there is no connection.
+    /// The error of the race.
     fn error(&mut self) -> io::Error {
         if self.failures.is_empty() {
             let lookup = self.names.as_mut().map(|(lookup, _)| lookup.error());
             return lookup.unwrap_or_else(super::address::no_address);
         }
-        // What somebody has said about the service is of more use than what is said about the way there.
+        // The answer of a host about the service is more useful than an error on the way to it.
         let rank = |error: &io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => 0,
             io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => 1,
@@ -204,5 +205,6 @@ impl Future for Race {
     }
 }
 
-/// Attempts at the same time, each a descriptor. With more addresses the oldest attempt is given up: it has had seconds.
+/// The most concurrent attempts, each with a descriptor. With more addresses the oldest attempt is
+/// dropped: it has had seconds.
 const ATTEMPTS_MAX: usize = 16;

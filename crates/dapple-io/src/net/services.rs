@@ -1,4 +1,4 @@
-//! Where a service is offered, by its name in the DNS (SRV records, RFC 2782).
+//! The hosts and ports of a service, by its name in the DNS (SRV records, RFC 2782).
 
 use std::io;
 
@@ -6,20 +6,23 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct ServiceTarget {
-    /// Those with the least are to be used, and others only where none of them can be reached.
+    /// Use those with the lowest number, and others only if none of them can be reached.
     pub priority: u16,
-    /// Of those with one priority, who has more is to be used more.
+    /// Among those with one priority, one with more weight is to be used more.
     pub weight: u16,
-    /// The host's full name, without the dot at its end: put one there where a search list could be applied to it.
+    /// The host's full name, without the final dot: add one if a search list might be applied to
+    /// it.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-/// Where a service is offered: what the DNS has at a name such as `_sign._tcp.example.com` (SRV records, RFC 2782), those of the least
-/// priority number first. Empty where the answer is that it decidedly is not offered there.
+/// The hosts and ports of a service: the DNS records at a name such as `_sign._tcp.example.com`
+/// (SRV records, RFC 2782), the lowest priority number first. Empty if the answer is that the
+/// service is decidedly not offered there.
 ///
-/// The name is taken as it is, without the domains of the search list, and answers are not kept: each call asks. It takes the feature `dns`.
+/// The name is used as it is, without the domains of the search list, and answers are not kept:
+/// each call asks. Needs the feature `dns`.
 ///
 /// ```
 /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
@@ -30,12 +33,12 @@ pub struct ServiceTarget {
 ///
 /// # Cancel safety
 ///
-/// Safe: dropped before it resolves, it asks for nothing more.
+/// Safe: dropped before it resolves, it starts no more queries.
 ///
 /// # Errors
 ///
 /// - `NotFound`: there is no such name, or no service at it.
-/// - `InvalidInput`: this is no name. `TimedOut`: no name server answered.
+/// - `InvalidInput`: this is not a name. `TimedOut`: no name server answered.
 /// - `Unsupported`: the feature `dns` is off.
 pub async fn services(name: &str) -> io::Result<Vec<ServiceTarget>> {
     #[cfg(feature = "dns")]

@@ -22,14 +22,15 @@ use crate::stream::{RawRead, raw_write, read_methods, step, write_methods};
 
 /// A TCP connection.
 ///
-/// Nagle's algorithm is off (`TCP_NODELAY`): together with the other side's delayed acknowledgements it stalls a response
-/// that is written in two pieces by 44 ms. Gather small pieces with [`write_vectored`](Self::write_vectored) or
-/// [`SendQueue`](crate::SendQueue) instead, or turn it on again with [`set_nodelay`](Self::set_nodelay).
+/// Nagle's algorithm is off (`TCP_NODELAY`): together with the peer's delayed acknowledgements it
+/// stalls a response written in two pieces by 44 ms. Gather small pieces with
+/// [`write_vectored`](Self::write_vectored) or [`SendQueue`](crate::SendQueue) instead, or turn it
+/// on again with [`set_nodelay`](Self::set_nodelay).
 ///
-/// Methods take `&self`, so one task may read while another writes. With the features of this crate it implements the
-/// I/O traits of `futures-io`, `tokio` and `hyper`; those keep one waker per direction, so of several tasks that use the
-/// traits for the same direction only the last is woken. Dropping it closes the connection; see
-/// [`shutdown`](Self::shutdown) for the steps in between.
+/// Methods take `&self`, so one task may read while another writes. With the features of this crate
+/// it implements the I/O traits of `futures-io`, `tokio` and `hyper`. Those keep one waker per
+/// direction: of several tasks that use the traits for the same direction, only the last is woken.
+/// Dropping it closes the connection; see [`shutdown`](Self::shutdown) for closing in steps.
 pub struct TcpStream {
     source: Source<std::net::TcpStream>,
     arrival: Arrival,
@@ -38,8 +39,8 @@ pub struct TcpStream {
 impl TcpStream {
     /// Connects to an address, or to a host by name: `"example.com:80"`, `("example.com", 80)`.
     ///
-    /// Names are looked up by the runtime's [`Resolver`](super::Resolver). Several addresses are raced as RFC 8305 says;
-    /// [`Connector`](super::Connector) has the details, and a way to set them.
+    /// The runtime's [`Resolver`](super::Resolver) looks names up. Several addresses race as RFC
+    /// 8305 says; [`Connector`](super::Connector) has the details and the settings.
     ///
     /// # Cancel safety
     ///
@@ -47,8 +48,9 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of the connection, such as `ConnectionRefused` and `TimedOut`; of several addresses, one error that names them all. Those of
-    /// [`resolve`](super::resolve). `InvalidInput` when `to` is neither an address nor a name with a port. There is no runtime here.
+    /// Those of the connection, such as `ConnectionRefused` and `TimedOut`; for several addresses,
+    /// one error that names them all. Those of [`resolve`](super::resolve). `InvalidInput` if `to`
+    /// is neither an address nor a name with a port. There is no runtime here.
     pub async fn connect(to: impl ToAddresses) -> io::Result<Self> {
         Connector::new().connect(to).await
     }
@@ -63,7 +65,7 @@ impl TcpStream {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {}
             Err(error) => return Err(error),
         }
-        // Registered only now: a socket that has not begun to connect counts as hung up.
+        // Registered only now: before the attempt a socket counts as hung up.
         let source = Source::connecting(std::net::TcpStream::from(socket))?;
         source.io(Direction::Write, is_connected).await?;
         Ok(TcpStream::of(source))
@@ -83,7 +85,7 @@ impl TcpStream {
 
     /// A connection that the kernel made non-blocking and without delay.
     pub(crate) fn accepted(fd: OwnedFd) -> io::Result<Self> {
-        // Its first bytes are often there already, and a short conversation ends before anybody has to wait.
+        // Its first bytes are often there already, and a short conversation ends before any wait.
         let source = Source::unwatched(std::net::TcpStream::from(fd))?;
         Ok(TcpStream::of(source))
     }
@@ -105,8 +107,8 @@ impl TcpStream {
         self.source.io(Direction::Read, peek).await
     }
 
-    /// Ends one or both directions: after `Write` the other side reads the end of the stream. A connection that is gone
-    /// already is not an error.
+    /// Ends one or both directions: after `Write` the peer reads the end of the stream. A
+    /// connection that is gone already is not an error.
     ///
     /// # Errors
     ///
@@ -118,10 +120,11 @@ impl TcpStream {
         }
     }
 
-    /// Writes the last bytes now and ends the writing direction, as one packet where they fit: for a short reply that is half of the
-    /// kernel's work. Returns how many bytes were written; where that is not all of them, nothing has been ended.
+    /// Writes the last bytes now and ends the writing direction, in one packet if they fit: for a
+    /// short reply that halves the kernel's work. Returns the number of bytes written; if that is
+    /// not all of them, the direction has not been ended.
     ///
-    /// What the other side sends is not read, so what holds for [`shutdown`](Self::shutdown) holds here.
+    /// Unread data of the peer is not read, so the notes at [`shutdown`](Self::shutdown) apply.
     ///
     /// ```
     /// use dapple_io::net::{TcpListener, TcpStream};
@@ -142,10 +145,10 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when there is no room, and those of `write`.
+    /// `WouldBlock` if there is no room, and those of `write`.
     pub fn try_finish(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
-        // What more is to come is the end; were it other bytes, they would take these along.
+        // Announces more, which is the end; other bytes would be sent together with these.
         let send = |fd: &std::net::TcpStream| Ok(step(rustix::net::send(fd, buf, flags)?, buf.len()));
         let len = self.source.try_io(Direction::Write, send)?;
         if len == buf.len() {
@@ -154,17 +157,17 @@ impl TcpStream {
         Ok(len)
     }
 
-    /// Two halves that can be owned by different tasks. Dropping the writing half ends that direction.
+    /// Two halves, which different tasks can own. Dropping the writing half ends that direction.
     pub fn into_split(self) -> (ReadHalf<TcpStream>, WriteHalf<TcpStream>) {
         let stream = Arc::new(self);
         (ReadHalf::new(stream.clone()), WriteHalf::new(stream))
     }
 
-    /// The address of the other side.
+    /// The address of the peer.
     ///
     /// # Errors
     ///
-    /// `NotConnected` when the connection is gone.
+    /// `NotConnected` if the connection is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.source.descriptor().peer_addr()
     }
@@ -178,10 +181,12 @@ impl TcpStream {
         self.source.descriptor().local_addr()
     }
 
-    /// How long ago the other side's latest bytes reached this machine, whether they have been read or not (`TCP_INFO`): what was
-    /// read just now has waited for so long in the kernel, if nothing came since. In steps of the kernel's clock, 1 to 10 ms.
+    /// The time since the peer's latest bytes reached this machine, whether read or not
+    /// (`TCP_INFO`): how long the bytes just read have waited in the kernel, if none came since. In
+    /// steps of the kernel's clock, 1 to 10 ms.
     ///
-    /// On a connection that has received nothing, the time since it was made. One call to the kernel, about half a microsecond.
+    /// On a connection that has received nothing, the time since it was made. One system call,
+    /// about half a microsecond.
     ///
     /// # Errors
     ///
@@ -190,17 +195,18 @@ impl TcpStream {
         since_last_received(self.source.descriptor())
     }
 
-    /// From now on, or no longer, the I/O traits note when what they read had reached this machine, for
-    /// [`read_waited`](Self::read_waited). A read takes about a tenth of a microsecond longer.
+    /// Sets whether the I/O traits note when the bytes that they read reached this machine, for
+    /// [`read_waited`](Self::read_waited). A read then takes about a tenth of a microsecond longer.
     pub fn note_arrivals(&self, is_wanted: bool) {
         self.arrival.want(is_wanted);
     }
 
-    /// How long what the I/O traits read last (its last byte) has been on this machine by now.
+    /// How long the last byte that the I/O traits read has been on this machine by now.
     ///
-    /// To some microseconds, if [`note_arrivals`](Self::note_arrivals) was called before that read and
-    /// [`TcpListener::note_arrivals`](super::TcpListener::note_arrivals) before the connection was accepted, by the system's
-    /// clock: a step of that clock shows in it. Otherwise as [`since_last_received`](Self::since_last_received).
+    /// Accurate to some microseconds if [`note_arrivals`](Self::note_arrivals) was called before
+    /// that read and [`TcpListener::note_arrivals`](super::TcpListener::note_arrivals) before the
+    /// connection was accepted. It uses the system's clock, so a step of that clock shows in it.
+    /// Otherwise as [`since_last_received`](Self::since_last_received).
     ///
     /// # Errors
     ///
@@ -209,7 +215,7 @@ impl TcpStream {
         self.arrival.ago().map_or_else(|| self.since_last_received(), Ok)
     }
 
-    /// Whether small writes are sent at once, as is the default here.
+    /// Whether small writes are sent at once, the default here.
     ///
     /// # Errors
     ///
@@ -256,11 +262,11 @@ impl fmt::Debug for TcpStream {
 }
 
 fn since_last_received(stream: &std::net::TcpStream) -> io::Result<Duration> {
-    // SAFETY: the structure is made of integers, for which zero is a value.
+    // SAFETY: the structure consists of integers, for which zero is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for as long as the reference lives; the kernel writes at most `len` bytes to `info`, which
-    // has as many, and any bytes are valid integers.
+    // SAFETY: the descriptor is open as long as the reference lives; the kernel writes at most
+    // `len` bytes to `info`, which has as many, and any bytes are valid integers.
     let result = unsafe {
         libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len)
     };
@@ -270,7 +276,7 @@ fn since_last_received(stream: &std::net::TcpStream) -> io::Result<Duration> {
     Ok(Duration::from_millis(info.tcpi_last_data_recv.into()))
 }
 
-/// How an attempt to connect stands.
+/// The state of an attempt to connect.
 fn is_connected(stream: &std::net::TcpStream) -> io::Result<Step<()>> {
     if let Some(error) = stream.take_error()? {
         return Err(error);

@@ -32,7 +32,8 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds to the first of the addresses that allows it. Never blocks: names are not looked up, see [`ToSocketAddrs`].
+    /// Binds to the first of the addresses that allows it. Never blocks: names are not looked up,
+    /// see [`ToSocketAddrs`].
     ///
     /// # Errors
     ///
@@ -52,8 +53,8 @@ impl UdpSocket {
         Ok(UdpSocket { source })
     }
 
-    /// Sets the one address that [`send`](Self::send) and [`recv`](Self::recv) talk to; datagrams of others are dropped. A name is
-    /// looked up, and its first address taken that the kernel has a way to.
+    /// Sets the one peer of [`send`](Self::send) and [`recv`](Self::recv); datagrams of others are
+    /// dropped. A name is looked up, and the first address used that the kernel has a route to.
     ///
     /// # Cancel safety
     ///
@@ -67,8 +68,8 @@ impl UdpSocket {
         try_each(&addrs[..], |addr| self.source.descriptor().connect(addr))
     }
 
-    /// Sends one datagram to an address, and returns its length. A name is looked up each time, and its first address taken of the
-    /// family of this socket.
+    /// Sends one datagram to an address, and returns its length. A name is looked up at each call,
+    /// and its first address of this socket's family used.
     ///
     /// # Cancel safety
     ///
@@ -76,7 +77,8 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of the kernel, such as a datagram that is too long, and of [`resolve`](super::resolve).
+    /// Those of the kernel, such as a datagram that is too long, and of
+    /// [`resolve`](super::resolve).
     pub async fn send_to(&self, buf: &[u8], to: impl ToAddresses) -> io::Result<usize> {
         let addr = match to.to_addresses()? {
             Addresses(Target::One(addr)) => addr,
@@ -90,12 +92,12 @@ impl UdpSocket {
         self.write(|socket| socket.send_to(buf, addr)).await
     }
 
-    /// Receives one datagram and tells who sent it. What does not fit into the buffer is lost. Cancel safe: dropped before it
-    /// resolves, it has taken nothing.
+    /// Receives one datagram and returns its sender. The part that does not fit into the buffer is
+    /// lost. Cancel safe: dropped before it resolves, it has taken nothing.
     ///
     /// # Errors
     ///
-    /// Those of the kernel, also for datagrams sent earlier.
+    /// Those of the kernel, including those for datagrams sent earlier.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.read(|socket| socket.recv_from(buf)).await
     }
@@ -104,7 +106,8 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// As [`send_to`](Self::send_to), and `ConnectionRefused` when an earlier datagram found nobody.
+    /// As [`send_to`](Self::send_to), and `ConnectionRefused` if no socket received an earlier
+    /// datagram.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.write(|socket| socket.send(buf)).await
     }
@@ -113,7 +116,8 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// As [`recv_from`](Self::recv_from), and `ConnectionRefused` when an earlier datagram found nobody.
+    /// As [`recv_from`](Self::recv_from), and `ConnectionRefused` if no socket received an earlier
+    /// datagram.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.read(|socket| socket.recv(buf)).await
     }
@@ -122,32 +126,35 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when there is no room; otherwise as [`send_to`](Self::send_to).
+    /// `WouldBlock` if there is no room; otherwise as [`send_to`](Self::send_to).
     pub fn try_send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
         self.source.try_io(Direction::Write, |socket| socket.send_to(buf, addr).map(Step::More))
     }
 
-    /// Receives a datagram that is there.
+    /// Receives a datagram that has arrived.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when there is none; otherwise as [`recv_from`](Self::recv_from).
+    /// `WouldBlock` if there is none; otherwise as [`recv_from`](Self::recv_from).
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.source.try_io(Direction::Read, |socket| socket.recv_from(buf).map(Step::More))
     }
 
-    /// Calls the callback when there is a datagram, and again after it has run for as long as there is. Receive with
-    /// [`try_recv_from`](Self::try_recv_from) in it: that learns when there is none left. Ends with this socket, too.
+    /// Calls the callback when there is a datagram, and again after each run while there are more.
+    /// Receive with [`try_recv_from`](Self::try_recv_from) in it, which notices when none is left.
+    /// Ends with this socket, too.
     pub fn on_readable(&self, callback: dapple_sched::Callback<()>) -> Registration {
         watch(&self.source, Direction::Read, callback)
     }
 
-    /// Receives by a call of your own, such as `recvmmsg`, as soon as that does not block: it says `WouldBlock` when there is nothing.
-    /// For one who waits in `poll`: of several only the last is woken.
+    /// Receives by a call of your own, such as `recvmmsg`, as soon as that does not block; it
+    /// returns `WouldBlock` if there is nothing. For use in `poll`: of several tasks only the last
+    /// is woken.
     ///
     /// # Errors
     ///
-    /// Those of `receive`, but for `WouldBlock` and `Interrupted`; the runtime of this socket has shut down.
+    /// Those of `receive`, except `WouldBlock` and `Interrupted`; the runtime of this socket has
+    /// shut down.
     pub fn poll_recv_by<R>(
         &self,
         cx: &mut Context<'_>,
@@ -156,12 +163,13 @@ impl UdpSocket {
         self.source.poll_io(cx, Direction::Read, None, |socket| receive(socket.as_fd()).map(Step::More))
     }
 
-    /// Sends now, by a call of your own, such as `sendmmsg`, which says `WouldBlock` when there is no room; [`writable`](Self::writable)
-    /// waits for that.
+    /// Sends now, by a call of your own, such as `sendmmsg`, which returns `WouldBlock` if there is
+    /// no room; [`writable`](Self::writable) waits for room.
     ///
     /// # Errors
     ///
-    /// Those of `send`; `WouldBlock` without a call where there has been no room since the last; the runtime of this socket has shut down.
+    /// Those of `send`; `WouldBlock` without a call if there has been no room since the last one;
+    /// the runtime of this socket has shut down.
     pub fn try_send_by<R>(&self, mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<R>) -> io::Result<R> {
         self.source.try_io(Direction::Write, |socket| send(socket.as_fd()).map(Step::More))
     }
@@ -175,7 +183,7 @@ impl UdpSocket {
         self.source.ready(Direction::Write).await
     }
 
-    /// The address that it is bound to, with the port that the kernel chose.
+    /// The local address, with the port that the kernel chose.
     ///
     /// # Errors
     ///
@@ -184,13 +192,14 @@ impl UdpSocket {
         self.source.descriptor().local_addr()
     }
 
-    /// As [`recv_from`](Self::recv_from), for one who waits in `poll`; of several only the last is woken.
+    /// As [`recv_from`](Self::recv_from), for use in `poll`; of several tasks only the last is
+    /// woken.
     #[cfg(feature = "dns")]
     pub(crate) fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
         self.source.poll_io(cx, Direction::Read, None, |socket| socket.recv_from(buf).map(Step::More))
     }
 
-    /// As [`send_to`](Self::send_to), for one who waits in `poll`; of several only the last is woken.
+    /// As [`send_to`](Self::send_to), for use in `poll`; of several tasks only the last is woken.
     #[cfg(feature = "dns")]
     pub(crate) fn poll_send_to(&self, cx: &mut Context<'_>, buf: &[u8], to: SocketAddr) -> Poll<io::Result<usize>> {
         self.source.poll_io(cx, Direction::Write, None, |socket| socket.send_to(buf, to).map(Step::More))

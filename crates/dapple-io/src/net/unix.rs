@@ -1,4 +1,4 @@
-//! Sockets of the local machine, named by a path.
+//! Sockets of the local machine, with a path as their name.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,8 @@ use crate::driver::{Direction, Shared, Source, Step, current};
 use crate::stream::{raw_read, raw_write, read_methods, write_methods};
 use crate::time::sleep;
 
-/// Accepts connections from the local machine. The path stays when the listener is dropped: whoever made it removes it.
+/// Accepts connections from the local machine. The path stays after the drop: its creator removes
+/// it.
 pub struct UnixListener {
     source: Source<std_unix::UnixListener>,
     shared: Arc<Shared>,
@@ -72,15 +73,15 @@ impl UnixListener {
     }
 }
 
-/// A connection to a process of the same machine. What is said at [`TcpStream`](super::TcpStream) about sharing and
-/// traits holds here.
+/// A connection to a process on the same machine. The notes at [`TcpStream`](super::TcpStream)
+/// about sharing and traits apply.
 pub struct UnixStream {
     source: Source<std_unix::UnixStream>,
 }
 
 impl UnixStream {
-    /// Connects to a path. While the backlog of the listener is full, which the kernel reports at once instead of waiting,
-    /// tries again every 10 ms. Cancel safe.
+    /// Connects to a path. If the backlog of the listener is full, which the kernel reports at
+    /// once, tries again every 10 ms. Cancel safe.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl UnixStream {
         Self::nonblocking(OwnedFd::from(socket).into())
     }
 
-    /// Two streams that are connected to each other.
+    /// Two connected streams.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl UnixStream {
         }
     }
 
-    /// Two halves that can be owned by different tasks. Dropping the writing half ends that direction.
+    /// Two halves, which different tasks can own. Dropping the writing half ends that direction.
     pub fn into_split(self) -> (ReadHalf<UnixStream>, WriteHalf<UnixStream>) {
         let stream = Arc::new(self);
         (ReadHalf::new(stream.clone()), WriteHalf::new(stream))
@@ -181,5 +182,5 @@ fn accept_one(listener: &std_unix::UnixListener) -> io::Result<Step<OwnedFd>> {
     Ok(Step::More(rustix::net::accept_with(listener, flags)?))
 }
 
-/// Between two attempts to connect to a listener whose backlog is full.
+/// The pause between two attempts to connect to a listener with a full backlog.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(10);

@@ -1,7 +1,8 @@
-//! From signal handlers, which may do next to nothing, to wakers.
+//! The path from signal handlers, which may do next to nothing, to wakers.
 //!
-//! A handler sets a flag and writes to an eventfd. The eventfd is a source of the driver like any other; when it becomes readable,
-//! the pump raises a counter per signal that came and wakes who waits for it.
+//! A handler sets a flag and writes to an eventfd. The eventfd is a source of the driver like any
+//! other; when it becomes readable, the pump raises a counter for each signal that came and wakes
+//! its waiters.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +32,7 @@ struct State {
     is_shut_down: bool,
 }
 
-/// How often a signal has come, and who waits for the next.
+/// How often a signal has come, and the waiters for the next.
 pub(crate) struct Counter {
     count: AtomicU64,
     waiters: Mutex<Waiters>,
@@ -50,10 +51,10 @@ struct Pump {
     counters: Mutex<HashMap<i32, Arc<Counter>>>,
 }
 
-/// All that a handler touches.
+/// Everything that a handler touches.
 struct Raised {
     flags: [AtomicBool; SIGNALS],
-    /// A duplicate, so that a late handler never writes to a number that was closed and given out again.
+    /// A duplicate, so that a late handler never writes to a number that was closed and reused.
     wake_up: OwnedFd,
 }
 
@@ -89,7 +90,7 @@ impl Hub {
         Ok(counter)
     }
 
-    /// Stops to listen and drops the wakers.
+    /// Stops listening and drops the wakers.
     pub(crate) fn shut_down(&self) {
         let (pump, actions) = {
             let mut state = self.0.lock();
@@ -115,8 +116,9 @@ fn catch(number: i32, raised: Arc<Raised>) -> io::Result<SigId> {
         // A full counter is readable already.
         let _ = rustix::io::write(&raised.wake_up, &1u64.to_ne_bytes());
     };
-    // SAFETY: the action is safe in a signal handler: it stores to an atomic and makes one `write`, by a direct system
-    // call that leaves `errno` alone; it neither locks, allocates nor panics, as the index was checked by the caller.
+    // SAFETY: the action is safe in a signal handler: it stores to an atomic and makes one `write`,
+    // by a direct system call that leaves `errno` alone. It neither locks, allocates nor panics,
+    // because the caller has checked the index.
     unsafe { signal_hook_registry::register(number, action) }
 }
 
@@ -133,7 +135,7 @@ impl Pump {
         })
     }
 
-    /// Passes on what has come, and stays registered for more.
+    /// Passes signals on, and stays registered for more.
     fn run(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut cx = Context::from_waker(&waker);
@@ -154,7 +156,8 @@ impl Pump {
         for counter in came {
             let waiters = {
                 let mut waiters = counter.waiters.lock();
-                // Release pairs with `count`. Under the lock of the waiters, so that who does not see it is woken.
+                // Release pairs with `count`. Under the lock of the waiters, so that a waiter that
+                // misses it is woken.
                 counter.count.fetch_add(1, Ordering::AcqRel);
                 std::mem::take(&mut waiters.list)
             };
@@ -182,7 +185,7 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// Resolves when the count is no longer the one seen.
+/// Resolves when the count differs from the one seen.
 pub(crate) struct Received<'a> {
     counter: &'a Counter,
     seen: &'a mut u64,

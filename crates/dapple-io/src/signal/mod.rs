@@ -1,7 +1,8 @@
-//! Signals of the process, as something to await.
+//! Signals of the process, to be awaited.
 //!
-//! The first call for a signal replaces its default action for the whole life of the process, as there is no safe way
-//! back: after [`ctrl_c`] was called once, Ctrl-C no longer ends the program by itself.
+//! The first call for a signal replaces its default action for the whole life of the process,
+//! because there is no safe way back: after one call of [`ctrl_c`], Ctrl-C no longer ends the
+//! program by itself.
 
 mod hub;
 
@@ -15,9 +16,9 @@ use hub::{Counter, Received};
 
 /// Ctrl-C in a terminal.
 pub const SIGINT: i32 = libc::SIGINT;
-/// The polite request to end: `kill`, service managers, containers.
+/// The polite request to end, from `kill`, service managers and containers.
 pub const SIGTERM: i32 = libc::SIGTERM;
-/// The terminal has gone; by custom, servers read their configuration again.
+/// The terminal has gone; by convention, servers read their configuration again.
 pub const SIGHUP: i32 = libc::SIGHUP;
 /// Ctrl-\ in a terminal.
 pub const SIGQUIT: i32 = libc::SIGQUIT;
@@ -48,15 +49,15 @@ pub const SIGWINCH: i32 = libc::SIGWINCH;
 ///
 /// # Errors
 ///
-/// There is no runtime here, the number is none of a signal, or it is one that cannot be caught (`SIGKILL`, `SIGSTOP`) or
-/// must not be (`SIGSEGV`, `SIGILL`, `SIGFPE`).
+/// There is no runtime here; the number is not a signal; or the signal cannot be caught (`SIGKILL`,
+/// `SIGSTOP`) or must not be (`SIGSEGV`, `SIGILL`, `SIGFPE`).
 pub fn signal(number: i32) -> io::Result<Signal> {
     let counter = current::shared()?.signals.counter(number)?;
     Ok(Signal { seen: counter.count(), counter })
 }
 
-/// Waits for the next Ctrl-C (`SIGINT`). Cancel safe, but a signal that comes while nobody waits is not remembered: a
-/// loop needs [`signal`].
+/// Waits for the next Ctrl-C (`SIGINT`). Cancel safe, but a signal between two calls is not
+/// remembered: a loop needs [`signal`].
 ///
 /// # Errors
 ///
@@ -66,7 +67,7 @@ pub async fn ctrl_c() -> io::Result<()> {
     Ok(())
 }
 
-/// Watches one signal since it was made.
+/// Watches one signal from its creation on.
 #[derive(Debug)]
 pub struct Signal {
     counter: Arc<Counter>,
@@ -74,9 +75,9 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Waits until the signal has come since the last call, or since the watch was made. Several signals in a row may be
-    /// reported as one, as the kernel does. Cancel safe: a signal not awaited to its end is not lost. Never resolves once
-    /// the runtime has shut down.
+    /// Waits until the signal has come since the last call, or since the creation. Several signals
+    /// in a row may count as one, as in the kernel. Cancel safe: dropping it loses no signal. Never
+    /// resolves after the runtime has shut down.
     pub async fn recv(&mut self) {
         self.received().await
     }

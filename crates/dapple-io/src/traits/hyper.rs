@@ -17,8 +17,8 @@ macro_rules! implement_read {
                 cx: &mut Context<'_>,
                 mut buf: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
-                // SAFETY: `raw_poll_read` writes nothing but what the kernel has read, so no byte that was initialized
-                // ceases to be.
+                // SAFETY: `raw_poll_read` writes only bytes that the kernel has read, so
+                // initialized bytes stay initialized.
                 let unfilled = unsafe { buf.as_mut() };
                 let count = ready!(self.raw_poll_read(cx, unfilled))?;
                 // SAFETY: the kernel has written the first `count` bytes.

@@ -1,7 +1,8 @@
-//! The I/O traits of other crates for our streams, each family behind a feature of its name.
+//! The I/O traits of other crates for our streams, each family under a feature of its name.
 //!
-//! All of them say the same: read into a buffer, write from one or several, end the stream. Vectored writes are passed
-//! through to the kernel. Flushing does nothing, as nothing is buffered here.
+//! All of them have the same operations: read into a buffer, write from one or several, end the
+//! stream. Vectored writes go to the kernel as they are. Flushing does nothing, because nothing is
+//! buffered here.
 
 #[cfg(feature = "futures-io")]
 mod futures_io;

@@ -1,12 +1,12 @@
-//! Answers, for as long as they hold; and who waits for those that are on their way.
+//! Answers with their lifetimes, and the waiters for answers on their way.
 //!
 //! A place in the cache:
 //!
 //! | state | becomes | when |
 //! |---|---|---|
 //! | on its way | known | the answer has come, and may be kept |
-//! | | gone | it may not be kept, or nobody asks any more; who waits is told |
-//! | known | on its way | somebody asks after it has expired |
+//! | | gone | it may not be kept, or its query was dropped; waiters are told |
+//! | known | on its way | a query after it has expired |
 //! | | gone | its room is needed |
 //!
 //! Places on their way are bounded by the limit of queries, known ones by the capacity.
@@ -22,7 +22,7 @@ use super::failure::Failure;
 use crate::oneshot;
 use crate::time::Instant;
 
-/// The kind of address that is asked for.
+/// The kind of address of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Family {
     V6,
@@ -32,17 +32,17 @@ pub(super) enum Family {
 /// A full name, in any case of letters, and the kind of address.
 pub(super) type Key = (Name, Family);
 
-/// What a name server said, or why there is no answer.
+/// The answer of a name server, or the reason why there is none.
 pub(super) type Answer = Result<Arc<[IpAddr]>, Failure>;
 
 /// See the module's text.
 pub(super) struct Cache {
     capacity: usize,
-    /// Where a key is in `places`.
+    /// The index of each key in `places`.
     index: HashMap<Key, usize>,
     places: Vec<Known>,
     on_their_way: HashMap<Key, Vec<oneshot::Sender<Answer>>>,
-    /// For choosing what goes.
+    /// For the choice of evicted answers.
     random: u64,
 }
 
@@ -53,12 +53,12 @@ struct Known {
     used: Instant,
 }
 
-/// What asking the cache comes to.
+/// The result of a look into the cache.
 pub(super) enum Found {
     Known(Answer),
-    /// Somebody is asking: the answer comes here, unless he gives up.
+    /// Another task is asking: its answer comes here, unless it gives up.
     OnItsWay(oneshot::Receiver<Answer>),
-    /// Ask, and then call [`Cache::finish`].
+    /// Ask, then call [`Cache::finish`].
     Ask,
 }
 
@@ -73,7 +73,7 @@ impl Cache {
         }
     }
 
-    /// Answers that are kept, expired ones among them.
+    /// Number of answers kept, including expired ones.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
@@ -95,7 +95,7 @@ impl Cache {
         match self.on_their_way.get_mut(key) {
             Some(waiting) => {
                 let (sender, receiver) = oneshot::channel();
-                // Who has gone away leaves no trace, however often others come.
+                // A waiter that has gone leaves no trace, however often others come.
                 if waiting.len() == waiting.capacity() {
                     waiting.retain(|waiting| !waiting.is_forsaken());
                 }
@@ -109,7 +109,7 @@ impl Cache {
         }
     }
 
-    /// Ends asking. Returns who waits: they get the answer, or ask themselves if there is none.
+    /// Ends a query. Returns the waiters: they get the answer, or ask themselves if there is none.
     #[must_use = "they wait"]
     pub(super) fn finish(
         &mut self,
@@ -147,8 +147,8 @@ impl Cache {
         }
     }
 
-    /// Of some at random one that has expired, or else the one whose last use is longest ago: nearly as good as knowing the order of
-    /// all, and it costs nothing to keep.
+    /// Out of some random answers an expired one, or else the least recently used. Nearly as good
+    /// as the order of all, which would have to be kept.
     fn victim(&mut self, now: Instant) -> usize {
         let mut sample = || {
             self.random ^= self.random << 13;
@@ -162,7 +162,7 @@ impl Cache {
     }
 }
 
-/// How many are looked at when one must go.
+/// The number of answers examined for an eviction.
 const SAMPLES: usize = 8;
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_the_same_waits_for_the_same_answer() {
+    fn equal_queries_wait_for_the_same_answer() {
         let mut cache = Cache::new(4);
         let now = Instant::now();
         assert!(matches!(cache.begin(&key(1), now), Found::Ask));
@@ -226,7 +226,7 @@ mod tests {
             }
         }
         let senders = cache.finish(&key(1), Some((&answer(), Duration::from_secs(1))), now);
-        assert!(senders.len() < 16, "who left is forgotten: {}", senders.len());
+        assert!(senders.len() < 16, "waiters that left are forgotten: {}", senders.len());
         senders.into_iter().for_each(|sender| sender.send(answer()));
         for receiver in waiting {
             assert!(matches!(dapple_sched::block_on(receiver), Some(Ok(_))));

@@ -1,4 +1,4 @@
-//! Why a name has no addresses.
+//! The reason why a name has no addresses.
 
 use std::fmt;
 use std::io;
@@ -14,11 +14,11 @@ pub(super) enum Failure {
     NoName,
     /// The name exists, and has no address of this kind.
     NoAddress,
-    /// Nobody answered in time.
+    /// No server answered in time.
     TimedOut,
-    /// Something else: what the server said, or why it could not be asked.
+    /// Another error: the server's, or the reason why it could not be asked.
     Other(Arc<str>),
-    /// The kernel would not let us ask.
+    /// The kernel refused the query.
     Io(io::ErrorKind, Arc<str>),
     /// The runtime ended first.
     ShutDown,
@@ -39,12 +39,13 @@ impl Failure {
         }
     }
 
-    /// Whether somebody who knows has answered.
+    /// Whether an authority has answered that there is none.
     pub(super) fn says_no(&self) -> bool {
         matches!(self, Failure::NoName | Failure::NoAddress)
     }
 
-    /// Whether other names of the search list are not tried either, as in the C library: each would take as long.
+    /// Whether to skip the other names of the search list, as the C library does: each would take
+    /// as long.
     pub(super) fn ends_search(&self) -> bool {
         matches!(self, Failure::TimedOut | Failure::Io(..) | Failure::ShutDown)
     }

@@ -1,4 +1,4 @@
-//! So many at a time, first come, first served.
+//! A limit on concurrent queries, first come, first served.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ pub(super) struct Limit(Mutex<State>);
 struct State {
     free: usize,
     waiting: VecDeque<oneshot::Sender<Permit>>,
-    /// When so many wait, those who have gone away are removed.
+    /// When this many wait, those that have gone away are removed.
     prune_at: usize,
 }
 
-/// One of those that are allowed at a time. Dropping it lets the next one in.
+/// The right to be one of the concurrent queries. Dropping it admits the next one.
 pub(super) struct Permit(Arc<Limit>);
 
 impl Limit {
@@ -24,7 +24,7 @@ impl Limit {
         Arc::new(Limit(Mutex::new(State { free: max.max(1), waiting: VecDeque::new(), prune_at: PRUNE_FROM })))
     }
 
-    /// Waits for a permit. Cancel safe: the place in the row is given up.
+    /// Waits for a permit. Cancel safe: a dropped wait gives up its place in the queue.
     pub(super) async fn enter(self: &Arc<Self>) -> Permit {
         let receiver = {
             let mut state = self.0.lock();
@@ -57,7 +57,7 @@ impl Drop for Permit {
                     }
                 }
             };
-            // One who goes away right now drops the permit, and so is asked in turn.
+            // A waiter that goes away right now drops the permit, which passes it on.
             if !next.is_forsaken() {
                 next.send(Permit(self.0.clone()));
                 return;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_at_a_time_and_those_who_leave_are_passed_by() {
+    fn the_limit_holds_and_waiters_that_leave_are_skipped() {
         let limit = Limit::new(1);
         let mut cx = Context::from_waker(Waker::noop());
         let mut first = pin!(limit.enter());
@@ -90,7 +90,7 @@ mod tests {
         drop(waiting);
         let mut more = Box::pin(limit.enter());
         assert!(more.as_mut().poll(&mut cx).is_pending());
-        assert!(limit.0.lock().waiting.len() <= 1001, "those who left are removed in time");
+        assert!(limit.0.lock().waiting.len() <= 1001, "waiters that left are removed in time");
         drop(permit);
         let std::task::Poll::Ready(permit) = last.as_mut().poll(&mut cx) else { panic!("it is its turn") };
         assert!(more.as_mut().poll(&mut cx).is_pending());

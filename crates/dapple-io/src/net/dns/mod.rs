@@ -3,12 +3,13 @@
 //! | part | does |
 //! |---|---|
 //! | `search` | one name: the hosts file, then the names of the search list, each for both kinds of addresses at once |
-//! | `cache` | what is known, and who waits for what is asked already |
+//! | `cache` | known answers, and the waiters for queries under way |
 //! | `limit` | how many queries there are at a time |
 //! | `system` | `/etc/resolv.conf` and `/etc/hosts`, read in the blocking pool |
-//! | `provider` | what hickory asks of a runtime |
+//! | `provider` | hickory's interface to a runtime |
 //!
-//! hickory's own cache is switched off: it has no counters, does not look at the lifetime of aliases, and its time is not ours.
+//! hickory's own cache is off: it has no counters, ignores the lifetime of aliases, and does not
+//! use our clock.
 
 mod cache;
 mod failure;
@@ -41,18 +42,20 @@ pub use provider::Provider;
 pub(super) use search::Search;
 use system::{Settings, Stamps};
 
-/// Looks names up, and remembers what it was told for as long as that holds.
+/// Looks names up, and keeps the answers for their lifetime.
 ///
-/// A cheap handle: clones share one cache. Every runtime has one that everything uses which takes names; it reads
-/// `/etc/resolv.conf` and `/etc/hosts` when it is first used, and again when they have changed, which it notices within a
-/// second. Make one of your own to choose the name servers or the limits.
+/// A cheap handle: clones share one cache. Every runtime has one for everything that takes names;
+/// it reads `/etc/resolv.conf` and `/etc/hosts` at its first use, and again within a second after a
+/// change. Make one of your own to choose the name servers or the limits.
 ///
-/// What it does: the hosts file goes first. A name with fewer dots than `ndots` is tried with the domains of the search list first,
-/// others as they are. IPv4 and IPv6 are asked at the same time, two servers at a time, by UDP, and by TCP if the answer does not
-/// fit. Who asks what somebody else asks already waits for the same answer. Answers are kept as long as the shortest of their
-/// lifetimes says, also that there is no such name (RFC 2308).
+/// The hosts file goes first. A name with fewer dots than `ndots` is first tried with the domains
+/// of the search list, other names as they are. IPv4 and IPv6 are asked at the same time, two
+/// servers at a time, by UDP, and by TCP if the answer does not fit. Equal queries share one
+/// answer. Answers are kept for the shortest of their lifetimes, including the answer that there is
+/// no such name (RFC 2308).
 ///
-/// What it does not do: ask what else `/etc/nsswitch.conf` may name, such as mDNS or LDAP. For that, switch the feature `dns` off.
+/// It does not use other sources of `/etc/nsswitch.conf`, such as mDNS or LDAP. For these, switch
+/// the feature `dns` off.
 ///
 /// ```
 /// use dapple_io::net::{Resolver, ResolverConfig};
@@ -68,32 +71,35 @@ use system::{Settings, Stamps};
 #[derive(Clone)]
 pub struct Resolver(Arc<Inner>);
 
-/// How a [`Resolver`] asks, and what it keeps.
+/// The settings of a [`Resolver`] and its cache.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ResolverConfig {
-    /// Who is asked, on which port. Empty (the default): those of `resolv_conf`; if there are none, the one on this machine. On one
-    /// address there may be one server.
+    /// The name servers, with ports. Empty (the default): those of `resolv_conf`; if there are
+    /// none, the one on this machine. Each address may have only one server.
     pub name_servers: Vec<SocketAddr>,
     /// Domains that are tried with short names. `None` (the default): those of `resolv_conf`.
     pub search: Option<Vec<String>>,
-    /// With so many dots a name is tried as it is first; at most 15. `None` (the default): what `resolv_conf` says, or else 1.
+    /// A name with this many dots is first tried as it is; at most 15. `None` (the default): the
+    /// value of `resolv_conf`, or else 1.
     pub ndots: Option<usize>,
-    /// How long a name may take for each attempt. `None` (the default): what `resolv_conf` says, or else 5 s.
+    /// The time limit for each attempt at a name. `None` (the default): the value of `resolv_conf`,
+    /// or else 5 s.
     pub timeout: Option<Duration>,
-    /// How often it is tried, 1 to 5. `None` (the default): what `resolv_conf` says, or else 2.
+    /// The number of attempts, 1 to 5. `None` (the default): the value of `resolv_conf`, or else 2.
     pub attempts: Option<usize>,
-    /// Where the settings are that this does not have; `/etc/resolv.conf` if not set.
+    /// The file with the settings that are missing here. Default: `/etc/resolv.conf`.
     pub resolv_conf: Option<PathBuf>,
-    /// Names with fixed addresses; `/etc/hosts` if not set.
+    /// The file of names with fixed addresses. Default: `/etc/hosts`.
     pub hosts: Option<PathBuf>,
-    /// Answers that are kept at most; 4096 if not set, some 200 bytes each. 0 keeps none.
+    /// The most answers kept, some 200 bytes each; 0 keeps none. Default: 4096.
     pub cache_entries_max: usize,
-    /// How long an answer is kept at most; a day if not set.
+    /// The longest time for which an answer is kept. Default: a day.
     pub ttl_max: Duration,
-    /// How long it is kept at most that there is no such name; an hour if not set.
+    /// The longest time for which the answer that there is no such name is kept. Default: an hour.
     pub negative_ttl_max: Duration,
-    /// Names that are asked for at the same time; 128 if not set. More wait for their turn. Each needs one descriptor or a few.
+    /// The most concurrent queries; more wait for their turn. Each needs one descriptor or a few.
+    /// Default: 128.
     pub queries_max: usize,
 }
 
@@ -115,27 +121,28 @@ impl Default for ResolverConfig {
     }
 }
 
-/// What a [`Resolver`] has done so far. A look-up asks for both kinds of addresses, so that it counts twice in all but the first.
+/// The counters of a [`Resolver`]. A look-up asks for both kinds of addresses, so it counts twice
+/// in all counters but the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResolverStats {
-    /// Names that were to be looked up.
+    /// Names looked up.
     pub lookups: u64,
     /// Answers from the cache.
     pub cache_hits: u64,
-    /// Those of them that said no.
+    /// Of these, answers that there is no such name or address.
     pub cache_negative_hits: u64,
-    /// Answers that somebody else had asked for already.
+    /// Answers of queries that another task had begun.
     pub shared: u64,
-    /// Questions for which servers had to be asked.
+    /// Queries to servers.
     pub asked: u64,
     /// Datagrams sent to servers, repetitions included.
     pub udp_queries: u64,
     /// Connections to servers, for answers that do not fit into a datagram.
     pub tcp_connections: u64,
-    /// Questions that had no answer: nobody was there, or in no state to tell.
+    /// Queries without an answer: no server answered, or none could tell.
     pub failures: u64,
-    /// Answers that are kept now, expired ones among them.
+    /// Answers kept now, including expired ones.
     pub cache_entries: u64,
     /// How often the system's files were read.
     pub reloads: u64,
@@ -152,17 +159,17 @@ struct Inner {
 #[derive(Default)]
 struct LoadState {
     loaded: Option<Arc<Loaded>>,
-    /// When the files were last looked at.
+    /// The time of the last check of the files.
     checked: Option<Instant>,
 }
 
-/// What was read, and the one who asks accordingly.
+/// The settings as read, and the client that uses them.
 struct Loaded {
     settings: Settings,
-    /// For errors.
+    /// The name servers, for error messages.
     servers: String,
     resolver: hickory_resolver::Resolver<Provider>,
-    /// The runtime that hickory's background tasks are in.
+    /// The runtime of hickory's background tasks.
     runtime: Weak<Shared>,
 }
 
@@ -187,7 +194,7 @@ impl Counters {
 }
 
 impl Resolver {
-    /// A resolver with an empty cache. Nothing is read or asked before it is used.
+    /// A resolver with an empty cache. It reads and asks nothing before its first use.
     pub fn new(config: ResolverConfig) -> Resolver {
         Resolver(Arc::new(Inner {
             cache: Mutex::new(Cache::new(config.cache_entries_max)),
@@ -198,7 +205,7 @@ impl Resolver {
         }))
     }
 
-    /// The resolver of the runtime that is current here.
+    /// The resolver of the current runtime.
     ///
     /// # Errors
     ///
@@ -209,7 +216,8 @@ impl Resolver {
         Ok(resolver.get_or_insert_with(|| Resolver::new(ResolverConfig::default())).clone())
     }
 
-    /// Makes this the resolver of the runtime that is current here: everything that takes names uses it from now on.
+    /// Makes this the resolver of the current runtime: from now on everything that takes names uses
+    /// it.
     ///
     /// # Errors
     ///
@@ -224,7 +232,8 @@ impl Resolver {
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped before it resolves, it asks for nothing more. What is under way is finished for the cache.
+    /// Safe: dropped before it resolves, it starts no more queries. Those under way finish for the
+    /// cache.
     ///
     /// # Errors
     ///
@@ -241,7 +250,7 @@ impl Resolver {
         self.0.cache.lock().clear();
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     pub fn stats(&self) -> ResolverStats {
         let counters = &self.0.counters;
         // Relaxed: numbers that nothing depends on.
@@ -260,13 +269,13 @@ impl Resolver {
         }
     }
 
-    /// Begins to look up what needs to be.
+    /// Begins to look a name up.
     pub(super) fn search(&self, name: &str) -> Search {
         Counters::count(&self.0.counters.lookups);
         Search::new(self.clone(), name)
     }
 
-    /// What the files say, read again if they have changed.
+    /// The settings of the files, read again if they have changed.
     async fn loaded(&self) -> io::Result<Arc<Loaded>> {
         let runtime = Arc::downgrade(&current::shared()?);
         let known = {
@@ -276,7 +285,7 @@ impl Resolver {
             match known {
                 Some(loaded) if is_fresh => return Ok(loaded),
                 known => {
-                    // Others go on with what there is meanwhile.
+                    // Other tasks use the old settings meanwhile.
                     state.checked = Some(Instant::now());
                     known
                 }
@@ -289,7 +298,7 @@ impl Resolver {
             _ => Settings::read(&config).map(Some),
         });
         let read = match &known {
-            // Where the pool has no thread for this, what was read before has to do.
+            // If the pool has no thread for this, the old settings must do.
             Some(known) => match time::timeout(CHECK_LIMIT, read).await {
                 Ok(read) => read,
                 Err(_) => return Ok(known.clone()),
@@ -339,7 +348,7 @@ impl Loaded {
         let mut builder = hickory_resolver::Resolver::builder_with_config(config, Provider(counters.clone()));
         let options = builder.options_mut();
         options.timeout = settings.timeout;
-        // hickory counts repetitions.
+        // hickory counts retries.
         options.attempts = settings.attempts - 1;
         options.edns0 = settings.edns;
         options.cache_size = 0;
@@ -352,14 +361,14 @@ impl Loaded {
         Ok(Loaded { settings, servers, resolver, runtime })
     }
 
-    /// No question takes longer, whatever hickory makes of the settings.
+    /// The limit for a query, whatever hickory makes of the settings.
     fn question_limit(&self) -> Duration {
         let attempts = u32::try_from(self.settings.attempts).unwrap_or(u32::MAX);
         self.settings.timeout.saturating_mul(attempts).saturating_add(Duration::from_secs(1))
     }
 }
 
-/// How often the files are looked at.
+/// The interval between two checks of the files.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long a name waits for that.
+/// The time for which a look-up waits for a check.
 const CHECK_LIMIT: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What hickory asks of a runtime: sockets, timers and background tasks, all of them Dapple's.
+//! hickory's interface to a runtime: sockets, timers and background tasks, all of them Dapple's.
 
 use std::future::Future;
 use std::io;
@@ -16,11 +16,13 @@ use super::Counters;
 use crate::net::{TcpStream, UdpSocket};
 use crate::time;
 
-/// Lets a resolver of hickory's run on Dapple, for what [`net::Resolver`](crate::net::Resolver) does not look up, such as mail
-/// servers and texts. Give it to `hickory_resolver::Resolver::builder_with_config`, with the features of hickory that need tokio
-/// switched off (`default-features = false`).
+/// Runs a hickory resolver on Dapple, for record types that [`net::Resolver`](crate::net::Resolver)
+/// does not look up, such as mail servers and texts. Pass it to
+/// `hickory_resolver::Resolver::builder_with_config`, with hickory's features for tokio switched
+/// off (`default-features = false`).
 ///
-/// A name server with a `bind_addr` is asked by UDP only: its TCP connections fail with `Unsupported`.
+/// A name server with a `bind_addr` is asked only by UDP: its TCP connections fail with
+/// `Unsupported`.
 ///
 /// ```
 /// use hickory_resolver::Resolver;
@@ -36,7 +38,7 @@ use crate::time;
 pub struct Provider(pub(super) Arc<Counters>);
 
 impl Provider {
-    /// The provider of whichever runtime is current when it is used.
+    /// A provider that uses the runtime that is current at each use.
     pub fn new() -> Self {
         Provider::default()
     }
@@ -83,8 +85,8 @@ impl RuntimeProvider for Provider {
         let counters = self.0.clone();
         Box::pin(async move {
             let socket = std::net::UdpSocket::bind(local)?;
-            // So that nobody else can answer, and a server that does not run is known at once. Sending to the same address all
-            // the same is allowed on Linux.
+            // So that no other host can answer, and a server that does not run is noticed at once.
+            // Linux still allows sending to the same address.
             socket.connect(server)?;
             Ok(Datagrams { socket: UdpSocket::from_std(socket)?, counters })
         })
@@ -97,14 +99,14 @@ pub struct Tasks;
 
 impl Spawn for Tasks {
     fn spawn_bg(&mut self, future: impl Future<Output = ()> + Send + 'static) {
-        // Without a runtime nobody would drive it; the request that it belongs to then ends with an error.
+        // Without a runtime nothing would drive it; its request then ends with an error.
         if let Some(handle) = Handle::try_current() {
             let _detached = handle.new_color().spawn_background(future);
         }
     }
 }
 
-/// A socket for questions to one server.
+/// A socket for queries to one server.
 pub struct Datagrams {
     socket: UdpSocket,
     counters: Arc<Counters>,
@@ -170,5 +172,5 @@ impl Time for Timers {
     }
 }
 
-/// Where hickory sets none.
+/// The limit if hickory sets none.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Looking up one name: which names are tried, and what becomes of each.
+//! Looking up one name: the names that are tried, and their results.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -19,12 +19,12 @@ use super::limit::Permit;
 use super::{Counters, Loaded, Resolver};
 use crate::time::{self, Instant};
 
-/// A name on its way to its addresses.
+/// A look-up under way.
 pub(in crate::net) struct Search {
     resolver: Resolver,
     host: String,
     stage: Stage,
-    /// What was found while nobody took it.
+    /// An error that has not been taken yet.
     error: Option<io::Error>,
 }
 
@@ -36,11 +36,11 @@ enum Stage {
 
 struct Asking {
     loaded: Arc<Loaded>,
-    /// Names that are still to be tried.
+    /// Names left to try.
     names: VecDeque<Name>,
     questions: [Option<Question>; 2],
     has_found: bool,
-    /// What says most about why there is no address.
+    /// The most informative reason why there is no address.
     failure: Option<Failure>,
 }
 
@@ -64,7 +64,7 @@ impl Search {
         }
     }
 
-    /// Why nothing was found.
+    /// The reason why nothing was found.
     pub(in crate::net) fn error(&mut self) -> io::Error {
         self.error.take().unwrap_or_else(crate::net::address::no_address)
     }
@@ -114,7 +114,7 @@ impl Search {
         if from_file.is_empty() {
             asking.names = candidates(name, &asking.loaded.settings.search, asking.loaded.settings.ndots);
         } else {
-            // As if two questions had been answered.
+            // As if two queries had been answered.
             let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = from_file.into_iter().partition(IpAddr::is_ipv6);
             asking.questions = [v6, v4].map(|addresses| -> Option<Question> {
                 (!addresses.is_empty()).then(|| Box::pin(std::future::ready(Ok(addresses.into()))) as Question)
@@ -125,7 +125,7 @@ impl Search {
 }
 
 impl Asking {
-    /// Addresses from the questions about the present name, or `None` when both have ended.
+    /// Addresses from the queries about the current name, or `None` when both have ended.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<IpAddr>>> {
         for place in 0..self.questions.len() {
             let Some(question) = &mut self.questions[place] else { continue };
@@ -145,7 +145,8 @@ impl Asking {
         }
     }
 
-    /// That nobody could be asked says more than that one name does not exist; that a name has no address says more, too.
+    /// Keeps the more informative failure: that no server could be asked, or that the name has no
+    /// address, rather than that one name does not exist.
     fn note(&mut self, failure: Failure) {
         if failure.ends_search() {
             self.names.clear();
@@ -195,7 +196,7 @@ fn ask_both(resolver: &Resolver, loaded: &Arc<Loaded>, name: &Name) -> [Option<Q
     })
 }
 
-/// Answers a question from the cache, or together with others who ask it, or by asking.
+/// Answers a query from the cache, by sharing one under way, or by asking.
 async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer {
     let counters = &resolver.0.counters;
     loop {
@@ -209,7 +210,7 @@ async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer 
                 return answer;
             }
             Found::OnItsWay(receiver) => {
-                // `None`: who was to ask has gone away before.
+                // `None`: the task that was to ask has gone away.
                 if let Some(answer) = receiver.await {
                     Counters::count(&counters.shared);
                     return answer;
@@ -225,7 +226,8 @@ async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer 
     }
 }
 
-/// Asks in a task of its own: who gives up does not take the answer away from others.
+/// Asks in a task of its own, so that a caller that gives up does not take the answer away from
+/// others.
 async fn ask_in_background(mut asked: Asked, loaded: Arc<Loaded>, permit: Permit) -> Answer {
     let (sender, receiver) = crate::oneshot::channel();
     let Some(handle) = Handle::try_current() else { return Err(Failure::ShutDown) };
@@ -240,7 +242,7 @@ async fn ask_in_background(mut asked: Asked, loaded: Arc<Loaded>, permit: Permit
             Counters::count(&counters.failures);
         }
         asked.answer = Some((answer.clone(), holds));
-        // Into the cache before anybody is told.
+        // Into the cache before any waiter is told.
         drop(asked);
         drop(permit);
         sender.send(answer);
@@ -248,7 +250,7 @@ async fn ask_in_background(mut asked: Asked, loaded: Arc<Loaded>, permit: Permit
     receiver.await.unwrap_or(Err(Failure::ShutDown))
 }
 
-/// Asks the servers. Also returns how long the answer holds.
+/// Asks the servers. Also returns the lifetime of the answer.
 async fn ask(loaded: &Loaded, (name, family): &Key) -> (Answer, Duration) {
     let record_type = match family {
         Family::V6 => RecordType::AAAA,
@@ -281,7 +283,8 @@ fn address_in(record: &Record) -> Option<IpAddr> {
     }
 }
 
-/// A question that others may wait for. Dropping it tells them the answer, or that there is none.
+/// A query that others may wait for. Dropping it gives them the answer, or tells them that there is
+/// none.
 struct Asked {
     resolver: Resolver,
     key: Key,
@@ -303,7 +306,7 @@ impl Drop for Asked {
     }
 }
 
-/// Of one answer more are not used.
+/// The most addresses used of one answer.
 const ADDRESSES_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Asking for SRV records.
+//! Queries for SRV records.
 
 use std::io;
 
@@ -12,11 +12,11 @@ use crate::net::host::Host;
 use crate::time;
 
 impl Resolver {
-    /// Where a service is offered, as [`services`](crate::net::services) says.
+    /// Hosts and ports of a service, as [`services`](crate::net::services) says.
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped before it resolves, it asks for nothing more.
+    /// Safe: dropped before it resolves, it starts no more queries.
     ///
     /// # Errors
     ///
@@ -76,12 +76,12 @@ fn targets(answers: &[Record]) -> Vec<ServiceTarget> {
         .collect();
     targets.sort_unstable();
     targets.dedup();
-    // Of those that are to be used first.
+    // Keeps those to be used first.
     targets.truncate(TARGETS_MAX);
     targets
 }
 
-/// Of one answer more are not used.
+/// The most records used of one answer.
 const TARGETS_MAX: usize = 256;
 
 #[cfg(test)]

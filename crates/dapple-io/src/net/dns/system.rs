@@ -1,4 +1,4 @@
-//! What the system says about names: `/etc/resolv.conf` and `/etc/hosts`.
+//! The system's settings for names: `/etc/resolv.conf` and `/etc/hosts`.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use hickory_resolver::proto::rr::Name;
 
 use super::ResolverConfig;
 
-/// The settings of a resolver, from its configuration and from the files that it names.
+/// The settings of a resolver, from its configuration and from the files named there.
 pub(super) struct Settings {
     pub(super) servers: Vec<SocketAddr>,
     pub(super) search: Vec<Name>,
@@ -23,11 +23,11 @@ pub(super) struct Settings {
     pub(super) tcp_only: bool,
     pub(super) rotate: bool,
     pub(super) hosts: Hosts,
-    /// How the files looked when they were read.
+    /// The stamps of the files when they were read.
     pub(super) stamps: Stamps,
 }
 
-/// Tells whether the files are those that were read.
+/// Tells whether the files are still those that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamps([Option<Stamp>; 2]);
 
@@ -40,7 +40,7 @@ struct Stamp {
 }
 
 impl Stamps {
-    /// Looks at the files. Blocks.
+    /// Reads the stamps of the files. Blocks.
     pub(super) fn take(config: &ResolverConfig) -> Stamps {
         let stamp = |path: &Option<std::path::PathBuf>| {
             let about = fs::metadata(path.as_deref()?).ok()?;
@@ -56,9 +56,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// A file is there and cannot be read, or a search domain of the configuration is no name.
+    /// A file exists and cannot be read, or a search domain of the configuration is not a name.
     pub(super) fn read(config: &ResolverConfig) -> io::Result<Settings> {
-        // Before they are read: what changes meanwhile is read again.
+        // Before the read: a file that changes meanwhile is read again.
         let stamps = Stamps::take(config);
         let file = match &config.resolv_conf {
             Some(path) => resolv_conf(path)?,
@@ -74,7 +74,7 @@ impl Settings {
         }
         let search = match &config.search {
             Some(domains) => domains.iter().map(|domain| domain_name(domain)).collect::<io::Result<_>>()?,
-            // What others wrote, and is no name, is passed by.
+            // Invalid names in the file are skipped.
             None => file.get_last_search_or_domain().filter_map(|domain| domain_name(domain).ok()).collect(),
         };
         Ok(Settings {
@@ -102,7 +102,7 @@ fn domain_name(domain: &str) -> io::Result<Name> {
     })
 }
 
-/// A file that is not there says nothing.
+/// A missing file gives no settings.
 fn resolv_conf(path: &Path) -> io::Result<resolv_conf::Config> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(resolv_conf::Config::new()),
@@ -135,6 +135,6 @@ fn unreadable(path: &Path, error: &io::Error) -> io::Error {
 }
 
 const DNS_PORT: u16 = 53;
-/// As the C library has it.
+/// As in the C library.
 const NDOTS_MAX: usize = 15;
 const ATTEMPTS_MAX: usize = 5;
