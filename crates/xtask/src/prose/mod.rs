@@ -32,12 +32,19 @@ pub(crate) fn sentences(path: &str, text: &str) -> Vec<Sentence> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
     let mut found = match extension {
-        "rs" => rust::sentences(path, &Source::new(path, text)),
+        "rs" => return of_rust(&Source::new(path, text)),
         "md" => markdown::sentences(path, &numbered(text)),
         "toml" | "sh" | "yml" | "yaml" => hash::sentences(path, text),
         "txt" if name == "mutations.txt" => hash::sentences(path, text),
         _ => Vec::new(),
     };
+    found.sort_by_key(|sentence| sentence.line);
+    found
+}
+
+/// The sentences of a Rust file that was taken apart already.
+pub(crate) fn of_rust(source: &Source<'_>) -> Vec<Sentence> {
+    let mut found = rust::sentences(source.path, source);
     found.sort_by_key(|sentence| sentence.line);
     found
 }

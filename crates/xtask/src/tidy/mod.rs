@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<bool, String> {
     findings.extend(cancel::check(&sources));
     let page = texts.iter().find(|(path, _)| path == promises::PAGE).map_or("", |(_, text)| text);
     findings.extend(promises::check(&sources, page));
-    findings.extend(plain::check(&texts));
+    findings.extend(plain::check(&texts, &sources));
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     for Finding { file, line, what } in &findings {
         println!("{file}:{line}: {what}");

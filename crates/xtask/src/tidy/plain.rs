@@ -3,7 +3,7 @@
 //! The rules hold for comments, documentation, messages, texts of `--help`, and names of functions.
 
 use super::{Finding, Source};
-use crate::prose::{Sentence, sentences};
+use crate::prose::{Sentence, of_rust, sentences};
 
 /// Where the rules do not hold yet: starts of paths, one a line. `tidy` asks for the removal of a row that has no findings left.
 const EXEMPT: &[&str] = &[
@@ -88,15 +88,16 @@ pub(crate) fn run(paths: &[&str]) -> Result<bool, String> {
 }
 
 /// Checks the prose of all files.
-pub(super) fn check(texts: &[(String, String)]) -> Vec<Finding> {
-    check_but(EXEMPT, texts)
+pub(super) fn check(texts: &[(String, String)], sources: &[Source<'_>]) -> Vec<Finding> {
+    let rust = sources.iter().map(|source| (source.path, check_source(source)));
+    let others = texts.iter().filter(|(path, _)| !path.ends_with(".rs"));
+    check_but(EXEMPT, rust.chain(others.map(|(path, text)| (path.as_str(), check_file(path, text)))))
 }
 
-fn check_but(exempt: &[&str], texts: &[(String, String)]) -> Vec<Finding> {
+fn check_but<'a>(exempt: &[&str], files: impl Iterator<Item = (&'a str, Vec<Finding>)>) -> Vec<Finding> {
     let mut used = vec![false; exempt.len()];
     let mut findings = Vec::new();
-    for (path, text) in texts {
-        let found = check_file(path, text);
+    for (path, found) in files {
         match exempt.iter().position(|start| path.starts_with(start)) {
             Some(row) => used[row] |= !found.is_empty(),
             None => findings.extend(found),
@@ -109,10 +110,15 @@ fn check_but(exempt: &[&str], texts: &[(String, String)]) -> Vec<Finding> {
 }
 
 fn check_file(path: &str, text: &str) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = sentences(path, text).iter().flat_map(check_sentence).collect();
-    if path.ends_with(".rs") {
-        findings.extend(check_names(&Source::new(path, text)));
+    match path.ends_with(".rs") {
+        true => check_source(&Source::new(path, text)),
+        false => sentences(path, text).iter().flat_map(check_sentence).collect(),
     }
+}
+
+fn check_source(source: &Source<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = of_rust(source).iter().flat_map(check_sentence).collect();
+    findings.extend(check_names(source));
     findings
 }
 
@@ -201,12 +207,15 @@ mod tests {
 
     #[test]
     fn an_exempt_folder_has_no_findings_until_it_passes() {
-        let texts = |word: &str| [("a/b.md".to_owned(), format!("A task, {word} waits.\n"))];
-        let (bad, good) = (texts(WORDS[0].0), texts("it"));
-        assert_eq!(check_but(&[], &bad).len(), 1);
-        assert_eq!(check_but(&["a/"], &bad).len(), 0);
-        assert_eq!(check_but(&["a/"], &good).len(), 1, "the row has to go");
-        assert_eq!(check_but(&[], &good).len(), 0);
+        let count = |exempt: &[&str], word: &str| {
+            let found = check_file("a/b.md", &format!("A task, {word} waits.\n"));
+            check_but(exempt, std::iter::once(("a/b.md", found))).len()
+        };
+        let bad = WORDS[0].0;
+        assert_eq!(count(&[], bad), 1);
+        assert_eq!(count(&["a/"], bad), 0);
+        assert_eq!(count(&["a/"], "it"), 1, "the row has to go");
+        assert_eq!(count(&[], "it"), 0);
     }
 
     #[test]
