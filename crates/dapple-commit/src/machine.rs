@@ -25,6 +25,10 @@ pub struct Settings {
     /// How many transactions a node remembers at once. A coordinator refuses more than these, a participant votes no.
     /// Default: 65,536.
     pub transactions_max: usize,
+    /// How many coordinators a participant remembers. It votes no to another one, until
+    /// [`Participant::forget_coordinator`](super::Participant::forget_coordinator) makes room.
+    /// Default: 4,096.
+    pub coordinators_max: usize,
     /// The longest message that is delivered, in bytes. Default: 1 MiB.
     pub payload_len_max: usize,
     /// The longest log, in bytes; one that is full refuses what is new, and finishes what it has promised. Default: 1 GiB.
@@ -39,6 +43,7 @@ impl Default for Settings {
             resend_max: Duration::from_secs(2),
             doubt_after: Duration::from_millis(300),
             transactions_max: 65_536,
+            coordinators_max: 4_096,
             payload_len_max: 1 << 20,
             log_len_max: 1 << 30,
         }

@@ -50,6 +50,17 @@ enum State {
     Aborted { durable: bool, askers: BTreeSet<NodeId> },
 }
 
+impl State {
+    /// The outcome is known here, and no node waits to hear it.
+    fn is_over(&self) -> bool {
+        match self {
+            State::Committed => true,
+            State::Aborted { durable, askers } => *durable || askers.is_empty(),
+            _ => false,
+        }
+    }
+}
+
 /// See the [module](self). It is exported for simulations; [`Participant`](super::Participant) runs it.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
@@ -165,6 +176,18 @@ impl ParticipantMachine {
         format!("{:?}{:?}{:?}", self.floors, self.states, self.outputs)
     }
 
+    /// Forgets a coordinator that will never send anything again. False: a transaction of it is open
+    /// here, so the machine still needs its order.
+    pub fn forget_coordinator(&mut self, coordinator: NodeId) -> bool {
+        let mut of_it = self.states.iter().filter(|(id, _)| id.coordinator == coordinator);
+        if !of_it.all(|(_, state)| state.is_over()) {
+            return false;
+        }
+        self.states.retain(|id, _| id.coordinator != coordinator);
+        self.floors.remove(&coordinator);
+        true
+    }
+
     fn prepare(&mut self, id: TransactionId, work: Work) {
         if self.is_settled(id) {
             return self.vote(id, Some("it is settled already".into()));
@@ -173,6 +196,9 @@ impl ParticipantMachine {
             Some(State::Prepared { .. }) => self.vote(id, None),
             Some(State::Aborted { .. }) => self.vote(id, Some("it is aborted here".into())),
             Some(_) => {}
+            None if !self.floors.contains_key(&id.coordinator) => {
+                self.vote(id, Some("this participant remembers as many coordinators as it may".into()));
+            }
             None if self.states.len() >= self.settings.transactions_max => {
                 self.vote(id, Some("as many transactions are remembered as may be".into()));
             }
@@ -261,7 +287,12 @@ impl ParticipantMachine {
         self.floors.get(&id.coordinator).is_some_and(|oldest| id.position < *oldest)
     }
 
+    /// Remembers that all transactions before `oldest` are settled. A new coordinator beyond the limit
+    /// is not remembered.
     fn raise_floor(&mut self, coordinator: NodeId, oldest: Position) {
+        if self.floors.len() >= self.settings.coordinators_max && !self.floors.contains_key(&coordinator) {
+            return;
+        }
         let floor = self.floors.entry(coordinator).or_default();
         if *floor < oldest {
             *floor = oldest;
@@ -273,16 +304,8 @@ impl ParticipantMachine {
         let oldest = self.floors.get(&coordinator).copied().unwrap_or_default();
         let first = TransactionId { coordinator, position: Position::default() };
         let end = TransactionId { coordinator, position: oldest };
-        let settled: Vec<_> = self
-            .states
-            .range(first..end)
-            .filter(|(_, state)| match state {
-                State::Committed => true,
-                State::Aborted { durable, askers } => *durable || askers.is_empty(),
-                _ => false,
-            })
-            .map(|(id, _)| *id)
-            .collect();
+        let settled: Vec<_> =
+            self.states.range(first..end).filter(|(_, state)| state.is_over()).map(|(id, _)| *id).collect();
         for id in settled {
             self.states.remove(&id);
         }
@@ -422,5 +445,46 @@ impl Machine for ParticipantMachine {
             }
         }
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare(machine: &mut ParticipantMachine, coordinator: NodeId) -> TransactionId {
+        let id = TransactionId { coordinator, position: Position { epoch: 1, number: 0 } };
+        let (participants, payload) = (Arc::from([NodeId(1)]), Arc::from(*b"all"));
+        let message = Message::Prepare { id, oldest: id.position, participants, payload };
+        machine.receive(Duration::ZERO, Packet { from: coordinator, to: NodeId(1), message });
+        id
+    }
+
+    /// The reason of the no that the machine votes next; none if it asks its resource first.
+    fn refusal(machine: &mut ParticipantMachine) -> Option<Arc<str>> {
+        match machine.next_output() {
+            Some(Output::Send(Packet { message: Message::Vote { refusal, .. }, .. })) => refusal,
+            Some(Output::Check { .. }) => None,
+            other => panic!("neither a vote nor a question: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_participant_remembers_a_limited_number_of_coordinators() {
+        let settings = Settings { coordinators_max: 2, ..Settings::default() };
+        let mut machine = ParticipantMachine::recover(NodeId(1), settings, &[]);
+        let first = prepare(&mut machine, NodeId(10));
+        assert_eq!(refusal(&mut machine), None);
+        prepare(&mut machine, NodeId(11));
+        assert_eq!(refusal(&mut machine), None);
+        prepare(&mut machine, NodeId(12));
+        assert!(refusal(&mut machine).unwrap().contains("coordinators"));
+
+        assert!(!machine.forget_coordinator(NodeId(10)), "its transaction is open");
+        machine.checked(Duration::ZERO, first, Err("no".into()));
+        assert_eq!(refusal(&mut machine).as_deref(), Some("no"));
+        assert!(machine.forget_coordinator(NodeId(10)));
+        prepare(&mut machine, NodeId(12));
+        assert_eq!(refusal(&mut machine), None, "there is room again");
     }
 }

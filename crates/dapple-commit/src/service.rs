@@ -251,11 +251,14 @@ impl<M: Into<Arc<[u8]>>> Service<M> for AllOrNone {
 #[derive(Clone)]
 pub struct Participant {
     me: NodeId,
-    node: Arc<Node<Doubts>>,
+    node: Arc<Node<Question>>,
     outbox: Arc<Outbox>,
 }
 
-type Doubts = oneshot::Sender<Vec<TransactionId>>;
+enum Question {
+    InDoubt(oneshot::Sender<Vec<TransactionId>>),
+    ForgetCoordinator(NodeId, oneshot::Sender<bool>),
+}
 
 struct Participating<R> {
     machine: ParticipantMachine,
@@ -265,14 +268,21 @@ struct Participating<R> {
 
 impl<R: Resource> Role for Participating<R> {
     type Machine = ParticipantMachine;
-    type Call = Doubts;
+    type Call = Question;
 
     fn machine(&mut self) -> &mut ParticipantMachine {
         &mut self.machine
     }
 
-    fn call(&mut self, _now: Duration, reply: Doubts) {
-        let _given_up = reply.send(self.machine.in_doubt().map(|(id, _)| id).collect());
+    fn call(&mut self, _now: Duration, question: Question) {
+        match question {
+            Question::InDoubt(reply) => {
+                let _given_up = reply.send(self.machine.in_doubt().map(|(id, _)| id).collect());
+            }
+            Question::ForgetCoordinator(node, reply) => {
+                let _given_up = reply.send(self.machine.forget_coordinator(node));
+            }
+        }
     }
 
     fn act(&mut self, now: Duration, output: Output) {
@@ -360,8 +370,27 @@ impl Participant {
     /// # Errors
     /// Where it has stopped. Cancel safe.
     pub async fn in_doubt(&self) -> io::Result<Vec<TransactionId>> {
+        self.ask(Question::InDoubt).await
+    }
+
+    /// Forgets a coordinator that is gone for good, so that another one can take its place among
+    /// [`Settings::coordinators_max`]. It must never start again with its old log.
+    ///
+    /// False: a transaction of it is still open here, and nothing is forgotten.
+    ///
+    /// # Errors
+    /// The participant has stopped. Cancel safe: the request stays in effect.
+    pub async fn forget_coordinator(&self, coordinator: NodeId) -> io::Result<bool> {
+        let forgotten = self.ask(|reply| Question::ForgetCoordinator(coordinator, reply)).await?;
+        if forgotten {
+            self.outbox.disconnect(coordinator);
+        }
+        Ok(forgotten)
+    }
+
+    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> io::Result<T> {
         let (reply, answer) = oneshot::channel();
-        let _failed = self.node.call(reply);
+        let _failed = self.node.call(question(reply));
         answer.await.map_err(|_| io::Error::other("the participant has stopped, or is too busy to answer"))
     }
 
