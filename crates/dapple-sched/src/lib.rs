@@ -101,7 +101,8 @@ use std::future::Future;
 ///
 /// # Source
 ///
-/// Not the papers', whose callbacks without a color share the default one (C3): `Send` already guards what that color guarded in C++.
+/// Unlike the papers: there, callbacks without a color share the default one (C3). In Rust, `Send`
+/// already guards what that color guarded in C++.
 #[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
