@@ -1,6 +1,7 @@
-//! Threads of the program's own that live beside a runtime: told to stop at its shutdown, and waited for.
+//! Threads of the program's own with the life of a runtime: a shutdown stops them, and waits for
+//! them.
 //!
-//! Event loops (`dapple::event_loop`) are made of this. A program needs it only where those do not fit.
+//! Event loops (`dapple::event_loop`) use this. A program needs it only if those do not fit.
 
 use std::fmt;
 use std::io;
@@ -45,14 +46,15 @@ pub trait Companion: Send + Sync + 'static {
     /// Tells it to stop. Called once, after the tasks of the runtime have ended; it must not block.
     fn stop(&self);
 
-    /// Waits for its end until `deadline`, blocking the calling thread; false if it has not come.
+    /// Waits for its end until `deadline`, blocking the calling thread; false if it has not ended.
     fn await_end(&self, deadline: Instant) -> bool;
 }
 
-/// Makes the current runtime stop `companion` at its shutdown, and wait for all of them together, one second at most.
+/// Makes the current runtime stop `companion` at its shutdown, and wait for all companions
+/// together, one second at most.
 ///
-/// The runtime keeps a weak reference: one that is dropped earlier is forgotten. Registering costs a look at each of those
-/// that are registered.
+/// The runtime keeps a weak reference: a companion that is dropped earlier is forgotten.
+/// Registering costs a look at each registered one.
 ///
 /// # Errors
 ///
@@ -61,15 +63,16 @@ pub fn register<C: Companion>(companion: &Arc<C>) -> io::Result<()> {
     current::shared()?.companions.add(companion)
 }
 
-/// A wait for a companion's answer. While it is kept, a [clock that stands still](crate::Config::standing_clock) does not
-/// move on by itself, as the answer comes in real time.
+/// A wait for a companion's answer. While it exists, a [clock that stands
+/// still](crate::Config::standing_clock) does not move by itself, because the answer comes in real
+/// time.
 pub struct Awaiting {
-    /// `None` where the clock is the real one.
+    /// `None` if the clock is the real one.
     _call: Option<Call>,
 }
 
 impl Awaiting {
-    /// Begins to wait, in the current runtime. Without one, and with a real clock, it does nothing.
+    /// Begins to wait, in the current runtime. Without one, or with a real clock, it does nothing.
     ///
     /// ```
     /// let awaiting = dapple_io::companion::Awaiting::begin();
@@ -110,7 +113,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Tells all to stop, and waits for them.
+    /// Stops all companions, and waits for them.
     pub(crate) fn shut_down(&self) {
         let all = {
             let mut companions = self.0.lock();
@@ -118,7 +121,7 @@ impl Registry {
             mem::take(&mut companions.all)
         };
         let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
-        // Code of others, which must not keep the rest of the shutdown from happening.
+        // Foreign code, which must not prevent the rest of the shutdown.
         all.iter().for_each(|one| _ = foreign::contain(|| one.stop()));
         let deadline = Instant::now() + STOP_MAX;
         let ended = |one: &&Arc<dyn Companion>| foreign::contain(|| one.await_end(deadline)).unwrap_or(true);

@@ -1,9 +1,10 @@
-//! Running out of descriptors, and what accepting does about it.
+//! The shortage of descriptors, and its effect on accepting.
 //!
-//! A server whose `accept` fails for want of a descriptor can do nothing with the error: returned, it ends a naive accept
-//! loop; retried at once, it burns a core, as the connection stays in the backlog and the listener stays readable. So
-//! accepting pauses until a descriptor of ours is closed, and for 100 ms at most, as others may be closed elsewhere. The
-//! log says so once per episode, and when it is over.
+//! A server with an `accept` that fails for lack of a descriptor can do nothing with the error:
+//! returned, it ends a naive accept loop; retried at once, it burns a core, because the connection
+//! stays in the backlog and the listener stays readable. So accepting pauses until the program
+//! closes a descriptor, and for 100 ms at most, because other processes may close some. The log
+//! reports the begin and the end of each shortage.
 
 use std::future::Future;
 use std::io;
@@ -19,10 +20,10 @@ use crate::driver::Timer;
 use crate::lock::Mutex;
 use crate::time::Instant;
 
-/// Whether descriptors are short, and who waits for one. One per runtime.
+/// Whether descriptors are short, and the waiters for one. One per runtime.
 #[derive(Default)]
 pub(crate) struct Descriptors {
-    /// Read without the lock on every close and every accept.
+    /// Read without the lock at every close and every accept.
     is_short: AtomicBool,
     /// Descriptors closed while they were short.
     closed_count: AtomicU64,
@@ -38,15 +39,16 @@ struct Episode {
 }
 
 impl Descriptors {
-    /// To be called when the kernel had no descriptor; resolves when trying again makes sense. Cancel safe.
+    /// Called when the kernel had no descriptor; resolves when another try makes sense. Cancel
+    /// safe.
     pub(crate) fn refused(&self, error: &io::Error) -> impl Future<Output = ()> + '_ {
         let now = Instant::now();
         let mut episode = self.episode.lock();
         episode.refused = Some(now);
         if episode.began.is_none() {
             episode.began = Some(now);
-            // Relaxed, here and elsewhere: a hint. What goes with it is under the lock, and a close that does not see it costs
-            // a pause of [`PAUSE_MAX`] at most.
+            // Relaxed, here and elsewhere: a hint. The rest is under the lock, and a close that
+            // misses the hint costs a pause of at most [`PAUSE_MAX`].
             self.is_short.store(true, Ordering::Relaxed);
             tracing::warn!(
                 %error,
@@ -62,7 +64,7 @@ impl Descriptors {
         }
     }
 
-    /// A descriptor of ours was closed.
+    /// Notes that a descriptor of the program was closed.
     pub(crate) fn one_closed(&self) {
         // Relaxed: see `refused`.
         if !self.is_short.load(Ordering::Relaxed) {
@@ -77,7 +79,7 @@ impl Descriptors {
         waiters.into_iter().for_each(KeptWaker::wake);
     }
 
-    /// A connection was accepted: after a while without refusals, the shortage is over.
+    /// Notes an accepted connection: after a while without refusals, the shortage is over.
     pub(crate) fn accepted(&self) {
         // Relaxed: see `refused`.
         if !self.is_short.load(Ordering::Relaxed) {
@@ -98,7 +100,7 @@ impl Descriptors {
     }
 }
 
-/// Whether the error says that the process or the system has no descriptor, or no memory for one.
+/// Whether the error means that the process or the system has no descriptor, or no memory for one.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -135,8 +137,8 @@ impl Future for OneClosed<'_> {
 }
 
 impl Drop for OneClosed<'_> {
-    /// The wakers of one pause serve the next: without this, a shortage in which nothing of ours is closed would
-    /// gather them.
+    /// The next pause reuses the place of this one's waker: otherwise wakers would pile up during a
+    /// shortage in which the program closes nothing.
     fn drop(&mut self) {
         let mut episode = self.descriptors.episode.lock();
         let stale = std::mem::take(&mut episode.waiters);
@@ -145,9 +147,9 @@ impl Drop for OneClosed<'_> {
     }
 }
 
-/// How long accepting pauses when nothing of ours is closed.
+/// How long accepting pauses if the program closes nothing.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// How long accepting must go well before the log calls a shortage over: at the limit, every close lets one connection
-/// in, and would begin another episode.
+/// How long accepting must succeed before the shortage counts as over: at the limit, every close
+/// lets one connection in, and would begin another shortage.
 const CALM: Duration = Duration::from_secs(1);

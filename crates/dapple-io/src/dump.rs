@@ -1,7 +1,8 @@
-//! Dumps by signal: what all runtimes of the process do, on standard error, while the process goes on.
+//! Dumps by signal: the state of all runtimes of the process, on standard error, while the process
+//! goes on.
 //!
-//! A thread of its own waits for the signal and writes, so that a dump also comes while all workers block or spin. The signal handler writes
-//! to an eventfd and does nothing else.
+//! A separate thread waits for the signal and writes, so that a dump comes even while all workers
+//! block or spin. The signal handler only writes to an eventfd.
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -11,13 +12,13 @@ use std::thread;
 use dapple_sched::Handle;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Writes a dump of each runtime of the process ([`Handle::dump`]) to standard error whenever this signal comes, for the rest of the
-/// process's life. Once more for the same signal changes nothing.
+/// From now on, writes a dump of each runtime of the process ([`Handle::dump`]) to standard error
+/// whenever this signal comes. Another call for the same signal changes nothing.
 ///
-/// The environment variable `DAPPLE_DUMP` does the same for a program that does not call this: `DAPPLE_DUMP=SIGQUIT` (or `QUIT`, or the number).
-/// The first runtime that is built reads it.
+/// The environment variable `DAPPLE_DUMP` does the same for a program without this call:
+/// `DAPPLE_DUMP=SIGQUIT` (or `QUIT`, or the number). The first runtime built reads it.
 ///
-/// A dump of 10,000 tasks takes some 10 ms, in which colors are looked at one after the other.
+/// A dump of 10,000 tasks takes some 10 ms, and reads colors one after the other.
 ///
 /// ```
 /// dapple_io::dump::on_signal(dapple_io::signal::SIGQUIT)?;
@@ -27,7 +28,8 @@ use rustix::event::{EventfdFlags, eventfd};
 ///
 /// # Errors
 ///
-/// `InvalidInput`: the number is none of a signal, or of one that cannot or must not be caught. Others: there are no descriptors or threads left.
+/// `InvalidInput`: the number is not a signal, or is one that cannot or must not be caught. Others:
+/// no descriptors or threads are left.
 pub fn on_signal(number: i32) -> io::Result<()> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if known.contains(&number) {
@@ -38,24 +40,24 @@ pub fn on_signal(number: i32) -> io::Result<()> {
     })?;
     let came = eventfd(0, EventfdFlags::CLOEXEC)?;
     let raised = came.try_clone()?;
-    // First the thread: a signal that is caught and that no thread waits for would be lost.
+    // The thread first: a caught signal without a thread that waits for it would be lost.
     thread::Builder::new().name("dapple-dump".to_owned()).spawn(move || write_dumps(&came, name))?;
     let action = move || {
         // A full counter is readable already.
         let _ = rustix::io::write(&raised, &1_u64.to_ne_bytes());
     };
-    // SAFETY: the action is safe in a signal handler: it makes one `write`, by a direct system call that leaves `errno` alone; it neither
-    // locks, allocates nor panics.
+    // SAFETY: the action is safe in a signal handler: it makes one `write`, by a direct system call
+    // that leaves `errno` alone. It neither locks, allocates nor panics.
     unsafe { signal_hook_registry::register(number, action) }?;
     known.push(number);
     Ok(())
 }
 
-/// Does what `DAPPLE_DUMP` says.
+/// Applies the variable `DAPPLE_DUMP`.
 ///
 /// # Errors
 ///
-/// As [`on_signal`]; the variable names no signal.
+/// As [`on_signal`]; the variable does not name a signal.
 pub(crate) fn from_environment() -> io::Result<()> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(()) };
     let number = value.to_str().and_then(|text| number_of(text.trim()));
@@ -73,7 +75,7 @@ fn write_dumps(came: &OwnedFd, name: &str) {
         for (index, runtime) in runtimes.iter().enumerate() {
             text += &format!("runtime {}: {}", index + 1, runtime.dump());
         }
-        // In one piece; where standard error is closed, there is nothing to do.
+        // In one piece; if standard error is closed, there is nothing to do.
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 }
@@ -88,7 +90,7 @@ fn name_of(number: i32) -> Option<&'static str> {
     SIGNALS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
-/// Those for which there is a thread.
+/// Signals that have a thread.
 static KNOWN: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 const VARIABLE: &str = "DAPPLE_DUMP";

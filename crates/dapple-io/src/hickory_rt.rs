@@ -1,3 +1,3 @@
-//! What hickory asks of a runtime, for resolvers of a program's own.
+//! hickory's interface to a runtime, for a program's own resolvers.
 
 pub use crate::net::dns::Provider;

@@ -1,4 +1,4 @@
-//! What hyper asks of a runtime, beside the streams, which implement its `Read` and `Write`.
+//! hyper's interface to a runtime. The streams implement its `Read` and `Write` themselves.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -10,7 +10,8 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::{Connection, time};
 
-/// Any [`Connection`] as hyper reads and writes it. Those of this crate implement hyper's traits themselves, and need it less.
+/// Any [`Connection`], with hyper's `Read` and `Write`. Connections of this crate implement these
+/// traits themselves, and do not need it.
 #[derive(Debug)]
 pub struct HyperIo<C>(C);
 
@@ -26,7 +27,7 @@ impl<C> HyperIo<C> {
     }
 }
 
-/// What is inside is never pinned.
+/// The contents are never pinned.
 impl<C> Unpin for HyperIo<C> {}
 
 impl<C: Connection> Read for HyperIo<C> {
@@ -65,7 +66,7 @@ impl<C: Connection> Write for HyperIo<C> {
     }
 }
 
-/// What is read in one go.
+/// The most bytes of one read.
 const READ_LEN: usize = 8 << 10;
 
 /// Runs hyper's background futures, each as a task with a color of its own.
@@ -73,7 +74,7 @@ const READ_LEN: usize = 8 << 10;
 pub struct Executor;
 
 impl Executor {
-    /// The executor of whichever runtime is current when it is used.
+    /// An executor that uses the runtime that is current at each use.
     pub fn new() -> Self {
         Executor
     }
@@ -95,7 +96,7 @@ where
 pub struct Timer;
 
 impl Timer {
-    /// The timer of whichever runtime is current when it is used.
+    /// A timer that uses the runtime that is current at each use.
     pub fn new() -> Self {
         Timer
     }

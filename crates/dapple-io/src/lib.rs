@@ -1,23 +1,26 @@
-//! The I/O core of Dapple: what joins the scheduler to the kernel.
+//! The I/O core of Dapple, which joins the scheduler to the kernel.
 //!
-//! Everything here comes in two styles that live side by side, as in the papers:
+//! Everything here comes in two styles that work together, as in the papers:
 //!
-//! - **callbacks**: [`event`] takes a [`Callback`](dapple_sched::Callback), whose color is inside it, and calls it when a
-//!   descriptor is readable, a connection came, a deadline passed, a signal arrived or a child ended. The module that
-//!   registers the callback need not know its color.
-//! - **tasks**: [`net`], [`pipe`], [`time`], [`fs`], [`signal`], [`process`] and [`blocking`] are `async`, and wake the
-//!   task in the task's own color.
+//! - **callbacks**: [`event`] takes a [`Callback`](dapple_sched::Callback), which contains its
+//!   color, and calls it when a descriptor is readable, a connection came, a deadline passed, a
+//!   signal arrived or a child ended. The module that registers the callback need not know its
+//!   color.
+//! - **tasks**: [`net`], [`pipe`], [`time`], [`fs`], [`signal`], [`process`] and [`blocking`] are
+//!   `async`, and wake the task in the task's own color.
 //!
-//! Underneath is the [`EpollDriver`]: an epoll instance, in which one worker at a time waits for all; a timer wheel per worker; and
-//! an io_uring for files.
+//! Below is the [`EpollDriver`]: an epoll instance, in which one worker at a time waits for all; a
+//! timer wheel per worker; and an io_uring for files.
 //!
-//! What never happens here, and has tests:
+//! Things that never happen here, each with tests:
 //!
-//! - no blocking call on a worker: files go through io_uring; the start of processes, files where the kernel refuses
-//!   io_uring, and names where the feature `dns` is off go to a bounded pool (C9);
-//! - no event or timer stays with a busy worker while another sleeps: any worker may serve any slot (C6);
-//! - a descriptor number that the kernel hands out again never meets an old callback;
-//! - no queue grows because outsiders send: accepting and reading stop until what was taken in has been handled.
+//! - a blocking call on a worker: files go through io_uring; the start of processes, files without
+//!   io_uring, and names without the feature `dns` go to a bounded pool (C9);
+//! - an event or timer that stays with a busy worker while another worker sleeps: any worker may
+//!   serve any slot (C6);
+//! - a call of an old callback for a descriptor number that the kernel has reused;
+//! - a queue that grows because outsiders send: accepting and reading stop until earlier input has
+//!   been handled.
 //!
 //! ```
 //! use dapple_io::net::{TcpListener, TcpStream};
@@ -76,7 +79,8 @@ pub use driver::{ClockDump, Config, EpollDriver};
 pub use send_queue::{SendQueue, SendQueueFull};
 pub use stream::{ByteStream, Connection};
 
-/// A builder of runtimes that wait in epoll: [`dapple_sched::Runtime::builder`] with the [`EpollDriver`] put in.
+/// A builder of runtimes that wait in epoll: [`dapple_sched::Runtime::builder`] with the
+/// [`EpollDriver`].
 ///
 /// ```
 /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
@@ -87,7 +91,7 @@ pub fn runtime_builder() -> dapple_sched::Builder {
     runtime_builder_with(Config::default())
 }
 
-/// Like [`runtime_builder`], with the driver's limits set by the program.
+/// Like [`runtime_builder`], with limits for the driver.
 pub fn runtime_builder_with(config: Config) -> dapple_sched::Builder {
     dapple_sched::Runtime::builder().driver(move |workers| {
         dump::from_environment()?;

@@ -1,9 +1,10 @@
 //! The lock types of this crate, so that there is one place to change them.
 //!
-//! Nothing that a user wrote runs under one of these locks but the dispatch lock of a slot, so a panic while a lock is held
-//! leaves no state half changed, and poisoning would only spread the panic to bystanders. To clone a waker and to drop one is
-//! foreign code, too: it is cloned before the lock is taken, and what it replaces is dropped after the lock. (With the last
-//! waker of a task the task may go, and with it whatever takes the lock again.)
+//! No user code runs under these locks, except under the dispatch lock of a slot. So a panic while
+//! a lock is held leaves no state half changed, and poisoning would only spread the panic to
+//! bystanders. Cloning and dropping a waker is foreign code, too: clone before taking the lock, and
+//! drop the replaced waker after it. (Dropping the last waker of a task may drop the task, and with
+//! it code that takes the lock again.)
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, Condvar, MutexGuard, PoisonError, TryLockError};
@@ -26,7 +27,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` when somebody else holds the lock.
+    /// `None` if another thread holds the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
@@ -46,19 +47,20 @@ pub(crate) fn wait_timeout<'a, T>(
     (guard, result.timed_out())
 }
 
-/// A spin lock, for sections of a few microseconds at most that nearly always find it free: one locked instruction
-/// instead of two. Nothing that a user wrote runs under it. It is the scheduler's lock again, whose loom models cover it.
+/// A spin lock for sections of at most a few microseconds that nearly always find it free: one
+/// locked instruction instead of two. No user code runs under it. It is the same as the scheduler's lock, and that
+/// one's loom models cover it.
 ///
 /// | `locked` | means | next |
 /// |---|---|---|
-/// | `false` | free | `swap(true)` by whoever enters |
+/// | `false` | free | `swap(true)` by the thread that enters |
 /// | `true` | held | `store(false)` by the holder |
 pub(crate) struct Brief<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `locked` lets one guard exist at a time, so the value only ever moves between threads.
+// SAFETY: `locked` lets one guard exist at a time, so the value only moves between threads.
 unsafe impl<T: Send> Sync for Brief<T> {}
 
 /// Access to the value of a [`Brief`]; dropping it unlocks.
@@ -72,7 +74,7 @@ impl<T> Brief<T> {
         Brief { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// `None` when somebody else holds the lock.
+    /// `None` if another thread holds the lock.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
         // Acquire pairs with the Release in `BriefGuard::drop`.
@@ -91,10 +93,11 @@ impl<T> Brief<T> {
     fn lock_contended(&self) -> BriefGuard<'_, T> {
         let mut spins = 0_u32;
         loop {
-            // Relaxed: only a hint when to try again; `try_lock` orders. (loom would explore for ever how stale the hint can be.)
+            // Relaxed: a hint when to try again; `try_lock` orders. (loom would explore for ever
+            // how stale the hint can be.)
             while cfg!(not(dapple_loom)) && self.locked.load(Ordering::Relaxed) {
                 spins = spins.wrapping_add(1);
-                // The holder may have been preempted: give it the core.
+                // The holder may have been preempted, so this yields the core.
                 if spins.is_multiple_of(64) { yield_now() } else { std::hint::spin_loop() }
             }
             if let Some(guard) = self.try_lock() {
@@ -135,7 +138,8 @@ impl<T> Drop for BriefGuard<'_, T> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `try_lock`.
         if cfg!(dapple_loom) {
-            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin for ever.
+            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin
+            // for ever.
             self.lock.locked.swap(false, Ordering::Release);
         } else {
             self.lock.locked.store(false, Ordering::Release);

@@ -1,8 +1,8 @@
-//! The driver, taken apart for the models in `tests/`: one slot or two, threads that the model steps, and a system that takes the
-//! kernel's place.
+//! The parts of the driver for the models in `tests/`: one slot or two, threads that the model
+//! steps, and a system that replaces the kernel.
 //!
-//! Compiled only with `--cfg dapple_loom`. The system orders nothing: a system call is a place where loom tries the other threads,
-//! and what one thread sees of another it owes to the driver alone.
+//! Compiled only with `--cfg dapple_loom`. The system orders nothing: at a system call loom tries
+//! the other threads, and only the driver makes one thread's changes visible to another.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,14 +34,15 @@ pub struct Model {
 }
 
 impl Model {
-    /// A driver of one worker, whose ring gives the kernel so many calls at a time. An execution of a model makes one driver.
+    /// A driver of one worker, with a ring that gives the kernel at most `calls_max` calls at a time. An
+    /// execution of a model makes one driver.
     pub fn new(calls_max: usize) -> Model {
         let [model] = Model::with_workers(calls_max);
         model
     }
 
-    /// The workers of a driver, which share a reactor. Only the first may make calls on files. Sleepers block, as in
-    /// [`Model::block_sleepers`].
+    /// The workers of a driver, which share a reactor. Only the first may make calls on files.
+    /// Sleepers block, as in [`Model::block_sleepers`].
     pub fn with_workers<const WORKERS: usize>(calls_max: usize) -> [Model; WORKERS] {
         CALLS.set(Some(Arc::new(AtomicUsize::new(0))));
         SYSTEM.take();
@@ -53,32 +54,33 @@ impl Model {
         std::array::from_fn(|worker| Model { worker, runtime: runtime.clone(), driver: driver.clone() })
     }
 
-    /// The calling thread is the worker from now on.
+    /// Makes the calling thread the worker.
     pub fn own(&self) {
         self.driver.attach(self.worker);
     }
 
-    /// The runtime of the calling thread, which so finds the driver.
+    /// Enters the runtime on the calling thread, which thus finds the driver.
     pub fn enter(&self) -> EnterGuard {
         self.runtime.handle().enter()
     }
 
-    /// To be called by the worker: waits for events, timers or `unpark`, and dispatches.
+    /// For the worker: waits for events, timers or `unpark`, and dispatches.
     pub fn park(&self) {
         self.driver.park(self.worker, None);
     }
 
-    /// To be called by the worker: it is about to park and rests, as do all from number `active` on.
+    /// For the worker: it is about to park and rests, as do all from number `active` on.
     pub fn rest(&self, active: usize) {
         self.driver.rest(self.worker, active);
     }
 
-    /// Dispatches what is ready, as the worker between two turns, as a thief, or as another worker that helps this one.
+    /// Dispatches ready events, as the worker between two turns, as a thief, or as another worker
+    /// that helps this one.
     pub fn poll(&self) -> bool {
         self.driver.poll(self.worker)
     }
 
-    /// Makes the present or the next `park` return.
+    /// Makes the current or the next `park` return.
     pub fn unpark(&self) {
         self.driver.unpark(self.worker);
     }
@@ -88,12 +90,12 @@ impl Model {
         pass_time(time);
     }
 
-    /// Timers that were not removed.
+    /// Number of timers that were not removed.
     pub fn timers(&self) -> usize {
         self.slot().timers().len()
     }
 
-    /// Calls on files that the kernel has, and those that wait for their turn.
+    /// Number of calls on files that the kernel has, and of those that wait for their turn.
     pub fn calls(&self) -> (usize, usize) {
         self.slot().ring().map_or((0, 0), uring::Ring::load)
     }
@@ -115,7 +117,7 @@ impl Model {
         }
     }
 
-    /// Ends the driver, as a runtime does whose workers have stopped.
+    /// Ends the driver, as a runtime does after its workers have stopped.
     pub fn shut_down(&self) {
         self.driver.shutdown();
     }
@@ -125,19 +127,21 @@ impl Model {
         system(|system| system.completes_at_once = true);
     }
 
-    /// From now on a thread that sleeps in the kernel blocks, where it would spin: loom lets two of three threads that spin take
-    /// turns for ever. The kernel then orders what a waking thread did before what the sleeper does, which hides a missing
-    /// order of the driver. So models of orders have sleepers that spin.
+    /// From now on a thread that sleeps in the kernel blocks instead of spinning: loom lets two of
+    /// three spinning threads take turns for ever. The kernel then orders the waking thread before
+    /// the sleeper, which hides a missing order of the driver. So models of orders have sleepers
+    /// that spin.
     pub fn block_sleepers(&self) {
         system(|system| system.blocks_sleepers = true);
     }
 
-    /// The end of an execution, when all other threads are through. Nothing may be left.
+    /// Ends an execution, after all other threads. Nothing may be left.
     pub fn finish(self) {
         self.finish_with(|| ());
     }
 
-    /// As `finish`, with threads that end only after the model has let go of the driver: `join` waits for them.
+    /// As `finish`, with threads that end only after the model has dropped the driver: `join` waits
+    /// for them.
     pub fn finish_with(self, join: impl FnOnce()) {
         let slot = Arc::downgrade(self.slot());
         drop(self);
@@ -153,14 +157,15 @@ impl Model {
     }
 }
 
-/// The reading end of a pipe, registered with the driver. Clones are other ways to it.
+/// The reading end of a pipe, registered with the driver. Clones share it.
 #[derive(Clone)]
 pub struct Pipe(Arc<Source<Descriptor>>);
 
 struct Descriptor(RawFd);
 
 impl Pipe {
-    /// Watched from the start, or once a thread has to wait for it. The calling thread has entered the model.
+    /// Watched from the start, or once a thread has to wait for it. The calling thread has entered
+    /// the model.
     pub fn new(watched: bool) -> Pipe {
         let descriptor = Descriptor(system(|system| {
             let fd = FIRST_FD + system.descriptors.len() as RawFd;
@@ -191,7 +196,7 @@ impl Pipe {
         self.0.io(Direction::Read, Descriptor::take).await
     }
 
-    /// As `read`; the last that polled is woken.
+    /// As `read`; the last task that polled is woken.
     ///
     /// # Errors
     /// As `read`.
@@ -212,7 +217,8 @@ impl Descriptor {
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: a number that no descriptor of the process has, and that goes to the model's system only.
+        // SAFETY: a number that no descriptor of the process has, and that only the model's system
+        // sees.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
@@ -221,13 +227,13 @@ impl AsFd for Descriptor {
 pub struct ModelTimer(Timer);
 
 impl ModelTimer {
-    /// For a deadline this long after now.
+    /// A timer for a deadline this long after now.
     pub fn after(duration: Duration) -> ModelTimer {
         ModelTimer(Timer::after(duration))
     }
 
-    /// Whether it has fired; otherwise it is armed, and will call the waker. The calling thread owns the slot or has entered the
-    /// model.
+    /// Whether it has fired; otherwise arms it, to call the waker. The calling thread owns the slot
+    /// or has entered the model.
     pub fn poll(&mut self, waker: &Waker) -> bool {
         self.0.poll(waker).expect("the calling thread has entered the model").is_ready()
     }
@@ -237,9 +243,9 @@ impl ModelTimer {
 pub struct Call(uring::Operation);
 
 impl Call {
-    /// To be called by the worker.
+    /// For the worker.
     ///
-    /// Cancel safety: dropped before it resolves, the call is taken back.
+    /// Cancel safety: dropping it before it resolves revokes the call.
     pub fn new() -> Call {
         let request = uring::Request {
             call: uring::Call::Read,
@@ -269,13 +275,13 @@ impl Future for Call {
     }
 }
 
-/// What the kernel has.
+/// The kernel's state.
 #[derive(Default)]
 pub(crate) struct System {
-    /// The wake-up descriptor has an edge that was not reported.
+    /// Whether the wake-up descriptor has an edge that was not reported.
     is_woken: bool,
     blocks_sleepers: bool,
-    /// Those that block.
+    /// Threads that block.
     sleepers: Vec<Thread>,
     descriptors: BTreeMap<RawFd, State>,
     /// Descriptors with an edge that was not reported.
@@ -292,7 +298,7 @@ pub(crate) struct System {
 #[derive(Default)]
 struct State {
     bytes: usize,
-    /// What events carry, if it is watched.
+    /// The data of its events, if it is watched.
     data: Option<u64>,
 }
 
@@ -343,13 +349,13 @@ impl System {
         self.wake_sleepers();
     }
 
-    /// Makes the present or the next wait return.
+    /// Makes the current or the next wait return.
     pub(crate) fn wake(&mut self) {
         self.is_woken = true;
         self.wake_sleepers();
     }
 
-    /// Lets those that block look again.
+    /// Makes blocked threads look again.
     fn wake_sleepers(&mut self) {
         self.sleepers.drain(..).for_each(|sleeper| sleeper.unpark());
     }
@@ -370,7 +376,7 @@ impl System {
         }
     }
 
-    /// What a wait reports.
+    /// The events that a wait reports.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         let event = |data| Event { flags: EventFlags::IN, data: EventData::new_u64(data) };
         let mut events = Vec::new();
@@ -397,9 +403,9 @@ pub(crate) fn system<R>(f: impl FnOnce(&mut System) -> R) -> R {
     SYSTEM.with_borrow_mut(f)
 }
 
-/// Where a thread gives way that sleeps in the kernel, and has just found that there is nothing for it.
+/// The place where a thread that sleeps in the kernel yields after it has found no event.
 pub(crate) fn sleep_on() {
-    // No system call: loom must not try other threads between the look and the sleep.
+    // Not a system call: loom must not try other threads between the look and the sleep.
     let blocks = SYSTEM.with_borrow_mut(|system| {
         system.sleepers.extend(system.blocks_sleepers.then(thread::current));
         system.blocks_sleepers
@@ -416,7 +422,7 @@ pub(crate) fn pass_time(time: Duration) {
     TIME.set(TIME.get() + time.as_nanos() as u64);
 }
 
-/// The point in time that a model is at.
+/// The model's point in time.
 pub(crate) fn now() -> Instant {
     clock::instant(time())
 }
@@ -428,10 +434,10 @@ thread_local! {
     static TIME: Cell<u64> = const { Cell::new(START) };
 }
 
-/// The data of a waking.
+/// The data of a wake-up event.
 pub(crate) const WAKE_UP: u64 = u64::MAX;
 /// The data of the first member's ring. The rings of the others have nothing to report in a model.
 pub(crate) const COMPLETION: u64 = WAKE_UP - WORKERS_MAX as u64;
-/// No descriptor of the process has this number, or a higher one.
+/// No descriptor of the process has this number or a higher one.
 const FIRST_FD: RawFd = 1 << 29;
 const START: u64 = 1 << 30;

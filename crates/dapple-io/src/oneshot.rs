@@ -1,4 +1,5 @@
-//! One value, sent once, awaited once: how a pool thread or a posted callback answers a task.
+//! A channel for one value, sent once and awaited once: for answers of pool threads and posted
+//! callbacks to tasks.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,10 +11,11 @@ use dapple_sched::poll_budgeted;
 
 use crate::lock::Mutex;
 
-/// Sends the value; dropped without sending, it tells the receiver that no value will come.
+/// Sends the value; a drop without a value tells the receiver that none will come.
 pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
 
-/// Resolves to the value, or to `None` when the sender was dropped. Cancel safe: the value waits in the channel.
+/// Resolves to the value, or to `None` if the sender was dropped. Cancel safe: the value waits in
+/// the channel.
 pub(crate) struct Receiver<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {

@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::driver::Source;
 use crate::stream::{PipeEnd, RawRead, RawWrite, as_uninit, raw_read, raw_write, read_methods, write_methods};
 
-/// A pipe: what is written to the sender comes out of the receiver.
+/// A pipe: bytes written to the sender come out of the receiver.
 ///
 /// ```
 /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
@@ -35,12 +35,12 @@ pub fn pipe() -> io::Result<(Sender, Receiver)> {
     Ok((Sender { source: Source::new(PipeEnd(sender))? }, Receiver { source: Source::new(PipeEnd(receiver))? }))
 }
 
-/// The end that is written to. Writing to a pipe that nobody reads fails with `BrokenPipe`.
+/// The writing end. Writing to a pipe without readers fails with `BrokenPipe`.
 pub struct Sender {
     source: Source<PipeEnd>,
 }
 
-/// The end that is read from.
+/// The reading end.
 pub struct Receiver {
     source: Source<PipeEnd>,
 }
@@ -58,7 +58,8 @@ impl Sender {
 
     write_methods!();
 
-    /// As [`Sender::write_vectored`], for code that polls. Wakers of other tasks that poll the same end are forgotten.
+    /// As [`Sender::write_vectored`], for code that polls. Replaces wakers of other tasks that poll
+    /// the same end.
     ///
     /// # Errors
     ///
@@ -79,15 +80,15 @@ impl Receiver {
         Ok(Receiver { source })
     }
 
-    /// What a child writes.
+    /// A pipe with a child's output.
     pub(crate) fn of_child(fd: impl Into<OwnedFd>) -> io::Result<Self> {
         let receiver = Receiver::from_fd(fd)?;
         receiver.source.comes_from_outside();
         Ok(receiver)
     }
 
-    /// Takes over a FIFO that was just opened, perhaps before its first writer. A read would take that for the end of the
-    /// stream, so the first one waits until the kernel says that something came.
+    /// Takes over a FIFO that was just opened, perhaps before its first writer. A read would take
+    /// that for the end of the stream, so the first read waits until the kernel reports data.
     ///
     /// # Errors
     ///
@@ -99,7 +100,8 @@ impl Receiver {
 
     read_methods!();
 
-    /// As [`Receiver::read`], for code that polls. Wakers of other tasks that poll the same end are forgotten.
+    /// As [`Receiver::read`], for code that polls. Replaces wakers of other tasks that poll the
+    /// same end.
     ///
     /// # Errors
     ///
@@ -110,7 +112,7 @@ impl Receiver {
 }
 
 raw_read!(Receiver);
-// A pipe has no call for it: the end comes with the drop of the sender.
+// A pipe has no call for it: dropping the sender ends the stream.
 raw_write!(Sender, |_| Ok(()));
 
 fn nonblocking(fd: OwnedFd) -> io::Result<PipeEnd> {

@@ -1,4 +1,4 @@
-//! Child processes: starting them without blocking a worker, and learning when they end.
+//! Child processes: starting them without blocking a worker, and waiting for their end.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,8 @@ use crate::driver::{Direction, Source, Step};
 use crate::signal::{SIGCHLD, Signal, signal};
 use crate::{blocking, pipe};
 
-/// Starts a child. The call waits until the child has begun to execute, so it runs in the blocking pool.
+/// Starts a child. The call waits until the child has begun to execute, so it runs in the blocking
+/// pool.
 ///
 /// ```
 /// use std::process::{Command, Stdio};
@@ -34,7 +35,7 @@ use crate::{blocking, pipe};
 ///
 /// # Cancel safety
 ///
-/// A child that is being started runs although the future is dropped, and nobody will wait for it.
+/// A child that is being started runs although the future is dropped, and no task will wait for it.
 ///
 /// # Errors
 ///
@@ -44,36 +45,40 @@ pub async fn spawn(mut command: Command) -> io::Result<Child> {
     Child::from_std(child)
 }
 
-/// Gives memory back to the kernel that the allocator holds and nobody uses, where the allocator is glibc's; whether that was any.
+/// Returns unused memory of the allocator to the kernel, if the allocator is glibc's; returns
+/// whether there was any.
 ///
-/// glibc keeps what lies between pieces that are still in use, so that a program that has freed much does not become smaller by
-/// itself. For programs that have a limit to heed. It walks through all of the heap, and whoever allocates meanwhile may wait for
-/// some milliseconds: call it in the [blocking pool](crate::blocking).
+/// glibc keeps free memory between pieces that are still in use, so a program that has freed much
+/// does not shrink by itself. For programs with a memory limit. It walks through the whole heap,
+/// and other threads that allocate may wait for some milliseconds: call it in the [blocking
+/// pool](crate::blocking).
 pub fn give_back_memory() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it has no conditions, may be called by any thread at any time, and takes the allocator's own locks.
+    // SAFETY: it has no conditions, may be called by any thread at any time, and takes the
+    // allocator's own locks.
     return unsafe { libc::malloc_trim(0) } != 0;
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     false
 }
 
-/// A child process. Dropping it neither ends nor waits for the child; one that has ended but was never waited for stays in
-/// the kernel's table until this process ends.
+/// A child process. Dropping it neither ends nor waits for the child; one that has ended and was
+/// not waited for stays in the kernel's table until this process ends.
 pub struct Child {
     child: std::process::Child,
     exit: Exit,
 }
 
-/// How its end is learned.
+/// The way to learn of its end.
 enum Exit {
     /// A descriptor that becomes readable (Linux 5.3).
     Pidfd(Source<OwnedFd>),
-    /// Where the kernel or a container refuses such descriptors: every end of a child is a reason to look.
+    /// If the kernel or a container refuses such descriptors: every end of a child is a reason to
+    /// look.
     Signal(Signal),
 }
 
 impl Child {
-    /// Takes over a child that was started elsewhere and not waited for.
+    /// Takes over a child that other code started and has not waited for.
     ///
     /// # Errors
     ///
@@ -81,7 +86,8 @@ impl Child {
     pub fn from_std(child: std::process::Child) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         let exit = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
-            // Kernels before 5.10 know no flag; the descriptor is never read, so it makes no difference.
+            // Kernels before 5.10 know no flag; the descriptor is never read, so it makes no
+            // difference.
             Err(Errno::INVAL) => pidfd_open(pid, PidfdFlags::empty()),
             result => result,
         };
@@ -101,12 +107,12 @@ impl Child {
         self.child.id()
     }
 
-    /// Waits until the child has ended, and returns its status; again and again if asked. Closes the child's standard input
-    /// first, if it was not taken. Cancel safe.
+    /// Waits until the child has ended, and returns its status; may be called again. First closes
+    /// the child's standard input, unless it was taken. Cancel safe.
     ///
     /// # Errors
     ///
-    /// Somebody else has waited for the child, or the runtime has shut down.
+    /// Other code has waited for the child, or the runtime has shut down.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.child.stdin.take());
         let Child { child, exit } = self;
@@ -131,7 +137,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// Somebody else has waited for the child.
+    /// Other code has waited for the child.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
@@ -140,7 +146,7 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// Those of the kernel. A child that has ended already is none.
+    /// Those of the kernel. For a child that has ended already there is none.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()
     }

@@ -11,10 +11,11 @@ use bytes::{Buf, Bytes};
 
 use crate::stream::ByteStream;
 
-/// Segments that wait to be written, and go out many in one call to the kernel (the papers' `suio`).
+/// A queue of segments that writes many in one system call (the papers' `suio`).
 ///
-/// Segments are [`Bytes`]: pushing one copies nothing. The queue is bounded in bytes; at the bound, [`push`](Self::push)
-/// refuses and hands the segment back, so that whoever produces stops until the other side has read.
+/// Segments are [`Bytes`]: pushing one copies nothing. The queue is bounded in bytes; at the bound,
+/// [`push`](Self::push) refuses and returns the segment, so that the producer stops until the peer
+/// has read.
 ///
 /// ```
 /// use dapple_io::SendQueue;
@@ -40,21 +41,21 @@ pub struct SendQueue {
     len_max: usize,
 }
 
-/// The queue has no room for the segment, which is in here.
+/// The queue has no room for this segment.
 pub struct SendQueueFull(pub Bytes);
 
 impl SendQueue {
-    /// A queue of at most `len_max` bytes. A single segment that is longer is taken when the queue is empty.
+    /// A queue of at most `len_max` bytes. It takes a single longer segment when it is empty.
     pub fn new(len_max: usize) -> Self {
         SendQueue { segments: VecDeque::new(), len: 0, len_max }
     }
 
-    /// Bytes that wait.
+    /// Number of queued bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -63,7 +64,7 @@ impl SendQueue {
     ///
     /// # Errors
     ///
-    /// [`SendQueueFull`], with the segment, when there is no room: flush first.
+    /// [`SendQueueFull`], with the segment, if there is no room: flush first.
     pub fn push(&mut self, segment: impl Into<Bytes>) -> Result<(), SendQueueFull> {
         let segment = segment.into();
         if segment.is_empty() {
@@ -77,17 +78,17 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Writes everything. Cancel safe: what has been written has left the queue, the rest is still in it.
+    /// Writes everything. Cancel safe: written bytes have left the queue, the rest is still in it.
     ///
     /// # Errors
     ///
-    /// Those of the stream; what was not written stays.
+    /// Those of the stream; unwritten bytes stay.
     pub async fn flush<S: ByteStream>(&mut self, stream: &S) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx, stream)).await
     }
 
-    /// Like [`flush`](Self::flush), for use in a `poll` function. Keeps the task's waker in the stream's one place for
-    /// writers.
+    /// Like [`flush`](Self::flush), for use in a `poll` function. Keeps the task's waker in the
+    /// stream's one place for writers.
     ///
     /// # Errors
     ///
@@ -100,8 +101,8 @@ impl SendQueue {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what there is room for; returns whether the queue is empty now. For callbacks: if it is not, come back from
-    /// `on_writable`.
+    /// Writes as much as there is room for; returns whether the queue is empty now. For callbacks:
+    /// if it is not, continue in `on_writable`.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl SendQueue {
         write(&slices[..count])
     }
 
-    /// Takes what was written out of the queue.
+    /// Removes written bytes from the queue.
     fn advance(&mut self, mut count: usize) -> io::Result<()> {
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
@@ -170,5 +171,5 @@ impl fmt::Display for SendQueueFull {
 
 impl Error for SendQueueFull {}
 
-/// Segments that go out in one call. More would cost stack and hardly save calls.
+/// Segments in one call. More would cost stack and hardly save calls.
 const SLICES_MAX: usize = 64;

@@ -1,4 +1,5 @@
-//! What sockets and pipes have in common: bytes in order, read and written as far as the kernel allows.
+//! The common part of sockets and pipes: bytes in order, read and written as far as the kernel
+//! allows.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -12,18 +13,22 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use crate::driver::{Direction, Source, Step};
 use crate::net::{TcpStream, UnixStream};
 
-/// A stream of bytes of this crate that can be written without waiting: TCP, Unix and the sending end of a pipe.
+/// A byte stream of this crate that can be written without waiting: TCP, Unix and the sending end
+/// of a pipe.
 ///
-/// For helpers such as [`SendQueue`](crate::SendQueue) that work on all of them. It cannot be implemented elsewhere.
+/// For helpers such as [`SendQueue`](crate::SendQueue) that work on all of them. Other crates
+/// cannot implement it.
 pub trait ByteStream: RawWrite {}
 
 impl<S: RawWrite> ByteStream for S {}
 
-/// A connection: a stream of bytes both ways. TCP, Unix sockets and TLS are some; others can be made elsewhere, in memory or in user space, and
-/// layers such as TLS and HTTP servers take any of them.
+/// A connection: a byte stream in both directions. TCP, Unix sockets and TLS implement it; others
+/// can be implemented elsewhere, in memory or in user space, and layers such as TLS and HTTP
+/// servers take any of them.
 ///
-/// All methods take `&self`, so that one task can read while another writes. A connection keeps one waker per direction, as the I/O traits of
-/// other crates do: of several tasks that poll the same direction only the last is woken.
+/// All methods take `&self`, so that one task can read while another writes. A connection keeps one
+/// waker per direction, as the I/O traits of other crates do: of several tasks that poll the same
+/// direction only the last is woken.
 ///
 /// ```
 /// use std::io;
@@ -48,21 +53,22 @@ impl<S: RawWrite> ByteStream for S {}
 /// }
 /// ```
 pub trait Connection: Send + Sync + 'static {
-    /// Reads up to `buf.len()` bytes, which is more than none; 0 means that the other side has ended the stream.
+    /// Reads at least one byte and up to `buf.len()`; 0 means that the peer has ended the stream.
     ///
     /// # Errors
     ///
     /// The connection is broken, and of no more use.
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Writes a part of the buffer, and says how much; never nothing of a buffer that holds something.
+    /// Writes a part of the buffer, and returns its length; never 0 if the buffer is not empty.
     ///
     /// # Errors
     ///
-    /// The other side is gone, or the writing direction has been ended.
+    /// The peer is gone, or the writing direction has been ended.
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// As [`poll_write`](Self::poll_write), a part of several buffers. By default of the first that is not empty.
+    /// As [`poll_write`](Self::poll_write), for a part of several buffers. By default writes from
+    /// the first that is not empty.
     ///
     /// # Errors
     ///
@@ -72,7 +78,7 @@ pub trait Connection: Send + Sync + 'static {
         self.poll_write(cx, first.map_or(&[][..], |buf| buf))
     }
 
-    /// Waits until what was written has left this connection's own memory, where it has any.
+    /// Waits until written bytes have left this connection's own memory, if it has any.
     ///
     /// # Errors
     ///
@@ -81,35 +87,38 @@ pub trait Connection: Send + Sync + 'static {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the writing direction: tells the other side that nothing more will come. Once more changes nothing.
+    /// Ends the writing direction: tells the peer that no more will come. Another call changes
+    /// nothing.
     ///
     /// # Errors
     ///
     /// As [`poll_write`](Self::poll_write).
     fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Says that the connection ends here as it should, just before it is dropped; only as far as that can be said at once. By default nothing, for
-    /// what says so by being dropped. TLS has a word for it.
+    /// Announces, just before the drop, that the connection ends here as planned; only as far as
+    /// that is possible at once. TLS has a message for it. By default does nothing, for connections
+    /// that announce it by being dropped.
     fn say_end(&self, _cx: &mut Context<'_>) {}
 
-    /// From now on dropping the connection ends it in a way that the other side cannot take for the end of the stream: of TCP, by a reset. By
-    /// default nothing, for what has no such way.
+    /// From now on dropping the connection ends it in a way that the peer cannot take for the end
+    /// of the stream: for TCP, by a reset. By default does nothing, for connections without such a
+    /// way.
     fn abort(&self) {}
 
-    /// Ends the writing direction along with these bytes, if both can be done in one go; otherwise it writes nothing and says 0. That is the
-    /// default.
+    /// Ends the writing direction together with these bytes, if both are possible in one step;
+    /// otherwise writes nothing and returns 0. By default returns 0.
     ///
     /// # Errors
     ///
-    /// As [`poll_write`](Self::poll_write), without waiting: `WouldBlock` is 0, too.
+    /// As [`poll_write`](Self::poll_write), without waiting: for `WouldBlock` it returns 0, too.
     fn try_finish(&self, _bytes: &[u8]) -> io::Result<usize> {
         Ok(0)
     }
 
-    /// Whether [`read_waited`](Self::read_waited) is about to be asked.
+    /// Tells the connection whether [`read_waited`](Self::read_waited) will be called.
     fn note_arrivals(&self, _is_wanted: bool) {}
 
-    /// For how long what was read last had waited to be read; zero where that is not known.
+    /// How long the last bytes read had waited; zero if unknown.
     fn read_waited(&self) -> Duration {
         Duration::ZERO
     }
@@ -141,7 +150,8 @@ macro_rules! implement_connection {
 
 implement_connection!(TcpStream {
     fn abort(&self) {
-        // With nothing to linger for, closing resets the connection. If the kernel refuses, it is closed all the same.
+        // Without a linger time, closing resets the connection. If the kernel refuses, it is closed
+        // all the same.
         let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
     }
 
@@ -162,20 +172,20 @@ implement_connection!(TcpStream {
 });
 implement_connection!(UnixStream {});
 
-/// Memory that is initialized, as memory that need not be.
+/// Initialized memory, as memory that need not be.
 pub(crate) fn as_uninit(buf: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the layouts are the same, and the only callee, `RawRead::raw_poll_read`, writes nothing but what the kernel
-    // has read, so the caller's bytes stay initialized.
+    // SAFETY: the layouts are the same, and the only callee, `RawRead::raw_poll_read`, writes only
+    // bytes that the kernel has read, so the caller's bytes stay initialized.
     unsafe { &mut *(std::ptr::from_mut(buf) as *mut [MaybeUninit<u8>]) }
 }
 
-/// The reading side as the I/O traits of other crates need it.
+/// The reading side, for the I/O traits of other crates.
 pub trait RawRead {
-    /// Reads into memory that need not be initialized, and says how many bytes were.
+    /// Reads into memory that need not be initialized; returns the number of bytes.
     fn raw_poll_read(&self, cx: &mut Context<'_>, buf: &mut [MaybeUninit<u8>]) -> Poll<io::Result<usize>>;
 }
 
-/// The writing side as the I/O traits of other crates need it.
+/// The writing side, for the I/O traits of other crates.
 pub trait RawWrite {
     /// Writes a part of the buffer.
     fn raw_poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
@@ -183,14 +193,14 @@ pub trait RawWrite {
     /// Writes a part of the buffers.
     fn raw_poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
-    /// Writes a part of the buffers now, or says that it would block.
+    /// Writes a part of the buffers now, or returns that it would block.
     fn raw_try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Tells the other side that nothing more will come, where the kernel has a call for that.
+    /// Tells the peer that no more will come, if the kernel has a call for that.
     fn raw_close(&self) -> io::Result<()>;
 }
 
-/// How bytes get into a descriptor.
+/// The calls that move bytes into a descriptor.
 pub(crate) trait Transfer: AsFd {
     fn send(&self, buf: &[u8]) -> io::Result<usize>;
     fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
@@ -236,7 +246,7 @@ impl Transfer for std::os::unix::net::UnixStream {
     }
 }
 
-/// Without a signal when the other side is gone: the error says so.
+/// Without a signal if the peer is gone: the error says so.
 fn send(socket: impl AsFd, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, buf, SendFlags::NOSIGNAL)?)
 }
@@ -252,7 +262,7 @@ fn bounded<'a, 'b>(bufs: &'a [IoSlice<'b>]) -> &'a [IoSlice<'b>] {
     &bufs[..bufs.len().min(SLICES_MAX)]
 }
 
-/// A transfer that was cut short has emptied or filled the kernel's buffer.
+/// A short transfer has emptied or filled the kernel's buffer.
 pub(crate) fn step(transferred: usize, asked: usize) -> Step<usize> {
     if 0 < transferred && transferred < asked { Step::Drained(transferred) } else { Step::More(transferred) }
 }
@@ -330,13 +340,14 @@ impl<T: Transfer> Source<T> {
     }
 }
 
-/// The methods for reading that every type with a `source` field has.
+/// The methods for reading of every type with a `source` field.
 macro_rules! read_methods {
     () => {
-        /// Reads up to `buf.len()` bytes as soon as there are any; 0 means that the other side has ended the stream.
+        /// Reads up to `buf.len()` bytes as soon as there are any; 0 means that the peer has ended
+        /// the stream.
         ///
-        /// Any number of tasks may read at once; which of them gets what is not defined. Cancel safe: dropped before it
-        /// resolves, it has read nothing.
+        /// Any number of tasks may read at once; their order is undefined. Cancel safe: dropped
+        /// before it resolves, it has read nothing.
         ///
         /// # Errors
         ///
@@ -348,11 +359,11 @@ macro_rules! read_methods {
             self.source.read(buf)
         }
 
-        /// Fills the buffer. Not cancel safe: what was read until then is lost with the future.
+        /// Fills the buffer. Not cancel safe: bytes read until then are lost with the future.
         ///
         /// # Errors
         ///
-        /// `UnexpectedEof` when the stream ends first, and those of `read`.
+        /// `UnexpectedEof` if the stream ends first, and those of `read`.
         pub fn read_exact<'a>(
             &'a self,
             buf: &'a mut [u8],
@@ -360,16 +371,16 @@ macro_rules! read_methods {
             self.source.read_exact(buf)
         }
 
-        /// Reads what is there.
+        /// Reads bytes that have arrived.
         ///
         /// # Errors
         ///
-        /// `WouldBlock` when nothing is there; otherwise those of `read`.
+        /// `WouldBlock` if there are none; otherwise those of `read`.
         pub fn try_read(&self, buf: &mut [u8]) -> std::io::Result<usize> {
             self.source.try_read(buf)
         }
 
-        /// Waits until a read may succeed. It may still say `WouldBlock`. Cancel safe.
+        /// Waits until a read may succeed. The read may still return `WouldBlock`. Cancel safe.
         ///
         /// # Errors
         ///
@@ -378,10 +389,11 @@ macro_rules! read_methods {
             self.source.ready(crate::driver::Direction::Read)
         }
 
-        /// Calls the callback when a read may succeed, and again after it has run for as long as that is so.
+        /// Calls the callback when a read may succeed, and again after each run while it may.
         ///
-        /// Read with `try_read` in it: that learns when everything has been read. The registration ends with this
-        /// stream, with the [`Registration`](crate::event::Registration), and with the runtime.
+        /// Read with `try_read` in it, which notices when everything has been read. The
+        /// registration ends with this stream, with the
+        /// [`Registration`](crate::event::Registration), and with the runtime.
         pub fn on_readable(&self, callback: dapple_sched::Callback<()>) -> crate::event::Registration {
             crate::event::watch(&self.source, crate::driver::Direction::Read, callback)
         }
@@ -389,11 +401,11 @@ macro_rules! read_methods {
 }
 pub(crate) use read_methods;
 
-/// The methods for writing that every type with a `source` field has.
+/// The methods for writing of every type with a `source` field.
 macro_rules! write_methods {
     () => {
-        /// Writes a part of the buffer as soon as there is room for any of it. Cancel safe: dropped before it resolves, it
-        /// has written nothing.
+        /// Writes a part of the buffer as soon as there is any room. Cancel safe: dropped before it
+        /// resolves, it has written nothing.
         ///
         /// # Errors
         ///
@@ -405,7 +417,7 @@ macro_rules! write_methods {
             self.source.write(buf)
         }
 
-        /// Writes a part of the buffers, taken as one, in one call to the kernel. Cancel safe as `write`.
+        /// Writes a part of the buffers, in order, in one system call. Cancel safe as `write`.
         ///
         /// # Errors
         ///
@@ -417,7 +429,8 @@ macro_rules! write_methods {
             self.source.write_vectored(bufs)
         }
 
-        /// Writes the whole buffer. Not cancel safe: how much was written is lost with the future.
+        /// Writes the whole buffer. Not cancel safe: the number of bytes written is lost with the
+        /// future.
         ///
         /// # Errors
         ///
@@ -429,16 +442,16 @@ macro_rules! write_methods {
             self.source.write_all(buf)
         }
 
-        /// Writes what there is room for.
+        /// Writes as much as there is room for.
         ///
         /// # Errors
         ///
-        /// `WouldBlock` when there is none; otherwise those of `write`.
+        /// `WouldBlock` if there is none; otherwise those of `write`.
         pub fn try_write(&self, buf: &[u8]) -> std::io::Result<usize> {
             self.source.try_write(buf)
         }
 
-        /// Writes what there is room for, from several buffers.
+        /// Writes as much as there is room for, from several buffers.
         ///
         /// # Errors
         ///
@@ -447,7 +460,7 @@ macro_rules! write_methods {
             self.source.try_write_vectored(bufs)
         }
 
-        /// Waits until a write may succeed. It may still say `WouldBlock`. Cancel safe.
+        /// Waits until a write may succeed. The write may still return `WouldBlock`. Cancel safe.
         ///
         /// # Errors
         ///
@@ -456,8 +469,9 @@ macro_rules! write_methods {
             self.source.ready(crate::driver::Direction::Write)
         }
 
-        /// Calls the callback when a write may succeed, and again after it has run for as long as that is so: cancel it
-        /// when there is nothing to write. Write with `try_write` in it. Ends as `on_readable` does.
+        /// Calls the callback when a write may succeed, and again after each run while it may:
+        /// cancel it when there is nothing to write. Write with `try_write` in it. Ends as
+        /// `on_readable` does.
         pub fn on_writable(&self, callback: dapple_sched::Callback<()>) -> crate::event::Registration {
             crate::event::watch(&self.source, crate::driver::Direction::Write, callback)
         }
@@ -481,7 +495,7 @@ macro_rules! raw_read {
 }
 pub(crate) use raw_read;
 
-/// `RawWrite` for a type with a `source` field, given how it says that nothing more will come.
+/// `RawWrite` for a type with a `source` field, and its way to end the stream.
 macro_rules! raw_write {
     ($type:ty, $close:expr) => {
         impl crate::stream::RawWrite for $type {

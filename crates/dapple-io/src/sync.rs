@@ -1,7 +1,8 @@
-//! The one place that knows whether atomics and locks come from `std` or from loom.
+//! The source of atomics and locks: `std`, or in models loom. Only this file knows which.
 //!
-//! The driver's protocols (parking, readiness, timers, the ring) take theirs from here, so that the models in `tests/loom/` run
-//! the shipped code and not a copy of it. What the rest of the crate uses is not modeled.
+//! The driver's protocols (parking, readiness, timers, the ring) take theirs from here, so that the
+//! models in `tests/loom/` run the shipped code and not a copy of it. The rest of the crate is not
+//! modeled.
 
 #[cfg(dapple_loom)]
 mod imp {
@@ -24,7 +25,7 @@ mod imp {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// `None` when another thread holds the lock.
+        /// `None` if another thread holds the lock.
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok()
         }

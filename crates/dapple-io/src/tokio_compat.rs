@@ -13,7 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What goes where:
+//! The thread of each kind of work:
 //!
 //! | what | runs on |
 //! |---|---|
@@ -47,7 +47,7 @@ pub trait BuilderExt: Sized + sealed::Sealed {
     /// Puts the context of a tokio runtime of Dapple's own around every poll and callback.
     ///
     /// That runtime has one thread, `dapple-tokio`, for its sockets, its timers and the tasks of `tokio::spawn`, and a blocking
-    /// pool whose threads start when they are needed. It ends with Dapple's runtime, which drops the tasks that are left in it and
+    /// pool with threads that start when they are needed. It ends with Dapple's runtime, which drops the tasks that are left in it and
     /// does not wait for them.
     fn tokio(self) -> Self;
 
@@ -125,7 +125,7 @@ impl ThreadContext for Context {
     }
 }
 
-/// A Dapple runtime that could not be built, or whose workers do not end; a server that has ended.
+/// A Dapple runtime that could not be built, or with workers that do not end; a server that has ended.
 impl Drop for Context {
     fn drop(&mut self) {
         self.shutdown();

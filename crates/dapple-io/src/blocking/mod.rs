@@ -1,8 +1,9 @@
 //! Functions that block, on threads of their own.
 //!
-//! A worker never blocks (C9): what would do so is handed to a pool of threads. Both the threads and the queue in front of
-//! them are bounded, see [`Config`](crate::Config). At the bound [`spawn_blocking`] waits for room, without blocking anything, and
-//! [`try_spawn_blocking`] refuses.
+//! A worker never blocks (C9): it hands blocking functions to a pool of threads. Both the threads
+//! and the queue in front of them are bounded, see [`Config`](crate::Config). At the bound
+//! [`spawn_blocking`] waits for room, without blocking a thread, and [`try_spawn_blocking`]
+//! refuses.
 
 mod pool;
 
@@ -25,11 +26,13 @@ use pool::{Job, Refusal};
 
 /// Runs a function that may block on a thread of the blocking pool.
 ///
-/// The function is queued at once if there is room, and then runs whether or not the future is awaited or dropped. When
-/// there is no room, the future queues it as soon as there is; dropped before, it takes the function along, unrun. First
-/// come, first served. The thread counts as one of the runtime: `Color::post` and the like work.
+/// If there is room the function is queued at once, and then runs whether the future is awaited or
+/// dropped. If not, the future queues it as soon as there is room, first come, first served; a
+/// future dropped before that drops the function unrun. The thread counts as one of the runtime:
+/// `Color::post` and the like work.
 ///
-/// Cancel safe in that sense: dropping the future loses the result, and does not stop a function that was queued.
+/// Cancel safe in that sense: dropping the future loses the result, but does not stop a queued
+/// function.
 ///
 /// ```
 /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
@@ -40,7 +43,8 @@ use pool::{Job, Refusal};
 ///
 /// # Errors
 ///
-/// The future resolves to [`BlockingError`] if the function panics, the runtime shuts down first, or there is none here.
+/// The future resolves to [`BlockingError`] if the function panics, the runtime shuts down first,
+/// or there is none here.
 pub fn spawn_blocking<T, F>(f: F) -> Blocking<T>
 where
     T: Send + 'static,
@@ -57,11 +61,12 @@ where
     })
 }
 
-/// Like [`spawn_blocking`], but refuses when the queue is full.
+/// Like [`spawn_blocking`], but refuses if the queue is full.
 ///
 /// # Errors
 ///
-/// [`BlockingQueueFull`], with the function, when the queue is full: a good moment to refuse a request.
+/// [`BlockingQueueFull`], with the function, if the queue is full: a good moment to refuse a
+/// request.
 pub fn try_spawn_blocking<T, F>(f: F) -> Result<Blocking<T>, BlockingQueueFull<F>>
 where
     T: Send + 'static,
@@ -78,7 +83,7 @@ where
     Ok(Blocking(State::after(shared.pool.submit_reserved(job, &handle), answer)))
 }
 
-/// How the blocking pool of the current runtime stands.
+/// The state of the current runtime's blocking pool.
 ///
 /// ```
 /// use dapple_io::blocking;
@@ -103,17 +108,20 @@ pub fn stats() -> io::Result<BlockingStats> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockingStats {
-    /// Threads that there are, at most [`Config::blocking_threads_max`](crate::Config::blocking_threads_max).
+    /// Number of threads, at most
+    /// [`Config::blocking_threads_max`](crate::Config::blocking_threads_max).
     pub threads: usize,
-    /// Those of them that wait for work. They end after [`Config::blocking_idle_timeout`](crate::Config::blocking_idle_timeout).
+    /// Threads that wait for work. They end after
+    /// [`Config::blocking_idle_timeout`](crate::Config::blocking_idle_timeout).
     pub idle: usize,
-    /// Functions that wait for a thread, at most [`Config::blocking_queue_max`](crate::Config::blocking_queue_max).
+    /// Functions that wait for a thread, at most
+    /// [`Config::blocking_queue_max`](crate::Config::blocking_queue_max).
     pub queued: usize,
-    /// Callers that wait for room in the queue; their functions are still with them.
+    /// Callers that wait for room in the queue; they still have their functions.
     pub waiting: usize,
     /// Functions that a thread has taken so far.
     pub ran: u64,
-    /// Functions that [`try_spawn_blocking`] has given back so far.
+    /// Functions that [`try_spawn_blocking`] has returned so far.
     pub refused: u64,
     /// Threads that were started so far.
     pub threads_started: u64,
@@ -130,7 +138,7 @@ enum State<T> {
         handle: Handle,
         job: Option<Job>,
         answer: Option<oneshot::Receiver<Answer<T>>>,
-        /// The place among those who wait for room.
+        /// The place among the waiters for room.
         place: Option<u64>,
     },
     Queued(oneshot::Receiver<Answer<T>>),
@@ -140,7 +148,7 @@ enum State<T> {
 
 type Answer<T> = Result<T, BlockingError>;
 
-/// Why a function on the blocking pool has no result.
+/// The reason why a function on the blocking pool has no result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BlockingError {
@@ -148,15 +156,15 @@ pub enum BlockingError {
     Panicked(String),
     /// The runtime shut down before the function ran.
     ShutDown,
-    /// There is no runtime with a blocking pool here; the text says what to do.
+    /// There is no runtime with a blocking pool here; the text has advice.
     NoRuntime(String),
     /// The pool has no thread, and the kernel refuses to make one.
     NoThread(io::Error),
 }
 
-/// The queue of the blocking pool is full; holds the function. What waits there is worked off by as many threads as
-/// [`Config::blocking_threads_max`](crate::Config::blocking_threads_max) says, so a new try makes sense when one of the
-/// functions has had the time to end.
+/// The queue of the blocking pool is full; holds the function.
+/// [`Config::blocking_threads_max`](crate::Config::blocking_threads_max) threads work on the queue,
+/// so try again when one of the functions has had the time to end.
 pub struct BlockingQueueFull<F>(pub F);
 
 /// Runs a function that does blocking I/O.
@@ -168,13 +176,13 @@ where
     spawn_blocking(f).await.map_err(io::Error::from)?
 }
 
-/// The runtime whose pool is used here.
+/// The runtime with the pool for this thread.
 fn runtime() -> Result<(Arc<Shared>, Handle), BlockingError> {
     let shared = current::shared().map_err(|error| BlockingError::NoRuntime(error.to_string()))?;
     Ok((shared, Handle::current()))
 }
 
-/// A function as a job that answers by itself, and where the answer comes.
+/// Makes a job of a function. The job sends its answer to the receiver.
 fn job<T, F>(shared: &Arc<Shared>, f: F) -> (Job, oneshot::Receiver<Answer<T>>)
 where
     T: Send + 'static,
@@ -193,12 +201,12 @@ where
 }
 
 impl<T> State<T> {
-    /// What follows from handing a job in where there was room for it.
+    /// The state after handing in a job when there was room for it.
     fn after(submitted: Result<(), Refusal>, answer: oneshot::Receiver<Answer<T>>) -> Self {
         match submitted {
             Ok(()) => State::Queued(answer),
             Err(Refusal::NoThread(error)) => State::Failed(BlockingError::NoThread(error)),
-            // A job that finds no room was handed back before.
+            // A job without room was returned before.
             Err(Refusal::ShutDown | Refusal::Full(_)) => State::Failed(BlockingError::ShutDown),
         }
     }

@@ -1,9 +1,10 @@
 //! The threads and the queue of the blocking pool.
 //!
-//! Threads are started when there are more jobs than idle threads, up to the bound, and end after having been idle for a
-//! while. A job wakes the thread that fell idle last, so that under a little load the others end. The queue is bounded;
-//! whoever finds it full keeps its job and leaves a waker. Every job taken from the queue leaves a room, which is promised to
-//! the one who has waited longest, so that no newcomer overtakes.
+//! The pool starts threads when there are more jobs than idle threads, up to the bound; they end
+//! after having been idle for a while. A job wakes the thread that became idle last, so that under
+//! light load the others end. The queue is bounded; a caller that finds it full keeps its job and
+//! leaves a waker. Every job taken from the queue makes room, which is promised to the longest
+//! waiter, so that no newcomer overtakes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,10 +20,10 @@ use super::BlockingStats;
 use crate::driver::Config;
 use crate::lock::{Mutex, wait_timeout};
 
-/// A function without arguments or result that answers by itself.
+/// A function without arguments or result that sends its own answer.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// Why a job was not queued.
+/// The reason why a job was not queued.
 pub(crate) enum Refusal {
     Full(Job),
     ShutDown,
@@ -40,18 +41,19 @@ struct Inner {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// Threads that wait for work, the one that fell idle last at the end. Who takes one out wakes it.
+    /// Threads that wait for work, the last to become idle at the end. The code that takes one out
+    /// wakes it.
     idle: Vec<Arc<Condvar>>,
     threads: usize,
     threads_ever: u64,
-    /// Rooms in the queue that somebody was promised and has not taken yet.
+    /// Places in the queue that were promised and not taken yet.
     promised: usize,
-    /// Who waits for room, longest first. Whose place is gone was promised a room.
+    /// Waiters for room, oldest first. One that is missing here was promised a place.
     waiters: BTreeMap<u64, KeptWaker>,
     next_place: u64,
     /// Jobs that were run.
     ran: u64,
-    /// Functions that were given back to who would not wait.
+    /// Functions that were returned to callers that do not wait.
     refused: u64,
     is_shut_down: bool,
 }
@@ -81,7 +83,7 @@ impl Pool {
         }
     }
 
-    /// Promises a room to the caller, unless there is none or others wait for it.
+    /// Promises a place to the caller, unless the queue is full or others wait.
     pub(crate) fn reserve(&self) -> bool {
         let mut state = self.0.state.lock();
         let has_room = self.0.has_room(&state);
@@ -90,14 +92,14 @@ impl Pool {
         has_room
     }
 
-    /// Queues a job in a room that was promised.
+    /// Queues a job in a promised place.
     pub(crate) fn submit_reserved(&self, job: Job, handle: &Handle) -> Result<(), Refusal> {
         let mut state = self.0.state.lock();
         state.promised -= 1;
         self.0.queue(state, job, handle)
     }
 
-    /// Queues a job, unless there is no room or others wait for it.
+    /// Queues a job, unless the queue is full or others wait.
     pub(crate) fn submit(&self, job: Job, handle: &Handle) -> Result<(), Refusal> {
         let state = self.0.state.lock();
         match state.is_shut_down || self.0.has_room(&state) {
@@ -106,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// Queues a job that had to wait, or keeps the waker for when there is room.
+    /// Queues a job that had to wait, or keeps the waker until there is room.
     pub(crate) fn submit_waiting(
         &self,
         job: Job,
@@ -139,7 +141,7 @@ impl Pool {
         Err(Refusal::Full(job))
     }
 
-    /// Gives up a place. One who was promised a room and leaves passes it on.
+    /// Gives up a place in line. A waiter that leaves with a promise passes it on.
     pub(crate) fn leave(&self, place: u64) {
         let mut state = self.0.state.lock();
         let (left, next) = match state.waiters.remove(&place) {
@@ -154,7 +156,7 @@ impl Pool {
         next.into_iter().for_each(KeptWaker::wake);
     }
 
-    /// Drops what is queued, and lets the threads end when they are done with what they have; waits for none of them.
+    /// Drops queued jobs, and lets the threads end after their current job; waits for none of them.
     pub(crate) fn shut_down(&self) {
         let (queue, waiters) = {
             let mut state = self.0.state.lock();
@@ -167,20 +169,21 @@ impl Pool {
     }
 }
 
-/// Drops jobs that no thread will run. What they own is foreign.
+/// Drops jobs that no thread will run. Their contents are foreign.
 fn drop_jobs(jobs: VecDeque<Job>) {
     jobs.into_iter().for_each(|job| _ = foreign::contain(|| drop(job)));
 }
 
 impl State {
-    /// Promises a room to the one who has waited longest; the waker tells.
+    /// Promises a place to the longest waiter; the waker tells it.
     fn promise(&mut self) -> Option<KeptWaker> {
         let (_, waker) = self.waiters.pop_first()?;
         self.promised += 1;
         Some(waker)
     }
 
-    /// Takes out all that is queued, and promises rooms to all who wait: woken, they learn how things are.
+    /// Takes out all queued jobs, and promises places to all waiters: once woken, they learn the
+    /// state.
     fn give_up(&mut self) -> (VecDeque<Job>, BTreeMap<u64, KeptWaker>) {
         self.promised += self.waiters.len();
         (mem::take(&mut self.queue), mem::take(&mut self.waiters))
@@ -193,7 +196,7 @@ impl Inner {
         state.waiters.is_empty() && state.queue.len() + state.promised < self.config.blocking_queue_max
     }
 
-    /// Queues a job for which there is room, and sees to a thread that takes it.
+    /// Queues a job for which there is room, and finds a thread for it.
     fn queue(self: &Arc<Self>, mut state: MutexGuard<'_, State>, job: Job, handle: &Handle) -> Result<(), Refusal> {
         if state.is_shut_down {
             return Err(Refusal::ShutDown);
@@ -226,7 +229,8 @@ impl Inner {
         thread::Builder::new().name(name).spawn(body).map(drop)
     }
 
-    /// A thread could not be started: the others do the work. If there are none, nobody will come to what is queued.
+    /// Handles a thread that could not be started: the others do the work. Without others, no
+    /// thread will come to the queue.
     fn without_thread(&self, error: io::Error) -> Result<(), Refusal> {
         let (queue, waiters) = {
             let mut state = self.state.lock();
@@ -241,7 +245,7 @@ impl Inner {
         Err(Refusal::NoThread(error))
     }
 
-    /// What a thread of the pool does.
+    /// The body of a thread of the pool.
     fn work(&self) {
         let bell = Arc::new(Condvar::new());
         let mut state = self.state.lock();
@@ -251,7 +255,8 @@ impl Inner {
                 let next = state.promise();
                 drop(state);
                 next.into_iter().for_each(KeptWaker::wake);
-                // The job answers by itself; what can still panic is a destructor in it, which ends that job only.
+                // The job sends its own answer; only a destructor in it can still panic, which ends
+                // that job only.
                 foreign::contain(job);
                 state = self.state.lock();
                 continue;
@@ -262,7 +267,7 @@ impl Inner {
             state.idle.push(bell.clone());
             let (woken, timed_out) = wait_timeout(&bell, state, self.config.blocking_idle_timeout);
             state = woken;
-            // Still there: nobody has woken it, and so no job counts on it.
+            // Still there: no caller has woken it, and so no job relies on it.
             if let Some(own) = state.idle.iter().position(|thread| Arc::ptr_eq(thread, &bell)) {
                 state.idle.remove(own);
                 if timed_out && state.queue.is_empty() {

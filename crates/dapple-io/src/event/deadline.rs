@@ -13,8 +13,8 @@ use crate::driver::Timer;
 use crate::lock::Mutex;
 use crate::time::{Instant, next_after};
 
-/// Calls the callback once, when `delay` has passed (the papers' `delaycb`). Never early; late by at most a tick of 0.52 ms
-/// before the color's turn comes.
+/// Calls the callback once, after `delay` (the papers' `delaycb`). Never early; its turn in the
+/// color comes at most a tick of 0.52 ms late.
 ///
 /// # Errors
 ///
@@ -23,8 +23,8 @@ pub fn after(delay: Duration, callback: Callback<()>) -> io::Result<Registration
     Alarm::start(Timer::after(delay), None, callback)
 }
 
-/// Calls the callback once, at `deadline`; a time in the past is due at once. Never early; late by at most a tick of 0.52 ms before the
-/// color's turn comes.
+/// Calls the callback once, at `deadline`; a time in the past is due at once. Never early; its turn
+/// in the color comes at most a tick of 0.52 ms late.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -48,8 +48,8 @@ pub fn at(deadline: impl Into<Instant>, callback: Callback<()>) -> io::Result<Re
     Alarm::start(Timer::at(deadline.into().into_std()), None, callback)
 }
 
-/// Calls the callback every `period`, the first time after one period. When the callback or its color is slow, runs that were
-/// due in the meantime are skipped; the pattern is kept.
+/// Calls the callback every `period`, first after one period. If the callback or its color is slow,
+/// runs that were due meanwhile are skipped, and the pattern stays.
 ///
 /// # Errors
 ///
@@ -66,15 +66,15 @@ pub fn every(period: Duration, callback: Callback<()>) -> io::Result<Registratio
 /// One callback and its next deadline.
 struct Alarm {
     period: Option<Duration>,
-    /// Looked at when a posted run has its turn.
+    /// Checked when a posted run has its turn.
     canceled: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// `None` once canceled.
+    /// `None` after a cancel.
     timer: Option<Timer>,
-    /// `None` once canceled, or called for the last time.
+    /// `None` after a cancel or the last call.
     callback: Option<Callback<()>>,
 }
 
@@ -91,7 +91,7 @@ impl Alarm {
         Ok(Registration::new(alarm))
     }
 
-    /// Whether it is due, or else it is armed, unless it was canceled.
+    /// Whether it is due; otherwise arms the timer, unless it was canceled.
     fn is_due(self: &Arc<Self>) -> io::Result<bool> {
         let waker = Waker::from(self.clone());
         let mut state = self.state.lock();
@@ -101,7 +101,7 @@ impl Alarm {
         }
     }
 
-    /// Where there is no runtime any more, nothing will call.
+    /// Rings; without a runtime, it ends, because nothing would call.
     fn ring_or_end(self: &Arc<Self>) {
         match self.is_due() {
             Ok(true) => self.ring(),

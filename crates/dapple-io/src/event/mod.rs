@@ -1,9 +1,11 @@
 //! Event sources that take a callback, in the style of the papers' `fdcb` and `delaycb`.
 //!
-//! The callback carries its color, so whoever registers it need not know about colors. Each function returns a
+//! The callback carries its color, so the code that registers it need not know about colors. Each
+//! function returns a
 //! [`Registration`]: dropping it cancels, [`Registration::detach`] lets the callback live as long as the runtime.
 //!
-//! A source waits until its callback has run before it looks again. So at most one run of a callback is queued (for
+//! A source waits until its callback has run before it looks again. So at most one run of a
+//! callback is queued (for
 //! [`on_accept`]: a few), however fast events come: a slow callback slows its source down, and no queue grows.
 //!
 //! ```
@@ -34,15 +36,15 @@ pub use task::{on_accept, on_child_exit, on_connect, on_signal};
 pub(crate) use watch::watch;
 pub use watch::{on_readable, on_writable};
 
-/// A callback that waits for events. Dropping it cancels.
+/// The registration of a callback for events. Dropping it cancels.
 ///
-/// Canceling is a mark, looked at when a run has its turn: cancel in the callback's own color, and it does not run after
-/// that. From elsewhere, a run that is in progress goes on, and none begins that has not begun. It costs a moment, from
-/// any thread.
+/// A cancel is a mark that each run checks at its turn: cancel in the callback's own color, and no
+/// run comes after that. From elsewhere, a run under way goes on, and no other begins. It is cheap,
+/// from any thread.
 #[must_use = "dropping a registration cancels it: keep it, or call `detach`"]
 pub struct Registration(Option<Arc<dyn Cancel>>);
 
-/// What can be given up. Called once.
+/// Something that can be canceled. Called once.
 pub(crate) trait Cancel: Send + Sync {
     fn cancel(&self);
 }
@@ -57,7 +59,7 @@ impl Registration {
         drop(self);
     }
 
-    /// Keeps the callback for as long as its source and the runtime live.
+    /// Keeps the callback as long as its source and the runtime live.
     pub fn detach(mut self) {
         self.0 = None;
     }

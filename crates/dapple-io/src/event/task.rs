@@ -1,4 +1,5 @@
-//! Callbacks for what takes more than one step: each is a small task that awaits and then calls.
+//! Callbacks for events that take more than one step: each has a small task that awaits the event
+//! and then calls.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,9 +16,9 @@ use crate::{oneshot, process, signal};
 
 /// Calls the callback with every connection that the listener accepts.
 ///
-/// At most 16 connections wait for the callback; while it is behind, others wait in the kernel's backlog. The shortage of
-/// descriptors is handled as in [`TcpListener::accept`]. An error of the listener itself ends the registration, with a
-/// line in the log.
+/// At most 16 connections wait for the callback; while it is slow, more wait in the kernel's
+/// backlog. A shortage of descriptors is handled as in [`TcpListener::accept`]. An error of the
+/// listener itself ends the registration, with a line in the log.
 ///
 /// ```
 /// use std::io::Read;
@@ -64,8 +65,8 @@ pub fn on_accept(listener: TcpListener, callback: Callback<(TcpStream, SocketAdd
     })
 }
 
-/// Connects to a host by name or address (the papers' `tcpconnect`), then calls the callback once, with the stream or the
-/// error, as [`TcpStream::connect`] would.
+/// Connects to a host by name or address (the papers' `tcpconnect`), then calls the callback once,
+/// with the stream or the error that [`TcpStream::connect`] would return.
 ///
 /// # Errors
 ///
@@ -76,8 +77,8 @@ pub fn on_connect(host: &str, port: u16, callback: Callback<io::Result<TcpStream
     start(|canceled| async move { callback.call_unless(&canceled, tcp_connect(&host, port).await) })
 }
 
-/// Calls the callback whenever the signal has come. Signals that come before the callback has run are one.
-/// See [`signal`](crate::signal) for what catching a signal changes.
+/// Calls the callback whenever the signal has come. Signals before the callback has run count as
+/// one. See [`signal`](crate::signal) for the effects of catching a signal.
 ///
 /// # Errors
 ///
@@ -96,7 +97,8 @@ pub fn on_signal(number: i32, callback: Callback<()>) -> io::Result<Registration
     })
 }
 
-/// Calls the callback once, with the child's status when it has ended. Cancelling does not end the child.
+/// Calls the callback once, with the child's status, after the child has ended. A cancel does not
+/// end the child.
 ///
 /// # Errors
 ///
@@ -107,7 +109,8 @@ pub fn on_child_exit(child: Child, callback: Callback<io::Result<ExitStatus>>) -
     start(|canceled| async move { callback.call_unless(&canceled, child.wait().await) })
 }
 
-/// Resolves after all that was given to the callback so far has run; `None` when the runtime drops it instead.
+/// Resolves after all earlier calls of the callback have run; `None` if the runtime drops it
+/// instead.
 async fn turn_of<A: Send + 'static>(callback: &Callback<A>) -> Option<()> {
     let (sender, receiver) = oneshot::channel();
     // A color keeps its order, so this runs after the calls.
@@ -115,16 +118,16 @@ async fn turn_of<A: Send + 'static>(callback: &Callback<A>) -> Option<()> {
     receiver.await
 }
 
-/// Starts the task of a source; it gets the mark that each of its calls looks at when it has its turn.
+/// Starts the task of a source; the task gets the mark that each of its calls checks at its turn.
 #[track_caller]
 fn start<F>(task: impl FnOnce(Arc<AtomicBool>) -> F) -> io::Result<Registration>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    // For its advice when there is none.
+    // For its advice if there is no runtime.
     current::shared()?;
     let canceled = Arc::new(AtomicBool::new(false));
-    // In the background: a source that waits for events is no work that a shutdown has to wait for.
+    // In the background: a shutdown need not wait for a source that waits for events.
     let task = Handle::current().new_color().spawn_background(task(canceled.clone()));
     Ok(Registration::new(Arc::new(TaskSource { task, canceled })))
 }
@@ -142,5 +145,5 @@ impl Cancel for TaskSource {
     }
 }
 
-/// Connections that may wait for the callback of [`on_accept`].
+/// The most connections that wait for the callback of [`on_accept`].
 const ACCEPTED_MAX: usize = 16;

@@ -12,25 +12,27 @@ use super::{Cancel, Registration};
 use crate::driver::{Direction, Entry, Source, Waiter};
 use crate::lock::Mutex;
 
-/// Calls the callback when the descriptor can be read, and again after it has run for as long as that is so (level
-/// semantics, the papers' `fdcb`). An end of the stream and an error count as readable: the read says which.
+/// Calls the callback when the descriptor is readable, and again after each run while it still is
+/// (level semantics, the papers' `fdcb`). An end of the stream and an error count as readable: the
+/// read tells which.
 ///
-/// For descriptors from elsewhere; the streams of this crate have `on_readable` methods, which cost fewer system calls.
-/// The descriptor is duplicated: the registration works on, and keeps the file open, even when the original is
-/// closed, and never meets a descriptor that got its number later. It should be non-blocking.
+/// For descriptors of other code; the streams of this crate have `on_readable` methods, which cost
+/// fewer system calls. The descriptor is duplicated. So the registration works on, and keeps the
+/// file open, even when the original is closed, and a later descriptor with the same number does
+/// not affect it. It should be non-blocking.
 ///
 /// Costs three system calls, and one more per event.
 ///
 /// # Errors
 ///
-/// There is no runtime here, no descriptor is left for the duplicate, or the kind of file cannot be waited for
-/// (regular files are always ready).
+/// There is no runtime here, no descriptor is left for the duplicate, or this kind of file cannot
+/// be awaited (regular files are always ready).
 pub fn on_readable(fd: impl AsFd, callback: Callback<()>) -> io::Result<Registration> {
     watch_foreign(fd, Direction::Read, callback)
 }
 
-/// Calls the callback when the descriptor can be written, and again after it has run for as long as that is so: cancel
-/// it when there is nothing to write. Otherwise as [`on_readable`].
+/// Calls the callback when the descriptor is writable, and again after each run while it still is:
+/// cancel it when there is nothing to write. Otherwise as [`on_readable`].
 ///
 /// # Errors
 ///
@@ -43,7 +45,7 @@ pub fn on_writable(fd: impl AsFd, callback: Callback<()>) -> io::Result<Registra
 pub(crate) fn watch<T: AsFd>(source: &Source<T>, direction: Direction, callback: Callback<()>) -> Registration {
     if let Err(error) = source.watch() {
         tracing::error!(%error, "a descriptor cannot be watched");
-        // Whoever uses it is told, too.
+        // The user of the source learns of it, too.
         source.entry().close();
     }
     Watch::start(source.entry().clone(), None, direction, callback)
@@ -51,26 +53,27 @@ pub(crate) fn watch<T: AsFd>(source: &Source<T>, direction: Direction, callback:
 
 fn watch_foreign(fd: impl AsFd, direction: Direction, callback: Callback<()>) -> io::Result<Registration> {
     let duplicate = fd.as_fd().try_clone_to_owned()?;
-    // Unlike with streams of our own, nobody tells us when a read found nothing: so wait for the kernel's word.
+    // Unlike our own streams, other code does not tell us that a read found nothing, so wait for
+    // the kernel's report.
     let source = Source::connecting(duplicate)?;
     let entry = source.entry().clone();
     Ok(Watch::start(entry, Some(source), direction, callback))
 }
 
-/// One callback and the direction it waits for. Woken by the driver, it posts the callback, and behind it, in the same
-/// color, its own return to waiting.
+/// One callback and the direction that it waits for. When the driver wakes it, it posts the
+/// callback, and after it, in the same color, its own return to waiting.
 struct Watch {
     entry: Arc<Entry>,
-    /// The duplicate of a descriptor from elsewhere, which must be asked again after each run.
+    /// The duplicate of another code's descriptor, which must be asked again after each run.
     foreign: Mutex<Option<Source<OwnedFd>>>,
     direction: Direction,
-    /// Looked at when a posted run has its turn.
+    /// Checked when a posted run has its turn.
     canceled: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// `None` once cancelled.
+    /// `None` after a cancel.
     callback: Option<Callback<()>>,
     /// The place among the waiters of the entry.
     place: Option<u64>,
@@ -94,7 +97,7 @@ impl Watch {
         Registration::new(watch)
     }
 
-    /// Waits for readiness, or goes on at once if there is some.
+    /// Waits for readiness, or goes on at once if the source is ready.
     fn wait(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut cx = Context::from_waker(&waker);

@@ -1,4 +1,4 @@
-//! Memory for reads and writes past the kernel's cache.
+//! Memory for reads and writes that bypass the kernel's cache.
 
 use std::alloc::{self, Layout};
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::lock::Mutex;
 /// assert_eq!((buf.len(), buf.capacity()), (4096, 8192));
 /// ```
 pub struct AlignedBuf {
-    /// `None` of an empty one.
+    /// `None` if it is empty.
     place: Option<Place>,
     len: usize,
 }
@@ -31,15 +31,16 @@ pub struct AlignedBuf {
 struct Place {
     region: Arc<Region>,
     start: NonNull<u8>,
-    /// Which one of its pool.
+    /// Its index in the pool.
     index: usize,
 }
 
-/// A fixed number of [`AlignedBuf`]s in one piece of memory that each worker's ring registers with the kernel when it first
-/// uses one: then the kernel need not look up and pin the pages for every call. Without io_uring, or beyond the limit on locked
-/// memory, they are used as plain memory. A buffer that is dropped is free again.
+/// A fixed number of [`AlignedBuf`]s in one piece of memory. Each worker's ring registers it with
+/// the kernel at the first use: then the kernel need not look up and pin the pages for every call.
+/// Without io_uring, or beyond the limit on locked memory, the buffers are used as plain memory. A
+/// dropped buffer is free again.
 ///
-/// Cloning gives another handle to the same buffers.
+/// A clone is another handle to the same buffers.
 ///
 /// ```
 /// use dapple_io::fs::BufferPool;
@@ -62,23 +63,24 @@ pub struct BufferPool {
 pub(crate) struct Region {
     start: NonNull<u8>,
     layout: Layout,
-    /// Not 0, and not used again.
+    /// Not 0, and never reused.
     id: u64,
     /// Bytes of one buffer.
     stride: usize,
-    /// Buffers that nobody has. `None` if it is one buffer's, and not worth registering.
+    /// Free buffers. `None` for the region of a single buffer, which is not worth registering.
     free: Option<Mutex<Vec<usize>>>,
-    /// Where it is registered.
+    /// The rings where it is registered.
     rings: Mutex<Vec<Weak<Ring>>>,
 }
 
-// SAFETY: a region is only an address; its bytes are reached through buffers, each of which is the only one with its index.
+// SAFETY: a region is only an address; buffers access its bytes, and each buffer is the only one
+// with its index.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
-// SAFETY: the only way to its bytes, which are plain memory.
+// SAFETY: the only access to its bytes, which are plain memory.
 unsafe impl Send for Place {}
-// SAFETY: shared, it gives shared references to bytes only.
+// SAFETY: a shared place only gives shared references to bytes.
 unsafe impl Sync for Place {}
 
 impl AlignedBuf {
@@ -86,7 +88,7 @@ impl AlignedBuf {
     ///
     /// # Panics
     ///
-    /// If `len` exceeds `isize::MAX`. Aborts without memory, as `Vec` does.
+    /// If `len` exceeds `isize::MAX`. Aborts if there is no memory, as `Vec` does.
     pub fn new(len: usize) -> AlignedBuf {
         let place = (len > 0).then(|| {
             let region = Arc::new(Region::new(1, len, false));
@@ -95,12 +97,12 @@ impl AlignedBuf {
         AlignedBuf { place, len }
     }
 
-    /// Bytes it can have.
+    /// The largest length.
     pub fn capacity(&self) -> usize {
         self.place.as_ref().map_or(0, |place| place.region.stride)
     }
 
-    /// Makes it this long. What is added holds what was there before, or zeros.
+    /// Sets the length. Added bytes hold former contents, or zeros.
     ///
     /// # Panics
     ///
@@ -117,7 +119,7 @@ impl AlignedBuf {
 }
 
 impl Default for AlignedBuf {
-    /// Without room for anything.
+    /// An empty buffer without capacity.
     fn default() -> Self {
         AlignedBuf::new(0)
     }
@@ -128,8 +130,8 @@ impl Deref for AlignedBuf {
 
     fn deref(&self) -> &[u8] {
         match &self.place {
-            // SAFETY: the region lives as long as the place, these bytes of it are this buffer's alone, they were zeroed when
-            // it was made, and `len` is at most the stride.
+            // SAFETY: the region lives as long as the place; these bytes of it belong to this
+            // buffer alone and were zeroed at the start; `len` is at most the stride.
             Some(place) => unsafe { slice::from_raw_parts(place.start.as_ptr(), self.len) },
             None => &[],
         }
@@ -139,7 +141,7 @@ impl Deref for AlignedBuf {
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &self.place {
-            // SAFETY: as in `deref`, and the buffer is borrowed for itself.
+            // SAFETY: as in `deref`, and the buffer is borrowed mutably.
             Some(place) => unsafe { slice::from_raw_parts_mut(place.start.as_ptr(), self.len) },
             None => &mut [],
         }
@@ -161,11 +163,12 @@ impl fmt::Debug for AlignedBuf {
 }
 
 impl BufferPool {
-    /// So many buffers of so many bytes each, rounded up to a multiple of 4096.
+    /// A pool of `count` buffers of `buf_len` bytes each, rounded up to a multiple of 4096.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if there would be none, or more than 1 GiB in all, which is what the kernel registers in one piece.
+    /// `InvalidInput` if there would be no bytes, or more than 1 GiB in all, the most that the
+    /// kernel registers in one piece.
     pub fn new(count: usize, buf_len: usize) -> io::Result<BufferPool> {
         let total = buf_len.checked_next_multiple_of(ALIGNMENT).and_then(|stride| stride.checked_mul(count));
         match total {
@@ -177,7 +180,8 @@ impl BufferPool {
         }
     }
 
-    /// One of the buffers, with its full length and whatever its last user left in it; `None` when none is free.
+    /// A buffer with its full length and the contents that its last user left; `None` if none is
+    /// free.
     pub fn take(&self) -> Option<AlignedBuf> {
         let index = self.region.free.as_ref()?.lock().pop()?;
         // SAFETY: the index is below the count, so the address is inside of the region.
@@ -185,7 +189,7 @@ impl BufferPool {
         Some(AlignedBuf { place: Some(Place { region: self.region.clone(), start, index }), len: self.buf_len })
     }
 
-    /// Buffers that are free now.
+    /// Number of free buffers.
     pub fn available(&self) -> usize {
         self.region.free.as_ref().map_or(0, |free| free.lock().len())
     }
@@ -202,10 +206,10 @@ impl Region {
         let stride = buf_len.checked_next_multiple_of(ALIGNMENT).expect("a length that memory can have");
         let total = stride.checked_mul(count).expect("a length that memory can have");
         let layout = Layout::from_size_align(total, ALIGNMENT).expect("a length that memory can have");
-        // SAFETY: callers see to it that the size is not 0.
+        // SAFETY: callers ensure that the size is not 0.
         let start = unsafe { alloc::alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| alloc::handle_alloc_error(layout));
-        // Relaxed: it only has to be another one each time.
+        // Relaxed: it only has to be unique.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let free = is_pool.then(|| Mutex::new((0..count).rev().collect()));
         Region { start, layout, id, stride, free, rings: Mutex::default() }
@@ -223,7 +227,7 @@ impl Region {
         libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: self.len() }
     }
 
-    /// It is in the table of this ring from now on.
+    /// Notes that it is in the table of this ring.
     pub(crate) fn note_registration(&self, ring: Weak<Ring>) {
         self.rings.lock().push(ring);
     }
@@ -235,18 +239,18 @@ impl Drop for Region {
         for ring in rings.iter().filter_map(Weak::upgrade) {
             ring.forget_region(self);
         }
-        // SAFETY: allocated with this layout; no buffer is left, so nobody reads or writes it, nor does the kernel: what it is
-        // asked to do owns a buffer.
+        // SAFETY: allocated with this layout. No buffer is left, so no code reads or writes it, nor
+        // does the kernel: each of its requests owns a buffer.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What no device asks more than.
+/// No device asks for more.
 const ALIGNMENT: usize = 4096;
 
-/// What the kernel registers in one piece.
+/// The most that the kernel registers in one piece.
 const REGION_MAX: usize = 1 << 30;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! What the kernel has in its cache, read without waiting for a disk.
+//! Reads from the kernel's cache, without waiting for a disk.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Reads up to `len` bytes of a file from `offset`, as far as the kernel has them in its cache; none at the end of the file. `None`
-/// where it has nothing of them, or cannot say: then it may have begun to read, and who asks later does not wait as long.
+/// Reads up to `len` bytes of a file from `offset`, as far as the kernel has them in its cache;
+/// none at the end of the file. `None` if it has none of them, or cannot tell: then it may have
+/// begun to read, and a later call waits less.
 ///
-/// Waits for nothing, but copies on the spot: 64 KiB take some 10 us. Not for files that are read past that cache (`O_DIRECT`):
+/// Does not wait, but copies at once: 64 KiB take some 10 us. Not for files opened with `O_DIRECT`:
 /// there it would wait for the disk.
 ///
 /// ```
@@ -28,25 +29,27 @@ pub fn read_cached_at(file: impl AsFd, offset: u64, len: usize) -> io::Result<Op
     Ok(fill(file, offset, &mut buf, len)?.then_some(buf))
 }
 
-/// As [`read_cached_at`], into memory that is given: `buf` is empty, and what was in it is not needed. False: nothing was read.
+/// As [`read_cached_at`], into given memory: `buf` is empty, and its old contents are not needed.
+/// False: nothing was read.
 pub(super) fn fill(file: impl AsFd, offset: u64, buf: &mut Vec<u8>, len: usize) -> io::Result<bool> {
     buf.clear();
     buf.reserve_exact(len);
-    // Too far for this call; it is for the others to say whether it is for them.
+    // Too far for this call; other calls decide whether they can do it.
     let Ok(offset) = libc::off_t::try_from(offset) else { return Ok(false) };
     let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: len };
-    // SAFETY: the one part that the kernel may write to is the room of `buf`, of which there are `len` bytes at least, and which
-    // nobody else has while the call lasts. It need not be initialized: the kernel only writes.
+    // SAFETY: the one part that the kernel may write to is the room of `buf`, which has at least
+    // `len` bytes and which no other code has during the call. It need not be initialized: the
+    // kernel only writes.
     let count = unsafe { libc::preadv2(file.as_fd().as_raw_fd(), &raw const part, 1, offset, libc::RWF_NOWAIT) };
     let Ok(count) = usize::try_from(count) else {
         let error = io::Error::last_os_error();
         return match error.raw_os_error() {
-            // Not in the cache, or this file system or container cannot say.
+            // Not in the cache, or this file system or container cannot tell.
             Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM | libc::EINTR) => Ok(false),
             _ => Err(error),
         };
     };
-    // SAFETY: the kernel has just written these bytes, and never more than it was allowed.
+    // SAFETY: the kernel has just written these bytes, and never more than allowed.
     unsafe { buf.set_len(count.min(len)) };
     Ok(true)
 }

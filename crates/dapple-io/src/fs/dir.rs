@@ -1,4 +1,4 @@
-//! A directory that is held open.
+//! An open directory.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use super::file::File;
 use super::open_options::OpenOptions;
 use super::place::Place;
 
-/// A directory that is held open, in which files are opened by relative names: renaming it does not change what is found.
+/// An open directory, for opening files by relative names: renaming the directory does not matter.
 ///
 /// ```
 /// use dapple_io::fs::{Dir, OpenOptions};
@@ -45,37 +45,40 @@ impl Dir {
         let mut options = OpenOptions::new();
         options.read(true).path_only(true);
         let file = options.open(path).await?;
-        // Asking does not wait: it was found just now.
+        // Does not wait: the directory was just opened.
         match FileType::from_raw_mode(fstat(&file)?.st_mode) {
             FileType::Directory => Ok(Dir(file)),
             _ => Err(io::ErrorKind::NotADirectory.into()),
         }
     }
 
-    /// Takes over a descriptor of a directory, also one that was opened with `O_PATH`.
+    /// Takes over a descriptor of a directory, even one opened with `O_PATH`.
     pub fn from_fd(fd: impl Into<OwnedFd>) -> Dir {
         Dir(File::from_std(fd.into().into()))
     }
 
-    /// Opens a file by a relative name, wherever links and `..` lead. Cancel safe as [`OpenOptions::open`].
+    /// Opens a file by a relative name, which may lead anywhere by links and `..`. Cancel safe as
+    /// [`OpenOptions::open`].
     ///
     /// # Errors
     ///
-    /// As [`OpenOptions::open`]; `InvalidInput` for options that were made from those of the standard library, or that it would
-    /// refuse.
+    /// As [`OpenOptions::open`]; `InvalidInput` for options converted from those of the standard
+    /// library, or that it would refuse.
     pub async fn open_file(&self, name: impl AsRef<Path>, options: &OpenOptions) -> io::Result<File> {
         self.open_as(name.as_ref(), options, ResolveFlags::empty()).await
     }
 
-    /// Opens a file by a relative name, of which the kernel makes sure at every step that it does not leave this directory: neither by
-    /// `..`, nor by a link, nor by a rename that happens meanwhile. Absolute links are refused, also those that lead back inside.
+    /// Opens a file by a relative name. At every step the kernel ensures that the name does not
+    /// leave this directory: neither by `..`, nor by a link, nor by a concurrent rename. Absolute
+    /// links are refused, even those that lead back inside.
     ///
     /// Cancel safe as [`OpenOptions::open`].
     ///
     /// # Errors
     ///
-    /// `CrossesDevices` (`EXDEV`) for what leads out; `Unsupported` (`ENOSYS`) before Linux 5.6; `WouldBlock` if renames elsewhere
-    /// disturb it again and again; otherwise as [`open_file`](Self::open_file).
+    /// `CrossesDevices` (`EXDEV`) for a name that leads out; `Unsupported` (`ENOSYS`) before Linux
+    /// 5.6; `WouldBlock` if renames elsewhere disturb it repeatedly; otherwise as
+    /// [`open_file`](Self::open_file).
     pub async fn open_beneath(&self, name: impl AsRef<Path>, options: &OpenOptions) -> io::Result<File> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let mut attempts = 1;
@@ -115,5 +118,5 @@ impl fmt::Debug for Dir {
     }
 }
 
-/// How often a look-up is tried while renames elsewhere disturb it.
+/// The most tries of a look-up while renames elsewhere disturb it.
 const ATTEMPTS_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! Reads and writes with memory that comes back.
+//! Reads and writes that return their memory.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,14 +11,16 @@ use crate::driver::uring::{Call, Memory};
 use crate::lock::Mutex;
 
 impl File {
-    /// Reads into `buf` from `offset`: as many bytes as it is long, fewer where the file ends. Returns how many, and the buffer,
-    /// also after an error. Its length stays.
+    /// Reads into `buf` from `offset`: as many bytes as it is long, fewer at the end of the file.
+    /// Returns the number of bytes and the buffer, even after an error. The buffer's length stays.
     ///
-    /// For files opened with [`OpenOptions::direct`](super::OpenOptions::direct), from which the device writes into the buffer
-    /// itself, and for all others. Buffers of a [`BufferPool`](super::BufferPool) cost the kernel least.
+    /// For files opened with [`OpenOptions::direct`](super::OpenOptions::direct), where the device
+    /// writes into the buffer itself, and for all others. Buffers of a
+    /// [`BufferPool`](super::BufferPool) cost the kernel least.
     ///
-    /// Cancel safe: nothing is lost that cannot be read again; the buffer is freed, or free again in its pool, once the kernel
-    /// is done with it. An empty buffer comes back only if the runtime ended and the kernel still had it.
+    /// Cancel safe: everything lost can be read again; the buffer is freed, or free again in its
+    /// pool, once the kernel is done with it. An empty buffer is returned only if the runtime ended
+    /// and the kernel still had the buffer.
     ///
     /// ```
     /// use dapple_io::fs::{AlignedBuf, File, OpenOptions};
@@ -39,20 +41,23 @@ impl File {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the buffer is empty or if, with `O_DIRECT`, offset or length are not multiples of what the device asks
-    /// for; the message says of what. `NotSeekable` for pipes and the like.
+    /// `InvalidInput` if the buffer is empty or if, with `O_DIRECT`, offset or length are not
+    /// multiples of the device's alignment; the message says which. `NotSeekable` for pipes and the
+    /// like.
     pub async fn read_buf_at(&self, offset: u64, buf: AlignedBuf) -> (io::Result<usize>, AlignedBuf) {
         self.transfer_buf(Call::Read, offset, buf).await
     }
 
-    /// Writes `buf` at `offset`. Returns how many bytes were written, and the buffer, also after an error.
+    /// Writes `buf` at `offset`. Returns the number of bytes written and the buffer, even after an
+    /// error.
     ///
-    /// As [`read_buf_at`](Self::read_buf_at), but that it may be carried out although the future is dropped.
+    /// As [`read_buf_at`](Self::read_buf_at), except that it may happen although the future is
+    /// dropped.
     ///
     /// # Cancel safety
     ///
-    /// It may happen, wholly or in part, although the future is dropped. The buffer is freed, or free again in its pool, once the kernel is
-    /// done with it.
+    /// It may happen, wholly or in part, although the future is dropped. The buffer is freed, or
+    /// free again in its pool, once the kernel is done with it.
     ///
     /// # Errors
     ///
@@ -87,7 +92,7 @@ impl File {
         }
     }
 
-    /// Says what is wrong, where the kernel would only say "invalid argument".
+    /// Finds the mistake if the kernel would only say "invalid argument".
     fn check(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
         let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if buf.is_empty() {

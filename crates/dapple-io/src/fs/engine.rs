@@ -1,4 +1,4 @@
-//! What goes to the ring of the present worker, and what that takes.
+//! Calls for the ring of the current worker.
 
 use std::fs::Metadata;
 use std::io;
@@ -11,7 +11,7 @@ use super::place::Place;
 use crate::descriptors::is_shortage;
 use crate::driver::uring::{self, INLINE_MAX, Operation, Request};
 
-/// Performs a call until no signal interrupts it; its memory is of no further use.
+/// Performs a call until no signal interrupts it; its memory is not needed afterwards.
 pub(super) async fn repeat(mut perform: impl FnMut() -> Operation) -> io::Result<u32> {
     loop {
         match perform().await.0 {
@@ -21,12 +21,12 @@ pub(super) async fn repeat(mut perform: impl FnMut() -> Operation) -> io::Result
     }
 }
 
-/// Opens a file. `None`: there is no ring here, or the path is one that the standard library has an error for.
+/// Opens a file. `None`: there is no ring here, or the standard library has an error for the path.
 pub(super) async fn open(path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
     open_in(Place::default(), path, flags, mode).await
 }
 
-/// As `open`, from somewhere else.
+/// As `open`, from another directory.
 pub(super) async fn open_in(place: Place, path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
     let path = path.as_os_str().as_bytes();
     if path.contains(&0) {
@@ -37,12 +37,12 @@ pub(super) async fn open_in(place: Place, path: &Path, flags: i32, mode: u32) ->
     let large = if place.resolve == 0 { libc::O_LARGEFILE } else { 0 };
     let flags = flags | libc::O_CLOEXEC | large;
     let opened = repeat(|| ring.perform(Request::open(place.dir.clone(), path, flags, mode, place.resolve))).await;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened it for us, and no other code knows it.
     Some(opened.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
 }
 
-/// Looks at what a path leads to, `flags` telling how far. `None`: there is no ring here, or no descriptor, which the standard
-/// library does without.
+/// Looks up the file at a path; `flags` say how far to follow links. `None`: there is no ring here,
+/// or no descriptor, which the standard library does not need.
 pub(super) async fn metadata(path: &Path, flags: i32) -> Option<io::Result<Metadata>> {
     match open(path, libc::O_PATH | flags, 0).await? {
         Ok(file) => Some(File::from_std(file).metadata().await),
@@ -51,11 +51,11 @@ pub(super) async fn metadata(path: &Path, flags: i32) -> Option<io::Result<Metad
     }
 }
 
-/// Reads a file that has offsets to its end.
+/// Reads a file with offsets to its end.
 pub(super) async fn read_to_end(file: &File) -> io::Result<Vec<u8>> {
     let mut read = file.read_at(0, INLINE_MAX).await?;
     let mut part_len = INLINE_MAX;
-    // A part that is short says nothing: files in /proc end late.
+    // A short part does not mean the end: files in /proc end late.
     while !read.is_empty() {
         let part = file.read_at(read.len() as u64, part_len).await?;
         if part.is_empty() {
@@ -67,5 +67,5 @@ pub(super) async fn read_to_end(file: &File) -> io::Result<Vec<u8>> {
     Ok(read)
 }
 
-/// What is read at once of a long file.
+/// The part of a long file that is read at once.
 const PART_MAX: usize = 1024 * 1024;

@@ -19,8 +19,8 @@ use super::open_options::OpenOptions;
 use crate::blocking::run;
 use crate::driver::uring::{self, Call, Here, INLINE_MAX, Memory, Request};
 
-/// An open file, read and written at offsets: it has no position, so any number of tasks may share it, and a clone is
-/// another handle to the same open file.
+/// An open file, read and written at offsets. It has no position, so any number of tasks may share
+/// it, and a clone is another handle to the same open file.
 ///
 /// ```
 /// use dapple_io::fs::File;
@@ -42,9 +42,9 @@ pub struct File(Arc<Inner>);
 
 struct Inner {
     file: std::fs::File,
-    /// Reads and writes go past the kernel's cache.
+    /// Whether reads and writes bypass the kernel's cache.
     is_direct: bool,
-    /// io_uring would read a pipe wherever the offset says.
+    /// Whether it has offsets; io_uring would read a pipe whatever the offset is.
     has_offsets: bool,
     /// See [`File::direct_alignment`]; asked for once.
     alignment: OnceLock<u64>,
@@ -55,7 +55,7 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped, it leaves no file open.
+    /// Safe: when dropped, it leaves no file open.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves no file open, but may have made or emptied one.
+    /// When dropped, it leaves no file open, but may have created or emptied one.
     ///
     /// # Errors
     ///
@@ -81,22 +81,22 @@ impl File {
 
     /// Takes a file over from the standard library.
     pub fn from_std(file: std::fs::File) -> File {
-        // Neither call waits for anything. Where they fail, so will what is done with the file.
+        // Neither call waits. If they fail, so will every use of the file.
         let is_direct = rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
         let has_offsets = rustix::fs::seek(&file, SeekFrom::Current(0)) != Err(Errno::SPIPE);
         File(Arc::new(Inner { file, is_direct, has_offsets, alignment: OnceLock::new() }))
     }
 
-    /// Reads up to `len` bytes from `offset`; fewer when the file ends there, or when fewer are in the kernel's cache, and
-    /// none exactly at the end of the file (or for `len` 0).
+    /// Reads up to `len` bytes from `offset`; fewer if the file ends there, or if fewer are in the
+    /// kernel's cache, and none at the end of the file (or for `len` 0).
     ///
-    /// Up to 64 KiB that the kernel has in its cache are read on the spot. Cancel safe: nothing is lost that cannot be read
-    /// again.
+    /// Up to 64 KiB in the kernel's cache are read at once. Cancel safe: everything lost can be
+    /// read again.
     ///
     /// # Errors
     ///
-    /// As [`FileExt::read_at`]; things without offsets, such as pipes, are `NotSeekable`. For `O_DIRECT` see
-    /// [`read_buf_at`](Self::read_buf_at).
+    /// As [`FileExt::read_at`]; files without offsets, such as pipes, are `NotSeekable`. For
+    /// `O_DIRECT` see [`read_buf_at`](Self::read_buf_at).
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         if self.is_direct() {
             let (count, buf) = self.read_buf_at(offset, AlignedBuf::new(len)).await;
@@ -127,7 +127,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` when the file ends first; otherwise as [`read_at`](Self::read_at).
+    /// `UnexpectedEof` if the file ends first; otherwise as [`read_at`](Self::read_at).
     pub async fn read_exact_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         if self.is_direct() {
             let read = self.read_at(offset, len).await?;
@@ -155,7 +155,8 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// It may happen, wholly or in part, although the future is dropped. The data stays with the call until the kernel is done with it.
+    /// It may happen, wholly or in part, although the future is dropped. The data stays with the
+    /// call until the kernel is done with it.
     ///
     /// # Errors
     ///
@@ -177,11 +178,12 @@ impl File {
         run(move || file.file.write_all_at(&data, offset)).await
     }
 
-    /// Makes the file this long, cutting it off or filling it with zeros.
+    /// Sets the file's length, by cutting it off or filling it with zeros.
     ///
     /// # Cancel safety
     ///
-    /// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+    /// It happens although the future is dropped, unless it still waited for room in the blocking
+    /// pool; only the result is lost.
     ///
     /// # Errors
     ///
@@ -195,11 +197,11 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it says nothing about what is on the disk; ask again.
+    /// A dropped future says nothing about the disk; ask again.
     ///
     /// # Errors
     ///
-    /// As [`std::fs::File::sync_all`]. After an error it is not known what is on the disk.
+    /// As [`std::fs::File::sync_all`]. After an error the contents of the disk are unknown.
     pub async fn sync_all(&self) -> io::Result<()> {
         self.sync(false).await
     }
@@ -232,8 +234,8 @@ impl File {
     /// As [`std::fs::File::metadata`].
     pub async fn metadata(&self) -> io::Result<Metadata> {
         if let Some(ring) = uring::here() {
-            // `Metadata` can only be made by the standard library's own call. What that could wait for (the server of a
-            // network file system) has just answered.
+            // Only the standard library's own call can make a `Metadata`. The server of a network
+            // file system, for which it could wait, has just answered.
             engine::repeat(|| ring.perform(Request::stat(self.clone()))).await?;
             return self.0.file.metadata();
         }
@@ -241,12 +243,12 @@ impl File {
         run(move || file.file.metadata()).await
     }
 
-    /// The file of the standard library, whose calls block.
+    /// The file of the standard library; its calls block.
     pub fn as_std(&self) -> &std::fs::File {
         &self.0.file
     }
 
-    /// Whether it was opened past the kernel's cache.
+    /// Whether it was opened to bypass the kernel's cache.
     pub fn is_direct(&self) -> bool {
         self.0.is_direct
     }
@@ -264,10 +266,10 @@ impl File {
         Ok(ring)
     }
 
-    /// What offsets and lengths must be multiples of.
+    /// The alignment of offsets and lengths.
     pub(super) fn direct_alignment(&self) -> u64 {
         *self.0.alignment.get_or_init(|| {
-            // The kernel tells since Linux 6.1, and asks nobody who is not on this machine.
+            // Linux 6.1 and later knows it, and asks no other machine.
             let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
             let told = rustix::fs::statx(&self.0.file, c"", flags, StatxFlags::DIOALIGN).ok();
             let alignment = told.map_or(0, |told| told.stx_dio_offset_align);
@@ -295,7 +297,7 @@ impl File {
         }
     }
 
-    /// Reads or writes until `len` bytes are done, or no more can be.
+    /// Reads or writes until `len` bytes are done, or no more are possible.
     async fn transfer_all(
         &self,
         ring: &Here,
@@ -330,7 +332,7 @@ impl fmt::Debug for File {
     }
 }
 
-/// So many zeros, in memory that may be of use already.
+/// `len` zeros, if possible in the given memory.
 fn zeroed(mut buf: Vec<u8>, len: usize) -> Vec<u8> {
     if buf.capacity() < len {
         return vec![0; len];
@@ -350,5 +352,5 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-/// What `O_DIRECT` asks for where the kernel does not tell.
+/// The alignment for `O_DIRECT` if the kernel does not tell it.
 const SECTOR: u64 = 512;

@@ -1,23 +1,26 @@
 //! Files, through io_uring or the blocking pool.
 //!
-//! The kernel has no readiness for files: a call takes as long as the disk does. So what a worker's tasks ask for is handed to
-//! the kernel through that worker's ring, and the worker goes on: opening, reading, writing, syncing, and looking at metadata.
-//! Many calls cost one system call, and no thread waits for any of them. Reads of data that the kernel has in its cache are
-//! answered on the spot.
+//! The kernel has no readiness for files: a call takes as long as the disk does. So a worker hands
+//! its tasks' calls to the kernel through its ring, and goes on: opening, reading, writing,
+//! syncing, and reading metadata. Many calls cost one system call, and no thread waits for any of
+//! them. Reads of data in the kernel's cache are answered at once.
 //!
-//! The rest runs in the bounded pool of [`blocking`](crate::blocking): what works on names and directories, [`write()`], which so
-//! happens as a whole, and [`File::set_len`]. So does everything on threads that are no workers (as in `Runtime::block_on`), and
-//! where the kernel or a container refuses io_uring, which one line in the log says. The results are the same.
-//! `DAPPLE_IO_URING=off` in the environment, or [`Config::io_uring`](crate::Config::io_uring), chooses the pool. At most
-//! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker are with the kernel; more wait for their turn, in
-//! order.
+//! The rest runs in the bounded pool of [`blocking`](crate::blocking): operations on names and
+//! directories, [`write()`], which thus happens as a whole, and [`File::set_len`]. So does
+//! everything on threads that are not workers (as in `Runtime::block_on`), and everything if the
+//! kernel or a container refuses io_uring, which one line in the log reports. The results are the
+//! same. `DAPPLE_IO_URING=off` in the environment, or
+//! [`Config::io_uring`](crate::Config::io_uring), chooses the pool. The kernel has at most
+//! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker; more wait for their
+//! turn, in order.
 //!
-//! A server that lets strangers name files opens them in a [`Dir`], which nothing leads out of.
+//! A server that lets strangers name files should open them in a [`Dir`]: no name leads out of it.
 //!
-//! Cancel safety of all of them: dropping the future loses the result. What only looks, or opens, is canceled; what changes the
-//! file may still happen if it was begun. Memory and files stay with the call until the kernel is done with it, also when the
-//! runtime shuts down: then calls are canceled, and waited for (two seconds at most; what the kernel still has then is leaked,
-//! not freed). All of them fail with an error when there is no runtime here.
+//! Cancel safety of all of them: dropping the future loses the result. A call that only reads or
+//! opens is canceled; one that changes the file may still happen if it was begun. Memory and files
+//! stay with the call until the kernel is done with it, even when the runtime shuts down. A
+//! shutdown cancels calls and waits for them for at most two seconds; memory that the kernel still
+//! has then is leaked, not freed. All of them fail with an error if there is no runtime here.
 //!
 //! ```
 //! let runtime = dapple_io::runtime_builder().workers(1).build()?;
@@ -94,11 +97,12 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     String::from_utf8(read).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the file is not valid UTF-8"))
 }
 
-/// Writes a file, replacing what was there.
+/// Writes a file, replacing its contents.
 ///
 /// # Cancel safety
 ///
-/// It happens as a whole although the future is dropped, or not at all if it still waited for room in the blocking pool.
+/// It happens as a whole although the future is dropped, or not at all if it still waited for room
+/// in the blocking pool.
 ///
 /// # Errors
 ///
@@ -108,7 +112,7 @@ pub async fn write(path: impl AsRef<Path>, data: impl Into<Vec<u8>>) -> io::Resu
     with_path(path, move |path| std::fs::write(path, data)).await
 }
 
-/// Size, kind and times of what the path leads to.
+/// Size, kind and times of the file that the path leads to.
 ///
 /// # Cancel safety
 ///
@@ -124,7 +128,7 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     }
 }
 
-/// Like [`metadata`], of a symbolic link itself.
+/// Like [`metadata`], for a symbolic link itself.
 ///
 /// # Cancel safety
 ///
@@ -153,7 +157,7 @@ pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     with_path(path, |path| std::fs::canonicalize(path)).await
 }
 
-/// Where a symbolic link points.
+/// The target of a symbolic link.
 ///
 /// # Cancel safety
 ///
@@ -166,7 +170,8 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     with_path(path, |path| std::fs::read_link(path)).await
 }
 
-/// All entries of a directory, in no order. Note that `DirEntry::metadata` blocks; use [`metadata`] with its path.
+/// All entries of a directory, in no order. Note that `DirEntry::metadata` blocks; use [`metadata`]
+/// with its path.
 ///
 /// # Cancel safety
 ///
@@ -183,7 +188,8 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///
@@ -192,11 +198,12 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     with_path(path, |path| std::fs::create_dir(path)).await
 }
 
-/// Makes a directory and those above it, as far as they are missing.
+/// Makes a directory and its missing parents.
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///
@@ -209,7 +216,8 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///
@@ -222,7 +230,8 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///
@@ -235,7 +244,8 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///
@@ -244,11 +254,12 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     with_path(path, |path| std::fs::remove_dir_all(path)).await
 }
 
-/// Gives a file another name, replacing what had it.
+/// Renames a file, replacing one with the new name.
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///
@@ -258,11 +269,12 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
     with_path(from, move |from| std::fs::rename(from, to)).await
 }
 
-/// Copies a file and its permissions; returns the bytes copied.
+/// Copies a file and its permissions; returns the number of bytes copied.
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///
@@ -272,11 +284,12 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     with_path(from, move |from| std::fs::copy(from, to)).await
 }
 
-/// Changes who may do what with a file.
+/// Changes the permissions of a file.
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool; only the result is lost.
+/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// only the result is lost.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Options for opening a file.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,9 +9,10 @@ use super::file::File;
 use super::place::{Place, waiting};
 use super::with_path;
 
-/// Options of opening a file, as in [`std::fs::OpenOptions`], from which it can be made.
+/// Options for opening a file, as in [`std::fs::OpenOptions`], from which they can be converted.
 ///
-/// Options that were made from those of the standard library open files in the blocking pool, as their flags cannot be read.
+/// Options converted from those of the standard library open files in the blocking pool, because
+/// their flags cannot be read.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     std: std::fs::OpenOptions,
@@ -33,7 +34,7 @@ struct Known {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed until it is set.
+    /// Options that allow nothing yet.
     #[expect(clippy::new_without_default, reason = "no option is a good default")]
     pub fn new() -> Self {
         OpenOptions { std: std::fs::OpenOptions::new(), known: Some(Known::default()), more: 0, regular_only: false }
@@ -51,7 +52,7 @@ impl OpenOptions {
         self.set(|known| known.write = write)
     }
 
-    /// Every write goes to the end, wherever its offset says.
+    /// Makes every write go to the end, whatever its offset.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.std.append(append);
         self.set(|known| known.append = append)
@@ -75,36 +76,40 @@ impl OpenOptions {
         self.set(|known| known.create_new = create_new)
     }
 
-    /// Reads and writes go past the kernel's cache, straight between the device and the program's memory (`O_DIRECT`). Offsets
-    /// and lengths must then be multiples of what the device asks for, 512 or 4096; see
-    /// [`File::read_buf_at`]. It replaces flags set by `custom_flags` of the standard library.
+    /// Makes reads and writes bypass the kernel's cache, straight between the device and the
+    /// program's memory (`O_DIRECT`). Offsets and lengths must then be multiples of the device's
+    /// alignment, 512 or 4096; see [`File::read_buf_at`]. Replaces flags set by `custom_flags` of
+    /// the standard library.
     pub fn direct(&mut self, direct: bool) -> &mut Self {
         self.set_more(libc::O_DIRECT, direct)
     }
 
-    /// Does not wait in the open call: a FIFO is opened though nobody is at its other end, and a terminal does not become the one
-    /// of this process (`O_NONBLOCK`, which is taken back afterwards, and `O_NOCTTY`). It replaces flags set by `custom_flags` of
-    /// the standard library.
+    /// Does not wait in the open call: a FIFO opens even without a process at its other end, and a
+    /// terminal does not become this process's own (`O_NONBLOCK`, which is removed afterwards, and
+    /// `O_NOCTTY`). Replaces flags set by `custom_flags` of the standard library.
     pub fn nonblocking(&mut self, nonblocking: bool) -> &mut Self {
         self.set_more(libc::O_NONBLOCK | libc::O_NOCTTY, nonblocking)
     }
 
-    /// Only looks: the file can be asked for its metadata and not be read, and opening it has no effects on it (`O_PATH`). It
-    /// replaces flags set by `custom_flags` of the standard library.
+    /// Opens the file only for its metadata: it cannot be read, and opening has no effects on it
+    /// (`O_PATH`). Replaces flags set by `custom_flags` of the standard library.
     pub fn path_only(&mut self, path_only: bool) -> &mut Self {
         self.set_more(libc::O_PATH, path_only)
     }
 
-    /// Opens no symbolic link at the end of the path (`O_NOFOLLOW`), as is not so by default. It replaces flags set by
-    /// `custom_flags` of the standard library.
+    /// Whether to open a symbolic link's target at the end of the path; `false` refuses it
+    /// (`O_NOFOLLOW`). Default: `true`. Replaces flags set by `custom_flags` of the standard
+    /// library.
     pub fn follow_link(&mut self, follow_link: bool) -> &mut Self {
         self.set_more(libc::O_NOFOLLOW, !follow_link)
     }
 
-    /// Opens regular files only, and has no effect on others, such as pipes, devices and directories: it looks before it opens, and
-    /// makes sure that it was the same file. Without io_uring both take one visit to the pool.
+    /// Opens regular files only, and does not affect others, such as pipes, devices and
+    /// directories: it looks before it opens, and checks that it opened the same file. Without
+    /// io_uring both take one visit to the pool.
     ///
-    /// Others are errors: `IsADirectory`, or `InvalidInput`. What is replaced at that moment is `NotFound`.
+    /// Others are errors: `IsADirectory`, or `InvalidInput`. A file that is replaced at that moment
+    /// is `NotFound`.
     pub fn regular_only(&mut self, regular_only: bool) -> &mut Self {
         self.regular_only = regular_only;
         self
@@ -120,16 +125,18 @@ impl OpenOptions {
         self
     }
 
-    /// The flags of the open call. `None` where they are not known, or make no sense.
+    /// The flags of the open call. `None` if they are unknown, or invalid.
     pub(super) fn flags(&self) -> Option<i32> {
         Some(self.known.and_then(Known::flags)? | self.more)
     }
 
-    /// Opens a file. Cancel safe: dropped, it leaves no file open, but may have made or emptied one.
+    /// Opens a file. Cancel safe: when dropped, it leaves no file open, but may have created or
+    /// emptied one.
     ///
     /// # Errors
     ///
-    /// As [`std::fs::OpenOptions::open`]; `InvalidInput`, with a text, where the file system has no `O_DIRECT`.
+    /// As [`std::fs::OpenOptions::open`]; `InvalidInput`, with a text, if the file system has no
+    /// `O_DIRECT`.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let opened = match self.flags() {
             Some(flags) if self.regular_only => Some(Place::default().open_regular(path.as_ref(), flags, 0o666).await),
@@ -150,7 +157,7 @@ impl OpenOptions {
         self.finish(opened)
     }
 
-    /// What there is to do after the open call.
+    /// The work after the open call.
     pub(super) fn finish(&self, opened: io::Result<std::fs::File>) -> io::Result<File> {
         let opened = match self.more & libc::O_NONBLOCK {
             0 => opened,
@@ -173,7 +180,7 @@ impl OpenOptions {
 }
 
 impl Known {
-    /// As the standard library has them. `None` where it refuses.
+    /// As in the standard library. `None` if it refuses them.
     fn flags(self) -> Option<i32> {
         let access = match (self.read, self.write, self.append) {
             (true, false, false) => libc::O_RDONLY,

@@ -1,4 +1,4 @@
-//! Where a path begins, and opening files from there.
+//! The start of a path, and opening files from there.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::engine;
 use super::file::File;
 use crate::blocking::run;
 
-/// Where a path begins, and how it may lead on.
+/// The start of a path, and limits on where it may lead.
 #[derive(Clone, Default)]
 pub(super) struct Place {
-    /// `None`: the present directory.
+    /// `None`: the current directory.
     pub(super) dir: Option<File>,
     /// The flags of `openat2`, 0 for a path that may lead anywhere.
     pub(super) resolve: u64,
@@ -29,7 +29,8 @@ impl Place {
         run(move || place.open_blocking(&path, flags, mode)).await
     }
 
-    /// Opens a file if it is a regular one: looks first, as opening others can have effects. In the pool, both in one visit.
+    /// Opens a file if it is a regular one: looks first, because opening others can have effects.
+    /// In the pool, both in one visit.
     pub(super) async fn open_regular(&self, path: &Path, flags: i32, mode: u32) -> io::Result<std::fs::File> {
         let (look, flags) = (look_flags(flags), flags | NO_WAIT);
         match engine::open_in(self.clone(), path, look, 0).await {
@@ -66,7 +67,7 @@ impl Place {
     }
 }
 
-/// Which file it is. `None` if there is none and opening makes one.
+/// Identifies the file. `None` if there is none and opening makes one.
 fn identify(seen: io::Result<std::fs::File>, flags: i32) -> io::Result<Option<(u64, u64)>> {
     match seen {
         Ok(seen) => regular(&seen).map(Some),
@@ -75,27 +76,27 @@ fn identify(seen: io::Result<std::fs::File>, flags: i32) -> io::Result<Option<(u
     }
 }
 
-/// Whether what was opened is what was seen.
+/// Checks that the opened file is the one that was seen.
 fn check(seen: Option<(u64, u64)>, opened: std::fs::File) -> io::Result<std::fs::File> {
     let found = regular(&opened)?;
     match seen.is_none_or(|seen| seen == found) {
         true => Ok(opened),
-        false => Err(io::Error::new(io::ErrorKind::NotFound, "somebody replaced the file while it was opened")),
+        false => Err(io::Error::new(io::ErrorKind::NotFound, "the file was replaced while it was opened")),
     }
 }
 
-/// Names a regular file; others are errors. Asking does not wait, as it was opened just now.
+/// Identifies a regular file; others are errors. Does not wait, because the file was just opened.
 fn regular(file: &std::fs::File) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::fstat(file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((stat.st_dev, stat.st_ino)),
         FileType::Directory => Err(Errno::ISDIR.into()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 
-/// The file without the flag that kept the open call from waiting: with it, some file systems refuse to read what is not in the
-/// kernel's cache.
+/// The file without the flag that kept the open call from waiting: with it, some file systems
+/// refuse to read data that is not in the kernel's cache.
 pub(super) fn waiting(file: std::fs::File) -> io::Result<std::fs::File> {
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
@@ -106,5 +107,5 @@ fn look_flags(flags: i32) -> i32 {
     libc::O_PATH | flags & libc::O_NOFOLLOW
 }
 
-/// If it has become a pipe or a terminal meanwhile.
+/// In case it has become a pipe or a terminal meanwhile.
 const NO_WAIT: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;

@@ -1,16 +1,17 @@
-//! Points of time, by the runtime's clock.
+//! Points in time, by the runtime's clock.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::{self, Duration};
 
 use crate::driver::{clock, current};
 
-/// A point of time, as [`std::time::Instant`], but read from the clock of the runtime: in tests that may be one that
-/// [stands still](super#a-clock-that-stands-still).
+/// A point in time, as [`std::time::Instant`], but from the clock of the runtime, which in tests
+/// may [stand still](super#a-clock-that-stands-still).
 ///
-/// Which runtime: on a worker, its own; on a thread that has entered one, that; elsewhere the oldest that runs, and where
-/// there is none the real clock. It converts from and to the standard library's type, which all functions of this
-/// module take as well; that one's `now` always reads the real clock.
+/// On a worker, it uses the worker's runtime; on a thread that has entered one, that one; elsewhere
+/// the oldest that runs, and without one the real clock. It converts from and to the standard
+/// library's type, which all functions of this module take as well; that type's `now` always reads
+/// the real clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,28 +27,31 @@ use crate::driver::{clock, current};
 pub struct Instant(time::Instant);
 
 impl Instant {
-    /// Now. Costs what the standard library's `now` does, and a little more where a clock of the process stands still.
+    /// Now. Costs as much as the standard library's `now`, and a little more if a clock of the
+    /// process stands still.
     #[inline]
     pub fn now() -> Instant {
         Instant(current::standing_now().unwrap_or_else(clock::now))
     }
 
-    /// Now, where the runtime's clock stands still; `None` where it is the real one. Cheap in a process without such a clock.
+    /// Now, if the runtime's clock stands still; `None` if it is the real one. Cheap in a process
+    /// without such a clock.
     #[doc(hidden)]
     #[inline]
     pub fn standing() -> Option<Instant> {
         current::standing_now().map(Instant)
     }
 
-    /// Now, for what works on any executor: by the clock of the runtime that this thread is a worker of, or has entered, and
-    /// whether that stands still; `None` where the thread has no runtime with timers of its own.
+    /// Now, for code that works on any executor: by the clock of the runtime that this thread works
+    /// for, or has entered, and whether that clock stands still; `None` if the thread has no
+    /// runtime with timers of its own.
     #[doc(hidden)]
     pub fn of_thread() -> Option<(Instant, bool)> {
         let standing = current::clock_of_thread()?;
         Some((Instant(standing.unwrap_or_else(time::Instant::now)), standing.is_some()))
     }
 
-    /// How much time has passed since then; zero if it is still to come.
+    /// The time that has passed since then; zero if it is in the future.
     pub fn elapsed(&self) -> Duration {
         Instant::now().saturating_duration_since(*self)
     }
@@ -67,22 +71,23 @@ impl Instant {
         self.0.saturating_duration_since(earlier.0)
     }
 
-    /// Later by `duration`; `None` where the clock cannot express that.
+    /// Later by `duration`; `None` if the clock cannot express that.
     pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_add(duration).map(Instant)
     }
 
-    /// Earlier by `duration`; `None` where the clock cannot express that.
+    /// Earlier by `duration`; `None` if the clock cannot express that.
     pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
         self.0.checked_sub(duration).map(Instant)
     }
 
-    /// The same point as one of the standard library's.
+    /// The same point, from one of the standard library.
     pub fn from_std(instant: time::Instant) -> Instant {
         Instant(instant)
     }
 
-    /// The same point for the standard library. Under a clock that stands still, it lies where that clock says.
+    /// The same point for the standard library. Under a standing clock, it is the time of that
+    /// clock.
     pub fn into_std(self) -> time::Instant {
         self.0
     }
@@ -100,7 +105,7 @@ impl From<Instant> for time::Instant {
     }
 }
 
-/// Panics where the clock cannot express the sum, as the standard library's does.
+/// Panics if the clock cannot express the sum, as the standard library's does.
 impl Add<Duration> for Instant {
     type Output = Instant;
 
@@ -115,7 +120,7 @@ impl AddAssign<Duration> for Instant {
     }
 }
 
-/// Panics where the clock cannot express the difference, as the standard library's does.
+/// Panics if the clock cannot express the difference, as the standard library's does.
 impl Sub<Duration> for Instant {
     type Output = Instant;
 

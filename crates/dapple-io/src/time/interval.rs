@@ -1,11 +1,11 @@
-//! Ticks at a fixed distance.
+//! Ticks at equal distances.
 
 use std::time::Duration;
 
 use super::Instant;
 use super::sleep::{Sleep, sleep_until};
 
-/// Ticks now and then every `period`.
+/// Ticks at once and then every `period`.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -39,12 +39,14 @@ pub fn interval_at(start: impl Into<Instant>, period: Duration) -> Interval {
     Interval { period, missed: MissedTickBehavior::default(), sleep: sleep_until(start) }
 }
 
-/// When the ticks come that follow a late one.
+/// The times of the ticks that follow a late one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// Each missed tick comes at once, one after the other, until the interval has caught up. tokio's default.
+    /// Each missed tick comes at once, one after the other, until the interval has caught up.
+    /// tokio's default.
     Burst,
-    /// The next tick comes one period after the late one was returned, if that was more than 5 ms late, and the pattern shifts.
+    /// The next tick comes one period after the late one was returned, if that was more than 5 ms
+    /// late, and the pattern shifts.
     Delay,
     /// Missed ticks are left out, and the next one keeps its place in the pattern.
     #[default]
@@ -60,8 +62,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick and returns when it was due. After a late one the next comes as [`MissedTickBehavior`] says; if not set,
-    /// missed ticks are left out. Cancel safe: a tick not awaited to its end is not lost.
+    /// Waits for the next tick and returns its due time. After a late one the next comes as
+    /// [`MissedTickBehavior`] says; by default, missed ticks are left out. Cancel safe: dropping it
+    /// loses no tick.
     pub async fn tick(&mut self) -> Instant {
         (&mut self.sleep).await;
         let due = self.sleep.deadline();
@@ -75,7 +78,7 @@ impl Interval {
         due
     }
 
-    /// Sets when the ticks come that follow a late one.
+    /// Sets the times of the ticks that follow a late one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -99,7 +102,7 @@ impl Interval {
         self.missed = behavior;
     }
 
-    /// When the ticks come that follow a late one.
+    /// The times of the ticks that follow a late one.
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
@@ -114,7 +117,8 @@ impl Interval {
 pub(crate) fn next_after(due: Instant, period: Duration) -> Instant {
     let late = Instant::now().saturating_duration_since(due);
     let periods_missed = late.as_nanos() / period.as_nanos();
-    // A period of at least `late / u32::MAX` cannot overflow; with a smaller one the pattern begins anew.
+    // A period of at least `late / u32::MAX` cannot overflow; with a smaller one the pattern starts
+    // again.
     u32::try_from(periods_missed + 1)
         .ok()
         .and_then(|periods| period.checked_mul(periods))
@@ -122,15 +126,17 @@ pub(crate) fn next_after(due: Instant, period: Duration) -> Instant {
         .unwrap_or_else(|| far_from_now(period))
 }
 
-/// A time plus the duration; where the clock cannot express that, a far time.
+/// A time plus the duration; a distant time if the clock cannot express that.
 fn later(due: Instant, period: Duration) -> Instant {
     due.checked_add(period).unwrap_or_else(|| far_from_now(period))
 }
 
-/// A tick that is less late than this does not shift the pattern, as in tokio: wake-ups are never exact.
+/// A tick that is less late than this does not shift the pattern, as in tokio: wake-ups are never
+/// exact.
 const LATE_MIN: Duration = Duration::from_millis(5);
 
-/// Now plus the duration, or thirty years from now when the clock cannot express it: nobody waits longer.
+/// Now plus the duration, or thirty years from now if the clock cannot express it: no program waits
+/// longer.
 pub(crate) fn far_from_now(duration: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(30 * 365 * 24 * 3600))

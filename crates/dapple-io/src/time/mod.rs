@@ -1,34 +1,37 @@
-//! Sleeping, limits on how long something may take, and ticks.
+//! Sleeps, time limits and ticks.
 //!
-//! Timers sit in a wheel of the worker that arms them; arming, moving and dropping one takes constant time, some tens of
-//! nanoseconds, and no lock that all workers share. A timer takes 32 bytes, eight of them in the future. It never fires early. It
-//! fires in the tick (0.52 ms) that follows its deadline. Dropped on another worker than that which armed it, it is gone at once, or
-//! marked to be removed when its worker next looks for due timers, which is also when its waker goes.
+//! Timers are in a wheel of the worker that arms them. Arming, moving and dropping one takes
+//! constant time, some tens of nanoseconds, and no lock that all workers share. A timer takes 32
+//! bytes, eight of them in the future. It never fires early: it fires in the tick (0.52 ms) after
+//! its deadline. A timer dropped on the worker that armed it is gone at once. One dropped elsewhere
+//! may only be marked; its worker removes it, with its waker, when it next looks for due timers.
 //!
 //! # A clock that stands still
 //!
-//! A runtime with [`Config::standing_clock`](crate::Config::standing_clock), such as that of each `#[dapple::test]`, has a
-//! clock of its own. It stands still while there is anything to do, and jumps to the next deadline when everything waits: an
-//! hour's sleep ends at once, at exactly its deadline, and no time limit passes because a machine is slow. [`Instant::now`]
-//! reads it; everything in this module and in [`event`](crate::event) goes by it.
+//! A runtime with [`Config::standing_clock`](crate::Config::standing_clock), such as that of each
+//! `#[dapple::test]`, has a clock of its own. It stands still while there is work, and jumps to the
+//! next deadline when everything waits: an hour's sleep ends at once, at exactly its deadline, and
+//! no time limit passes because a machine is slow. [`Instant::now`] reads it; everything in this
+//! module and in [`event`](crate::event) uses it.
 //!
 //! | while | the clock |
 //! |---|---|
 //! | a callback or task runs or can run, or a thread in `block_on` does | stands |
 //! | a descriptor is ready, or data is on its way to one from this process | stands |
 //! | a function runs on the blocking pool, an event loop of the program is asked, or a call on a file is under way | stands; after 5 s of real time goes as the real one |
-//! | a child process, or what it writes, is awaited | the same |
+//! | a child process, or its output, is awaited | the same |
 //! | there is a [`Pause`] | goes as far as [`advance`] says |
 //! | otherwise | jumps to the next deadline: timers that are due then fire in the order in which they were armed |
 //!
-//! What else is outside (a thread that the program starts itself, another host, a name server) is not seen: the clock may jump before it
-//! answers. If descriptors were used since the last jump, it gets 5 ms of real time at most; who needs certainty takes a
-//! [`pause`] until the answer is there, or the real clock.
+//! Everything else outside (a thread that the program starts itself, another host, a name server)
+//! is not seen: the clock may jump before it answers. If descriptors were used since the last jump,
+//! it gets at most 5 ms of real time. For certainty take a [`pause`] until the answer is there, or
+//! the real clock.
 //!
 //! # Where it works
 //!
-//! Everything here panics when it is polled where there is no runtime with the epoll driver, and never resolves once that
-//! runtime has shut down.
+//! Everything here panics if it is polled without a runtime that has the epoll driver, and never
+//! resolves after that runtime has shut down.
 
 mod instant;
 mod interval;

@@ -11,7 +11,7 @@ use dapple_sched::poll_budget;
 use super::Instant;
 use crate::driver::Timer;
 
-/// Resolves when `duration` has passed since this call; at once for zero.
+/// Resolves when `duration` has passed since this call; for zero at once.
 ///
 /// Cancel safe: dropping it disarms the timer.
 ///
@@ -27,14 +27,15 @@ use crate::driver::Timer;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// A sleep takes eight bytes, and 24 more once it is polled; each of making and first polling, moving and dropping takes
-/// constant time.
+/// A sleep takes eight bytes, and 24 more once it is polled. Making and first polling it, moving it
+/// and dropping it take constant time each.
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep { timer: Timer::after(duration) }
 }
 
-/// Resolves at `deadline`; at once if it has passed. A century from now is the latest that can be told. Cancel safe.
+/// Resolves at `deadline`; at once if it has passed. The latest possible deadline is a century from
+/// now. Cancel safe.
 #[inline]
 pub fn sleep_until(deadline: impl Into<Instant>) -> Sleep {
     Sleep { timer: Timer::at(deadline.into().into_std()) }
@@ -47,7 +48,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// When it resolves.
+    /// The deadline.
     pub fn deadline(&self) -> Instant {
         self.timer.deadline().into()
     }
@@ -57,8 +58,8 @@ impl Sleep {
         Instant::now() >= self.deadline()
     }
 
-    /// Moves the deadline. A task that waits for this sleep is woken at the new one, and need not poll it before. One that
-    /// has resolved, or was about to, is to be polled again.
+    /// Moves the deadline. A task that waits for this sleep is woken at the new one, and need not
+    /// poll it before. Poll a sleep again that has resolved or was about to.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -87,7 +88,8 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let has_waited = self.timer.is_armed();
         match self.timer.poll(cx.waker()) {
-            // What has waited is not refused: others may use up each poll's budget before it.
+            // A sleep that has waited is not refused: others may use up each poll's budget before
+            // it.
             Ok(Poll::Ready(())) if !has_waited => poll_budget(cx),
             Ok(poll) => poll,
             Err(error) => panic!("a timer needs a runtime: {error}"),

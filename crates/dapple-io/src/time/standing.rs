@@ -1,4 +1,4 @@
-//! Control over a clock that stands still.
+//! Control over a standing clock.
 
 use std::fmt;
 use std::future::Future;
@@ -11,14 +11,15 @@ use super::{Instant, far_from_now};
 use crate::driver::standing::{Rank, Standing};
 use crate::driver::{Shared, current};
 
-/// Keeps a clock that stands still from jumping, until the guard is dropped: it goes no further than [`advance`] says.
+/// Keeps a standing clock from jumping until the guard is dropped: only [`advance`] moves it.
 ///
-/// For tests that look at what has not happened yet; and for threads of the program's own, whose answers the runtime
-/// cannot foresee: take a pause before the thread starts, and drop it there when the answer is given. Several pauses add up.
+/// For tests that check that something has not happened yet; and for the program's own threads, as the runtime
+/// cannot foresee their answers: take a pause before the thread starts, and drop it
+/// there when the answer is given. Several pauses add up.
 ///
 /// # Panics
 ///
-/// Where the clock of the runtime is the real one, or there is no runtime.
+/// If the clock of the runtime is the real one, or there is no runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,17 +62,19 @@ impl fmt::Debug for Pause {
     }
 }
 
-/// Lets a clock that stands still go on by `duration`, also while it is paused; from now, not from the first poll.
+/// Moves a standing clock on by `duration`, even while it is paused; counted from now, not from the
+/// first poll.
 ///
-/// It stops at each deadline on the way, in order, until everything waits again. When this resolves, all that was due by
-/// then has run, as far as it did not have to wait for something else. Without a [pause](pause()) that is what
-/// [`sleep`](super::sleep()) does as well, but for what is due at the same time.
+/// The clock stops at each deadline on the way, in order, until everything waits again. When this
+/// resolves, everything due by then has run, unless it had to wait for something else. Without a
+/// [pause](pause()), [`sleep`](super::sleep()) does the same, except for work that is due at the
+/// same time.
 ///
-/// Cancel safe: dropped, it leaves the clock where that has come to.
+/// Cancel safe: when dropped, it leaves the clock where it is.
 ///
 /// # Panics
 ///
-/// Where the clock of the runtime is the real one, or there is no runtime.
+/// If the clock of the runtime is the real one, or there is no runtime.
 pub fn advance(duration: Duration) -> Advance {
     let shared = shared_or_panic("advance");
     Advance { deadline: far_from_now(duration), number: None, shared }
@@ -81,7 +84,7 @@ pub fn advance(duration: Duration) -> Advance {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Advance {
     deadline: Instant,
-    /// The place among the timers.
+    /// Its place among the timers.
     number: Option<u64>,
     shared: Arc<Shared>,
 }
@@ -96,7 +99,7 @@ impl Future for Advance {
             Some(number) if standing.rewire(number, cx.waker().into()) => Poll::Pending,
             Some(_) => Poll::Ready(()),
             None => {
-                // Also for a deadline that has come: what is due now runs first.
+                // Even for a deadline that has come: work that is due now runs first.
                 this.number = standing.arm(this.deadline.into(), Rank::Advance, cx.waker().into());
                 Poll::Pending
             }

@@ -1,4 +1,4 @@
-//! A limit on how long a future may take.
+//! A time limit for a future.
 
 use std::error::Error;
 use std::fmt;
@@ -13,10 +13,10 @@ use dapple_sched::unconstrained;
 use super::Instant;
 use super::sleep::{Sleep, sleep, sleep_until};
 
-/// Awaits `future`, but no longer than `limit`; then it is dropped and [`Elapsed`] is the result.
+/// Awaits `future`, but no longer than `limit`; after that drops it and resolves to [`Elapsed`].
 ///
-/// The future is polled first, so one that is ready wins against a limit that has passed. As cancel safe as the future
-/// itself.
+/// The future is polled first, so a ready one wins against a limit that has passed. As cancel safe
+/// as the future itself.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +33,7 @@ use super::sleep::{Sleep, sleep, sleep_until};
 ///
 /// # Errors
 ///
-/// [`Elapsed`] when the limit passed first; it converts into an [`io::Error`] of kind `TimedOut`.
+/// [`Elapsed`] if the limit passed first; it converts into an [`io::Error`] of kind `TimedOut`.
 pub fn timeout<F: Future>(limit: Duration, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep(limit) }
 }
@@ -63,8 +63,9 @@ impl<F: Future> Future for Timeout<F> {
     type Output = Result<F::Output, Elapsed>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: `future` is structurally pinned: it is never moved out of a pinned `Timeout`, which has no `Drop`
-        // and is `Unpin` only if the future is, by the automatic rule. `sleep` is `Unpin`.
+        // SAFETY: `future` is structurally pinned: it is never moved out of a pinned `Timeout`,
+        // which has no `Drop` and is `Unpin` only if the future is, by the automatic rule. `sleep`
+        // is `Unpin`.
         let (future, sleep) = unsafe {
             let this = self.get_unchecked_mut();
             (Pin::new_unchecked(&mut this.future), &mut this.sleep)
