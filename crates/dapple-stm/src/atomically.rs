@@ -1,4 +1,4 @@
-//! Running transactions: attempt after attempt, as a future, in a plain thread, or without waiting.
+//! Runs transactions attempt by attempt: as a future, in a plain thread, or without waiting.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,22 +14,25 @@ use crate::sync::{ATTEMPTS, on_worker, poll_budget, rest};
 use crate::tx::Tx;
 use crate::wait::Wait;
 
-/// Runs `f` as a transaction: all that it reads belongs together, and all that it writes is seen at once.
+/// Runs `f` as a transaction: all its reads are consistent, and all its writes become visible at
+/// once.
 ///
-/// `f` is run until an attempt succeeds, so it may do nothing but read and write variables, and compute: a message that
-/// it prints may be printed twice. Where it [retries](Tx::retry), the task waits, and its worker does something else
-/// meanwhile. What is returned is a future; use [`blocking`](Atomically::blocking) instead of `await` in plain threads, and
+/// `f` runs until an attempt succeeds, so it should only read and write variables, and compute: a
+/// message that it prints may be printed twice. When it [retries](Tx::retry), the task waits, and
+/// its worker does other work meanwhile. The result is a future; use
+/// [`blocking`](Atomically::blocking) instead of `await` in plain threads, and
 /// [`now`](Atomically::now) in callbacks.
 ///
-/// Nothing happens before the first poll. The future may be dropped at any time, so it is cancel safe: the transaction has then
-/// happened as a whole, in the poll that was ready, or not at all. It runs on any executor. Where attempts conflict it gives its worker
-/// away from time to time, and after 64 of them it queues for the serial path, where it cannot fail.
+/// Nothing happens before the first poll. The future is cancel safe: if it is dropped, the
+/// transaction has happened as a whole, in the poll that was ready, or not at all. It runs on any
+/// executor. After conflicts it yields its worker from time to time, and after 64 of them it queues
+/// for the serial path, where it cannot fail.
 ///
 /// # Panics
 ///
-/// A panic of `f` leaves all variables as they were, and goes to whoever polls. A transaction inside of `f` panics; call
-/// functions that take `&mut Tx` instead, or [`Tx::nested`]. So does a retry before anything was read, and a poll of the future
-/// after it was ready.
+/// A panic of `f` leaves all variables unchanged, and reaches the poller. A transaction inside `f`
+/// panics; call functions that take `&mut Tx` instead, or [`Tx::nested`]. A retry before any read
+/// panics, too, and so does a poll of the future after it was ready.
 ///
 /// ```
 /// use dapple_stm::{TVar, atomically};
@@ -39,7 +42,7 @@ use crate::wait::Wait;
 /// let seats = TVar::new(1);
 /// let booked = atomically(|tx| {
 ///     let free = tx.read(&seats)?;
-///     tx.check(free > 0)?; // waits for a seat
+///     tx.check(free > 0)?; // waits for a free seat
 ///     tx.write(&seats, free - 1)?;
 ///     Ok(free)
 /// });
@@ -51,8 +54,8 @@ pub fn atomically<T, F: FnMut(&mut Tx) -> StmResult<T>>(f: F) -> Atomically<F> {
     Atomically { f, progress: Progress::default() }
 }
 
-/// As [`atomically`], of a transaction that may give up: where `f` fails with [`Abort::Error`], nothing is written, and
-/// the error is the result. Cancel safe, as that.
+/// As [`atomically`], for a transaction that may give up: when `f` fails with [`Abort::Error`],
+/// nothing is written, and the error is the result. Cancel safe, too.
 ///
 /// ```
 /// use dapple_stm::{Abort, TVar, atomically_or_abort};
@@ -68,11 +71,12 @@ pub fn atomically_or_abort<T, E, F: FnMut(&mut Tx) -> Result<T, Abort<E>>>(f: F)
     AtomicallyOrAbort { f, progress: Progress::default() }
 }
 
-/// [`atomically`], in a plain thread: blocks it where the transaction waits.
+/// [`atomically`] in a plain thread: blocks it while the transaction waits.
 ///
 /// # Panics
 ///
-/// On a worker, which must not wait: `await` the future there, or use [`Atomically::now`]. Also as [`atomically`].
+/// On a worker, which must not block: `await` the future there, or use [`Atomically::now`]. Also as
+/// [`atomically`].
 ///
 /// ```
 /// use dapple_stm::{TVar, atomically_blocking};
@@ -84,14 +88,14 @@ pub fn atomically_blocking<T>(f: impl FnMut(&mut Tx) -> StmResult<T>) -> T {
     atomically(f).blocking()
 }
 
-/// A transaction to be run: the future of [`atomically`].
+/// A transaction to run: the future of [`atomically`].
 #[must_use = "a transaction does nothing until it is awaited"]
 pub struct Atomically<F> {
     f: F,
     progress: Progress,
 }
 
-/// A transaction to be run that may give up: the future of [`atomically_or_abort`].
+/// A transaction to run that may give up: the future of [`atomically_or_abort`].
 #[must_use = "a transaction does nothing until it is awaited"]
 pub struct AtomicallyOrAbort<F> {
     f: F,
@@ -115,7 +119,8 @@ impl<F> fmt::Debug for AtomicallyOrAbort<F> {
 }
 
 impl<T, F: FnMut(&mut Tx) -> StmResult<T>> Atomically<F> {
-    /// Runs the transaction in the current thread, and blocks that where it waits.
+    /// Runs the transaction in the current thread, and blocks the thread while the transaction
+    /// waits.
     ///
     /// # Panics
     ///
@@ -130,11 +135,12 @@ impl<T, F: FnMut(&mut Tx) -> StmResult<T>> Atomically<F> {
         certain(self.progress.block(&mut |tx| f(tx).map_err(Abort::Stop)))
     }
 
-    /// Runs the transaction in the current thread if it need not wait; `None` where it retries. For callbacks.
+    /// Runs the transaction in the current thread if it need not wait; `None` if it retries. For
+    /// callbacks.
     ///
-    /// After 64 conflicts it takes the serial path. In a plain thread it waits for its turn there, behind transactions that
-    /// run and do not wait. A worker must not wait: there the result is `None`, too, if another transaction is on that path.
-    /// Await the future where that matters.
+    /// After 64 conflicts it takes the serial path. A plain thread waits for its turn there, after
+    /// other transactions, which run but do not wait. A worker must not wait: there the result is
+    /// `None`, too, if another transaction is on that path. Await the future where that matters.
     ///
     /// # Panics
     ///
@@ -157,7 +163,7 @@ impl<T, E, F: FnMut(&mut Tx) -> Result<T, Abort<E>>> AtomicallyOrAbort<F> {
     ///
     /// # Errors
     ///
-    /// What the closure gave up with.
+    /// The error with which the closure gave up.
     ///
     /// # Panics
     ///
@@ -213,10 +219,10 @@ fn certain<T>(result: Result<T, Infallible>) -> T {
     }
 }
 
-/// How far a transaction has come.
+/// The progress of a transaction.
 #[derive(Default)]
 struct Progress {
-    /// Attempts in a row that others have made fail.
+    /// Attempts in a row that others made fail.
     failures: u32,
     stage: Stage,
 }
@@ -226,9 +232,9 @@ enum Stage {
     /// The next attempt may begin.
     #[default]
     Ready,
-    /// For a variable to change.
+    /// It waits for a variable to change.
     Waiting(Wait),
-    /// For the serial path.
+    /// It waits for the serial path.
     Queued(Place),
     /// The next attempt is on the serial path.
     Serial(Pass),
@@ -236,10 +242,10 @@ enum Stage {
     Over,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 enum Attempt<R> {
     Done(R),
-    /// Others were faster.
+    /// Another transaction was faster.
     Conflict,
     /// It wants to wait; nothing it has read has changed.
     Retry(Wait),
@@ -248,7 +254,7 @@ enum Attempt<R> {
 }
 
 impl Progress {
-    /// Makes an attempt. What is left to be waited for is the stage then.
+    /// Makes an attempt. If it must wait, the stage says for what.
     #[inline]
     fn attempt<T, E>(&mut self, f: &mut impl FnMut(&mut Tx) -> Result<T, Abort<E>>) -> ControlFlow<Result<T, E>> {
         let pass = match std::mem::take(&mut self.stage) {
@@ -329,7 +335,8 @@ impl Progress {
             }
             match std::mem::take(&mut self.stage) {
                 Stage::Waiting(_) => return None,
-                // The serial path is left after one attempt of each: a wait, but for running code.
+                // Each transaction leaves the serial path after one attempt, so this waits only for
+                // running code.
                 Stage::Queued(place) if on_worker() => self.stage = Stage::Serial(place.take()?),
                 Stage::Queued(place) => self.stage = Stage::Serial(place.wait()),
                 stage => self.stage = stage,
@@ -338,7 +345,7 @@ impl Progress {
         }
     }
 
-    /// Lets others run, from whom a lock may be missing.
+    /// Lets other threads run, which may hold a needed lock.
     fn rest(&self) {
         if matches!(self.stage, Stage::Ready) && self.failures % BURST == BURST - 1 {
             rest(self.failures / BURST);
@@ -364,5 +371,5 @@ fn attempt<T, E>(
     }
 }
 
-/// Attempts between two moments at which others may have the core.
+/// Attempts before other threads may have the core.
 const BURST: u32 = 8;

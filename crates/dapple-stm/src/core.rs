@@ -1,29 +1,31 @@
-//! A variable in memory: the word that says who may touch it, its value, and who waits for it.
+//! A variable in memory: the word that governs access to it, its value, and its waiters.
 //!
 //! # States of the word
 //!
-//! | bits | meaning | who leaves it, to what |
+//! | bits | meaning | left by, to |
 //! |---|---|---|
 //! | `version` | the value may be read | a commit or the serial path: `+ LOCKED`; a waiter: `+ WAITED` |
-//! | `version + WAITED` | the same, and somebody may stand in `waiters` | a commit or the serial path: `+ LOCKED` |
+//! | `version + WAITED` | the same, and `waiters` may not be empty | a commit or the serial path: `+ LOCKED` |
 //! | `version (+ WAITED) + LOCKED` | a commit owns it; the value may be changing | the owner: `newer version`, or back to what it was |
-//! | `version (+ WAITED) + LOCKED + KEPT` | a transaction on the serial path owns it, whose code still runs; the value stays | the owner: without `KEPT`, when it commits; or back to what it was |
+//! | `version (+ WAITED) + LOCKED + KEPT` | a transaction on the serial path owns it while its code runs; the value stays | the owner: without `KEPT`, when it commits; or back to what it was |
 //!
-//! Versions of one variable only grow, and each committed write has one of its own. Nobody but the owner changes a locked
-//! word, so an owner unlocks with a plain store, and knows from the word that it locked whether anybody waits.
+//! Versions of one variable only grow, and each committed write has its own. Only the owner changes
+//! a locked word. So an owner unlocks with a plain store, and knows from the word that it locked
+//! whether there are waiters.
 //!
 //! # Orderings
 //!
 //! | access | order | pairs with |
 //! |---|---|---|
-//! | lock (`try_lock`) | `SeqCst` exchange | the loads of the word in `read` and `unchanged`, and the clock: of a commit that reads the clock below a mark, everybody who begins above the mark sees the locks |
-//! | store of `bits` | release | the acquire load of `bits`: who sees a value sees the lock under which it was written |
-//! | `KEPT` taken off (`begin_change`) | release | the acquire load of a value that is written after it: who finds that value under `KEPT` finds the bit gone when it looks again (`read_committed`). And by the `unlock` of any variable of the same commit: who has seen one new value finds `KEPT` on none |
-//! | `unlock` | release | the `SeqCst` (so acquire) loads of the word: who sees a version sees its value |
-//! | second load in `read` | `SeqCst` | the lock: a value newer than its word is of a commit that is past its checks, so no state is torn by it, but the attempt would fail later |
+//! | lock (`try_lock`) | `SeqCst` exchange | the loads of the word in `read` and `unchanged`, and the clock: if a commit reads the clock below a mark, every transaction that begins above the mark sees its locks |
+//! | store of `bits` | release | the acquire load of `bits`: a reader of a value sees the lock under which it was written |
+//! | `KEPT` taken off (`begin_change`) | release | the acquire load of a value written after it: a reader that finds that value under `KEPT` finds the bit gone at its next look (`read_committed`). And through the `unlock` of any variable of the same commit: a reader of one new value finds `KEPT` on none |
+//! | `unlock` | release | the `SeqCst` (so acquire) loads of the word: a reader of a version sees its value |
+//! | second load in `read` | `SeqCst` | the lock: a value newer than its word belongs to a commit that has passed its checks, so no state is torn, but the attempt would fail later |
 //! | `WAITED` set (`add_waiter`) | acquire-release exchange | the lock exchange on the same word: either the waiter sees the change, or the writer sees the waiter |
 //!
-//! `shared` and `waiters` are behind locks of their own, held for a few instructions, never while user code runs.
+//! `shared` and `waiters` have their own locks, held for a few instructions, never while user code
+//! runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,15 +35,15 @@ use crate::sync::atomic::{AtomicU64, Ordering::*};
 use crate::sync::{LOOKS, Mutex, give_way, lock, pause};
 use crate::word::{Shared, Value};
 
-/// What a variable is in memory. Lives as long as the process, see `pool`.
+/// A variable in memory. Lives as long as the process, see `pool`.
 #[cfg_attr(not(any(dapple_loom, dapple_shuttle)), repr(align(64)))]
 pub(crate) struct Core {
     word: AtomicU64,
     /// The value, if it fits.
     bits: AtomicU64,
-    /// The value, if it does not.
+    /// The value, if it does not fit.
     shared: Mutex<Option<Shared>>,
-    /// In the order in which they came. `None` costs no allocation.
+    /// In the order of arrival. `None` needs no allocation.
     waiters: Mutex<Option<Box<Waiters>>>,
 }
 
@@ -52,7 +54,8 @@ impl Core {
         Core { word: AtomicU64::new(0), bits: AtomicU64::new(0), shared: Mutex::new(None), waiters: Mutex::new(None) }
     }
 
-    /// A value and the word under which it was current; `None` where it stayed locked or kept changing.
+    /// A value and the word under which it was current; `None` if it stayed locked or kept
+    /// changing.
     #[inline(always)]
     pub(crate) fn read(&self, in_word: bool) -> Option<(Value, u64)> {
         for look in 0..=LOOKS {
@@ -68,7 +71,8 @@ impl Core {
         None
     }
 
-    /// The value, whoever owns it; torn from its version unless the caller owns the variable or looks at the word again.
+    /// The value, under any owner. It may not match the version unless the caller owns the variable
+    /// or checks the word again.
     #[inline(always)]
     pub(crate) fn value(&self, in_word: bool) -> Value {
         if in_word {
@@ -77,7 +81,8 @@ impl Core {
         Value::Shared(lock(&self.shared).clone().expect("a variable that is in use has a value"))
     }
 
-    /// The committed value. Does not wait for code of the program: what a transaction keeps is as it was until it commits.
+    /// The committed value. Does not wait for code of the program: until a transaction commits,
+    /// this is the value before it.
     pub(crate) fn read_committed(&self, in_word: bool) -> Value {
         loop {
             for look in 0..=LOOKS {
@@ -90,7 +95,7 @@ impl Core {
                 }
                 pause(look.min(16));
             }
-            // A commit writes, which takes some instructions, unless its thread was preempted.
+            // A commit is writing, which takes some instructions unless its thread was preempted.
             give_way();
         }
     }
@@ -100,24 +105,26 @@ impl Core {
         self.word.load(SeqCst)
     }
 
-    /// Whether what was read under this word is current, and nobody is about to change it.
+    /// Whether a value read under this word is current, and no transaction is about to change it.
     #[inline(always)]
     pub(crate) fn unchanged(&self, word: u64) -> bool {
         (self.word.load(SeqCst) ^ word) & !WAITED == 0
     }
 
-    /// Locks the variable if it is unlocked and, where a word is given, has its version. The word before.
+    /// Locks the variable if it is unlocked and has the given version, if any. Returns the previous
+    /// word.
     #[inline(always)]
     pub(crate) fn try_lock(&self, expected: Option<u64>) -> Option<u64> {
         self.try_lock_as(LOCKED, expected)
     }
 
-    /// Locks the variable if it is unlocked, for a transaction whose code still runs. The word before.
+    /// Locks the variable if it is unlocked, for a transaction with running code. Returns the
+    /// previous word.
     pub(crate) fn try_keep(&self) -> Option<u64> {
         self.try_lock_as(LOCKED | KEPT, None)
     }
 
-    /// The owner only, which keeps the variable and found this word: its value is about to change.
+    /// For the owner, which keeps the variable and found this word: its value is about to change.
     pub(crate) fn begin_change(&self, word: u64) {
         self.word.store(word | LOCKED, Release);
     }
@@ -136,7 +143,7 @@ impl Core {
         }
     }
 
-    /// The owner only. Yields what was there: dropping it is user code.
+    /// For the owner. Returns the previous value, because dropping it is user code.
     #[inline(always)]
     pub(crate) fn write(&self, value: Value) -> Option<Shared> {
         match value {
@@ -148,12 +155,12 @@ impl Core {
         }
     }
 
-    /// The owner only: takes the value out of a variable that nobody has any more.
+    /// For the owner: takes the value out of a variable without handles.
     pub(crate) fn empty(&self) -> Option<Shared> {
         lock(&self.shared).take()
     }
 
-    /// The owner only.
+    /// For the owner.
     #[inline(always)]
     pub(crate) fn unlock(&self, word: u64) {
         self.word.store(word, Release);
@@ -167,7 +174,7 @@ impl Core {
             if (now ^ word) & !WAITED != 0 {
                 return false;
             }
-            // Also where the bit is set: a writer may have seen it, and is about to clear it.
+            // Also if the bit is set: a writer may have seen it, and be about to clear it.
             match self.word.compare_exchange(now, now | WAITED, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(other) => now = other,
@@ -177,7 +184,7 @@ impl Core {
         true
     }
 
-    /// Forgets a waiter, and the list with the last one.
+    /// Removes a waiter, and the list with the last one.
     pub(crate) fn remove_waiter(&self, id: u64) {
         let mut waiters = lock(&self.waiters);
         if let Some(list) = waiters.as_deref_mut() {
@@ -205,7 +212,7 @@ pub(crate) fn version(word: u64) -> u64 {
     word >> VERSION_SHIFT
 }
 
-/// The word of an unlocked variable of this version that nobody waits for.
+/// The word of an unlocked variable of this version without waiters.
 #[inline(always)]
 pub(crate) fn word_of(version: u64) -> u64 {
     version << VERSION_SHIFT

@@ -1,8 +1,9 @@
-//! The serial path: one transaction at a time, in the order in which they came.
+//! The serial path: one transaction at a time, in the order of arrival.
 //!
-//! Who has the pass locks each variable when it first touches it and keeps it until the end, so nothing that it has read can
-//! change and its attempt cannot fail. It may wait for locks while it holds some: all others give back what they hold
-//! rather than wait, and nobody else has a pass.
+//! The holder of the pass locks each variable at its first touch and keeps it until the end, so
+//! none of its reads can change and its attempt cannot fail. It may wait for locks while it holds
+//! some, because all other transactions release their locks instead of waiting, and none of them
+//! has the pass.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::shared;
 use crate::signal::Signal;
 use crate::sync::{Mutex, lock};
 
-/// Lets one in at a time.
+/// Admits one transaction at a time.
 pub(crate) struct Gate(Mutex<State>);
 
 struct State {
@@ -20,7 +21,8 @@ struct State {
     queue: VecDeque<(u64, Arc<Signal>)>,
 }
 
-/// A place in the queue, or the pass that was handed to it. Dropped, it leaves the queue or passes the pass on.
+/// A place in the queue, or the pass that was handed to it. Its drop leaves the queue or passes the
+/// pass on.
 pub(crate) struct Place {
     id: u64,
     signal: Arc<Signal>,
@@ -31,7 +33,7 @@ pub(crate) struct Place {
 pub(crate) struct Pass(());
 
 impl Gate {
-    // Not `const` under the models, whose locks are not.
+    // Not `const` in the models: their locks are not.
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     pub(crate) const fn new() -> Gate {
         Gate(Mutex::new(State { taken: false, queue: VecDeque::new() }))
@@ -74,7 +76,7 @@ impl Place {
         self.signal.poll(cx).map(|()| self.pass())
     }
 
-    /// The pass, if it was handed to this place at once.
+    /// The pass, if this place got it at once.
     pub(crate) fn take(mut self) -> Option<Pass> {
         self.signal.is_set().then(|| self.pass())
     }
@@ -102,7 +104,7 @@ impl Drop for Place {
             return;
         }
         drop(state);
-        // Not in the queue and not used: the pass was handed to it.
+        // Not in the queue and not used, so it has the pass.
         shared::gate().hand_over();
     }
 }

@@ -1,15 +1,17 @@
-//! Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
+//! Software transactional memory: transactions over any number of variables, with a `retry` that
+//! suspends the task.
 //!
-//! A [`TVar`] is a variable that is read and written in transactions only. [`atomically`] runs a closure as one: what it
-//! reads belongs together, what it writes is seen at once, and it may wait for any condition on what it has read. There
-//! is no lock to forget, no order to keep, and two transactions make a third by being called in it.
+//! A [`TVar`] is a variable that is read and written only in transactions. [`atomically`] runs a
+//! closure as one: its reads are consistent, its writes become visible at once, and it may wait for
+//! any condition on its reads. There is no lock to forget and no order to keep, and two
+//! transactions called inside a third one become part of it.
 //!
 //! ```
 //! use dapple_stm::{StmResult, TVar, Tx, atomically_blocking};
 //!
 //! fn take(tx: &mut Tx, from: &TVar<u32>) -> StmResult<()> {
 //!     let there = tx.read(from)?;
-//!     tx.check(there > 0)?; // waits until there is one
+//!     tx.check(there > 0)?; // waits until there is an item
 //!     tx.write(from, there - 1)
 //! }
 //!
@@ -21,24 +23,26 @@
 //! assert_eq!((left.load(), right.load()), (0, 1));
 //! ```
 //!
-//! | to | use |
+//! | purpose | use |
 //! |---|---|
 //! | run a transaction in a task, on any executor | [`atomically`], and `await` it |
-//! | in a plain thread | [`atomically_blocking`] |
-//! | in a callback, which must not wait | [`Atomically::now`] |
+//! | run it in a plain thread | [`atomically_blocking`] |
+//! | run it in a callback, which must not wait | [`Atomically::now`] |
 //! | wait for a condition | [`Tx::retry`], [`Tx::check`] |
-//! | wait for one of two | [`Tx::or_else`] |
+//! | wait for one of two conditions | [`Tx::or_else`] |
 //! | give up, with nothing written | [`atomically_or_abort`], [`Tx::nested`] |
 //!
 //! # When something else is better
 //!
-//! A *color* (`Colored`) is better where one state is touched by many: nobody tries in vain, what is touched need not be
-//! cloned, and the closure runs once, so it may do input and output. A *mutex* is better for a few instructions on state
-//! whose locks have an obvious order. STM is better where an operation touches several small things that differ each time,
-//! where it must wait for a condition on several of them, and where it is composed of others. `docs/stm.md` has figures.
+//! A *color* (`Colored`) is better where one state has many users: no attempt fails, values need
+//! not be cloned, and the closure runs once, so it may do input and output. A *mutex* is better for
+//! a few instructions on state with an obvious lock order. STM is better where an operation touches
+//! several small variables that differ each time, where it must wait for a condition on several of
+//! them, and where it is composed of others. `docs/stm.md` has figures.
 //!
-//! Long transactions over what others write all the time fail often; after 64 failures one runs alone on a serial path,
-//! which always ends but lets nobody else near what it has touched. No closure should block or run for long.
+//! Long transactions over variables that others write all the time fail often. After 64 failures
+//! one runs alone on a serial path; it always ends, but blocks all others from the variables it has
+//! touched. No closure should block or run for long.
 
 #![forbid(unsafe_code)]
 
@@ -66,7 +70,7 @@ pub use var::TVar;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 #[doc(hidden)]
 pub mod model {
-    /// Moves the clock to so many at least, as a transaction with many reads does.
+    /// Moves the clock to at least this version, as a transaction with many reads does.
     pub fn move_clock(version: u64) {
         crate::shared::move_clock(version);
     }

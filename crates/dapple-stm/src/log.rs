@@ -1,4 +1,4 @@
-//! What a transaction has done so far: an entry for each variable that it has touched.
+//! The log of a transaction: an entry for each variable that it has touched.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,33 +10,33 @@ use crate::word::Value;
 /// One variable.
 pub(crate) struct Entry {
     pub(crate) core: &'static Core,
-    /// Its word when it was first touched. Whoever owns it since (`owned`) puts that back if nothing is written.
+    /// Its word at the first touch. If nothing is written, the owner (`owned`) restores it.
     pub(crate) word: u64,
-    /// The transaction has seen the value: it waits for a change of it, and depends on it.
+    /// The transaction has seen the value: it depends on it, and waits for its change.
     pub(crate) read: bool,
     /// The variable is locked by this transaction.
     pub(crate) owned: bool,
-    /// What is to be written.
+    /// The value to write.
     pub(crate) pending: Option<Value>,
 }
 
-/// Kept from transaction to transaction of a thread, for its memory.
+/// Reused by later transactions of a thread, to save the allocation.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) entries: Vec<Entry>,
-    /// Entries with something to write, in the order of the variables' addresses once they are being committed.
+    /// Entries with a value to write; sorted by address during a commit.
     pub(crate) writes: Vec<u32>,
-    /// What was to be written before, by entries that an inner transaction has overwritten, the latest last.
+    /// Earlier pending values that an inner transaction has overwritten, the latest last.
     undo: Vec<(u32, Option<Value>)>,
-    /// Inner transactions and alternatives that may be rolled back.
+    /// The number of open inner transactions and alternatives that may be rolled back.
     depth: u32,
-    /// Entries by the variables' addresses, where they are too many to look through.
+    /// Entries by the variables' addresses, if they are too many for a linear search.
     index: HashMap<usize, u32, BuildHasherDefault<AddressHasher>>,
     /// For pauses of different lengths.
     pub(crate) random: u64,
 }
 
-/// Where to roll back to.
+/// The point to roll back to.
 #[derive(Clone, Copy)]
 pub(crate) struct Savepoint(usize);
 
@@ -67,7 +67,7 @@ impl Log {
         }
     }
 
-    /// Sets what an entry is to write.
+    /// Sets the value that an entry writes.
     #[inline(always)]
     pub(crate) fn set(&mut self, index: usize, value: Value) {
         let entry = &mut self.entries[index];
@@ -78,22 +78,24 @@ impl Log {
         if self.depth > 0 {
             self.undo.push((index as u32, before));
         }
-        // Otherwise what was to be written before is dropped here, in the closure, as any value that it makes.
+        // Otherwise the previous pending value is dropped here, inside the closure, like any of its
+        // values.
     }
 
-    /// Begins what may be rolled back.
+    /// Begins a part that may be rolled back.
     pub(crate) fn save(&mut self) -> Savepoint {
         self.depth += 1;
         Savepoint(self.undo.len())
     }
 
-    /// Ends it, rolled back or not. What was read stays: the outcome depends on it.
+    /// Ends that part, with or without a rollback. Its reads stay, because the outcome depends on
+    /// them.
     pub(crate) fn end(&mut self, savepoint: Savepoint, roll_back: bool) {
         self.depth -= 1;
         if roll_back {
             for (index, before) in self.undo.drain(savepoint.0..).rev() {
                 if before.is_none() {
-                    // The latest that is undone is the latest that was pushed.
+                    // Undone in reverse order of the pushes.
                     self.writes.pop();
                 }
                 self.entries[index as usize].pending = before;
@@ -103,7 +105,7 @@ impl Log {
         }
     }
 
-    /// Forgets everything but the memory, and that, too, where it is much.
+    /// Clears the log; keeps its memory unless that is large.
     pub(crate) fn clear(&mut self) {
         if self.entries.capacity() > KEPT {
             *self = Log { random: self.random, ..Log::default() };
@@ -120,7 +122,7 @@ impl Log {
 
     /// A number below `limit`.
     pub(crate) fn random_below(&mut self, limit: u32) -> u32 {
-        // xorshift64; the seed only has to differ from thread to thread.
+        // xorshift64; the seeds only have to differ between threads.
         let mut bits = self.random;
         if bits == 0 {
             bits = ptr::from_ref(self).addr() as u64 | 1;
@@ -137,7 +139,7 @@ pub(crate) fn address(core: &Core) -> usize {
     ptr::from_ref(core).addr()
 }
 
-/// Addresses differ enough to be multiplied and no more.
+/// Hashes an address by a multiplication; addresses differ enough for that.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -148,7 +150,7 @@ impl Hasher for AddressHasher {
 
     fn write_usize(&mut self, number: usize) {
         self.0 = (self.0 ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // The map takes its bits from both ends.
+        // The map uses bits from both ends.
         self.0 ^= self.0 >> 32;
     }
 

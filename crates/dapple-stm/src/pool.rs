@@ -1,11 +1,12 @@
-//! The memory of variables: taken from the allocator in chunks, used again, and never given back.
+//! The memory of variables: allocated in chunks, reused, and never freed.
 //!
-//! So a transaction may remember a variable without holding a reference, and a read writes nothing that other cores
-//! read. A variable whose last handle is dropped gets a newer version before it is used again: a transaction that still
-//! remembers it finds it changed, and starts over. One that is locked at that moment waits in `limbo`.
+//! So a transaction may remember a variable without holding a reference, and a read writes nothing
+//! that other cores read. After the drop of its last handle, a variable gets a newer version before
+//! it is reused. A transaction that still remembers it finds it changed, and starts over. A
+//! variable that is locked at that moment waits in `limbo`.
 //!
-//! Rejected: a reference in every read and write. It cost a third of a transfer between two accounts, and transactions
-//! that only read got into each other's way.
+//! Rejected: a reference in every read and write. It cost a third of a transfer between two
+//! accounts, and read-only transactions slowed each other down.
 
 use std::mem;
 
@@ -14,10 +15,10 @@ use crate::shared;
 use crate::sync::{CHUNK, lock};
 use crate::word::{Shared, Value};
 
-/// What is free, and what is soon.
+/// Free variables, and those that soon will be.
 pub(crate) struct Pool {
     free: Vec<&'static Core>,
-    /// Nobody's, but some transaction has it locked.
+    /// Variables without handles that a transaction still has locked.
     limbo: Vec<&'static Core>,
 }
 
@@ -31,21 +32,21 @@ impl Pool {
             let chunk: Vec<Core> = (0..CHUNK).map(|_| Core::new()).collect();
             self.free.extend(chunk.leak().iter());
         }
-        self.free.pop().expect("there is a chunk of them")
+        self.free.pop().expect("a chunk was just allocated")
     }
 }
 
-/// A variable with this value, and a version that no transaction which has begun takes for granted.
+/// A variable with this value, and a version that no running transaction accepts without a check.
 pub(crate) fn take(value: Value) -> &'static Core {
     let core = lock(shared::pool()).take();
-    // Nobody owns a free one, and nobody remembers it with its present version.
+    // No transaction owns a free variable, or remembers it with its current version.
     let old = core.word();
     core.write(value);
     core.unlock(word_of(version(old).max(shared::clock()) + 1));
     core
 }
 
-/// Takes back variables that nobody has a handle of.
+/// Takes back variables without handles.
 pub(crate) fn give(cores: impl Iterator<Item = &'static Core>) {
     let mut values: Vec<Shared> = Vec::new();
     let mut pool = lock(shared::pool());

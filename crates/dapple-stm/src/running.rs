@@ -1,4 +1,4 @@
-//! What the current thread's transaction is: whether there is one, and what it leaves to be done after it.
+//! The current thread's transaction: whether there is one, and the work left after it.
 
 use std::cell::{Cell, RefCell};
 use std::iter;
@@ -21,9 +21,10 @@ thread_local! {
 
 struct Current {
     running: Cell<bool>,
-    /// Memory of the last transaction.
+    /// The log of the last transaction.
     log: Cell<Option<Box<Log>>>,
-    /// Variables whose last handle was dropped by the running transaction, which may have written them.
+    /// Variables that lost their last handle in the running transaction, which may have written
+    /// them.
     gone: RefCell<Vec<&'static Core>>,
 }
 
@@ -33,7 +34,7 @@ impl Current {
     }
 }
 
-/// The current thread begins a transaction, and gets memory for its log.
+/// Begins a transaction on the current thread, and returns its log.
 #[inline]
 pub(crate) fn begin() -> Box<Log> {
     CURRENT.with(|current| {
@@ -46,7 +47,7 @@ pub(crate) fn begin() -> Box<Log> {
     })
 }
 
-/// The transaction is over: what user code does from here on is not part of it.
+/// Ends the transaction: later user code is not part of it.
 #[inline]
 pub(crate) fn end() {
     let gone = CURRENT.with(|current| {
@@ -59,15 +60,16 @@ pub(crate) fn end() {
     }
 }
 
-/// Keeps the memory of a log that has been cleared.
+/// Keeps a cleared log for the next transaction.
 #[inline]
 pub(crate) fn keep(log: Box<Log>) {
     CURRENT.with(|current| current.log.set(Some(log)));
 }
 
-/// Takes back a variable without handles, once no transaction of this thread can have it in its log.
+/// Takes back a variable without handles, when no transaction of this thread can have it in its
+/// log.
 pub(crate) fn give_back(core: &'static Core) {
-    // While a thread ends its own variables may be gone, but then it has no transaction.
+    // While a thread ends, its thread-locals may be gone, but then it has no transaction.
     let deferred = CURRENT.try_with(|current| {
         let running = current.running.get();
         if running {
@@ -80,7 +82,7 @@ pub(crate) fn give_back(core: &'static Core) {
     }
 }
 
-/// Panics within a transaction.
+/// Panics inside a transaction.
 pub(crate) fn assert_outside(what: &str, instead: &str) {
     let inside = CURRENT.try_with(|current| current.running.get()).unwrap_or(false);
     assert!(!inside, "{what} was called inside of a transaction: {instead}");

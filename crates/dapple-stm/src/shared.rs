@@ -1,10 +1,12 @@
-//! What all transactions share: the clock, the gate of the serial path, the memory of variables.
+//! The state shared by all transactions: the clock, the gate of the serial path, the memory of
+//! variables.
 //!
-//! **The clock** orders versions, and is read by many and written seldom. A commit takes a version above the clock and
-//! above those that it replaces, and leaves the clock as it is. A transaction remembers the clock of its beginning, its
-//! *mark*: what has a version up to the mark was locked before the mark was read, so it needs no check. For what is newer
-//! it checks all that it has read before, which is cheap while that is little; when it is much, it first moves the clock
-//! past the version that it met, and checks again only for what is newer than that.
+//! **The clock** orders versions; it is read often and written rarely. A commit takes a version
+//! above the clock and above those that it replaces, and leaves the clock unchanged. A transaction
+//! remembers the clock at its begin, its *mark*: a version up to the mark was locked before the
+//! mark was read, so it needs no check. For a newer version it checks all its earlier reads, which
+//! is cheap while they are few. When they are many, it first moves the clock past that version, and
+//! later checks only for versions above the new mark.
 
 use crate::gate::Gate;
 use crate::pool::Pool;
@@ -40,20 +42,20 @@ crate::sync::lazy_static! {
     static ref GLOBAL: Global = new_global!();
 }
 
-/// The clock, as the mark of a transaction or below a commit's version.
+/// The clock, as the mark of a transaction or as a lower bound of a commit's version.
 ///
-/// `SeqCst`: a commit locks and then reads the clock, a reader reads the clock and then words. If the commit reads less
-/// than the reader's mark, the reader sees its locks.
+/// `SeqCst`: a commit locks and then reads the clock, a reader reads the clock and then words. If
+/// the commit reads less than the reader's mark, the reader sees its locks.
 #[inline(always)]
 pub(crate) fn clock() -> u64 {
-    // A commit's locks before it, and a reader's loads after it.
+    // After a commit's locks, and before a reader's loads.
     sc_fence();
     let now = GLOBAL.clock.0.load(SeqCst);
     sc_fence();
     now
 }
 
-/// Moves the clock up to `version` at least. The clock, which may be higher.
+/// Moves the clock to at least `version`. Returns the clock, which may be higher.
 #[cold]
 pub(crate) fn move_clock(version: u64) -> u64 {
     sc_fence();

@@ -1,4 +1,5 @@
-//! What wakes a transaction that waits: a task by its waker, a plain thread by a condition variable.
+//! Wakes a waiting transaction: a task through its waker, a plain thread through a condition
+//! variable.
 
 use std::task::{Context, Poll};
 
@@ -6,7 +7,7 @@ use dapple_sched::foreign::KeptWaker;
 
 use crate::sync::{Condvar, Mutex, lock};
 
-/// Set once. Shared by who waits and by the lists that he stands in.
+/// Set once. Shared by the waiter and the lists that it is in.
 pub(crate) struct Signal {
     state: Mutex<State>,
     changed: Condvar,

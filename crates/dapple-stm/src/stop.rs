@@ -1,14 +1,15 @@
-//! How a transaction ends other than well.
+//! The ways in which a transaction fails.
 
 use std::fmt;
 
-/// What the methods of [`Tx`](crate::Tx) yield, and the closures of transactions.
+/// The result of [`Tx`](crate::Tx)'s methods and of transaction closures.
 pub type StmResult<T> = Result<T, Stop>;
 
-/// An attempt of a transaction is over; pass it on with `?`. The closure is run again, at once or when that may help.
+/// The end of an attempt; pass it on with `?`. The closure runs again, at once or when that may
+/// help.
 ///
-/// One that is not passed on does no harm: an attempt that has failed stays failed. Only a
-/// [`retry`](crate::Tx::retry) that is not passed on is as if it had not been.
+/// Not passing it on does no harm: a failed attempt stays failed. Only a
+/// [`retry`](crate::Tx::retry) that is not passed on has no effect.
 ///
 /// ```
 /// use dapple_stm::{Stop, TVar, Tx};
@@ -41,7 +42,7 @@ impl fmt::Debug for Stop {
     }
 }
 
-/// Why a closure that may give up ends: an attempt is over, or the program wants none of it.
+/// Why a closure that may give up ends: the attempt is over, or the program gives up.
 ///
 /// ```
 /// use dapple_stm::{Abort, TVar, Tx};
@@ -60,7 +61,7 @@ impl fmt::Debug for Stop {
 pub enum Abort<E> {
     /// Passed on from a method of [`Tx`](crate::Tx).
     Stop(Stop),
-    /// Nothing is written; the error is what the transaction yields.
+    /// Nothing is written; the transaction returns this error.
     Error(E),
 }
 

@@ -1,7 +1,7 @@
-//! The one place that knows whether atomics and locks come from `std`, from loom or from shuttle.
+//! The switch of atomics and locks between `std`, loom and shuttle.
 //!
-//! Everything shared in this crate takes them from here, so that the models in `tests/loom/` and `tests/shuttle/` run
-//! the shipped code and not a copy of it. The constants are those that a model must reach in a few steps.
+//! All shared state in this crate uses it, so the models in `tests/loom/` and `tests/shuttle/` run
+//! the shipped code and not a copy. The constants are those that a model must reach in a few steps.
 
 #[cfg(dapple_loom)]
 mod imp {
@@ -10,7 +10,8 @@ mod imp {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub(crate) use loom::{lazy_static, thread_local};
 
-    /// loom takes `SeqCst` accesses for acquire and release, and knows their total order only from fences.
+    /// loom treats `SeqCst` accesses as acquire and release, and knows their total order only from
+    /// fences.
     pub(crate) fn sc_fence() {
         atomic::fence(atomic::Ordering::SeqCst);
     }
@@ -71,22 +72,23 @@ mod imp {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub(crate) use std::thread_local;
 
-    /// Nothing: what the models need it for, `SeqCst` accesses do.
+    /// Nothing: `SeqCst` accesses already do what the models need the fence for.
     #[inline(always)]
     pub(crate) fn sc_fence() {}
 
-    /// Spins so many rounds.
+    /// Spins for this many rounds.
     #[inline]
     pub(crate) fn pause(rounds: u32) {
         (0..rounds).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Gives the core to a thread that is ready, such as a preempted one.
+    /// Yields the core to a ready thread, such as a preempted one.
     pub(crate) fn give_way() {
         std::thread::yield_now();
     }
 
-    /// Gives the core away: to any thread that is ready at first, and from then on for up to a millisecond. A worker never sleeps.
+    /// Yields the core: at first to any ready thread, later for up to a millisecond. A worker never
+    /// sleeps.
     pub(crate) fn rest(turn: u32) {
         match turn.checked_sub(YIELDS).filter(|_| !on_worker()) {
             None => give_way(),
@@ -101,34 +103,35 @@ mod imp {
 
 pub(crate) use imp::*;
 
-/// Looks at a locked word so often before its transaction starts over.
+/// How often to look at a locked word before the transaction starts over.
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) const LOOKS: u32 = 24;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub(crate) const LOOKS: u32 = 1;
 
-/// Attempts that fail before a transaction takes the serial path.
+/// Failed attempts before a transaction takes the serial path.
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) const ATTEMPTS: u32 = 64;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub(crate) const ATTEMPTS: u32 = 2;
 
-/// Reads up to which each is checked against all before it; beyond, the clock is asked.
+/// Up to this many reads, each is checked against all before it; beyond, the clock decides.
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) const FEW_READS: usize = 16;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub(crate) const FEW_READS: usize = 2;
 
-/// Variables that are allocated together.
+/// The number of variables allocated together.
 ///
-/// In the models, all that one of them uses: commits lock in the order of addresses, and a model has to find the same
-/// order in every execution. Variables with allocations of their own lie as the allocator likes.
+/// In the models, it covers all variables of one model: commits lock in the order of addresses, and
+/// a model must find the same order in every execution. The allocator may place separate
+/// allocations in any order.
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) const CHUNK: usize = 64;
 #[cfg(any(dapple_loom, dapple_shuttle))]
 pub(crate) const CHUNK: usize = 4;
 
-/// Locks; what a panic has left behind is as good as ever, since no user code runs under any lock of this crate.
+/// Locks; poison is ignored, because no user code runs under any lock of this crate.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

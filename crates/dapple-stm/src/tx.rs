@@ -1,12 +1,14 @@
-//! `Tx`: a transaction while it runs.
+//! `Tx`: a running transaction.
 //!
-//! An attempt reads without locks, keeps to itself what it writes, and commits at the end: it locks what it writes in the
-//! order of addresses, checks that what it has read has not changed, writes, and unlocks. Nobody waits while he holds a
-//! lock but who is on the serial path (`gate`).
+//! An attempt reads without locks, buffers its writes, and commits at the end: it locks the
+//! variables that it writes in the order of addresses, checks that its reads have not changed,
+//! writes, and unlocks. No transaction waits while it holds a lock, except the one on the serial
+//! path (`gate`).
 //!
-//! **Opacity.** All that an attempt has read was current together at some moment, after every single read. A read of a
-//! version above the mark checks all that was read before. One up to the mark needs no check: its writer had locked all
-//! that he wrote before the mark was read, so whatever else of his this attempt has read or will read is locked or new.
+//! **Opacity.** After every single read, all reads of an attempt were current together at some
+//! moment. A read of a version above the mark checks all earlier reads. A version up to the mark
+//! needs no check: its writer had locked all its variables before the mark was read, so any other
+//! variable of that commit is locked or new for this attempt.
 
 use std::mem;
 use std::sync::Arc;
@@ -23,15 +25,15 @@ use crate::var::TVar;
 use crate::wait::Wait;
 use crate::word::{Shared, Value, is_word};
 
-/// A transaction while it runs: what the closure of [`atomically`](crate::atomically) is given.
+/// A running transaction: the argument of the closure of [`atomically`](crate::atomically).
 ///
-/// All that it reads belongs together, also in an attempt that will be thrown away; what it writes is seen by nobody until
-/// all of it is. Its methods fail with [`Stop`], which the closure passes on with `?`.
+/// All its reads are consistent, even in an attempt that will fail; its writes become visible all
+/// at once. Its methods fail with [`Stop`], which the closure passes on with `?`.
 ///
 /// ```
 /// use dapple_stm::{StmResult, TVar, Tx, atomically_blocking};
 ///
-/// // Part of any transaction.
+/// // Usable in any transaction.
 /// fn withdraw(tx: &mut Tx, account: &TVar<u64>, amount: u64) -> StmResult<()> {
 ///     let balance = tx.read(account)?;
 ///     tx.check(balance >= amount)?; // waits until there is enough
@@ -43,17 +45,17 @@ use crate::word::{Shared, Value, is_word};
 /// assert_eq!(account.load(), 7);
 /// ```
 pub struct Tx {
-    /// `Some` until it is dropped.
+    /// `Some` until its drop.
     log: Option<Box<Log>>,
     /// The clock, before the first read.
     mark: u64,
-    /// A read has failed: the attempt is over, whatever its closure makes of it.
+    /// A read has failed: the attempt is over, whatever its closure returns.
     doomed: bool,
     /// On the serial path.
     pass: Option<Pass>,
-    /// Who waited for what has been written.
+    /// The waiters of written variables.
     woken: Vec<Arc<Signal>>,
-    /// What has been replaced.
+    /// The replaced values.
     old: Vec<Shared>,
 }
 
@@ -69,12 +71,13 @@ impl Tx {
         self.log.as_mut().expect("a transaction has its log until it is dropped")
     }
 
-    /// The value of a variable, as this transaction sees it. The n-th read costs up to 16 looks at earlier ones; a check of
-    /// all of them is seldom needed.
+    /// Returns the value of a variable, as this transaction sees it. The n-th read compares with up
+    /// to 16 earlier ones; a check of all of them is rarely needed.
     ///
     /// # Errors
     ///
-    /// [`Stop`] where the value does not go with what was read before. Pass it on; the closure is run again.
+    /// [`Stop`] if the value is not consistent with earlier reads. Pass it on; the closure runs
+    /// again.
     ///
     /// ```
     /// use dapple_stm::{TVar, atomically_blocking};
@@ -97,7 +100,7 @@ impl Tx {
         }
         let value = core.value(is_word::<T>());
         let (word, owned) = (entry.word, entry.owned);
-        // What was written and rolled back has not been read before, nor checked.
+        // A value that was written and rolled back has not been read or checked before.
         let checked = mem::replace(&mut entry.read, true);
         if (owned || core.unchanged(word)) && (checked || self.in_time(index, word)) {
             return Ok(value.get());
@@ -119,18 +122,19 @@ impl Tx {
         if self.in_time(index, word) { Ok(value) } else { Err(self.fail()) }
     }
 
-    /// Whether what was read under this word goes with what was read before.
+    /// Whether a read under this word is consistent with earlier reads.
     #[inline(always)]
     fn in_time(&mut self, index: usize, word: u64) -> bool {
         version(word) <= self.mark || self.pass.is_some() || self.catch_up(index, word)
     }
 
-    /// The same, of a variable that is newer than the mark.
+    /// As `in_time`, for a variable that is newer than the mark.
     #[inline]
     fn catch_up(&mut self, index: usize, word: u64) -> bool {
         let entries = self.log().entries.len();
         if entries > FEW_READS {
-            // Far ahead, so that versions met in ascending order do not make every read a check of all.
+            // Far ahead, so that versions met in ascending order do not each cause a check of all
+            // reads.
             let mark = shared::move_clock(version(word) + entries as u64);
             let checked = self.unchanged();
             self.mark = mark;
@@ -143,10 +147,10 @@ impl Tx {
         self.log().entries.iter().all(|entry| entry.owned || entry.core.unchanged(entry.word))
     }
 
-    /// Writes a variable; the value before is not needed for it.
+    /// Writes a variable; does not depend on its previous value.
     ///
-    /// A value that this attempt wrote before is dropped here, inside of the transaction: its destructor must not run one of its
-    /// own.
+    /// A value that this attempt wrote earlier is dropped here, inside the transaction: its
+    /// destructor must not run a transaction.
     ///
     /// # Errors
     ///
@@ -177,7 +181,8 @@ impl Tx {
         if self.pass.is_some() {
             return Ok(self.own(core, false));
         }
-        // The version counts although the value does not: the variable might be gone, and another be in its place.
+        // The version counts although the value does not: the variable might be gone, and another
+        // be in its place.
         let mut word = core.word();
         for look in 0..LOOKS {
             if word & LOCKED == 0 {
@@ -192,7 +197,7 @@ impl Tx {
         Ok(self.log().push(Entry { core, word, read: false, owned: false, pending: None }))
     }
 
-    /// On the serial path: locks a variable, and waits for that where it must.
+    /// On the serial path: locks a variable, waiting if necessary.
     fn own(&mut self, core: &'static Core, read: bool) -> usize {
         for turn in 0.. {
             if let Some(word) = core.try_keep() {
@@ -203,7 +208,7 @@ impl Tx {
         unreachable!("others lock a variable for a bounded time")
     }
 
-    /// Replaces the value by what `change` makes of it.
+    /// Replaces the value by the result of `change`.
     ///
     /// # Errors
     ///
@@ -226,7 +231,7 @@ impl Tx {
         self.write(var, change(value))
     }
 
-    /// Writes a variable and yields what it held before.
+    /// Writes a variable and returns its previous value.
     ///
     /// # Errors
     ///
@@ -246,11 +251,13 @@ impl Tx {
         Ok(before)
     }
 
-    /// Gives up this attempt and waits until a variable that it has read changes; then the closure is run again.
+    /// Gives up this attempt and waits until a variable that it has read changes; then the closure
+    /// runs again.
     ///
     /// # Errors
     ///
-    /// Always, to be passed on with `?`. The first [`or_else`](Tx::or_else) around it tries its alternative instead.
+    /// Always; pass it on with `?`. The innermost [`or_else`](Tx::or_else) around it tries its
+    /// alternative instead.
     ///
     /// ```
     /// use dapple_stm::{TVar, atomically_blocking};
@@ -269,7 +276,7 @@ impl Tx {
     ///
     /// # Errors
     ///
-    /// Where it does not hold.
+    /// If `condition` is false.
     ///
     /// ```
     /// use dapple_stm::{TVar, atomically_blocking};
@@ -286,12 +293,12 @@ impl Tx {
         if condition { Ok(()) } else { self.retry() }
     }
 
-    /// Tries `first`; where that retries, what it has written is undone and `second` is tried. Where both retry, the
-    /// transaction waits for what either has read.
+    /// Tries `first`; if it retries, undoes its writes and tries `second`. If both retry, the
+    /// transaction waits for the reads of both.
     ///
     /// # Errors
     ///
-    /// Where both fail, or where one fails for another reason than [`retry`](Tx::retry).
+    /// If both fail, or if one fails for another reason than [`retry`](Tx::retry).
     ///
     /// ```
     /// use dapple_stm::{TVar, atomically_blocking};
@@ -318,8 +325,8 @@ impl Tx {
         }
     }
 
-    /// Runs an inner transaction that may be given up alone: where it fails with an error of its own
-    /// ([`Abort::Error`]), what it has written is undone, and the outer one goes on with the error in hand.
+    /// Runs an inner transaction that can fail alone: if it fails with its own error
+    /// ([`Abort::Error`]), its writes are undone, and the outer one continues with the error.
     ///
     /// # Errors
     ///
@@ -345,7 +352,7 @@ impl Tx {
         }
     }
 
-    /// Also where the error is not passed on, what was written before it is undone.
+    /// Undoes the writes on an error, even if that is not passed on.
     fn undone_on_error<T, E>(&mut self, inner: impl FnOnce(&mut Tx) -> Result<T, E>) -> Result<T, E> {
         let savepoint = self.log().save();
         let result = inner(self);
@@ -363,7 +370,8 @@ impl Tx {
         self.doomed
     }
 
-    /// The attempt has failed: gives back its locks, and pauses at random, longer after more failures.
+    /// The attempt has failed: releases its locks, and pauses at random, longer after more
+    /// failures.
     #[cold]
     pub(crate) fn fell_behind(&mut self, failures: u32) {
         self.unlock();
@@ -371,7 +379,7 @@ impl Tx {
         pause(rounds);
     }
 
-    /// Makes all that was written visible at once; false where something that was read has changed.
+    /// Makes all writes visible at once; false if a value that was read has changed.
     #[inline]
     pub(crate) fn commit(&mut self) -> bool {
         if self.doomed {
@@ -393,13 +401,15 @@ impl Tx {
         let newest = log.writes.iter().map(|&index| version(log.entries[index as usize].word)).max();
         let new = word_of(newest.unwrap_or(0).max(clock) + 1);
         if self.pass.is_some() {
-            // All of them before the first is written: a load that has seen one new finds none as it was.
+            // All of them before the first write: a load that has seen one new value finds no old
+            // one.
             log.writes
                 .iter()
                 .map(|&index| &log.entries[index as usize])
                 .for_each(|entry| entry.core.begin_change(entry.word));
         }
-        // All are locked, so they may be unlocked one by one: who finds one new finds the others locked or new.
+        // All are locked, so they may be unlocked one by one: a reader of one new value finds the
+        // others locked or new.
         for &index in &log.writes {
             let entry = &mut log.entries[index as usize];
             if let Some(value) = entry.pending.take() {
@@ -414,13 +424,13 @@ impl Tx {
         true
     }
 
-    /// Locks what is to be written, unless it has changed.
+    /// Locks the variables to write, unless they have changed.
     #[inline(always)]
     fn lock_writes(&mut self) -> bool {
         let Log { entries, writes, .. } =
             &mut **self.log.as_mut().expect("a transaction has its log until it is dropped");
         if writes.len() > 1 {
-            // Of two that want the same variables, one gets the first of them and so all.
+            // Of two commits with the same variables, one gets the first lock and so all.
             writes.sort_unstable_by_key(|&index| address(entries[index as usize].core));
         }
         for &index in &*writes {
@@ -428,14 +438,14 @@ impl Tx {
             let Some(word) = entry.core.try_lock(Some(entry.word)) else {
                 return false;
             };
-            // With the mark of those who wait.
+            // With the mark of the waiters.
             entry.word = word;
             entry.owned = true;
         }
         true
     }
 
-    /// Gives back the locks of what was not written.
+    /// Releases the locks of unwritten variables.
     #[inline]
     fn unlock(&mut self) {
         for entry in self.log().entries.iter_mut().filter(|entry| entry.owned) {
@@ -444,7 +454,7 @@ impl Tx {
         }
     }
 
-    /// Waits for what was read; `None` where that has changed already.
+    /// Waits for the variables read; `None` if one has changed already.
     pub(crate) fn wait(&mut self) -> Option<Wait> {
         self.unlock();
         let reads = || self.log.iter().flat_map(|log| &log.entries).filter(|entry| entry.read);

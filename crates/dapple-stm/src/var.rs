@@ -12,10 +12,10 @@ use crate::word::{Value, is_word};
 
 /// A variable that transactions read and write. Clones are handles of the same variable.
 ///
-/// The value is replaced as a whole and cloned by reads, so it should be cheap to clone: what is large belongs into an
-/// `Arc`, and what is changed in parts into several variables. Integers, floats, `bool`, `char` and `()` take no lock and
-/// no allocation. A variable takes 64 bytes beside its value and a reference count; the memory of variables that are gone
-/// is used for new ones, and not given back.
+/// A write replaces the whole value and a read clones it, so cloning should be cheap: put large
+/// data into an `Arc`, and split data that changes in parts into several variables. Integers,
+/// floats, `bool`, `char` and `()` need no lock and no allocation. A variable takes 64 bytes
+/// besides its value and a reference count; memory of dropped variables is reused, not freed.
 ///
 /// ```
 /// use dapple_stm::{TVar, atomically_blocking};
@@ -37,7 +37,8 @@ pub struct TVar<T> {
 struct Handle(&'static Core);
 
 impl<T: Clone + Send + Sync + 'static> TVar<T> {
-    /// A variable with this value. Takes its memory under a lock that all share, and allocates a count of its handles.
+    /// Makes a variable with this value. Takes its memory under a global lock, and allocates a
+    /// count of its handles.
     ///
     /// ```
     /// let name = dapple_stm::TVar::new(String::from("Ann"));
@@ -48,15 +49,17 @@ impl<T: Clone + Send + Sync + 'static> TVar<T> {
         TVar { core, handle: Arc::new(Handle(core)), values: PhantomData }
     }
 
-    /// The value now, outside of any transaction. Two loads may have a commit between them; what belongs together is read
-    /// in a transaction.
+    /// The current value, outside of any transaction. A commit may come between two loads; use a
+    /// transaction to read several variables consistently.
     ///
-    /// It does not wait for code of the program, so it may be called on workers: while a transaction runs that will write the
-    /// variable, the value is the one before. While one commits, which takes some instructions, it tries again.
+    /// It does not wait for code of the program, so workers may call it: while a transaction that
+    /// will write the variable runs, it returns the value before that. During a commit, which takes
+    /// some instructions, it tries again.
     ///
     /// # Panics
     ///
-    /// Within a transaction, which would not see what it has written itself: use [`Tx::read`](crate::Tx::read) there.
+    /// Inside a transaction, because it would not see that transaction's writes: use
+    /// [`Tx::read`](crate::Tx::read) there.
     ///
     /// ```
     /// let answer = dapple_stm::TVar::new(42);
@@ -67,7 +70,7 @@ impl<T: Clone + Send + Sync + 'static> TVar<T> {
         self.core.read_committed(is_word::<T>()).get()
     }
 
-    /// Whether two handles are of the same variable.
+    /// Whether both are handles of the same variable.
     ///
     /// ```
     /// use dapple_stm::TVar;
@@ -80,7 +83,7 @@ impl<T: Clone + Send + Sync + 'static> TVar<T> {
         ptr::eq(self.core, other.core)
     }
 
-    /// How many transactions wait for a change of the variable, at this moment.
+    /// The number of transactions that wait for a change of the variable now.
     ///
     /// ```
     /// assert_eq!(dapple_stm::TVar::new(1).waiters(), 0);
@@ -108,7 +111,7 @@ impl<T: Clone + Send + Sync + Default + 'static> Default for TVar<T> {
 }
 
 impl<T> fmt::Debug for TVar<T> {
-    // Not the value: a variable may be printed within a transaction, where `load` has no place.
+    // Not the value: a transaction may print a variable, and must not call `load`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TVar").field("address", &ptr::from_ref(self.core)).finish_non_exhaustive()
     }

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::shared;
 use crate::signal::Signal;
 
-/// Stands in the list of every variable that was read, and leaves all of them when it is dropped.
+/// Registered in the list of every variable that was read; its drop leaves all of them.
 pub(crate) struct Wait {
     id: u64,
     signal: Arc<Signal>,

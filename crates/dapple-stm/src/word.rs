@@ -1,13 +1,14 @@
-//! Values that fit into a machine word, and those that do not.
+//! Values that fit into a machine word, and values that do not.
 //!
-//! A variable of an integer, float, `bool`, `char` or `()` keeps its value in an atomic word: a read is a load. Any other
-//! value stands behind an `Arc`, replaced as a whole: a read is a short lock and a reference, a write an allocation.
-//! Which one it is is known when the program is compiled; safe code asks with `Any`, and the answer costs nothing.
+//! A variable of an integer, float, `bool`, `char` or `()` keeps its value in an atomic word: a
+//! read is a load. Any other value is in an `Arc`, replaced as a whole: a read is a short lock and
+//! a reference, a write an allocation. The compiler knows which one applies; safe code asks through
+//! `Any`, which costs nothing.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 
-/// A value behind an `Arc`.
+/// A value in an `Arc`.
 pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
 
 /// A value on its way into or out of a variable.
@@ -77,11 +78,11 @@ impl Value {
         }
     }
 
-    /// The value as what it is.
+    /// The value in its own type.
     ///
     /// # Panics
     ///
-    /// Where it was made of another type, which the types of variables exclude.
+    /// If it was made of another type, which the types of variables rule out.
     #[inline(always)]
     pub(crate) fn get<T: Clone + 'static>(&self) -> T {
         let value = match self {

@@ -1,4 +1,4 @@
-//! Invariants: no sum is ever seen wrong, by anybody.
+//! Invariants: no reader ever sees a wrong sum.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,8 +7,8 @@ use dapple_stm::{TVar, atomically, atomically_blocking};
 
 use crate::support::{Random, runtime};
 
-/// Threads and tasks transfer between few accounts while others sum them up within a transaction: the sum is checked
-/// inside, so also by attempts that fail later.
+/// Threads and tasks transfer between few accounts while others add them up inside a transaction:
+/// the check is inside, so it also covers attempts that fail later.
 #[test]
 fn no_attempt_sees_a_torn_sum() {
     let accounts: Vec<TVar<i64>> = (0..8).map(|_| TVar::new(100)).collect();
@@ -69,7 +69,7 @@ fn transfer(accounts: &[TVar<i64>], random: &mut Random) {
     });
 }
 
-/// The same with values behind a reference, and more accounts than are looked through one by one.
+/// The same with values in an `Arc`, and more accounts than a linear search covers.
 #[test]
 fn no_attempt_sees_a_torn_sum_of_many_large_values() {
     let accounts: Vec<TVar<Vec<u64>>> = (0..60).map(|_| TVar::new(vec![10; 3])).collect();
@@ -104,7 +104,8 @@ fn no_attempt_sees_a_torn_sum_of_many_large_values() {
     });
 }
 
-/// A transaction over a hundred variables that others write all the time ends, by the serial path if need be.
+/// A transaction over a hundred variables that others write all the time ends, if necessary on the
+/// serial path.
 #[test]
 fn a_long_transaction_is_not_starved() {
     let vars: Vec<TVar<u64>> = (0..100).map(|_| TVar::new(0)).collect();
@@ -133,7 +134,7 @@ fn a_long_transaction_is_not_starved() {
     assert!(vars.iter().all(|var| var.load() >= 50));
 }
 
-/// Two variables, each read to write the other: one of two such transactions must see what the other wrote.
+/// Two transactions each read one variable to write the other: one must see what the other wrote.
 #[test]
 fn there_is_no_write_skew() {
     for _ in 0..crate::support::rounds(2_000) {

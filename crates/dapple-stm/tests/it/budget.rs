@@ -1,4 +1,4 @@
-//! C7: transactions that have nothing to wait for let others go now and then.
+//! C7: transactions that never wait yield from time to time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

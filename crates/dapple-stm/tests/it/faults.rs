@@ -1,4 +1,4 @@
-//! Foreign wakers that panic: the neighbors are woken, and the transaction that woke them is done.
+//! Foreign wakers that panic: the neighbors are woken, and the waking transaction succeeds.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -8,7 +8,7 @@ use dapple_stm::{TVar, atomically, atomically_blocking};
 use crate::bombs::{bomb, counting, drop_bomb};
 
 #[test]
-fn whoever_waits_beside_a_waker_that_panics_is_woken() {
+fn waiters_are_woken_next_to_a_waker_that_panics() {
     for bad in [bomb, drop_bomb] {
         let number = TVar::new(0_u64);
         let (calls, waker) = counting();

@@ -1,5 +1,5 @@
-//! What a transaction's future does that is dropped, forgotten, or meets a panic, in each of its states: the lines of the
-//! table in `docs/safety.md`.
+//! A transaction's future that is dropped, forgotten or hit by a panic, in each of its states: the
+//! rows of the table in `docs/safety.md`.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -47,7 +47,7 @@ impl Wake for Bomb {
 }
 
 fn explode() {
-    // Not `panic!`, whose hook would print.
+    // Not `panic!`: its hook would print.
     resume_unwind(Box::new("as the test says"));
 }
 

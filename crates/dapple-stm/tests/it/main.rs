@@ -1,4 +1,4 @@
-//! Transactions as their users see them.
+//! Transactions from the user's side.
 
 #![cfg(not(any(dapple_loom, dapple_shuttle)))]
 

@@ -1,4 +1,4 @@
-//! Panics, and what is forbidden.
+//! Panics and misuse.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,13 +34,13 @@ fn a_panic_leaves_everything_as_it_was() {
     });
     assert_eq!(message, "on purpose");
     assert_eq!((number.load(), text.load().as_str()), (1, "a"));
-    // The thread is fit for more.
+    // The thread can run more transactions.
     atomically_blocking(|tx| tx.write(&number, 3));
     assert_eq!(number.load(), 3);
 }
 
 #[test]
-fn a_panic_in_a_task_goes_to_who_joins() {
+fn a_panic_in_a_task_reaches_its_joiner() {
     let runtime = runtime(1);
     let number = TVar::new(1);
     let inner = number.clone();
@@ -98,7 +98,7 @@ fn blocking_on_a_worker_is_a_panic_that_says_so() {
     assert!(runtime.block_on(task).unwrap().contains("would block a worker"));
 }
 
-/// Values are dropped and wakers called when the transaction is over: both may run transactions.
+/// Values are dropped and wakers invoked after the transaction: both may run transactions.
 #[test]
 fn destructors_may_run_transactions() {
     #[derive(Clone)]
@@ -138,7 +138,8 @@ fn a_variable_that_is_dropped_by_the_transaction_that_wrote_it() {
     }
 }
 
-/// Variables come and go while others transact: memory that is used again is never mistaken for what it was.
+/// Variables come and go during other transactions: reused memory is never mistaken for the earlier
+/// variable.
 #[test]
 fn variables_come_and_go() {
     let list: TVar<Arc<Vec<TVar<String>>>> = TVar::default();
@@ -170,7 +171,8 @@ fn variables_come_and_go() {
     });
 }
 
-/// Makes every attempt fail until the transaction is on the serial path, where nobody can. Says how many there were.
+/// Makes every attempt fail until the transaction is on the serial path, where it cannot. Returns
+/// the number of attempts.
 fn forced_to_the_serial_path(number: &TVar<u64>, other: &TVar<u64>, then: impl Fn()) -> u64 {
     let mut attempts = 0;
     atomically_blocking(|tx| {
@@ -196,7 +198,7 @@ fn a_transaction_that_always_fails_ends_on_the_serial_path() {
 }
 
 #[test]
-fn a_panic_on_the_serial_path_holds_nobody_up() {
+fn a_panic_on_the_serial_path_blocks_no_other() {
     let (number, other) = (TVar::new(0), TVar::new(0));
     let message = panic_of(|| {
         forced_to_the_serial_path(&number, &other, || panic!("on purpose"));
@@ -240,7 +242,7 @@ fn c9_no_worker_waits_for_a_transaction_that_runs() {
         tx.write(&number, seen + 1_000)?;
         tx.write(&text, String::from("after"))?;
         if attempts > 64 {
-            // Both are kept, and neither is changed. The other transaction cannot run, and does not wait.
+            // Both are kept and unchanged. The other transaction cannot run, and does not wait.
             assert_eq!(on_worker(), (None, 64, String::from("before")));
         } else {
             let (added, _, _) = on_worker();

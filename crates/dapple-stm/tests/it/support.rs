@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Common parts of the tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 
 use dapple_sched::Runtime;
 
-/// So many, or a hundredth where Miri runs the test, which takes a thousand times as long for each.
+/// The count, or a hundredth in Miri, where each round takes a thousand times as long.
 pub(crate) const fn rounds(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(100) } else { count }
 }
@@ -15,7 +15,7 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().expect("the runtime starts")
 }
 
-/// Numbers that look random: the same for the same seed, which is not zero.
+/// Pseudo-random numbers from a nonzero seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 pub(crate) struct Count(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! `retry`: who waits, who is woken, and what is left of it.
+//! `retry`: its waiters, its wake-ups, and its traces.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -111,7 +111,7 @@ fn a_semaphore_lets_in_as_many_as_it_has() {
     assert_eq!((free.load(), inside.load()), (3, 0));
 }
 
-/// The only worker does other things while a task waits, and what wakes the task comes from such a thing.
+/// The only worker does other work while a task waits, and that work wakes the task.
 #[test]
 fn a_task_that_waits_leaves_its_worker_to_others() {
     let runtime = runtime(1);
@@ -175,7 +175,7 @@ fn a_canceled_wait_leaves_no_trace() {
     assert_eq!(count.woken(), 0);
 }
 
-/// Waiting for something that never changes costs no memory beyond the wait, however often.
+/// Waiting for a variable that never changes costs no memory beyond the wait, any number of times.
 #[test]
 fn a_variable_is_waited_for_a_million_times() {
     let var = TVar::new(0);
@@ -193,7 +193,7 @@ fn a_variable_is_waited_for_a_million_times() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
+#[cfg_attr(miri, ignore = "this many take hours")]
 fn a_hundred_thousand_waiters_are_freed() {
     let runtime = runtime(2);
     let (door, through) = (TVar::new(false), TVar::new(0_u64));
@@ -219,7 +219,7 @@ fn a_hundred_thousand_waiters_are_freed() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
+#[cfg_attr(miri, ignore = "this many take hours")]
 fn a_hundred_thousand_waiters_are_canceled() {
     let runtime = runtime(2);
     let door = TVar::new(false);

@@ -1,11 +1,13 @@
-//! The smallest protocols of the shipped code, in every interleaving and memory order that loom can tell apart.
+//! The smallest protocols of the shipped code, in every interleaving and memory order that loom can
+//! tell apart.
 //!
 //! `RUSTFLAGS="--cfg dapple_loom" cargo test -p dapple-stm --release --test loom`
 //!
-//! Each model names in a comment the deliberate bugs that it was seen to catch; `tests/mutations.txt` has them as
-//! patches, which `cargo xtask mutants` applies. loom takes `SeqCst` accesses for acquire and release; where their total
-//! order matters, the code has a fence that is there for the models only (`sync::sc_fence`). And it lets a `SeqCst` load see
-//! the newest `SeqCst` store, so it cannot tell whether the store of a value has to release.
+//! A comment at each model names the deliberate bugs that it has caught; `tests/mutations.txt` has
+//! them as patches, which `cargo xtask mutants` applies. loom treats `SeqCst` accesses as acquire
+//! and release; where their total order matters, the code has a fence for the models only
+//! (`sync::sc_fence`). loom also lets a `SeqCst` load see the newest `SeqCst` store, so it cannot
+//! tell whether the store of a value must release.
 
 #![cfg(dapple_loom)]
 
@@ -18,7 +20,7 @@ use std::task::{Context, Waker};
 use dapple_stm::{TVar, atomically, atomically_blocking};
 use loom::thread;
 
-/// Runs a model in all interleavings with at most so many preemptions, and says how many there were.
+/// Runs a model in all interleavings with at most this many preemptions, and returns their number.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = executions.clone();
@@ -40,9 +42,10 @@ fn set_both(x: &TVar<u32>, y: &TVar<u32>, value: u32) {
     });
 }
 
-// One writes two variables, another reads them: they are equal in every attempt.
+// One thread writes two variables, another reads them: they are equal in every attempt.
 //
-// Caught: a read that does not check what was read before; a commit that writes before it has locked everything.
+// Caught: a read that does not check earlier reads; a commit that writes before it has locked
+// everything.
 #[test]
 fn no_attempt_is_torn() {
     check(5, || {
@@ -60,7 +63,8 @@ fn no_attempt_is_torn() {
     });
 }
 
-// The same where the reader has read enough to move the clock, and believes what is not newer than that.
+// The same with a reader that has read enough to move the clock, and then accepts versions up to
+// that.
 //
 // Caught: a clock that is moved after the check.
 #[test]
@@ -81,7 +85,7 @@ fn the_clock_is_moved_by_a_reader() {
     });
 }
 
-// Someone moves the clock while a commit has its locks and a reader begins.
+// A thread moves the clock while a commit has its locks and a reader begins.
 //
 // Caught: a commit that reads the clock before it locks.
 #[test]
@@ -103,10 +107,10 @@ fn a_clock_that_others_move() {
     });
 }
 
-// Each reads what the other writes: one of them must see it.
+// Each thread reads what the other writes: one of them must see it.
 //
-// Caught: a commit that does not check what it has read, or without its place in the one order of all; an attempt that
-// fails and keeps its locks (no end).
+// Caught: a commit that does not check its reads, or checks them outside of the total order; a
+// failed attempt that keeps its locks (no end).
 #[test]
 fn no_write_skew() {
     check(5, || {
@@ -130,9 +134,9 @@ fn no_write_skew() {
     });
 }
 
-// Two count, also by the serial path, which a transaction takes here after two failures.
+// Two threads count, also on the serial path, which a transaction takes here after two failures.
 //
-// Caught: a lock that is taken whatever the version; an unlock that releases nothing.
+// Caught: a lock taken at any version; an unlock that releases nothing.
 #[test]
 fn no_update_is_lost() {
     check(5, || {
@@ -147,10 +151,10 @@ fn no_update_is_lost() {
     });
 }
 
-// Loads beside a transaction on the serial path, which it takes here after two failures: one that has seen a variable as it
-// is written finds no other as it was.
+// Loads during a transaction on the serial path, which it takes here after two failures: after a
+// load of one new value, no load returns an old one.
 //
-// Caught: a commit on the serial path that leaves loads what it has not written yet.
+// Caught: a commit on the serial path that leaves unwritten variables readable.
 #[test]
 fn loads_see_the_serial_path_commit_at_once() {
     check(3, || {
@@ -174,10 +178,10 @@ fn loads_see_the_serial_path_commit_at_once() {
     });
 }
 
-// One waits for what another writes.
+// One thread waits for the write of another.
 //
-// Caught: a wait that begins although its variable has changed; a commit that wakes nobody; a wait that does not mark
-// its variable; a lock that forgets who waits (deadlocks).
+// Caught: a wait that begins although its variable has changed; a commit that wakes no waiter; a
+// wait that does not mark its variable; a lock that forgets the waiters (deadlocks).
 #[test]
 fn a_wait_is_over() {
     check(5, || {
@@ -195,7 +199,8 @@ fn a_wait_is_over() {
     });
 }
 
-// A wait is dropped while another transaction writes what it waits for; a second wait is not forgotten over that.
+// A wait is dropped while another transaction writes its variable; a second wait must not be lost
+// by that.
 #[test]
 fn a_wait_is_canceled() {
     check(4, || {

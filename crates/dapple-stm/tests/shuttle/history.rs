@@ -1,6 +1,6 @@
-//! Random programs, and the check that what they saw has an explanation: an order of the committed transactions, each
-//! thread's in its own order, in which every one reads what those before it wrote; and every attempt, also one that was
-//! thrown away, has seen the state between two of them.
+//! Random programs, checked for an explanation of what they saw. There must be an order of the
+//! committed transactions, which keeps each thread's own order, in which each reads what those
+//! before it wrote. Every attempt, even a failed one, must have seen the state between two of them.
 
 use std::sync::Arc;
 
@@ -22,14 +22,16 @@ type State = [u32; VARS];
 enum Op {
     Read(usize),
     Write(usize),
-    /// Writes that are undone: by an inner transaction that gives up, or by an alternative that retries.
+    /// Writes that are undone: by an inner transaction that gives up, or by an alternative that
+    /// retries.
     Undone {
         var: usize,
         nested: bool,
     },
 }
 
-/// What an attempt saw of variables that it had not written, in order, and what it would leave.
+/// The values that an attempt read from variables it had not written, in order, and its pending
+/// writes.
 #[derive(Clone, Default, Debug)]
 struct Seen {
     reads: Vec<(usize, u32)>,
@@ -38,18 +40,18 @@ struct Seen {
 
 #[derive(Default)]
 struct History {
-    /// Of each thread, in its order.
+    /// By thread, in its order.
     committed: [Vec<Seen>; THREADS],
-    /// Of all, committed or not.
+    /// Of all threads, committed or not.
     attempts: Vec<Seen>,
 }
 
-/// Runs a step; every value that is ever written is another.
+/// Runs a step; every written value is unique.
 fn step(tx: &mut Tx, vars: &[TVar<u32>], op: &Op, value: u32, seen: &mut Seen) -> StmResult<()> {
     let read = |tx: &mut Tx, var: usize, seen: &mut Seen| -> StmResult<()> {
         let found = tx.read(&vars[var])?;
         match seen.writes.iter().rev().find(|(written, _)| *written == var) {
-            Some((_, value)) => assert_eq!(found, *value, "not what it wrote itself"),
+            Some((_, value)) => assert_eq!(found, *value, "a transaction must see its own writes"),
             None => seen.reads.push((var, found)),
         }
         Ok(())
@@ -89,8 +91,9 @@ fn random_op() -> Op {
     }
 }
 
-// Caught: a read that does not check what was read before; a commit that does not check its reads; a rollback that leaves
-// what was written; versions that repeat; an attempt on the serial path that reads without locking.
+// Caught: a read that does not check earlier reads; a commit that does not check its reads; a
+// rollback that leaves writes; versions that repeat; an attempt on the serial path that reads
+// without locking.
 #[test]
 fn random_programs_have_an_order() {
     check(20_000, || {
@@ -135,7 +138,7 @@ fn random_programs_have_an_order() {
     });
 }
 
-/// Whether the transactions that are left can follow on the states so far.
+/// Whether the remaining transactions can follow on the states so far.
 fn explain(history: &History, states: &mut Vec<State>, next: &mut [usize; THREADS], end: &[u32]) -> bool {
     let now = *states.last().expect("the first state");
     if (0..THREADS).all(|thread| next[thread] == history.committed[thread].len()) {

@@ -1,11 +1,13 @@
-//! Transactions under random schedules: random programs whose history must have an order, and scenes of tasks that wait.
-//! Larger than loom can search; shuttle's memory is sequentially consistent.
+//! Transactions under random schedules: random programs with a history that must have an order, and
+//! scenes of tasks that wait. Larger than loom can search; shuttle's memory is sequentially
+//! consistent.
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-stm --release --test shuttle`
 //!
-//! Each model names in a comment the deliberate bugs that it was seen to catch; `tests/mutations.txt` has them as
-//! patches, which `cargo xtask mutants` applies. A failure prints its schedule, from which also the program follows: set
-//! `DAPPLE_SHUTTLE_REPLAY` to it and run the same test. `DAPPLE_SHUTTLE_PERCENT` scales the number of schedules.
+//! A comment at each model names the deliberate bugs that it has caught; `tests/mutations.txt` has
+//! them as patches, which `cargo xtask mutants` applies. A failure prints its schedule, which also
+//! determines the program: set `DAPPLE_SHUTTLE_REPLAY` to it and run the same test.
+//! `DAPPLE_SHUTTLE_PERCENT` scales the number of schedules.
 
 #![cfg(dapple_shuttle)]
 
@@ -17,7 +19,8 @@ use std::sync::Arc;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// Runs a model under this many schedules, half of them random, half with few, well-placed preemptions.
+/// Runs a model under this many schedules, half of them random, half with few, well-placed
+/// preemptions.
 fn check(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
     if let Ok(schedule) = std::env::var("DAPPLE_SHUTTLE_REPLAY") {
         return shuttle::replay(model, &schedule);

@@ -22,9 +22,9 @@ fn take(tx: &mut Tx, slot: &TVar<u32>) -> StmResult<u32> {
     Ok(there)
 }
 
-// A slot between tasks and threads: all that is put in comes out once.
+// A slot between tasks and threads: each value put in comes out once.
 //
-// Caught: a commit that wakes nobody (deadlock).
+// Caught: a commit that wakes no waiter (deadlock).
 #[test]
 fn a_slot_between_tasks_and_threads() {
     check(5_000, || {
@@ -50,9 +50,9 @@ fn a_slot_between_tasks_and_threads() {
     });
 }
 
-// One takes from either of two slots that others fill; a wait for both is dropped halfway.
+// A thread takes from either of two slots that others fill; a wait for both is dropped halfway.
 //
-// Caught: a wait that is dropped and stays in the lists.
+// Caught: a dropped wait that stays in the lists.
 #[test]
 fn either_of_two_slots() {
     check(5_000, || {
@@ -77,7 +77,7 @@ fn either_of_two_slots() {
     });
 }
 
-// Transactions that get into each other's way until they take the serial path; some are dropped on the way.
+// Transactions that conflict until they take the serial path; some are dropped on the way.
 //
 // Caught: a place at the gate that is dropped with the pass (deadlock).
 #[test]
@@ -117,9 +117,10 @@ fn the_serial_path_is_passed_on() {
     });
 }
 
-// A variable is dropped after a transaction has written it and before that commits; its memory is used for another.
+// A variable is dropped between a transaction's write to it and the commit; its memory is reused
+// for another.
 //
-// Caught: memory that is used again with the version that it had.
+// Caught: reused memory with its old version.
 #[test]
 fn memory_is_used_again() {
     check(5_000, || {
