@@ -1,4 +1,5 @@
-//! Numbers and names as bytes, for the log and for packets. What is read may be anything: nothing here trusts a length.
+//! The encoding of numbers and names, for the log and for packets. The input may be anything: no
+//! length in it is trusted.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ impl Writer {
     }
 }
 
-/// Takes from the front; none where there is too little or something else.
+/// Takes values from the front; `None` if the bytes are too few or invalid.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

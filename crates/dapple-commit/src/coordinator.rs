@@ -1,4 +1,4 @@
-//! The coordinator's share of the protocol, as a state machine.
+//! The coordinator's part of the protocol, as a state machine.
 //!
 //! ```text
 //!             yes of all            on disk                    Done of all
@@ -8,8 +8,8 @@
 //!   (forgotten)           (forgotten)      whoever asks for what is forgotten is told that it is aborted
 //! ```
 //!
-//! This is *presumed abort*: aborts cost no log and no replies. It is right because a commit is only forgotten when nobody can
-//! ask for it any more.
+//! This is *presumed abort*: aborts need no log and no replies. It is correct because a commit is
+//! forgotten only when no participant can ask for it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,11 +21,12 @@ use super::{Message, NodeId, Outcome, Packet, Position, Settings, TransactionId}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// `missing`: whose vote is not there yet.
+    /// `missing`: the participants without a vote so far.
     Voting { missing: BTreeSet<NodeId>, payload: Arc<[u8]> },
-    /// All said yes; that is being written. `missing`: who will have to say that it knows.
+    /// All have voted yes; the decision is being written. `missing`: the participants that must
+    /// acknowledge it.
     Deciding { missing: BTreeSet<NodeId> },
-    /// It is committed. `missing`: who has not said that it knows.
+    /// It is committed. `missing`: the participants without an acknowledgment so far.
     Committed { missing: BTreeSet<NodeId> },
 }
 
@@ -35,7 +36,7 @@ struct Transaction {
     state: State,
 }
 
-/// See the [module](self). It is exported for simulations; [`Coordinator`](super::Coordinator) runs it.
+/// See the [module](self). Exported for simulations; [`Coordinator`](super::Coordinator) runs it.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub struct CoordinatorMachine {
@@ -49,8 +50,8 @@ pub struct CoordinatorMachine {
 }
 
 impl CoordinatorMachine {
-    /// Starts with what the log says: a new epoch, which is to be [written](Machine::written) before anything can begin, and
-    /// all are told of commits that not all have said to know.
+    /// Starts from the log: with a new epoch, which must be [written](Machine::written) before any
+    /// transaction begins. Sends every commit that is not fully acknowledged again.
     pub fn recover(me: NodeId, settings: Settings, log: &[Record]) -> CoordinatorMachine {
         let mut epoch = 0;
         let mut transactions = BTreeMap::new();
@@ -76,10 +77,10 @@ impl CoordinatorMachine {
         CoordinatorMachine { me, settings, next, transactions, deadlines: BTreeMap::new(), timers, outputs }
     }
 
-    /// Asks all of `participants` to commit `payload`; [`Output::Decided`] says how it ended.
+    /// Asks all `participants` to commit `payload`; [`Output::Decided`] reports the end.
     ///
     /// # Errors
-    /// With the reason, where it cannot begin; nobody is told anything then.
+    /// The reason, if it cannot begin; no participant is asked then.
     pub fn begin(
         &mut self,
         now: Duration,
@@ -93,7 +94,8 @@ impl CoordinatorMachine {
         if payload.len() > self.settings.payload_len_max {
             return Err(Refusal::Long { len: payload.len(), len_max: self.settings.payload_len_max });
         }
-        // What participants remember reaches from the oldest to the newest, not only over those that are open.
+        // Participants remember everything from the oldest to the newest transaction, not only the
+        // open ones.
         let oldest = self.oldest();
         let span = if oldest.epoch == self.next.epoch { self.next.number - oldest.number } else { self.next.number };
         let max = self.settings.transactions_max;
@@ -115,7 +117,7 @@ impl CoordinatorMachine {
         Ok(id)
     }
 
-    /// A node is gone for good and is not waited for any more. Those who have its log must never start again.
+    /// Removes a node that is gone for good. A process with its log must never start again.
     pub fn forget_node(&mut self, node: NodeId) {
         let open: Vec<_> = self.transactions.keys().copied().collect();
         for position in open {
@@ -131,7 +133,7 @@ impl CoordinatorMachine {
         }
     }
 
-    /// Those whom the oldest open transaction waits for.
+    /// The nodes that the oldest open transaction waits for.
     pub fn waits_for(&self) -> Vec<NodeId> {
         match self.transactions.values().next().map(|transaction| &transaction.state) {
             Some(State::Voting { missing, .. } | State::Committed { missing }) => missing.iter().copied().collect(),
@@ -139,12 +141,12 @@ impl CoordinatorMachine {
         }
     }
 
-    /// What is remembered, apart from times.
+    /// The remembered state, without times.
     pub fn fingerprint(&self) -> String {
         format!("{:?}{:?}{:?}", self.next, self.transactions, self.outputs)
     }
 
-    /// How many transactions are open.
+    /// The number of open transactions.
     pub fn open_len(&self) -> usize {
         self.transactions.len()
     }
@@ -190,7 +192,7 @@ impl CoordinatorMachine {
         self.forget_if_known(id);
     }
 
-    /// Forgets a commit that all have said to know.
+    /// Forgets a commit that all have acknowledged.
     fn forget_if_known(&mut self, id: TransactionId) {
         let state = self.transactions.get(&id.position).map(|transaction| &transaction.state);
         if matches!(state, Some(State::Committed { missing }) if missing.is_empty()) {
@@ -204,7 +206,7 @@ impl CoordinatorMachine {
         match self.transactions.get(&id.position).map(|transaction| &transaction.state) {
             None => self.tell(asker, id, Outcome::Aborted),
             Some(State::Committed { .. }) => self.tell(asker, id, Outcome::Committed),
-            // Who asks has voted, so it is told soon.
+            // A participant that asks has voted, so it gets the decision soon.
             Some(State::Voting { .. } | State::Deciding { .. }) => {}
         }
     }
@@ -224,7 +226,7 @@ impl CoordinatorMachine {
         self.outputs.send(self.me, to, Message::Decision { id, outcome, oldest });
     }
 
-    /// Sends what those who are missing have to know or answer.
+    /// Sends again to the missing participants.
     fn resend(&mut self, id: TransactionId) {
         let oldest = self.oldest();
         let Some(transaction) = self.transactions.get(&id.position) else { return };
@@ -313,30 +315,31 @@ impl Machine for CoordinatorMachine {
     }
 }
 
-/// Why a transaction cannot begin. Nobody has been told of it.
+/// Why a transaction cannot begin. No participant has been asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// None takes part, or the coordinator itself, which needs a participant with a name and a log of its own.
-    #[error("a transaction needs one participant at least, and its coordinator cannot be one of them")]
+    /// There are no participants, or the coordinator is among them, which needs a participant with
+    /// its own name and log.
+    #[error("a transaction needs at least one participant, and its coordinator cannot be one of them")]
     Participants,
-    /// The message is longer than the settings allow.
-    #[error("the message has {len} bytes, and {len_max} is the most")]
+    /// The message exceeds the limit of the settings.
+    #[error("the message has {len} bytes, and the limit is {len_max}")]
     Long {
         /// Its length.
         len: usize,
         /// The limit.
         len_max: usize,
     },
-    /// As many are open as may be, or the oldest is open for too long.
-    #[error("as many transactions as may be are remembered, {len} of them open; the oldest waits for {oldest:?}")]
+    /// The limit of open transactions is reached, or the oldest has been open for too long.
+    #[error("the limit of remembered transactions is reached, {len} of them are open; the oldest waits for {oldest:?}")]
     Full {
-        /// How many are open.
+        /// The number of open ones.
         len: usize,
-        /// Whom the oldest waits for.
+        /// The nodes that the oldest waits for.
         oldest: Vec<NodeId>,
     },
-    /// The coordinator has stopped, as its log could not be written.
+    /// The coordinator has stopped, because its log could not be written.
     #[error("the coordinator has stopped: {0}")]
     Stopped(Arc<str>),
 }
@@ -354,7 +357,7 @@ mod tests {
         for from in [stays, goes] {
             machine.receive(now, Packet { from, to: me, message: Message::Vote { id, refusal: None } });
         }
-        // Both come with the same packets, before the decision is on disk.
+        // Both arrive with the same packets, before the decision is on disk.
         machine.forget_node(goes);
         let decided = Record::Decided { id, participants: Arc::from([stays, goes]) };
         machine.written(now, &decided, Ok(()));

@@ -1,4 +1,4 @@
-//! What takes packets to where they are to go.
+//! The courier, which delivers packets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::{NodeId, Packet};
 
-/// Packets on their way out.
+/// Outgoing packets.
 #[derive(Default)]
 pub(super) struct Outbox {
     state: Mutex<State>,
@@ -57,7 +57,7 @@ impl Outbox {
         lock(&self.state).lost
     }
 
-    /// Ends the courier when what this returns is dropped, also by a panic.
+    /// Ends the courier when the returned value is dropped, also by a panic.
     pub(super) fn end_when_dropped(self: Arc<Outbox>) -> impl Drop {
         struct End(Arc<Outbox>);
         impl Drop for End {
@@ -76,7 +76,7 @@ impl Outbox {
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Somebody who takes packets.
+/// A recipient of packets.
 pub(super) trait Peer: Send {
     fn send(&mut self, packet: Packet) -> Sending;
 }
@@ -89,21 +89,22 @@ where
     fn send(&mut self, packet: Packet) -> Sending {
         let mut service = self.clone();
         let mut sending = Box::pin(async move {
-            // What fails is lost, and sent again by the protocol.
+            // A failed packet is lost; the protocol sends it again.
             if poll_fn(|cx| service.poll_ready(cx)).await.is_ok() {
                 let _answered = service.call(packet).await;
             }
         });
-        // What panics is lost, too. It ends nothing that goes to other nodes.
+        // A packet with a panic is lost, too. Packets to other nodes go on.
         Box::pin(poll_fn(move |cx| contain(|| sending.as_mut().poll(cx)).unwrap_or(Poll::Ready(()))))
     }
 }
 
-/// Takes a node's packets to the others. **Spawn it**, on any executor: without it nothing is sent.
+/// Delivers a node's packets to the others. **Spawn it**, on any executor: without it nothing is
+/// sent.
 ///
-/// It calls the services that were connected, with up to 64 packets to each at once; of one that does not answer, the
-/// oldest is given up for the newest. It resolves when the last handle to its node is dropped. Cancel safe in that nothing is
-/// half-applied without it; but nobody hears of this node any more.
+/// It calls the connected services, with up to 64 packets to each at once; if one does not answer,
+/// newer packets replace the oldest. It resolves when the last handle of its node is dropped.
+/// Cancel safe: without it nothing is half-applied, but no other node hears of this one any more.
 #[must_use = "nothing is sent unless it is spawned"]
 pub struct Courier {
     outbox: Arc<Outbox>,
@@ -117,7 +118,7 @@ impl Courier {
         Courier { outbox, flights: Flights::new(), under_way: BTreeMap::new(), targets: BTreeMap::new() }
     }
 
-    /// Begins to send what waits; whether the node is over.
+    /// Begins to send waiting packets; returns whether the node has ended.
     fn take(&mut self, cx: &mut Context<'_>) -> bool {
         let waker = KeptWaker::from(cx.waker());
         let (packets, old, is_over) = {
@@ -128,7 +129,7 @@ impl Courier {
         for packet in packets {
             let node = packet.to;
             let peer = lock(&self.outbox.state).peers.get(&node).cloned();
-            // Services are foreign code: without the lock of the outbox, which they may come back to.
+            // Services are foreign code and may call back into the outbox: do not hold its lock.
             let Some(sending) = peer.and_then(|peer| contain(|| lock(&peer).send(packet))) else {
                 lock(&self.outbox.state).lost += 1;
                 continue;
@@ -170,7 +171,7 @@ impl fmt::Debug for Courier {
     }
 }
 
-/// Packets that wait for the courier.
+/// The limit of packets that wait for the courier.
 const PACKETS_MAX: usize = 65_536;
-/// Packets to one node that it has not answered.
+/// The limit of unanswered packets to one node.
 const UNDER_WAY_MAX: usize = 64;

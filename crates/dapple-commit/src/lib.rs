@@ -7,29 +7,31 @@
 //!                                         ╰───────────────────────────────────────────────────╯
 //! ```
 //!
-//! It is the composition operator of Gribble's dissertation that keeps replicas alike (4.2), with what its storage does when the
-//! coordinator dies (7.2.1): those who were asked find out from each other. Other than there, promises and decisions are in a
-//! durable log, so that nothing depends on some of the processes staying alive. Aborts are presumed and cost nothing.
+//! It is the composition operator of Gribble's dissertation that keeps replicas identical (4.2),
+//! with the rule of its storage for a dead coordinator (7.2.1): the participants find out from each
+//! other. Unlike there, promises and decisions are in a durable log, so no process must stay alive.
 //!
 //! # What is promised
 //!
-//! Packets may be lost, doubled, late and out of order; processes may die at any point and come back with their logs.
+//! Packets may be lost, duplicated, delayed and reordered; processes may die at any point and
+//! return with their logs.
 //!
-//! | when | then |
+//! | case | result |
 //! |---|---|
 //! | always | no participant commits what another has aborted, and no caller is told otherwise |
-//! | a participant says no, or does not answer in time | nobody commits |
-//! | a participant dies before it has voted | nobody commits |
-//! | a participant dies after it has voted yes | it finds out when it is back, and commits then if the others did |
-//! | the coordinator dies before it has decided | all abort: when it is back, or as soon as they find one that had not voted, which aborts it for all |
-//! | the coordinator dies after it has decided | who knows tells the others when they ask. Only if **all** who are alive have voted yes and none has heard the decision, they wait for the coordinator or for one who knows: whatever they did on their own could be wrong |
-//! | a disk is full | a participant votes no, a coordinator aborts, with the error of the disk as the reason. What was promised before can be finished: its room in the log is kept |
-//! | a log cannot be written at all | the node stops and says so ([`Participant::error`]); it is as if its process had died |
-//! | a log is damaged where it was safe on disk | it is refused at the start, rather than forgetting a promise |
+//! | a participant votes no, or does not answer in time | none commits |
+//! | a participant dies before its vote | none commits |
+//! | a participant dies after a yes | it finds out after its return, and commits then if the others did |
+//! | the coordinator dies before it has decided | all abort: after its return, or as soon as they find a participant that had not voted, which aborts it for all |
+//! | the coordinator dies after it has decided | a participant that knows the decision tells the others when they ask. Only if **all** live participants have voted yes and none knows the decision, they wait for the coordinator or for one that knows: any action on their own could be wrong |
+//! | a disk is full | a participant votes no, a coordinator aborts, with the error of the disk as the reason. Earlier promises can be finished: their room in the log is reserved |
+//! | a log cannot be written at all | the node stops and reports it ([`Participant::error`]), as if its process had died |
+//! | a log is damaged in its synced part | the node refuses to start, because a promise might be forgotten |
 //!
-//! A message goes to each participant twice, and each answers twice. With `n` participants `2n + 1` waits for a disk stand
-//! between the call and the last of them having committed, of which two follow one another until the caller is told; what
-//! comes at the same time shares them. A transaction costs some hundred bytes and its message until all have it.
+//! A message goes to each participant twice, and each answers twice. With `n` participants there
+//! are `2n + 1` waits for a disk between the call and the last commit; two of them, one after the
+//! other, delay the caller. Concurrent transactions share them. A transaction costs some hundred
+//! bytes and its message until all have it.
 //!
 //! # Example
 //!
@@ -49,7 +51,7 @@
 //!     let resource = deliver(move |_id, message: &[u8]| tx.send((id, message.to_vec())).map_err(|error| error.to_string()));
 //!     let (participant, courier) = Participant::open(id, folder.join(id.0.to_string()), Settings::default(), resource)?;
 //!     run(courier);
-//!     // Here they are in one process; a remote stage that takes packets does as well.
+//!     // Here all are in one process; a remote stage that takes packets works as well.
 //!     participant.connect(coordinator.id(), coordinator.inlet());
 //!     coordinator.connect(id, participant.inlet());
 //!     participants.push(participant);
@@ -68,13 +70,15 @@
 //!
 //! # How it is checked
 //!
-//! The protocol is two state machines that do no input and output. `simulation.rs` runs them under random faults with many
-//! transactions, and goes through every order of events with one. `tests/processes/commit_kills.rs` kills processes 200 times.
+//! The protocol is two state machines without input and output. `simulation.rs` runs them under
+//! random faults with many transactions, and explores every order of events with one.
+//! `tests/processes/commit_kills.rs` kills processes 200 times.
 //!
-//! Rejected: three-phase commit. It never waits where nobody is cut off, and is wrong where somebody is.
+//! Rejected: three-phase commit. It never blocks if no node is cut off, and gives wrong results if
+//! one is.
 //!
-//! Rejected: a participant that answers "aborted" from memory when it is asked about what it has never seen. After a crash it
-//! could vote yes to the same transaction, whose `Prepare` was late.
+//! Rejected: a participant that answers "aborted" from memory about a transaction that it has never
+//! seen. After a crash it could vote yes to the same transaction, with a late `Prepare`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The log of a node: a file that is only appended to, and made shorter now and then by writing a new one.
+//! The log of a node: an append-only file, compacted from time to time by writing a new one.
 //!
 //! ```text
 //! header   magic, role, node, checksum                        32 bytes
@@ -7,13 +7,14 @@
 //! zeros    room that the disk has given already
 //! ```
 //!
-//! * A frame counts once `sync` has returned. What a crash left behind the last whole frame is overwritten at the next start.
-//! * `synced` says how much of the file was on disk for sure when the frame was written. So a frame that is damaged although
-//!   it had been synced is told apart from one that was torn by a crash: the first is an error, since a promise would be
-//!   forgotten.
-//! * Room is taken from the disk before it is needed, with two more frames for each promise that is open. A disk that is full
-//!   refuses new work; what was promised can still be brought to its end. (File systems that copy what is overwritten can
-//!   break this; then the node stops, and goes on when it is started with room.)
+//! * A frame counts after `sync` has returned. The next start overwrites anything that a crash left
+//!   after the last whole frame.
+//! * `synced` says how much of the file was certainly on disk when the frame was written. This
+//!   tells a damaged frame that had been synced from one torn by a crash: the first is an error,
+//!   because a promise would be forgotten.
+//! * Disk space is reserved before it is needed, with two more frames for each open promise. A full
+//!   disk refuses new work, but promised work can still be finished. (File systems that copy on
+//!   overwrite can break this; then the node stops, and continues after a restart with free space.)
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -27,16 +28,16 @@ use super::bytes::crc32c;
 use super::record::Record;
 use super::{NodeId, TransactionId};
 
-/// Where records go.
+/// The storage of records.
 #[doc(hidden)]
 pub trait Storage: Send + 'static {
     /// Appends a record.
     fn append(&mut self, record: &Record) -> Result<(), WriteError>;
-    /// What was appended outlives a crash when this has returned.
+    /// Makes all appended records durable before it returns.
     fn sync(&mut self) -> io::Result<()>;
-    /// Whether much of it is of no use any more.
+    /// Whether most of it is obsolete.
     fn is_long(&self) -> bool;
-    /// Replaces all of it. Where that fails, what was there stays.
+    /// Replaces all records. On an error, the old ones stay.
     fn replace(&mut self, records: &[Record]) -> io::Result<()>;
 }
 
@@ -44,9 +45,9 @@ pub trait Storage: Send + 'static {
 #[derive(Debug)]
 #[doc(hidden)]
 pub enum WriteError {
-    /// It surely is not in the log, which is as it was.
+    /// It is certainly not in the log, which is unchanged.
     Full(io::Error),
-    /// Nobody knows what is in the log until it is read again.
+    /// The content of the log is unknown until it is read again.
     Broken(io::Error),
 }
 
@@ -58,7 +59,7 @@ impl WriteError {
     }
 }
 
-/// Whose log it is.
+/// The owner of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Coordinator,
@@ -72,21 +73,22 @@ pub(super) struct Log {
     path: PathBuf,
     header: [u8; HEADER_LEN],
     end: u64,
-    /// How long the file is.
+    /// The length of the file.
     room: u64,
     synced: u64,
     len_max: u64,
-    /// `end` when it was last made shorter.
+    /// `end` at the last compaction.
     kept: u64,
     promised: BTreeSet<TransactionId>,
     _lock: File,
 }
 
 impl Log {
-    /// Opens the log of a node, or makes one, and reads what is in it. No other process can open it meanwhile.
+    /// Opens or creates the log of a node, and reads it. No other process can open it meanwhile.
     ///
     /// # Errors
-    /// Where another has it open, it is another node's, or it is damaged; and those of the disk.
+    /// If another process has it open, it belongs to another node, or it is damaged; and those of
+    /// the disk.
     pub(super) fn open(path: &Path, owner: Owner, node: NodeId, len_max: u64) -> io::Result<(Log, Vec<Record>)> {
         let lock = lock(path)?;
         let header = header(owner, node);
@@ -96,7 +98,7 @@ impl Log {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let bytes = fs::read(path).map_err(|error| about(path, error))?;
         if bytes.len() < HEADER_LEN || bytes[..HEADER_LEN] != header {
-            return Err(whose(path, &bytes, owner, node));
+            return Err(other_owner(path, &bytes, owner, node));
         }
         let (records, end) = read(&bytes).map_err(|at| {
             let text = format!(
@@ -115,7 +117,8 @@ impl Log {
         Ok((log, records))
     }
 
-    /// Makes zeros of what a crash left behind the end, so that no frame that comes later can be followed by half an old one.
+    /// Zeroes anything that a crash left after the end, so that no later frame is followed by half
+    /// an old one.
     fn blank_rest(&mut self, bytes: &[u8]) -> io::Result<()> {
         let rest = &bytes[self.end as usize..];
         if rest.iter().any(|byte| *byte != 0) {
@@ -124,13 +127,13 @@ impl Log {
         Ok(())
     }
 
-    /// Takes room from the disk, so that `end` is within the file.
+    /// Reserves disk space, so that `end` is within the file.
     fn reserve(&mut self, end: u64) -> Result<(), WriteError> {
         if end <= self.room {
             return Ok(());
         }
         if end > self.len_max {
-            let text = format!("{}: the log has the {} bytes that it may have", self.path.display(), self.len_max);
+            let text = format!("{}: the log has reached its limit of {} bytes", self.path.display(), self.len_max);
             return Err(WriteError::Full(io::Error::new(io::ErrorKind::StorageFull, text)));
         }
         let room = end.next_multiple_of(ROOM_STEP).min(self.len_max.max(self.room));
@@ -157,7 +160,7 @@ impl Storage for Log {
             Record::Applied { id } | Record::Aborted { id } => (None, Some(*id)),
             _ => (None, None),
         };
-        // What has room kept for it uses that; all else must leave it alone.
+        // Only records with reserved room may use that room.
         let open = self.promised.len() as u64 + u64::from(promise.is_some());
         let uses_room = matches!(record, Record::Committed { .. } | Record::Applied { .. } | Record::Aborted { .. })
             && self.promised.contains(&record_id(record));
@@ -186,13 +189,14 @@ impl Storage for Log {
         let (file, end) = create(&self.path, &self.header, records)?;
         self.promised = promises(records);
         (self.file, self.end, self.synced, self.kept, self.room) = (file, end, end, end, end);
-        // Promises that are open need their room in the new file, too: taken now, or there is none for what is new.
+        // Open promises need their room in the new file, too: reserve it now, before new work takes
+        // it.
         let _later = self.reserve(end + self.promised.len() as u64 * ROOM_OF_PROMISE);
         Ok(())
     }
 }
 
-/// Writes a whole log beside the old one and puts it in its place.
+/// Writes a complete log to a new file and replaces the old one with it.
 fn create(path: &Path, header: &[u8; HEADER_LEN], records: &[Record]) -> io::Result<(File, u64)> {
     let new = with_suffix(path, ".new");
     let mut bytes = header.to_vec();
@@ -245,7 +249,7 @@ fn header(owner: Owner, node: NodeId) -> [u8; HEADER_LEN] {
     header
 }
 
-fn whose(path: &Path, bytes: &[u8], owner: Owner, node: NodeId) -> io::Error {
+fn other_owner(path: &Path, bytes: &[u8], owner: Owner, node: NodeId) -> io::Error {
     let found = bytes.first_chunk::<HEADER_LEN>();
     let is = found.and_then(|found| {
         let node = NodeId(u64::from_le_bytes(*found[16..].first_chunk()?));
@@ -273,7 +277,7 @@ fn frame(record: &Record, synced: u64) -> Vec<u8> {
     frame
 }
 
-/// The frame at the front: its record, what was synced, and its length.
+/// The first frame: its record, its `synced` value, and its length.
 fn parse(bytes: &[u8]) -> Option<(Record, u64, usize)> {
     let (len, rest) = bytes.split_first_chunk()?;
     let (checksum, rest) = rest.split_first_chunk()?;
@@ -285,14 +289,15 @@ fn parse(bytes: &[u8]) -> Option<(Record, u64, usize)> {
     Some((Record::from_bytes(body)?, u64::from_le_bytes(*synced), FRAME_HEAD_LEN + body.len()))
 }
 
-/// The whole frames and where they end, or where one is damaged that had been synced.
+/// The whole frames and their end, or the position of a damaged frame that had been synced.
 fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), usize> {
     let (mut records, mut at) = (Vec::new(), HEADER_LEN);
     while let Some((record, _, len)) = parse(&bytes[at..]) {
         records.push(record);
         at += len;
     }
-    // Behind a torn frame there may be whole ones of the same sync; one of a later sync means damage.
+    // After a torn frame there may be whole ones of the same sync; one of a later sync means
+    // damage.
     let mut rest = at + 1;
     while rest < bytes.len() {
         let tail = &bytes[rest..];
@@ -318,7 +323,7 @@ fn record_id(record: &Record) -> TransactionId {
     }
 }
 
-/// What is promised and neither applied nor aborted.
+/// Promises that are neither applied nor aborted.
 fn promises(records: &[Record]) -> BTreeSet<TransactionId> {
     let mut open = BTreeSet::new();
     for record in records {
@@ -334,11 +339,12 @@ fn promises(records: &[Record]) -> BTreeSet<TransactionId> {
 const MAGIC: &[u8; 8] = b"dapple2\n";
 const HEADER_LEN: usize = 32;
 const FRAME_HEAD_LEN: usize = 16;
-/// A frame of `Committed` and one of `Applied`: each a head, a byte for the kind, and an id of 24.
+/// A frame of `Committed` and one of `Applied`: each a head, a byte for the kind, and an id of 24
+/// bytes.
 const ROOM_OF_PROMISE: u64 = 2 * (FRAME_HEAD_LEN as u64 + 1 + 24);
-/// Room is taken in steps of so many bytes.
+/// The step in which disk space is reserved.
 const ROOM_STEP: u64 = 64 * 1024;
-/// A log of up to so many bytes is not worth making shorter.
+/// A log up to this size is not worth a compaction.
 const SHORT: u64 = 1024 * 1024;
 
 #[cfg(test)]
@@ -361,7 +367,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
-        // Whatever a crash leaves behind what was synced, what was synced is read, and perhaps whole records behind it.
+        // Whatever a crash leaves after the synced part, that part is read, and perhaps whole
+        // records after it.
         #[test]
         fn a_torn_tail_is_cut_off(lens in prop::collection::vec(0_usize..200, 1..12), synced in 0_usize..12, cut in 0_usize..3000, junk in any::<[u8; 8]>()) {
             let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What the two machines have in common: messages and answers go in, and what is to be done comes out. They do no input or
-//! output, and know no clock but the time that they are told.
+//! Common parts of the two machines: messages and answers go in, and actions come out. They do no
+//! input or output, and get the time as an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,30 +8,33 @@ use std::time::Duration;
 use super::record::Record;
 use super::{NodeId, Packet, TransactionId};
 
-/// How long the protocol waits, and how much it remembers. The defaults suit a network within one building.
+/// How long the protocol waits, and how much it remembers. The defaults suit a network within one
+/// building.
 ///
-/// All times may be changed at each start; they decide how fast a crash is noticed, never what is decided.
+/// All times may change at each start; they decide how fast a crash is noticed, never the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// A coordinator aborts what not all have voted for in this time. Default: 5 s.
+    /// A coordinator aborts a transaction without all votes after this time. Default: 5 s.
     pub vote_timeout: Duration,
-    /// After this time what was not answered is sent again, then after twice as long each time. Default: 100 ms.
+    /// The first wait before an unanswered message is sent again; it doubles each time. Default:
+    /// 100 ms.
     pub resend_first: Duration,
-    /// The longest time between two tries. Default: 2 s.
+    /// The longest wait between two tries. Default: 2 s.
     pub resend_max: Duration,
-    /// How long a participant that voted yes waits before it asks the others. Default: 300 ms.
+    /// How long a participant waits after a yes before it asks the others. Default: 300 ms.
     pub doubt_after: Duration,
-    /// How many transactions a node remembers at once. A coordinator refuses more than these, a participant votes no.
-    /// Default: 65,536.
+    /// The number of transactions that a node remembers at once. Beyond it, a coordinator refuses
+    /// and a participant votes no. Default: 65,536.
     pub transactions_max: usize,
     /// How many coordinators a participant remembers. It votes no to another one, until
     /// [`Participant::forget_coordinator`](super::Participant::forget_coordinator) makes room.
     /// Default: 4,096.
     pub coordinators_max: usize,
-    /// The longest message that is delivered, in bytes. Default: 1 MiB.
+    /// The longest message, in bytes. Default: 1 MiB.
     pub payload_len_max: usize,
-    /// The longest log, in bytes; one that is full refuses what is new, and finishes what it has promised. Default: 1 GiB.
+    /// The longest log, in bytes. A full log refuses new work, and finishes promised work. Default:
+    /// 1 GiB.
     pub log_len_max: u64,
 }
 
@@ -50,47 +53,48 @@ impl Default for Settings {
     }
 }
 
-/// What a machine wants done, in this order.
+/// The actions of a machine, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(hidden)]
 pub enum Output {
-    /// To be sent; it may get lost.
+    /// Send this; it may get lost.
     Send(Packet),
-    /// To be appended to the log, and [`Machine::written`] to be told. `sync`: only once it would outlive a crash.
+    /// Append this to the log, and call [`Machine::written`]; with `sync`, only after it is
+    /// durable.
     Write { record: Record, sync: bool },
-    /// The resource is to be asked whether it can commit; the answer goes to `checked`.
+    /// Ask the resource whether it can commit; the answer goes to `checked`.
     Check { id: TransactionId, payload: Arc<[u8]> },
-    /// The resource is to commit; `applied` is to be told.
+    /// Let the resource commit, and call `applied`.
     Apply { id: TransactionId, payload: Arc<[u8]> },
-    /// The resource is to give up what it has for this.
+    /// Let the resource give up its state for this.
     Undo { id: TransactionId, payload: Arc<[u8]> },
-    /// The caller is to be told.
+    /// Report the end to the caller.
     Decided { id: TransactionId, refusal: Option<Arc<str>> },
 }
 
-/// A node's share of the protocol.
+/// A node's part of the protocol.
 #[doc(hidden)]
 pub trait Machine {
-    /// A packet has come.
+    /// Handles a packet.
     fn receive(&mut self, now: Duration, packet: Packet);
-    /// A record is in the log, or is surely not in it and never will be.
+    /// A record is in the log, or is certainly not in it and never will be.
     fn written(&mut self, now: Duration, record: &Record, outcome: Result<(), Arc<str>>);
-    /// The time that [`due`](Machine::due) named has come.
+    /// The time returned by [`due`](Machine::due) has come.
     fn tick(&mut self, now: Duration);
-    /// When `tick` is wanted; none for never.
+    /// When to call `tick`; `None` for never.
     fn due(&self) -> Option<Duration>;
-    /// What is to be done next.
+    /// The next action.
     fn next_output(&mut self) -> Option<Output>;
-    /// A log that says all that has to be remembered.
+    /// A log of everything that must be remembered.
     fn snapshot(&self) -> Vec<Record>;
 }
 
-/// When what was sent is sent again.
+/// The times of repeated sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Timers(BTreeMap<TransactionId, (Duration, Duration)>);
 
 impl Timers {
-    /// Fires for the first time at `at`, and then after `wait`, twice that, and so on.
+    /// Fires first at `at`, then after `wait`, twice that, and so on.
     pub(super) fn set(&mut self, id: TransactionId, at: Duration, wait: Duration) {
         self.0.insert(id, (at, wait));
     }
@@ -103,7 +107,7 @@ impl Timers {
         self.0.values().map(|(at, _)| *at).min()
     }
 
-    /// Those that fire, each set for the next time.
+    /// The timers that fire, each set for the next time.
     pub(super) fn fire(&mut self, now: Duration, wait_max: Duration) -> Vec<TransactionId> {
         let due = self.0.iter_mut().filter(|(_, (at, _))| *at <= now);
         due.map(|(id, (at, wait))| {
@@ -115,7 +119,7 @@ impl Timers {
     }
 }
 
-/// What waits to be done.
+/// Pending actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Outputs(VecDeque<Output>);
 

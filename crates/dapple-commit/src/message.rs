@@ -1,11 +1,11 @@
-//! What nodes say to one another, and the names in it.
+//! The messages between nodes, and the names in them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::bytes::{Reader, Writer};
 
-/// The name of a coordinator or participant. Each has its own, for as long as its log lives.
+/// The name of a coordinator or participant. Each has its own, as long as its log lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeId(pub u64);
@@ -16,7 +16,8 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Where a transaction stands in the order of its coordinator: first by the start of the coordinator, then by number.
+/// The position of a transaction in the order of its coordinator: first by the coordinator's start,
+/// then by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Position {
@@ -26,13 +27,14 @@ pub struct Position {
     pub number: u64,
 }
 
-/// The name of one transaction. No coordinator gives the same twice, also when it was killed in between.
+/// The name of one transaction. No coordinator gives the same name twice, even if it was killed in
+/// between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TransactionId {
-    /// Who decides.
+    /// The coordinator that decides.
     pub coordinator: NodeId,
-    /// Where it stands in the coordinator's order.
+    /// Its position in the coordinator's order.
     pub position: Position,
 }
 
@@ -42,7 +44,7 @@ impl fmt::Display for TransactionId {
     }
 }
 
-/// How a transaction ended. It is the same at all who took part.
+/// The end of a transaction, the same at all participants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Outcome {
@@ -52,21 +54,22 @@ pub enum Outcome {
     Aborted,
 }
 
-/// One message of the protocol, with who sends it and whom it is for.
+/// One message of the protocol, with its sender and its recipient.
 ///
-/// It is what the receivers of [`Courier`](super::Courier) take. Packets may be lost, doubled, late, and out of order.
+/// The receivers of [`Courier`](super::Courier) take packets. Packets may be lost, duplicated,
+/// delayed and reordered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Packet {
-    /// Who sends it.
+    /// The sender.
     pub from: NodeId,
-    /// Whom it is for.
+    /// The recipient.
     pub to: NodeId,
-    /// What it says.
+    /// The content.
     pub message: Message,
 }
 
-/// What a [`Packet`] says.
+/// The content of a [`Packet`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -75,30 +78,31 @@ pub enum Message {
     Prepare {
         /// The transaction.
         id: TransactionId,
-        /// Whatever the coordinator began before this is settled, and need not be remembered.
+        /// Everything that the coordinator began before this is settled, and need not be
+        /// remembered.
         oldest: Position,
-        /// All who take part: whom to ask when the coordinator is gone.
+        /// All participants: ask them when the coordinator is gone.
         participants: Arc<[NodeId]>,
-        /// What is to be delivered.
+        /// The message to deliver.
         payload: Arc<[u8]>,
     },
-    /// From a participant: the answer to `Prepare`. A yes is a promise that outlives crashes.
+    /// From a participant: the answer to `Prepare`. A yes is a promise that survives crashes.
     Vote {
         /// The transaction.
         id: TransactionId,
-        /// Why not; none for a yes.
+        /// The reason for a no; `None` for a yes.
         refusal: Option<Arc<str>>,
     },
-    /// From whoever knows it: how the transaction ended.
+    /// From any node that knows it: the end of the transaction.
     Decision {
         /// The transaction.
         id: TransactionId,
-        /// How it ended.
+        /// The end.
         outcome: Outcome,
         /// From the coordinator: see `Prepare`.
         oldest: Option<Position>,
     },
-    /// From a participant to the coordinator: it is committed here, and need not be said again.
+    /// From a participant to the coordinator: it is committed here, and need not be sent again.
     Done {
         /// The transaction.
         id: TransactionId,
@@ -111,7 +115,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The transaction that it is about.
+    /// The transaction of the message.
     pub fn id(&self) -> TransactionId {
         match self {
             Message::Prepare { id, .. }
@@ -124,7 +128,7 @@ impl Message {
 }
 
 impl Packet {
-    /// A compact form, for pipes and files; [`from_bytes`](Packet::from_bytes) reads it.
+    /// A compact encoding, for pipes and files; [`from_bytes`](Packet::from_bytes) reads it.
     ///
     /// ```
     /// use dapple_commit::{Message, NodeId, Packet, Position, TransactionId};
@@ -158,7 +162,7 @@ impl Packet {
         out.0
     }
 
-    /// Reads what [`to_bytes`](Packet::to_bytes) wrote; nothing where it is anything else.
+    /// Reads the encoding of [`to_bytes`](Packet::to_bytes); `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Packet> {
         let mut from = Reader(bytes);
         let (sender, to) = (NodeId(from.u64()?), NodeId(from.u64()?));

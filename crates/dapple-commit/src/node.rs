@@ -1,7 +1,9 @@
-//! What runs a machine: a thread of its own, which takes what comes, writes the log, and hands packets to the courier.
+//! The driver of a machine: a thread that takes inputs, writes the log, and gives packets to the
+//! courier.
 //!
-//! It is a thread and no task, as it waits for the disk and calls the user's resource, which may wait as well. All that came
-//! while it waited is written together, with one wait for the disk.
+//! It is a thread and not a task, because it waits for the disk and calls the user's resource,
+//! which may block as well. All inputs that arrive meanwhile are written together, with one wait
+//! for the disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,15 +17,15 @@ use super::courier::Outbox;
 use super::log::{Storage, WriteError};
 use super::machine::{Machine, Output};
 
-/// A machine with what is around it.
+/// A machine with its surroundings.
 pub(super) trait Role: Send + 'static {
     type Machine: Machine;
-    /// What callers ask for.
+    /// The requests of callers.
     type Call: Send;
 
     fn machine(&mut self) -> &mut Self::Machine;
     fn call(&mut self, now: Duration, call: Self::Call);
-    /// Does what is neither sending nor writing.
+    /// Does any action other than sending or writing.
     fn act(&mut self, now: Duration, output: Output);
     /// The log cannot be written any more, and no call will be answered.
     fn fail(&mut self, error: &Arc<io::Error>);
@@ -51,15 +53,15 @@ struct Shared<C> {
     changed: Condvar,
 }
 
-/// A handle to the thread, which it stops and waits for when it is dropped.
+/// A handle to the thread; its drop stops the thread and waits for it.
 pub(super) struct Node<C: Send + 'static> {
     shared: Arc<Shared<C>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Why something was not taken.
+/// Why an input was not taken.
 pub(super) enum NotTaken {
-    /// So many wait.
+    /// This many wait.
     Full(usize),
     Failed(Arc<io::Error>),
     /// All handles were dropped.
@@ -87,7 +89,7 @@ impl<C: Send + 'static> Node<C> {
         self.push(Input::Call(call))
     }
 
-    /// Why it has stopped, where it could not go on.
+    /// The error that stopped it, if one did.
     pub(super) fn error(&self) -> Option<Arc<io::Error>> {
         match &lock(&self.shared.inbox).state {
             Running::Failed(error) => Some(error.clone()),
@@ -127,7 +129,7 @@ impl<C: Send + 'static> Drop for Node<C> {
 }
 
 impl<C> Shared<C> {
-    /// Takes nothing more, and lets go of what waits: who waits for an answer is so told.
+    /// Takes no more inputs, and drops the waiting ones, which tells their callers.
     fn fail(&self, error: &Arc<io::Error>) {
         let dropped = {
             let mut inbox = lock(&self.inbox);
@@ -138,14 +140,14 @@ impl<C> Shared<C> {
     }
 }
 
-/// Says so where the thread ends by a panic, which is one of the user's resource.
+/// Reports a panic of the user's resource that ends the thread.
 struct Panics<C>(Arc<Shared<C>>);
 
 impl<C> Drop for Panics<C> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!("a node of two-phase commit has stopped: its resource panicked");
-            self.0.fail(&Arc::new(io::Error::other("its resource panicked; open it again when that is mended")));
+            self.0.fail(&Arc::new(io::Error::other("its resource panicked; open it again when that is fixed")));
         }
     }
 }
@@ -180,7 +182,7 @@ impl<R: Role, S: Storage> Engine<R, S> {
         self.start.elapsed()
     }
 
-    /// What has come, perhaps nothing because it is time for something else; none when the node is to stop.
+    /// The new inputs, empty if a timer is due; `None` when the node should stop.
     fn wait(&mut self) -> Option<VecDeque<Input<R::Call>>> {
         let due = self.role.machine().due();
         let shared = self.shared.clone();
@@ -215,14 +217,14 @@ impl<R: Role, S: Storage> Engine<R, S> {
         if self.storage.is_long() {
             let records = self.role.machine().snapshot();
             if let Err(error) = self.storage.replace(&records) {
-                tracing::warn!(%error, "a log of two-phase commit cannot be made shorter now");
+                tracing::warn!(%error, "a log of two-phase commit cannot be compacted now");
             }
         }
         Ok(())
     }
 
-    /// Does what the machine wants until it wants nothing more. What it wants after something is on disk it wants only when
-    /// it was told so; so all that is to be written now needs one `sync`.
+    /// Performs actions until there are none. The machine wants actions that depend on a durable
+    /// record only after `written`, so one `sync` covers everything to write now.
     fn outputs(&mut self) -> io::Result<()> {
         loop {
             let (mut written, mut wants_sync) = (Vec::new(), false);
@@ -258,5 +260,6 @@ impl<R: Role, S: Storage> Engine<R, S> {
     }
 }
 
-/// Packets and calls that wait for the thread. What does not fit is refused; packets are sent again by those who need them.
+/// The limit of packets and calls that wait for the thread. More are refused; nodes that need a
+/// packet send it again.
 const INPUTS_MAX: usize = 4096;

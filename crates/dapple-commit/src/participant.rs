@@ -1,4 +1,4 @@
-//! The participant's share of the protocol, as a state machine.
+//! The participant's part of the protocol, as a state machine.
 //!
 //! ```text
 //!            Prepare          yes of the resource       on disk
@@ -12,10 +12,11 @@
 //!                                        says Done              again and again until it has
 //! ```
 //!
-//! What ends in `Committed` or `Aborted` is remembered until the coordinator says that nobody can ask for it any more
-//! (`oldest`). That makes three things right which would not be so otherwise: a `Prepare` that comes late is refused where
-//! another has been told that we never voted; a participant that asks after we have committed is told so; and one that asks
-//! for something which is settled and forgotten can only ask for an abort, since for a commit the coordinator had its `Done`.
+//! A participant remembers `Committed` and `Aborted` transactions until the coordinator says that
+//! no node can ask for them any more (`oldest`). Three cases depend on this. A late `Prepare` is
+//! refused if another node has been told that this one never voted. A participant that asks after
+//! the commit gets the answer. And a node that asks for a settled and forgotten transaction can
+//! only ask for an abort, because for a commit the coordinator had its `Done`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use super::machine::{Machine, Output, Outputs, Timers};
 use super::record::Record;
 use super::{Message, NodeId, Outcome, Packet, Position, Settings, TransactionId};
 
-/// What is being delivered, and to whom.
+/// The message and its participants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Work {
     participants: Arc<[NodeId]>,
@@ -34,19 +35,20 @@ struct Work {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// The resource is asked. `doomed`: it was aborted meanwhile.
+    /// The resource is being asked. `doomed`: it was aborted meanwhile.
     Checking { work: Work, doomed: bool },
     /// The promise is being written. `doomed`: it was aborted meanwhile.
     Promising { work: Work, doomed: bool },
     /// Voted yes, in doubt.
     Prepared { work: Work },
-    /// Learned that it is committed: that is being written (`logged` when it is), then the resource commits (`applying`).
+    /// It is committed: that is being written (then `logged`), and then the resource commits
+    /// (`applying`).
     Committing { work: Work, logged: bool, applying: bool },
-    /// The resource has it.
+    /// The resource has committed it.
     Committed,
-    /// Learned that it is aborted: that is being written.
+    /// It is aborted: that is being written.
     Aborting { work: Work },
-    /// `durable`: it will be known after a crash. `askers` are told when it is.
+    /// `durable`: a crash does not lose it. `askers` get the answer then.
     Aborted { durable: bool, askers: BTreeSet<NodeId> },
 }
 
@@ -61,7 +63,7 @@ impl State {
     }
 }
 
-/// See the [module](self). It is exported for simulations; [`Participant`](super::Participant) runs it.
+/// See the [module](self). Exported for simulations; [`Participant`](super::Participant) runs it.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub struct ParticipantMachine {
@@ -75,8 +77,8 @@ pub struct ParticipantMachine {
 }
 
 impl ParticipantMachine {
-    /// Starts with what the log says. What is in doubt is asked for at once; what is committed and perhaps not applied is
-    /// applied.
+    /// Starts from the log. Asks at once about transactions in doubt; applies those that are
+    /// committed and perhaps not applied.
     pub fn recover(me: NodeId, settings: Settings, log: &[Record]) -> ParticipantMachine {
         let mut machine = ParticipantMachine {
             me,
@@ -108,7 +110,7 @@ impl ParticipantMachine {
             Record::Committed { id } => {
                 let state = match self.states.remove(id) {
                     Some(State::Prepared { work }) => State::Committing { work, logged: true, applying: false },
-                    // In a log that was made shorter, what is applied has lost its payload.
+                    // In a compacted log, applied transactions have no payload.
                     _ => State::Committed,
                 };
                 self.states.insert(*id, state);
@@ -122,7 +124,7 @@ impl ParticipantMachine {
         }
     }
 
-    /// The resource has said whether it can commit, or why not.
+    /// The resource's answer: it can commit, or the reason why not.
     pub fn checked(&mut self, _now: Duration, id: TransactionId, answer: Result<(), Arc<str>>) {
         let Some(State::Checking { work, doomed }) = self.states.get(&id).cloned() else { return };
         match answer {
@@ -139,7 +141,7 @@ impl ParticipantMachine {
         }
     }
 
-    /// The resource has committed, or could not and is to be told again.
+    /// The resource has committed, or must be called again.
     pub fn applied(&mut self, now: Duration, id: TransactionId, done: bool) {
         let Some(State::Committing { logged: true, applying, .. }) = self.states.get_mut(&id) else { return };
         if !done {
@@ -158,7 +160,7 @@ impl ParticipantMachine {
         self.forget_settled(id.coordinator);
     }
 
-    /// What is promised and not decided, with what is to be delivered.
+    /// Promised and undecided transactions, with their messages.
     pub fn in_doubt(&self) -> impl Iterator<Item = (TransactionId, &Arc<[u8]>)> {
         self.states.iter().filter_map(|(id, state)| match state {
             State::Prepared { work } => Some((*id, &work.payload)),
@@ -166,12 +168,13 @@ impl ParticipantMachine {
         })
     }
 
-    /// How many messages contradicted what is known here: zero, unless a log was lost or a node's name was used twice.
+    /// The number of messages that contradicted the state here: zero, unless a log was lost or a
+    /// node's name was used twice.
     pub fn violations(&self) -> u64 {
         self.violations
     }
 
-    /// What is remembered, apart from times.
+    /// The remembered state, without times.
     pub fn fingerprint(&self) -> String {
         format!("{:?}{:?}{:?}", self.floors, self.states, self.outputs)
     }
@@ -190,7 +193,7 @@ impl ParticipantMachine {
 
     fn prepare(&mut self, id: TransactionId, work: Work) {
         if self.is_settled(id) {
-            return self.vote(id, Some("it is settled already".into()));
+            return self.vote(id, Some("the transaction is already settled".into()));
         }
         match self.states.get(&id) {
             Some(State::Prepared { .. }) => self.vote(id, None),
@@ -200,10 +203,10 @@ impl ParticipantMachine {
                 self.vote(id, Some("this participant remembers as many coordinators as it may".into()));
             }
             None if self.states.len() >= self.settings.transactions_max => {
-                self.vote(id, Some("as many transactions are remembered as may be".into()));
+                self.vote(id, Some("the limit of remembered transactions is reached".into()));
             }
             None if work.payload.len() > self.settings.payload_len_max => {
-                self.vote(id, Some(format!("{} bytes are too long", work.payload.len()).into()));
+                self.vote(id, Some(format!("{} bytes exceed the limit", work.payload.len()).into()));
             }
             None => {
                 self.outputs.push(Output::Check { id, payload: work.payload.clone() });
@@ -227,12 +230,13 @@ impl ParticipantMachine {
                 self.outputs.push(Output::Write { record, sync: true });
                 self.states.insert(id, state);
             }
-            // Nobody can have committed what is not promised yet.
+            // No node can have committed a transaction that is not promised yet.
             Some(State::Checking { doomed, .. } | State::Promising { doomed, .. }) if !committed => *doomed = true,
             Some(State::Committed) if committed => self.outputs.send(self.me, id.coordinator, Message::Done { id }),
             Some(State::Committing { .. }) if committed => {}
             Some(State::Aborting { .. } | State::Aborted { .. }) if !committed => {}
-            // An answer to a question of before: it was a guess of somebody who had forgotten, and is not for us any more.
+            // A late answer to an earlier question: a guess of a node that had forgotten, and of no
+            // use here any more.
             Some(State::Committing { .. } | State::Committed) => {}
             None if !committed => {}
             None if settled => self.outputs.send(self.me, id.coordinator, Message::Done { id }),
@@ -246,7 +250,7 @@ impl ParticipantMachine {
             Some(State::Committing { logged: true, .. } | State::Committed) => self.tell(asker, id, Outcome::Committed),
             Some(State::Aborted { durable: true, .. }) => self.tell(asker, id, Outcome::Aborted),
             Some(State::Aborted { durable: false, askers }) => {
-                // Said only when it is on disk: otherwise we could vote yes after a crash.
+                // Sent only when it is on disk: otherwise this node could vote yes after a crash.
                 let first = askers.is_empty();
                 askers.insert(asker);
                 if first {

@@ -1,21 +1,21 @@
-//! What is written to a log, and what it is there for.
+//! The records of a log and their purpose.
 
 use std::sync::Arc;
 
 use super::bytes::{Reader, Writer};
 use super::{NodeId, Position, TransactionId};
 
-/// One line of a log.
+/// One record of a log.
 ///
-/// | record | by | on disk before | lost with a crash |
+/// | record | by | on disk before | effect of its loss in a crash |
 /// |---|---|---|---|
 /// | `Prepared` | participant | it votes yes | it never promised |
 /// | `Committed` | participant | the resource commits | it asks again |
-/// | `Aborted` | participant | the resource aborts, or another is told that it never voted | it asks again, or never told |
+/// | `Aborted` | participant | the resource aborts, or another node learns that it never voted | it asks again, or had not answered |
 /// | `Applied` | participant | (nothing waits) | the resource commits once more |
-/// | `Floor` | participant | in a log that was made shorter | |
-/// | `Epoch` | coordinator | anything is begun | |
-/// | `Decided` | coordinator | anybody is told to commit | nobody was told: it is aborted |
+/// | `Floor` | participant | (in a compacted log) | |
+/// | `Epoch` | coordinator | any transaction begins | |
+/// | `Decided` | coordinator | any participant is told to commit | no participant was told: it is aborted |
 /// | `Ended` | coordinator | (nothing waits) | participants are told once more |
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(hidden)]
@@ -31,8 +31,8 @@ pub enum Record {
 }
 
 impl Record {
-    /// Whether the log keeps room for it from the time on when the transaction is promised, so that a full disk cannot come
-    /// between a promise and what was promised.
+    /// Whether the log reserves room for it from the promise on, so that a full disk cannot prevent
+    /// the end of a promised transaction.
     #[cfg(test)]
     pub(super) fn has_room_kept(&self) -> bool {
         matches!(

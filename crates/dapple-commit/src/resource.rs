@@ -1,22 +1,24 @@
-//! What a participant commits to.
+//! The resource of a participant.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::TransactionId;
 
-/// What takes what is delivered, all or none.
+/// Receives deliveries, all or none.
 ///
-/// Its functions are called one after the other on a thread of the participant, so they may wait (for a disk, a database).
+/// The participant's thread calls its functions one after the other, so they may block (for a disk,
+/// a database).
 ///
-/// | called | it has to |
+/// | function | duty |
 /// |---|---|
-/// | [`prepare`](Resource::prepare) | say whether it can commit this, and keep what that takes (a lock, room) until it is told how it ended |
-/// | [`commit`](Resource::commit) | have it for good when it returns. After a crash it is called **again** for the same transaction if nobody knows whether it had returned |
-/// | [`abort`](Resource::abort) | give up what `prepare` kept |
-/// | [`recovered`](Resource::recovered) | drop what `prepare` may have kept on disk before a crash, apart from what is still promised |
+/// | [`prepare`](Resource::prepare) | decide whether it can commit this, and keep the necessary state (a lock, room) until the end |
+/// | [`commit`](Resource::commit) | make it durable before it returns. After a crash it is called **again** for the same transaction if it may not have returned |
+/// | [`abort`](Resource::abort) | release the state kept by `prepare` |
+/// | [`recovered`](Resource::recovered) | release the state that `prepare` may have kept on disk before a crash, except for open promises |
 pub trait Resource: Send + 'static {
-    /// Whether this can be committed. After a yes, it must be possible to commit it for ever, also after a crash.
+    /// Whether this can be committed. After a yes, a commit must always be possible, even after a
+    /// crash.
     ///
     /// # Errors
     /// The reason for a no. All others abort then, too.
@@ -25,22 +27,24 @@ pub trait Resource: Send + 'static {
     /// Applies it for good.
     ///
     /// # Errors
-    /// Where it cannot be done now: it is reported, and tried again until it succeeds. It is decided, and cannot be taken back.
+    /// If it cannot be done now: it is reported, and tried again until it succeeds. The decision is
+    /// final.
     fn commit(&mut self, id: TransactionId, message: &Arc<[u8]>) -> Result<(), String>;
 
-    /// Gives up what `prepare` kept.
+    /// Releases the state kept by `prepare`.
     fn abort(&mut self, id: TransactionId, message: &Arc<[u8]>);
 
-    /// Called first, with what is promised and not decided: keep (again) what these take. Whatever else `prepare` kept
-    /// before a crash was never promised.
+    /// Called first, with the promised and undecided transactions: keep (again) the state that
+    /// these need. All other state of `prepare` from before a crash was never promised.
     fn recovered(&mut self, in_doubt: &[(TransactionId, Arc<[u8]>)]) {
         let _ = in_doubt;
     }
 }
 
-/// A [`Resource`] that says yes to everything and hands what is committed to a function: delivery to all or none.
+/// A [`Resource`] that accepts everything and passes commits to a function: delivery to all or
+/// none.
 ///
-/// The function gets what a crash came between a second time, with the same id.
+/// If a crash interrupts the function, it gets the same message again, with the same id.
 ///
 /// ```
 /// use dapple_commit::deliver;

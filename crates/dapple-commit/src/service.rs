@@ -1,4 +1,4 @@
-//! Coordinators and participants as one starts and uses them.
+//! Coordinators and participants, as a program starts and uses them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use super::participant::ParticipantMachine;
 use super::record::Record;
 use super::{NodeId, Packet, Resource, TransactionId};
 
-/// Why a message was not delivered, or perhaps not.
+/// Why a message was not delivered, or may not have been.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -32,24 +32,24 @@ pub enum CommitError {
     Aborted {
         /// The transaction.
         id: TransactionId,
-        /// Who or what made it so.
+        /// The cause, with the node if it has one.
         reason: Arc<str>,
     },
     /// It was not begun.
     #[error("the transaction was not begun: {0}")]
     NotBegun(#[from] Refusal),
-    /// It was not begun, as too much waits already.
+    /// It was not begun, because too much waits already.
     #[error("the transaction was not begun: {0}")]
     Refused(#[from] Refused),
-    /// The coordinator has stopped. Participants will agree on how it ended, and which way is not known here.
+    /// The coordinator has stopped. The participants will agree on the end, which is unknown here.
     #[error("the coordinator has stopped, and how the transaction ended is not known here: {0}")]
     Unknown(Arc<str>),
 }
 
-/// Delivers to all or none: the coordinator of two-phase commit. A handle, cheap to clone. When the last is dropped, the
-/// node stops, as if its process had died, and that drop waits for it.
+/// Delivers messages to all or none: the coordinator of two-phase commit. A handle, cheap to clone.
+/// Dropping the last one stops the node, as if its process had died, and waits for it.
 ///
-/// See the [module](super) for what is promised, and an example.
+/// The [crate](super) states the guarantees and has an example.
 #[derive(Clone)]
 pub struct Coordinator {
     me: NodeId,
@@ -105,12 +105,13 @@ impl Role for Coordinating {
 }
 
 impl Coordinator {
-    /// Opens or makes the log at `path` and starts, telling participants of what an earlier run has decided.
+    /// Opens or creates the log at `path` and starts; sends the decisions of an earlier run again.
     ///
-    /// It waits for the disk. The [`Courier`] is to be spawned.
+    /// Waits for the disk. Spawn the [`Courier`].
     ///
     /// # Errors
-    /// Where the log is in use, another node's or damaged, the disk is full, or no thread can be had.
+    /// If the log is in use, belongs to another node or is damaged, the disk is full, or no thread
+    /// can be started.
     pub fn open(me: NodeId, path: impl AsRef<Path>, settings: Settings) -> io::Result<(Coordinator, Courier)> {
         let (log, records) = Log::open(path.as_ref(), Owner::Coordinator, me, settings.log_len_max)?;
         Coordinator::start(me, settings, log, &records)
@@ -125,7 +126,7 @@ impl Coordinator {
         records: &[Record],
     ) -> io::Result<(Coordinator, Courier)> {
         let mut machine = CoordinatorMachine::recover(me, settings, records);
-        // The epoch is on disk before a number of it is given.
+        // The epoch is on disk before one of its numbers is used.
         while let Some(output) = machine.next_output() {
             let Output::Write { record, .. } = output else { unreachable!("nothing has begun") };
             storage.append(&record).map_err(super::log::WriteError::into_inner)?;
@@ -143,12 +144,12 @@ impl Coordinator {
         self.me
     }
 
-    /// Where packets for it are to go.
+    /// The service that takes its packets.
     pub fn inlet(&self) -> Inlet {
         Inlet::new(self.me, &self.node)
     }
 
-    /// Says how a participant is reached; in place of what was said of it before.
+    /// Sets the service that reaches a participant, replacing an earlier one.
     pub fn connect<S>(&self, node: NodeId, service: S)
     where
         S: Service<Packet> + Clone + Send + 'static,
@@ -159,11 +160,12 @@ impl Coordinator {
 
     /// Delivers `message` to all of `participants`, or to none of them.
     ///
-    /// Resolves when it is decided, which is when all have promised and that is on disk; they may have it a moment later.
-    /// Cancel safe: what is begun goes on when the future is dropped, and then nobody is told how it ended.
+    /// Resolves at the decision, when all promises are on disk; the participants may have the
+    /// message a moment later. Cancel safe: a transaction goes on when the future is dropped, and
+    /// its end is not reported.
     ///
     /// # Errors
-    /// See [`CommitError`]: it says which of *no*, *not begun* and *unknown* it is.
+    /// See [`CommitError`]: it distinguishes *no*, *not begun* and *unknown*.
     pub async fn commit(
         &self,
         participants: impl IntoIterator<Item = NodeId>,
@@ -176,7 +178,7 @@ impl Coordinator {
             NotTaken::Failed(error) => CommitError::NotBegun(Refusal::Stopped(error.to_string().into())),
             NotTaken::Gone => unreachable!("this handle keeps it running"),
         })?;
-        answer.await.unwrap_or_else(|_| Err(CommitError::Unknown("it was stopped".into())))
+        answer.await.unwrap_or_else(|_| Err(CommitError::Unknown("the coordinator was stopped".into())))
     }
 
     /// A service that delivers to these participants, all or none.
@@ -184,35 +186,39 @@ impl Coordinator {
         AllOrNone { coordinator: self.clone(), participants: participants.into_iter().collect() }
     }
 
-    /// How many transactions are not settled with everybody, and whom the oldest of them waits for.
+    /// The number of transactions not settled with all participants, and the nodes that the oldest
+    /// waits for.
     ///
     /// # Errors
-    /// Where the coordinator has stopped. Cancel safe.
+    /// If the coordinator has stopped. Cancel safe.
     pub async fn unfinished(&self) -> io::Result<(usize, Vec<NodeId>)> {
         let (reply, answer) = oneshot::channel();
         let _failed = self.node.call(Call::Unfinished(reply));
         answer.await.map_err(|_| self.stopped())
     }
 
-    /// A participant is gone for good, and what it promised is not waited for any more. It must never start again with its
-    /// old log: it could ask for what everybody has forgotten.
+    /// Removes a participant that is gone for good, and its promises. It must never start again
+    /// with its old log: it could ask for transactions that all have forgotten.
     pub fn forget_node(&self, node: NodeId) {
         let _failed = self.node.call(Call::ForgetNode(node));
         self.outbox.disconnect(node);
     }
 
-    /// Why it has stopped, if it had to: its log could not be written. Nothing is lost; open it again when the disk is well.
+    /// The error that stopped it, if one did: its log could not be written. No data is lost; open
+    /// it again when the disk works.
     pub fn error(&self) -> Option<Arc<io::Error>> {
         self.node.error()
     }
 
-    /// Packets that were not sent, as nobody was connected or too many waited. The protocol sends them again.
+    /// Packets that were not sent, because no node was connected or too many waited. The protocol
+    /// sends them again.
     pub fn lost_packets(&self) -> u64 {
         self.outbox.lost()
     }
 
     fn stopped(&self) -> io::Error {
-        let text = self.node.error().map_or_else(|| "it is too busy".to_owned(), |error| error.to_string());
+        let text =
+            self.node.error().map_or_else(|| "the coordinator is too busy".to_owned(), |error| error.to_string());
         io::Error::other(format!("the coordinator does not answer: {text}"))
     }
 }
@@ -223,7 +229,7 @@ impl fmt::Debug for Coordinator {
     }
 }
 
-/// Delivers what it is called with to all of some participants or to none: [`Coordinator::to`].
+/// Delivers its requests to all of some participants or to none: [`Coordinator::to`].
 #[derive(Clone, Debug)]
 pub struct AllOrNone {
     coordinator: Coordinator,
@@ -246,8 +252,8 @@ impl<M: Into<Arc<[u8]>>> Service<M> for AllOrNone {
     }
 }
 
-/// Takes part in two-phase commit with a [`Resource`]. A handle, cheap to clone; it is also the [`Service`] that takes the
-/// packets for it.
+/// Takes part in two-phase commit with a [`Resource`]. A handle, cheap to clone; it is also the
+/// [`Service`] that takes its packets.
 #[derive(Clone)]
 pub struct Participant {
     me: NodeId,
@@ -294,7 +300,7 @@ impl<R: Resource> Role for Participating<R> {
             Output::Apply { id, payload } => {
                 let result = self.resource.commit(id, &payload);
                 if let Err(error) = &result {
-                    tracing::error!(%id, error, "what is decided cannot be committed yet; it is tried again");
+                    tracing::error!(%id, error, "a decided transaction cannot be committed yet; the participant tries again");
                 }
                 self.machine.applied(now, id, result.is_ok());
             }
@@ -303,7 +309,9 @@ impl<R: Resource> Role for Participating<R> {
         }
         if self.machine.violations() > self.violations {
             self.violations = self.machine.violations();
-            tracing::error!("told to commit what was not promised: a log was lost, or two nodes have the same name");
+            tracing::error!(
+                "told to commit a transaction that was not promised: a log was lost, or two nodes have the same name"
+            );
         }
     }
 
@@ -311,13 +319,13 @@ impl<R: Resource> Role for Participating<R> {
 }
 
 impl Participant {
-    /// Opens or makes the log at `path` and starts: it asks how transactions ended that an earlier run had promised, and
-    /// commits again what may not have been committed to the end.
+    /// Opens or creates the log at `path` and starts: asks for the ends of transactions that an
+    /// earlier run had promised, and commits again those that may be unfinished.
     ///
-    /// It waits for the disk. The [`Courier`] is to be spawned.
+    /// Waits for the disk. Spawn the [`Courier`].
     ///
     /// # Errors
-    /// Where the log is in use, another node's or damaged, or no thread can be had.
+    /// If the log is in use, belongs to another node or is damaged, or no thread can be started.
     pub fn open(
         me: NodeId,
         path: impl AsRef<Path>,
@@ -351,12 +359,13 @@ impl Participant {
         self.me
     }
 
-    /// Where packets for it are to go.
+    /// The service that takes its packets.
     pub fn inlet(&self) -> Inlet {
         Inlet::new(self.me, &self.node)
     }
 
-    /// Says how the coordinator or another participant is reached; in place of what was said of it before.
+    /// Sets the service that reaches the coordinator or another participant, replacing an earlier
+    /// one.
     pub fn connect<S>(&self, node: NodeId, service: S)
     where
         S: Service<Packet> + Clone + Send + 'static,
@@ -365,10 +374,10 @@ impl Participant {
         self.outbox.connect(node, service);
     }
 
-    /// What it has promised and does not know the end of.
+    /// The transactions that it has promised without knowing their end.
     ///
     /// # Errors
-    /// Where it has stopped. Cancel safe.
+    /// If it has stopped. Cancel safe.
     pub async fn in_doubt(&self) -> io::Result<Vec<TransactionId>> {
         self.ask(Question::InDoubt).await
     }
@@ -394,13 +403,14 @@ impl Participant {
         answer.await.map_err(|_| io::Error::other("the participant has stopped, or is too busy to answer"))
     }
 
-    /// Why it has stopped, if it had to: its log could not be written, or its resource panicked. Nothing is lost; open it again
-    /// when that is mended.
+    /// The error that stopped it, if one did: its log could not be written, or its resource
+    /// panicked. No data is lost; open it again when that is fixed.
     pub fn error(&self) -> Option<Arc<io::Error>> {
         self.node.error()
     }
 
-    /// Packets that were not sent, as nobody was connected or too many waited. The protocol sends them again.
+    /// Packets that were not sent, because no node was connected or too many waited. The protocol
+    /// sends them again.
     pub fn lost_packets(&self) -> u64 {
         self.outbox.lost()
     }
@@ -412,10 +422,11 @@ impl fmt::Debug for Participant {
     }
 }
 
-/// The [`Service`] that takes packets for a node, to be given to the others, or to what takes messages from other processes.
+/// The [`Service`] that takes packets for a node: give it to the other nodes, or to the receiver of
+/// other processes' messages.
 ///
-/// It does not keep the node running. A packet for another node is an error; one that finds too many waiting is refused, and
-/// the protocol sends it again.
+/// It does not keep the node running. A packet for another node is an error. If too many packets
+/// wait, it refuses, and the protocol sends the packet again.
 #[derive(Clone)]
 pub struct Inlet {
     me: NodeId,

@@ -1,5 +1,6 @@
-//! The two machines under everything that can go wrong: packets that are lost, doubled, late and out of order, full disks,
-//! and crashes between any two things that a node does. Once at random, with many transactions; once exhaustively, with one.
+//! The two machines under all faults: packets that are lost, duplicated, delayed and reordered,
+//! full disks, and crashes between any two actions of a node. Once at random, with many
+//! transactions; once exhaustively, with one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,12 +49,12 @@ impl Role {
     }
 }
 
-/// What outlives a crash.
+/// The state that survives a crash.
 #[derive(Clone, Default, Debug)]
 struct Disk {
     log: Vec<Record>,
     synced_len: usize,
-    /// What the resource has committed, as one that does so twice would see it.
+    /// The commits of the resource, for the check that none is repeated.
     applied: BTreeSet<TransactionId>,
 }
 
@@ -62,12 +63,12 @@ struct Node {
     id: NodeId,
     is_coordinator: bool,
     disk: Disk,
-    /// None while it is down.
+    /// `None` while it is down.
     role: Option<Role>,
     now: Duration,
-    /// What the resource holds for promises.
+    /// The state that the resource holds for promises.
     held: BTreeSet<TransactionId>,
-    /// What the resource was told to give up after it last held it, in all its lives.
+    /// The transactions that the resource gave up after it last held them, in all its lives.
     undone: BTreeSet<TransactionId>,
 }
 
@@ -139,7 +140,8 @@ impl Node {
         format!("{role}{:?}{:?}{:?}", self.disk, self.held, self.undone)
     }
 
-    /// Does the next thing that the machine wants; `full` says whether a write finds no room. Nothing where it wants none.
+    /// Performs the machine's next action; `full` says whether a write finds no room. Returns false
+    /// if there is none.
     fn step(&mut self, full: bool, refuse: bool, sent: &mut Vec<Packet>, told: &mut Told) -> bool {
         let Some(role) = &mut self.role else { return false };
         let Some(output) = role.machine().next_output() else { return false };
@@ -159,7 +161,7 @@ impl Node {
             }
             Output::Decided { id, refusal } => {
                 let outcome = if refusal.is_none() { Outcome::Committed } else { Outcome::Aborted };
-                assert_eq!(told.insert(id, outcome), None, "the caller is told once");
+                assert_eq!(told.insert(id, outcome), None, "the caller gets one result");
             }
             other => self.resource(other, refuse),
         }
@@ -172,13 +174,14 @@ impl Node {
             Output::Check { id, .. } => {
                 if !refuse {
                     assert!(self.held.insert(id), "{id} is promised twice");
-                    // What was given up before any promise left the node may be asked for again after a crash.
+                    // A transaction given up before any promise left the node may be asked for
+                    // again after a crash.
                     self.undone.remove(&id);
                 }
                 machine.checked(self.now, id, if refuse { Err("no".into()) } else { Ok(()) });
             }
             Output::Apply { id, .. } => {
-                // After a crash it is applied again, which a resource has to know.
+                // After a crash it is applied again, which a resource must recognize.
                 self.held.remove(&id);
                 self.disk.applied.insert(id);
                 machine.applied(self.now, id, true);
@@ -194,7 +197,7 @@ impl Node {
 
 type Told = BTreeMap<TransactionId, Outcome>;
 
-/// Whatever happened so far, nothing is half-applied, and nobody was told otherwise.
+/// At any point, nothing is half-applied, and no caller got a different result.
 fn check(nodes: &[Node], told: &Told) {
     let applied: BTreeSet<_> = nodes.iter().flat_map(|node| &node.disk.applied).copied().collect();
     for id in &applied {
@@ -218,9 +221,9 @@ struct World {
     nodes: Vec<Node>,
     packets: VecDeque<Packet>,
     told: Told,
-    /// Of each transaction, who takes part.
+    /// The participants of each transaction.
     begun: BTreeMap<TransactionId, Vec<NodeId>>,
-    /// In percent, how often a packet is lost or doubled, a disk is full, a resource refuses.
+    /// Percentages: how often a packet is lost or duplicated, a disk is full, a resource refuses.
     faults: u64,
 }
 
@@ -293,7 +296,7 @@ impl World {
         }
     }
 
-    /// Makes the log shorter, as a node does between two rounds.
+    /// Compacts the log, as a node does between two rounds.
     fn shorten(&mut self, at: usize) {
         while self.step_node(at) {}
         if let Some(role) = &mut self.nodes[at].role {
@@ -318,7 +321,8 @@ impl World {
         }
     }
 
-    /// No more faults; those who are down and not named by `dead` come back. Until nothing happens any more.
+    /// Ends the faults; nodes that are down and not selected by `dead` come back. Runs until
+    /// nothing happens any more.
     fn settle(&mut self, dead: impl Fn(&Node) -> bool) {
         self.faults = 0;
         for at in 0..self.nodes.len() {
@@ -386,7 +390,7 @@ fn nothing_is_half_applied_and_all_agree_in_the_end() {
 }
 
 #[test]
-fn when_all_coordinators_are_dead_whoever_is_in_doubt_learns_what_a_survivor_knows() {
+fn when_all_coordinators_are_dead_participants_in_doubt_learn_what_a_survivor_knows() {
     let (mut learned, mut blocked) = (0, 0);
     for seed in 0..seeds() {
         let mut world = World::new(seed);
@@ -403,7 +407,8 @@ fn when_all_coordinators_are_dead_whoever_is_in_doubt_learns_what_a_survivor_kno
         world.settle(|node| node.is_coordinator);
         for (id, participants) in &world.begun {
             let in_doubt: Vec<_> = participants.iter().map(|node| world.nodes[node.0 as usize].in_doubt(*id)).collect();
-            // Who is not in doubt has voted no, has not voted, or knows: any of these decides it for all.
+            // A participant that is not in doubt has voted no, has not voted, or knows: any of
+            // these decides it for all.
             assert!(in_doubt.iter().all(|one| *one == in_doubt[0]), "seed {seed}: {id} is in doubt at some only");
             blocked += usize::from(in_doubt[0]);
         }
@@ -412,8 +417,9 @@ fn when_all_coordinators_are_dead_whoever_is_in_doubt_learns_what_a_survivor_kno
     assert!(learned > 0 && blocked > 0, "{learned} learned, {blocked} blocked: not a test");
 }
 
-/// One transaction, and every order of everything, with so many crashes. What was sent is kept for ever and delivered at any
-/// time or never: so it is lost, doubled and late in every way.
+/// One transaction, and every order of everything, with a number of crashes. Sent packets are kept
+/// for ever and delivered at any time or never: so they are lost, duplicated and delayed in every
+/// way.
 struct Explorer {
     seen: HashSet<u64>,
     open: Vec<Scene>,
@@ -425,7 +431,7 @@ struct Scene {
     sent: BTreeSet<Vec<u8>>,
     told: Told,
     crashes: usize,
-    /// How often a disk may be full, or a resource refuse.
+    /// How often a disk may be full, or a resource may refuse.
     refusals: usize,
 }
 
@@ -439,8 +445,8 @@ impl Scene {
         scene
     }
 
-    /// Goes on with each node as far as nothing but sending is to be done: a packet that was sent and is never delivered is as
-    /// good as one that a crash kept from being sent.
+    /// Runs each node until its next action is other than sending: a packet that is sent and never
+    /// delivered equals one that a crash kept from being sent.
     fn flush(&mut self) {
         for node in &mut self.nodes {
             while matches!(node.next_output(), Some(Output::Send(_) | Output::Decided { .. })) {
@@ -476,7 +482,7 @@ impl Explorer {
         explorer.seen.len()
     }
 
-    /// Keeps what was not seen before, to go on from there.
+    /// Keeps a new state, to go on from there.
     fn visit(&mut self, mut scene: Scene) {
         scene.flush();
         check(&scene.nodes, &scene.told);
@@ -517,7 +523,7 @@ impl Explorer {
         let mut next = scene.clone();
         let node = &mut next.nodes[at];
         let is_idle = node.next_output().is_none();
-        let machine = node.role.as_mut().expect("it is up").machine();
+        let machine = node.role.as_mut().expect("the node is up").machine();
         if is_idle && machine.due().is_some() {
             node.now += Duration::from_secs(3600);
             machine.tick(node.now);
@@ -528,7 +534,7 @@ impl Explorer {
     fn delivery(&mut self, scene: &Scene, packet: Packet) {
         let mut next = scene.clone();
         let node = &mut next.nodes[packet.to.0 as usize];
-        // As a node does, which finishes what it has begun before it takes the next packet.
+        // As a node does, which finishes its actions before it takes the next packet.
         let is_idle = node.next_output().is_none();
         if let Some(role) = node.role.as_mut().filter(|_| is_idle) {
             role.machine().receive(node.now, packet);
