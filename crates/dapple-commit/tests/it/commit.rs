@@ -1,4 +1,4 @@
-//! Two-phase commit in one process: what callers are told when something is full, silent or stopped.
+//! Two-phase commit in one process: the results for callers when a part is full, silent or stopped.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -62,12 +62,12 @@ fn a_full_log_aborts_with_its_reason_and_keeps_what_was_promised() {
     for applied in [full, other] {
         let ids: Vec<_> = committed.iter().map(|_| applied.recv_timeout(LONG).unwrap().0).collect();
         assert_eq!(ids, committed);
-        assert!(applied.try_recv().is_err(), "what is aborted is applied nowhere");
+        assert!(applied.try_recv().is_err(), "an aborted transaction is applied nowhere");
     }
 }
 
 #[test]
-fn who_does_not_answer_aborts_for_all_and_gets_what_comes_later() {
+fn a_silent_participant_aborts_for_all_and_gets_later_messages() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::default();
     settings.vote_timeout = Duration::from_millis(300);
@@ -127,7 +127,7 @@ impl Resource for Panics {
 }
 
 #[test]
-fn a_resource_that_panics_stops_its_node_which_says_so_and_leaves_nobody_waiting() {
+fn a_resource_that_panics_stops_its_node_which_reports_it_and_leaves_no_caller_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::default();
     settings.vote_timeout = Duration::from_millis(300);
@@ -139,7 +139,7 @@ fn a_resource_that_panics_stops_its_node_which_says_so_and_leaves_nobody_waiting
     coordinator.connect(NodeId(2), panics.inlet());
     let error = block_on(coordinator.commit([NodeId(2)], *b"message")).unwrap_err();
     assert!(matches!(error, CommitError::Aborted { .. }), "{error}");
-    // The machine may have been too busy for the message to come in time.
+    // The machine may have been too loaded for the message to arrive in time.
     while panics.error().is_none() {
         let _aborted = block_on(coordinator.commit([NodeId(2)], *b"message"));
     }
@@ -152,7 +152,7 @@ fn a_resource_that_panics_stops_its_node_which_says_so_and_leaves_nobody_waiting
 }
 
 #[test]
-fn a_node_whose_service_panics_keeps_nothing_from_the_others() {
+fn a_node_with_a_service_that_panics_does_not_affect_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::default();
     settings.vote_timeout = Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! Processes that tests start, and kill: this binary again, with an environment that says who it is.
+//! Child processes that tests start and kill: this binary again, with a role in its environment.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -13,14 +13,15 @@ pub(crate) const LONG: Duration = Duration::from_secs(300);
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
-    /// Runs the test of that name in a process of its own.
+    /// Runs the test of that name in a new process.
     pub(crate) fn start<'a>(test: &str, environment: impl IntoIterator<Item = (&'a str, &'a OsStr)>) -> Process {
         let child = command(test).envs(environment).stdout(Stdio::null()).spawn().unwrap();
         Process(child)
     }
 }
 
-/// What starts such a process. It ends when its standard input is closed, if it calls [`end_with_parent`].
+/// The command for such a process. It ends when its standard input is closed, if it calls
+/// [`end_with_parent`].
 pub(crate) fn command(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture"]).stdin(Stdio::piped());
@@ -34,7 +35,7 @@ impl Drop for Process {
     }
 }
 
-/// In such a process: without a supervisor it ends.
+/// In such a process: ends it when its parent is gone.
 pub(crate) fn end_with_parent() {
     thread::spawn(|| {
         let _end = io::stdin().read_to_end(&mut Vec::new());

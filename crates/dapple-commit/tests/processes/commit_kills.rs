@@ -1,8 +1,9 @@
-//! Two-phase commit among real processes, two coordinators and three participants, which are killed at random 200 times while
-//! transactions run. In the end all agree on each of them, and nothing is half-applied.
+//! Two-phase commit among real processes, two coordinators and three participants, which are killed
+//! at random 200 times during transactions. In the end all agree on each of them, and nothing is
+//! half-applied.
 //!
-//! The processes are this test binary again, with an environment that says who they are; they talk by TCP, and lose some of
-//! what they say.
+//! The processes are this test binary again, with a role in their environment; they communicate
+//! through TCP, and lose some of their messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -45,7 +46,8 @@ fn nothing_is_half_applied_by_processes_that_are_killed_200_times() {
         running.insert(id, start(folder.path(), id));
     }
     File::create(folder.path().join("stop")).unwrap();
-    // First the coordinators, which then have nothing more to tell; then nobody can come into doubt again.
+    // First the coordinators, until they have nothing more to send; then no participant can become
+    // in doubt again.
     for id in all() {
         wait_until(|| folder.path().join(format!("settled-{id}")).exists(), || format!("node {id} is not settled"));
     }
@@ -97,7 +99,7 @@ fn start(folder: &Path, id: u64) -> Process {
     Process::start("commit_kills::node", environment)
 }
 
-/// Does nothing among the tests; it is what the processes run.
+/// Does nothing as a test; the processes run it.
 #[test]
 fn node() {
     let Ok(id) = std::env::var("DAPPLE_COMMIT_NODE") else { return };
@@ -173,7 +175,7 @@ fn wait_until_forever(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A file with a line for each transaction that is applied, and each once.
+/// A file with one line for each applied transaction.
 struct Lines {
     file: File,
     applied: BTreeSet<String>,
@@ -186,7 +188,7 @@ impl Lines {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).unwrap();
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
-        // The last line may be half a line.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or(0, |at| at + 1);
         file.set_len(whole as u64).unwrap();
         let applied = text[..whole].lines().map(|line| line.split_once(' ').unwrap().0.to_owned()).collect();
@@ -222,7 +224,7 @@ impl Resource for Lines {
     }
 }
 
-/// Sends packets to a node by way of a thread, wherever the node listens at present.
+/// Sends packets to a node through a thread, to the node's current address.
 #[derive(Clone)]
 struct Peer(SyncSender<Packet>);
 
@@ -244,7 +246,7 @@ impl Peer {
             let bytes = packet.to_bytes();
             let mut frame = u32::try_from(bytes.len()).unwrap().to_le_bytes().to_vec();
             frame.extend(bytes);
-            // What does not reach a node that is dead is lost, and so may be the first of what does not reach it.
+            // Packets for a dead node are lost, perhaps including the first one after its return.
             let open = stream.take().or_else(|| {
                 let port: u16 = fs::read_to_string(place).ok()?.parse().ok()?;
                 let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -270,7 +272,7 @@ impl Service<Packet> for Peer {
     }
 }
 
-/// Takes packets for a node, and says where.
+/// Takes packets for a node, and publishes the address.
 fn listen(folder: &Path, id: u64, node: Inlet) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,5 @@
-//! What holds among real processes that are started, stopped and killed. In a binary of its own: they take the machine from others.
+//! Tests with real processes that are started, stopped and killed. They have their own binary,
+//! because they load the machine.
 
 mod children;
 mod commit_kills;

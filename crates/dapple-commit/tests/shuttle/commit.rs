@@ -1,5 +1,5 @@
-//! Two-phase commit: nodes with their threads and couriers, and logs in memory. Time does not pass, so nothing is sent twice;
-//! what a bad network and crashes do is the simulation's affair.
+//! Two-phase commit: nodes with their threads and couriers, and logs in memory. Time does not pass,
+//! so nothing is sent twice; the simulation covers bad networks and crashes.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,7 +18,7 @@ use shuttle::thread;
 
 use super::check;
 
-/// What all machines get their power from.
+/// The power supply of all machines.
 #[derive(Clone, Default)]
 struct Power {
     has_failed: Arc<AtomicBool>,
@@ -30,12 +30,12 @@ impl Power {
     }
 }
 
-/// A log of which only what was synced is left after a crash.
+/// A log that loses its unsynced part in a crash.
 #[derive(Clone, Default)]
 struct Memory {
     log: Arc<Mutex<(Vec<Record>, usize)>>,
     power: Power,
-    /// Whether it is made shorter all the time; then all that is remembered is synced.
+    /// Whether it is compacted all the time; then everything remembered is synced.
     is_long: bool,
 }
 
@@ -77,7 +77,7 @@ fn logs(power: &Power, is_long: bool) -> [Memory; 3] {
     [(); 3].map(|()| Memory { power: power.clone(), is_long, ..Memory::default() })
 }
 
-/// What is applied; it refuses what begins with `!`.
+/// Applied messages; it refuses those that begin with `!`.
 #[derive(Clone, Default)]
 struct Applied(Arc<Mutex<Vec<(TransactionId, Vec<u8>)>>>);
 
@@ -135,7 +135,8 @@ fn cluster(logs: &[Memory; 3], applied: &[Applied; 2]) -> Cluster {
     Cluster { coordinator, participants, couriers }
 }
 
-// Meant to catch: an input that does not wake the node's thread, and a packet that does not wake the courier (deadlock).
+// Meant to catch: an input that does not wake the node's thread, and a packet that does not wake
+// the courier (deadlock).
 #[test]
 fn callers_on_threads_learn_how_it_ended() {
     check(4_000, || {
@@ -159,7 +160,7 @@ fn callers_on_threads_learn_how_it_ended() {
     });
 }
 
-/// How a commit ended: none where that is not known when this caller has looked so often.
+/// The end of a commit: `None` if it is unknown after this many looks of the caller.
 async fn told(commit: impl Future<Output = Result<TransactionId, CommitError>>, mut looks: usize) -> Option<bool> {
     let mut commit = pin!(commit);
     let ended = poll_fn(|cx| match commit.as_mut().poll(cx) {
@@ -179,10 +180,11 @@ async fn told(commit: impl Future<Output = Result<TransactionId, CommitError>>, 
     }
 }
 
-// The power fails at some point of a transaction, and what was not synced is lost; or all are stopped.
+// The power fails at some point of a transaction, and unsynced records are lost; or all nodes are
+// stopped.
 //
-// Meant to catch: whatever is told before it is synced, a promise or a decision (one has it, or the caller was told so, and another
-// has not).
+// Meant to catch: a promise or decision that is sent before it is synced (one node or the caller
+// knows it, and another does not).
 #[test]
 fn after_all_have_stopped_and_started_all_agree() {
     check(4_000, || {
@@ -207,7 +209,7 @@ fn after_all_have_stopped_and_started_all_agree() {
         fails.join().unwrap();
         first.couriers.into_iter().for_each(|courier| courier.join().unwrap());
         power.has_failed.store(false, Ordering::SeqCst);
-        // What only asks and is told again needs no time: it is done at the start.
+        // Nodes that only ask and get answers need no time: they do it at the start.
         let second = cluster(&logs, &applied);
         let is_settled = || {
             let nobody_doubts =
@@ -228,5 +230,5 @@ fn after_all_have_stopped_and_started_all_agree() {
     });
 }
 
-/// How often a caller looks until he goes: about as often as it takes.
+/// How often a caller looks before it gives up: about as often as necessary.
 const LOOKS: usize = 40;

@@ -2,16 +2,16 @@
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-commit --release --test shuttle`
 //!
-//! What each model was seen to catch stands in `tests/mutations.txt`.
+//! `tests/mutations.txt` lists the mutations that each model has caught.
 
 #![cfg(dapple_shuttle)]
 
 mod commit;
-#[allow(dead_code, reason = "not all of it is of use here")]
+#[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "../../../dapple-tower/tests/shuttle/model.rs"]
 mod model;
-/// Threads of the model as workers.
-#[allow(dead_code, reason = "not all of it is of use here")]
+/// Threads of the model act as workers.
+#[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "../../../dapple-sched/tests/shuttle/support.rs"]
 mod support;
 
