@@ -1,18 +1,18 @@
-//! Bodies in chunks (RFC 9112, section 7.1).
+//! Chunked bodies (RFC 9112, section 7.1).
 
 use std::ops::Range;
 
 use crate::head::is_token;
 use crate::refusal::Refusal;
 
-/// Takes a body in chunks apart. Extensions and trailers are checked and bounded; extensions are dropped.
+/// Decodes a chunked body. Checks and bounds extensions and trailers; drops extensions.
 ///
-/// | state | what comes next | then |
+/// | state | input | next |
 /// |---|---|---|
 /// | `Size` | hexadecimal digits | `Extension`, `SizeEnd` |
-/// | `Extension`, `Quoted`, `Escaped` | what stands behind a semicolon | `SizeEnd` |
-/// | `SizeEnd` | LF | `Data`, or `TrailerStart` behind the last chunk |
-/// | `Data` | so many bytes | `DataEnd` |
+/// | `Extension`, `Quoted`, `Escaped` | text after a semicolon | `SizeEnd` |
+/// | `SizeEnd` | LF | `Data`, or `TrailerStart` after the last chunk |
+/// | `Data` | the bytes of the chunk | `DataEnd` |
 /// | `DataEnd`, `DataEndLf` | CR, LF | `Size` |
 /// | `TrailerStart` | a trailer, or CR | `TrailerName`, `EndLf` |
 /// | `TrailerName`, `TrailerValue`, `TrailerLf` | a field | `TrailerStart` |
@@ -20,14 +20,14 @@ use crate::refusal::Refusal;
 #[derive(Clone, Debug)]
 pub struct ChunkDecoder {
     state: State,
-    /// Digits of the size that were read, leading zeros among them.
+    /// Digits of the size so far, including leading zeros.
     digits: u32,
-    /// Bytes of the chunk that are still to come.
+    /// Bytes of the chunk still to come.
     left: u64,
     /// Bytes of extensions and trailers so far, in the whole body.
     beside_len: usize,
     extension: Extension,
-    /// The trailers, as lines without their ends; each is ended by a line feed.
+    /// The trailers as lines, each ended by a line feed.
     trailers: Vec<u8>,
 }
 
@@ -49,36 +49,36 @@ enum State {
     End,
 }
 
-/// Where in `; name = value` the decoder is.
+/// The decoder's position in `; name = value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extension {
-    /// Behind the size or a value, perhaps in white space: a semicolon may come.
+    /// After the size or a value, perhaps in white space: a semicolon may follow.
     Before,
-    /// White space in front of a semicolon, behind the size: nothing but the semicolon may come.
+    /// White space between the size and a semicolon: only the semicolon may follow.
     SpaceBefore,
-    /// Behind a semicolon, in white space.
+    /// After a semicolon, in white space.
     NameStart,
     Name,
     /// White space behind a name.
     SpaceAfterName,
-    /// Behind an equals sign, in white space.
+    /// After an equals sign, in white space.
     ValueStart,
     Value,
 }
 
-/// What a part of the input was.
+/// The meaning of a part of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkStep {
-    /// So many bytes of the input are done with.
+    /// The number of bytes consumed.
     pub consumed: usize,
-    /// Where among them bytes of the body are; empty when there are none.
+    /// The body bytes among them; empty if there are none.
     pub data: Range<usize>,
     /// Whether the body is complete.
     pub is_end: bool,
 }
 
 impl ChunkDecoder {
-    /// A decoder for the body that begins with the next byte.
+    /// A decoder for a body that begins with the next byte.
     pub fn new() -> ChunkDecoder {
         ChunkDecoder {
             state: State::Size,
@@ -95,7 +95,8 @@ impl ChunkDecoder {
         self.state == State::End
     }
 
-    /// The fields behind the body so far, with their names as they came and their values without the white space around them.
+    /// The trailer fields so far, with their names as sent and their values without surrounding
+    /// white space.
     pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let lines = self.trailers.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.filter_map(|line| {
@@ -104,12 +105,12 @@ impl ChunkDecoder {
         })
     }
 
-    /// Takes what it can of the input: up to the end of a piece of the body, the end of the body, or the end of the input. Without data
-    /// and end, all of the input was consumed and more is needed.
+    /// Consumes input up to the end of a piece of the body, the end of the body, or the end of the
+    /// input. Without data and end, all input was consumed and more is needed.
     ///
     /// # Errors
     ///
-    /// The body is malformed. It stays so: whoever gets an error gives up the connection.
+    /// The body is malformed, for good: close the connection.
     pub fn step(&mut self, input: &[u8]) -> Result<ChunkStep, Refusal> {
         let mut at = 0;
         while self.state != State::End && at < input.len() {
@@ -127,7 +128,7 @@ impl ChunkDecoder {
         Ok(ChunkStep { consumed: at, data: at..at, is_end: self.is_end() })
     }
 
-    /// The state behind one byte that is not of the data.
+    /// The state after one byte that is not data.
     fn next(&mut self, byte: u8) -> Result<State, Refusal> {
         Ok(match (self.state, byte) {
             (State::Size, _) => return self.size(byte),
@@ -167,7 +168,8 @@ impl ChunkDecoder {
     fn size(&mut self, byte: u8) -> Result<State, Refusal> {
         if let Some(digit) = (byte as char).to_digit(16) {
             self.digits += 1;
-            // 16 digits fill the number; leading zeros count, so that nobody keeps a connection busy with them.
+            // 16 digits fill the number. Leading zeros count, so that they cannot keep a connection
+            // busy.
             if self.digits > SIZE_DIGITS_MAX {
                 return Err(Refusal::ChunkSize);
             }
@@ -232,8 +234,8 @@ impl Default for ChunkDecoder {
     }
 }
 
-/// Writes what stands in front of a chunk's data, which is followed by CR LF: the size in hexadecimal digits and a line's end. A chunk
-/// of no bytes would end the body: that is [`LAST_CHUNK`].
+/// Writes the line before a chunk's data, which must be followed by CR LF: the size in hexadecimal
+/// digits and a line end. A chunk of no bytes would end the body: that is [`LAST_CHUNK`].
 pub fn chunk_start(len: usize, out: &mut Vec<u8>) {
     let mut digits = [0; 16];
     let mut at = digits.len();
@@ -250,13 +252,13 @@ pub fn chunk_start(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The end of a body in chunks, without trailers.
+/// The end of a chunked body, without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Digits of a size: as many as a number of 64 bits has.
+/// Digits of a size: as many as a 64-bit number has.
 const SIZE_DIGITS_MAX: u32 = 16;
 
-/// The most bytes of extensions and trailers in one body.
+/// The limit of bytes in extensions and trailers of one body.
 const BESIDE_LEN_MAX: usize = 8 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Content codings, and which of them a client takes (`Accept-Encoding`, RFC 9110, section 12.5.3).
+//! Content codings, and which of them a client accepts (`Accept-Encoding`, RFC 9110, section
+//! 12.5.3).
 
 use crate::request::Fields;
 
@@ -14,7 +15,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them; of two that a client likes equally the earlier one is sent, as it is shorter.
+    /// All codings; of equally preferred ones the earlier is sent, because it is shorter.
     pub const ALL: [Coding; 3] = [Coding::Br, Coding::Zstd, Coding::Gzip];
 
     /// Its name in header fields.
@@ -26,7 +27,7 @@ impl Coding {
         }
     }
 
-    /// How names of files end that have it.
+    /// The extension of files with this coding.
     pub const fn ending(self) -> &'static str {
         match self {
             Coding::Br => ".br",
@@ -36,7 +37,7 @@ impl Coding {
     }
 }
 
-/// What a client takes: a weight for each coding in thousandths, 0 for what it does not take.
+/// The accepted codings: a weight for each in thousandths, 0 for not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     codings: [u16; 3],
@@ -44,10 +45,10 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// What a request without `Accept-Encoding` is taken to want: no coding, which everybody understands.
+    /// The default without `Accept-Encoding`: no coding, which every client understands.
     pub const PLAIN: Accepted = Accepted { codings: [0; 3], identity: WEIGHT_MAX };
 
-    /// What a request takes.
+    /// The codings that a request accepts.
     pub fn of(fields: Fields<'_>) -> Accepted {
         let mut named: [Option<u16>; 4] = [None; 4];
         let mut others = None;
@@ -66,22 +67,22 @@ impl Accepted {
             return Accepted::PLAIN;
         }
         let of = |place: usize| named[place].or(others).unwrap_or(0);
-        // Without a coding is always possible, unless it is refused.
+        // Identity is always possible, unless it is refused.
         let identity = named[IDENTITY].or(others).unwrap_or(WEIGHT_LEAST);
         Accepted { codings: [of(0), of(1), of(2)], identity }
     }
 
-    /// Whether any coding would be taken instead of none.
+    /// Whether any coding is accepted.
     pub fn any_coding(&self) -> bool {
         self.in_order().next().is_some()
     }
 
-    /// Whether content without a coding is taken.
+    /// Whether content without a coding is accepted.
     pub fn takes_plain(&self) -> bool {
         self.identity > 0
     }
 
-    /// The codings that are taken at least as gladly as none, best first.
+    /// The codings preferred at least as much as none, best first.
     pub fn in_order(&self) -> impl Iterator<Item = Coding> + use<> {
         let mut left = self.codings;
         let least = self.identity.max(1);
@@ -93,7 +94,7 @@ impl Accepted {
     }
 }
 
-/// Name and weight of an element of the list; `None` for what is malformed, which is left out.
+/// Name and weight of an element of the list; `None` for a malformed one, which is skipped.
 fn element(text: &[u8]) -> Option<(&[u8], u16)> {
     let mut parts = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let name = parts.next().filter(|name| !name.is_empty())?;
@@ -104,7 +105,7 @@ fn element(text: &[u8]) -> Option<(&[u8], u16)> {
     }
 }
 
-/// `q=0.5`, with three digits at most (section 12.4.2).
+/// `q=0.5`, with at most three digits (section 12.4.2).
 fn weight(parameter: &[u8]) -> Option<u16> {
     let [b'q' | b'Q', b'=', whole @ (b'0' | b'1'), rest @ ..] = parameter else {
         return None;
@@ -128,7 +129,7 @@ fn place(name: &[u8]) -> Option<usize> {
 const IDENTITY: usize = 3;
 const WEIGHT_MAX: u16 = 1_000;
 
-/// Of what is not named but possible.
+/// The weight of codings that are possible but not named.
 const WEIGHT_LEAST: u16 = 1;
 
 #[cfg(test)]
@@ -161,7 +162,7 @@ mod tests {
             ("", &[]),
             ("identity", &[]),
             ("deflate, compress", &[]),
-            // Rather without.
+            // Prefers no coding.
             ("identity, gzip;q=0.5", &[]),
             ("identity;q=0.5, gzip;q=0.5", &[Gzip]),
             ("gzip;q=2, br;q=x, zstd;q=0.1234, gzip;level=9", &[]),

@@ -1,4 +1,5 @@
-//! Conditional requests (RFC 9110, section 13): whether a client's copy is still good, or a part fits to what it has.
+//! Conditional requests (RFC 9110, section 13): whether a client's copy is still current, or a part
+//! fits the rest that it has.
 
 use std::time::UNIX_EPOCH;
 
@@ -6,28 +7,29 @@ use http::Method;
 
 use crate::request::Fields;
 
-/// What tells one state of a representation from another.
+/// The validators that identify a state of a representation.
 #[derive(Clone, Copy, Debug)]
 pub struct Validators<'a> {
-    /// The entity tag with its quotes, and with `W/` in front of a weak one.
+    /// The entity tag with its quotes, and with the prefix `W/` if it is weak.
     pub etag: Option<&'a [u8]>,
     /// When it was last changed, in whole seconds since 1970.
     pub modified_s: Option<u64>,
 }
 
-/// What the conditions of a request say about its answer.
+/// The effect of the conditions on the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Answer as if there were no condition.
     Proceed,
-    /// `304`: the client's copy is good.
+    /// `304`: the client's copy is current.
     NotModified,
-    /// `412`: what the client believes to be there is not.
+    /// `412`: the state that the client expects is not there.
     Failed,
 }
 
-/// Evaluates all conditions in their order of precedence (section 13.2.2), for a request that would be answered with `2xx` without
-/// them; others have to be answered as if they had none. `If-Range` is not among them: see [`if_range_holds`].
+/// Evaluates all conditions in their order of precedence (section 13.2.2), for a request that would
+/// be answered with `2xx` without them; answer other requests as if they had none. `If-Range` is
+/// not included: see [`if_range_holds`].
 pub fn evaluate(method: &Method, fields: Fields<'_>, current: &Validators<'_>) -> Verdict {
     let reads = method == Method::GET || method == Method::HEAD;
     let conditions = Conditions::of(fields);
@@ -59,16 +61,17 @@ pub fn evaluate(method: &Method, fields: Fields<'_>, current: &Validators<'_>) -
     Verdict::Proceed
 }
 
-/// Whether a part may be sent to a client that has the rest (`If-Range`, section 13.1.5); true where there is no such condition.
+/// Whether a part may be sent to a client that has the rest (`If-Range`, section 13.1.5); true
+/// without such a condition.
 ///
-/// A tag has to be strong and the same. A date has to be the same and to tell states apart, that is, to lie at least a second back
-/// from `now_s`, seconds since 1970.
+/// A tag must be strong and equal. A date must be equal and must identify a state, that is, be at
+/// least a second before `now_s`, in seconds since 1970.
 pub fn if_range_holds(fields: Fields<'_>, current: &Validators<'_>, now_s: u64) -> bool {
     let mut values = fields.all("if-range");
     let Some(value) = values.next() else {
         return true;
     };
-    // It is no list, so that several cannot be understood; then all is sent.
+    // The field is not a list, so several of them are invalid; then the whole is sent.
     if values.next().is_some() {
         return false;
     }
@@ -87,7 +90,7 @@ pub fn date(value: &[u8]) -> Option<u64> {
     Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// Which conditions a request has, found in one pass: most have none.
+/// The conditions of a request, found in one pass: most have none.
 #[derive(Default)]
 struct Conditions {
     if_match: bool,
@@ -119,29 +122,30 @@ impl Conditions {
     }
 }
 
-/// The date of a field that stands there once; what is no date, or several, has to be ignored.
+/// The date of a field that occurs once; an invalid date, or several, must be ignored.
 fn only_date(fields: Fields<'_>, name: &str) -> Option<u64> {
     let mut values = fields.all(name);
     let value = values.next()?;
     if values.next().is_some() { None } else { date(value) }
 }
 
-/// Whether any of the lists of this name has the tag, or is `*`, which stands for whatever there is.
+/// Whether any of the lists of this name has the tag, or is `*`, which matches any state.
 fn lists_tag(fields: Fields<'_>, name: &str, etag: Option<&[u8]>, same: fn(&[u8], &[u8]) -> bool) -> bool {
     fields.all(name).any(|list| list == b"*" || etag.is_some_and(|etag| tags(list).any(|listed| same(listed, etag))))
 }
 
-/// Both tags strong and the same (section 8.8.3.2).
+/// Both tags are strong and equal (section 8.8.3.2).
 fn strongly(one: &[u8], other: &[u8]) -> bool {
     one == other && one.starts_with(b"\"") && one.len() > 1
 }
 
-/// The same but for what makes a tag weak.
+/// Equal except for the weak prefix.
 pub(crate) fn weakly(one: &[u8], other: &[u8]) -> bool {
     one.strip_prefix(b"W/").unwrap_or(one) == other.strip_prefix(b"W/").unwrap_or(other)
 }
 
-/// The entity tags of a list. A comma may stand within a tag, so that splitting would not do; the first thing that is no tag ends it.
+/// The entity tags of a list. A tag may contain a comma, so splitting does not work; the first
+/// element that is not a tag ends it.
 fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = list;
     std::iter::from_fn(move || {

@@ -1,12 +1,13 @@
-//! What goes over a connection of HTTP/2: how much a peer asks for without asking for anything.
+//! The frames of an HTTP/2 connection: how much work a peer causes without a request.
 //!
-//! hyper answers as many PING and SETTINGS as come, and takes windows that open by the byte. Here frames are counted as they come in,
-//! and a connection of little else ends. Those that carry nothing are PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones
-//! and DATA without a byte; what is bought by requests and replies depends on neither the peer's pace nor the time.
+//! hyper answers any number of PING and SETTINGS frames, and accepts windows that open by the byte.
+//! This module counts frames as they arrive, and ends a connection with few others. Empty frames
+//! are PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones and DATA without a byte.
+//! Requests and replies allow more of them; neither the peer's pace nor the time matters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What both sides of a connection have done. Only the connection's task writes it.
+/// The activity of both sides of a connection. Only the connection's task writes it.
 #[derive(Debug, Default)]
 pub struct Traffic {
     written: AtomicU64,
@@ -16,22 +17,22 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Whether what is to be written waits for the peer.
+    /// Sets whether writing waits for the peer.
     pub fn set_blocked(&self, is_blocked: bool) {
         self.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
-    /// Whether something waits to be written, as the peer does not take it.
+    /// Whether data waits to be written because the peer does not read.
     pub fn is_blocked(&self) -> bool {
         self.is_blocked.load(Ordering::Relaxed)
     }
 
-    /// So many bytes were written.
+    /// Adds written bytes.
     pub fn wrote(&self, len: usize) {
         add(&self.written, len as u64);
     }
 
-    /// Bytes that were written for another reason than that the peer said something.
+    /// Bytes written other than answers to PING and SETTINGS.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed).saturating_sub(self.answers.load(Ordering::Relaxed))
     }
@@ -41,26 +42,26 @@ fn add(to: &AtomicU64, more: u64) {
     to.store(to.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// Looks at the heads of the frames that a peer sends.
+/// Reads the headers of the frames that a peer sends.
 ///
 /// ```
 /// use dapple_http::frames::{Scanner, Traffic};
 ///
 /// let (mut scanner, traffic) = (Scanner::new(), Traffic::default());
 /// assert!(scanner.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &traffic));
-/// // PING, and nothing else.
+/// // Only PING frames.
 /// let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 /// let pings = (0..10_000).take_while(|_| scanner.read(&ping, &traffic)).count();
 /// assert_eq!(pings, 1_000);
 /// ```
 #[derive(Debug)]
 pub struct Scanner {
-    /// Of the preface or the frame's payload, what is to come.
+    /// The remaining bytes of the preface or the frame's payload.
     skip: u64,
     head: [u8; HEAD_LEN],
     head_len: usize,
     requests: u64,
-    /// Frames that carry nothing.
+    /// Empty frames so far.
     empty: u64,
 }
 
@@ -74,7 +75,8 @@ impl Scanner {
         Scanner { skip: PREFACE_LEN, head: [0; HEAD_LEN], head_len: 0, requests: 0, empty: 0 }
     }
 
-    /// The next bytes of the peer; false if there are more frames that carry nothing than the rest accounts for.
+    /// Reads the next bytes of the peer; false if there are more empty frames than the other
+    /// traffic allows.
     pub fn read(&mut self, mut bytes: &[u8], traffic: &Traffic) -> bool {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len() as u64);
@@ -118,14 +120,14 @@ const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 
-/// Frames that carry nothing, of one connection, whatever else comes.
+/// The number of empty frames that any connection may send.
 const EMPTY_MAX: u64 = 1_000;
 
-/// As many more for a request. Clients that open both windows again for each small reply, and ask whether the server is there, have
-/// fewer.
+/// More of them for each request. Clients that reopen both windows for each small reply, and ping
+/// the server, need fewer.
 const EMPTY_PER_REQUEST: u64 = 8;
 
-/// One more for so many bytes of replies. Clients open windows for at least as many kilobytes.
+/// One more for this many bytes of replies. Clients open windows by at least as many kilobytes.
 const BYTES_PER_EMPTY: u64 = 64;
 
 #[cfg(test)]
@@ -138,7 +140,7 @@ mod tests {
         frame
     }
 
-    /// How many of these frames it takes, in pieces of so many bytes.
+    /// How many of these frames are accepted, in pieces of this size.
     fn taken(frame: &[u8], piece_len: usize, written: usize) -> u64 {
         let (mut scanner, traffic) = (Scanner::new(), Traffic::default());
         assert!(scanner.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &traffic));
@@ -158,7 +160,7 @@ mod tests {
             assert_eq!(taken(&frame(4, &[]), piece_len, 0), EMPTY_MAX, "SETTINGS");
             assert_eq!(taken(&frame(0, &[]), piece_len, 0), EMPTY_MAX, "DATA");
         }
-        assert!(taken(&frame(6, &[1; 8]), 17, 17) < 2 * EMPTY_MAX, "answers buy little");
+        assert!(taken(&frame(6, &[1; 8]), 17, 17) < 2 * EMPTY_MAX, "answers allow few more");
     }
 
     #[test]

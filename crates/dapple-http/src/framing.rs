@@ -1,19 +1,20 @@
-//! What a response has to be like to be passed on.
+//! The conditions under which a response may be passed on.
 //!
-//! Where a response ends has to be beyond doubt: otherwise its last bytes are the beginning of the next one, and somebody else
-//! gets them. hyper is lenient in some of this, so it is asked here first (RFC 9112, sections 6.1 to 6.3).
+//! The end of a response must be certain: otherwise its last bytes would become the beginning of
+//! the next one, and reach another client. hyper is lenient here, so this check comes first (RFC
+//! 9112, sections 6.1 to 6.3).
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode, Version};
 
-/// The length that a response says its body has.
+/// The length of the body according to the response.
 ///
 /// # Errors
 ///
 /// Why its framing cannot be trusted.
 pub fn framing(version: Version, status: StatusCode, headers: &HeaderMap) -> Result<Option<u64>, &'static str> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err("it changes the protocol, and nobody asked for that");
+        return Err("it changes the protocol, which was not requested");
     }
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let mut lens = headers.get_all(CONTENT_LENGTH).iter();

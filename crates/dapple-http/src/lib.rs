@@ -1,7 +1,8 @@
-//! What Dapple's web server and proxy share of HTTP, without I/O and without a clock: bytes and times go in, decisions come out.
+//! The HTTP rules shared by Dapple's web server and proxy, without I/O and without a clock: bytes
+//! and times go in, decisions come out.
 //!
-//! The parsing itself is `httparse`'s; here stand the strict checks in front of it, and what RFC 9110 and 9112 ask of whoever
-//! answers.
+//! `httparse` parses; this crate adds strict checks before it, and the duties of a server in RFC
+//! 9110 and 9112.
 
 #![forbid(unsafe_code)]
 

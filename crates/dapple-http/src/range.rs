@@ -1,25 +1,27 @@
-//! Parts of a representation: `Range: bytes=…` (RFC 9110, section 14), which players use to jump and downloads to go on where they
-//! stopped.
+//! Parts of a representation: `Range: bytes=…` (RFC 9110, section 14). Players use it to seek,
+//! downloads to resume.
 
 use std::ops::Range;
 
-/// What to send of a representation.
+/// The part of a representation to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All of it: nothing else was asked for, or in a way that has to be ignored, or that costs too much (section 14.2).
+    /// All of it: no part was requested, or the request must be ignored, or costs too much (section
+    /// 14.2).
     Whole,
     /// These bytes; never empty.
     One(Range<u64>),
-    /// Two or more parts that neither overlap nor nearly touch, in the order in which they were asked for; none is empty.
+    /// Two or more parts that neither overlap nor nearly touch, in the requested order; none is
+    /// empty.
     Several(Vec<Range<u64>>),
-    /// `416`: bytes were asked for, and none of them is there.
+    /// `416`: none of the requested bytes exists.
     Outside,
 }
 
-/// What the value of `Range` asks for of a representation that is `len` bytes long.
+/// The part that a `Range` value requests from a representation of `len` bytes.
 ///
-/// Parts that overlap or nearly touch become one. More than [`RANGES_MAX`] parts, or more than two that overlap, are not worth an
-/// effort: all is sent then, which is never more than was asked for by much, nor less.
+/// Parts that overlap or nearly touch are merged. A request with more than [`RANGES_MAX`] parts, or
+/// with more than two overlaps, gets the whole: little more than was requested, and never less.
 pub fn wanted(value: &[u8], len: u64) -> Wanted {
     let Some(specs) = specs(value) else {
         return Wanted::Whole;
@@ -34,7 +36,7 @@ pub fn wanted(value: &[u8], len: u64) -> Wanted {
         if count > RANGES_MAX {
             return Wanted::Whole;
         }
-        // The last bytes of nothing are there, but cannot be written as a part.
+        // The last bytes of nothing exist, but cannot be written as a part.
         wants_nothing_of_nothing |= len == 0 && matches!(spec, Spec::Last(count) if count > 0);
         let part = spec.of(len);
         if !part.is_empty() {
@@ -50,11 +52,11 @@ pub fn wanted(value: &[u8], len: u64) -> Wanted {
     }
 }
 
-/// One of the parts of a request, as it was written.
+/// One part of a request, as written.
 enum Spec {
-    /// From here to there, both included.
+    /// From here to there, both inclusive.
     From(u64, Option<u64>),
-    /// The last so many bytes.
+    /// The last bytes, this many.
     Last(u64),
 }
 
@@ -70,7 +72,7 @@ impl Spec {
     }
 }
 
-/// The parts that a value names, where it is about bytes at all; `None` among them for what makes the whole value invalid.
+/// The parts of a value in bytes; a `None` among them makes the whole value invalid.
 fn specs(value: &[u8]) -> Option<impl Iterator<Item = Option<Spec>>> {
     let (unit, set) = std::str::from_utf8(value).ok()?.split_once('=')?;
     unit.eq_ignore_ascii_case("bytes").then(|| {
@@ -90,19 +92,21 @@ fn spec(text: &str) -> Option<Spec> {
     }
 }
 
-/// Digits only: `parse` alone would take a sign as well. A number too large for any file counts as the largest.
+/// Digits only: `parse` alone would accept a sign. A number too large for any file counts as the
+/// largest.
 fn number(digits: &str) -> Option<u64> {
     let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     all_digits.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Adds a part, and makes one of it and all those that it overlaps or nearly touches, in the place of the first of them.
+/// Adds a part, merged with all those that it overlaps or nearly touches, in the place of the first
+/// of them.
 fn join(parts: &mut Vec<Range<u64>>, mut part: Range<u64>) {
     let near = |one: &Range<u64>, other: &Range<u64>| {
         one.start <= other.end.saturating_add(GAP_MAX) && other.start <= one.end.saturating_add(GAP_MAX)
     };
     let mut place = parts.len();
-    // A part that has grown may reach others that were not near before.
+    // A grown part may reach others that were not near before.
     while let Some(at) = parts.iter().position(|other| near(other, &part)) {
         let other = parts.remove(at);
         part = part.start.min(other.start)..part.end.max(other.end);
@@ -111,13 +115,13 @@ fn join(parts: &mut Vec<Range<u64>>, mut part: Range<u64>) {
     parts.insert(place.min(parts.len()), part);
 }
 
-/// How many parts are looked at in one request.
+/// The limit of parts in one request.
 pub const RANGES_MAX: usize = 32;
 
-/// How many parts may overlap with earlier ones; who asks for the same bytes again and again is up to no good.
+/// How many parts may overlap with earlier ones; repeated requests for the same bytes are abuse.
 const OVERLAPS_MAX: usize = 2;
 
-/// Parts this close together are sent as one: the lines in front of a part take as much.
+/// Parts this close together are sent as one: a part's header lines are as long.
 const GAP_MAX: u64 = 80;
 
 #[cfg(test)]

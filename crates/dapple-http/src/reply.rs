@@ -7,17 +7,17 @@ use http::{HeaderMap, StatusCode, Version};
 /// How a reply's body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyFraming {
-    /// There is none, and nothing says so: `204`, `304`.
+    /// No body, and no framing field: `204`, `304`.
     None,
-    /// So many bytes, or as many as there would be if the request were no `HEAD`.
+    /// This many bytes, or as many as there would be if the request were not `HEAD`.
     Len(u64),
     /// In chunks.
     Chunked,
-    /// Whatever comes until the connection ends.
+    /// Until the connection ends.
     UntilClose,
 }
 
-/// The field `Date`, kept as text for the second that it says.
+/// The field `Date`, cached as text for its second.
 #[derive(Clone, Debug)]
 pub struct DateLine {
     second: u64,
@@ -25,12 +25,13 @@ pub struct DateLine {
 }
 
 impl DateLine {
-    /// A line that says nothing yet.
+    /// An empty cache.
     pub const fn new() -> DateLine {
         DateLine { second: u64::MAX, line: [b' '; DATE_LINE_LEN] }
     }
 
-    /// `date: …` and a line's end, for this second since 1970. Formats only when the second is another than before.
+    /// `date: …` and a line end, for this second since 1970. Formats only when the second has
+    /// changed.
     pub fn at(&mut self, second: u64) -> &[u8] {
         if self.second != second {
             let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second.min(YEAR_9999)));
@@ -49,11 +50,12 @@ impl Default for DateLine {
     }
 }
 
-/// Writes a head: the status line; `shared`, which are whole lines; the fields of `headers`; `date`, a whole line; what frames the body
-/// and what becomes of the connection; the empty line.
+/// Writes a head: the status line; `shared`, which has complete lines; the fields of `headers`;
+/// `date`, a complete line; the framing and the fate of the connection; the empty line.
 ///
-/// `version` is the client's. A `content-length`, `transfer-encoding` or `connection` in `headers` is left out: here it is known better.
-#[allow(clippy::too_many_arguments, reason = "one call for what is written in one go")]
+/// `version` is the client's. Skips `content-length`, `transfer-encoding` and `connection` in
+/// `headers`, because this function knows them better.
+#[allow(clippy::too_many_arguments, reason = "one call for one write")]
 pub fn write_head(
     out: &mut Vec<u8>,
     version: Version,
@@ -111,10 +113,10 @@ fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 const DATE_NAME: &[u8] = b"date: ";
 
-/// The name, 29 characters, a line's end.
+/// The name, 29 characters, a line end.
 const DATE_LINE_LEN: usize = DATE_NAME.len() + 29 + 2;
 
-/// The last second that the format can say.
+/// The last second that the format can represent.
 const YEAR_9999: u64 = 253_402_300_799;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A request as the programs see it, whichever version of HTTP it came by.
+//! A request as programs see it, for any version of HTTP.
 
 use http::{Method, Version};
 
@@ -12,23 +12,24 @@ pub struct Request<'a> {
     pub method: Method,
     /// The version that the client speaks.
     pub version: Version,
-    /// In which form the target was written.
+    /// The form of the target.
     pub form: Form,
-    /// `http` or `https` where the target was in absolute form, or the version of HTTP names it.
+    /// `http` or `https`, if the target was in absolute form, or the version of HTTP names it.
     pub scheme: Option<&'a str>,
-    /// Host and port: of the target in absolute form or authority form, else of the field `Host`. Checked to be well-formed; `None`
-    /// only where HTTP/1.0 left it out.
+    /// Host and port: from the target in absolute or authority form, otherwise from the field
+    /// `Host`. Checked to be well-formed; `None` only if HTTP/1.0 omitted it.
     pub authority: Option<&'a str>,
     /// The path, which begins with a slash; `*` in asterisk form, empty in authority form.
     pub path: &'a str,
-    /// What follows the first question mark of the target.
+    /// The text after the first question mark of the target.
     pub query: Option<&'a str>,
     /// The header fields, in their order.
     pub fields: Fields<'a>,
 }
 
 impl Request<'_> {
-    /// Whether the client takes fields behind a body: it speaks HTTP/1.1 and says `TE: trailers` (RFC 9110, section 6.5.1).
+    /// Whether the client accepts trailers: it speaks HTTP/1.1 and sends `TE: trailers` (RFC 9110,
+    /// section 6.5.1).
     pub fn takes_trailers(&self) -> bool {
         let mut words = self.fields.all("te").flat_map(|value| value.split(|byte| *byte == b','));
         self.version == Version::HTTP_11 && words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
@@ -48,17 +49,18 @@ pub enum Form {
     Asterisk,
 }
 
-/// Header fields in their order. Looking one up goes through all of them: there are few, and no map has to be made.
+/// Header fields in their order. A lookup goes through all of them: they are few, so a map is not
+/// worth its cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fields<'a>(&'a [Field<'a>]);
 
 impl<'a> Fields<'a> {
-    /// The fields of a list.
+    /// Makes fields of a list.
     pub fn new(fields: &'a [Field<'a>]) -> Fields<'a> {
         Fields(fields)
     }
 
-    /// The value of the first field of this name; upper and lower case are the same.
+    /// The value of the first field of this name, in any case.
     pub fn first(&self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
@@ -74,12 +76,12 @@ impl<'a> Fields<'a> {
         self.0.iter()
     }
 
-    /// How many fields there are.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

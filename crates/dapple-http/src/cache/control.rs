@@ -1,30 +1,31 @@
-//! `Cache-Control`, of requests and responses (RFC 9111, section 5.2), and fields that are for some caches only (RFC 9213).
+//! `Cache-Control` of requests and responses (RFC 9111, section 5.2), and targeted fields for some
+//! caches only (RFC 9213).
 
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 /// The directives of one message, as far as a shared cache acts on them. Times are in seconds.
 ///
-/// Where a field can be read in two ways, the one that keeps less is taken: `private` and `no-cache` that name fields count
-/// for the whole response, of several ages the smallest counts, and an age that is no number is zero.
+/// An ambiguous field is read in the way that keeps less: `private` and `no-cache` with field names
+/// count for the whole response, the smallest of several ages counts, and an invalid age is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Keep nothing of this.
+    /// Store nothing of this.
     pub no_store: bool,
-    /// Ask the origin before using it.
+    /// Ask the origin before use.
     pub no_cache: bool,
     /// For one user only.
     pub private: bool,
-    /// For everybody, whatever else speaks against it.
+    /// For all users, despite other restrictions.
     pub public: bool,
-    /// Never to be used stale.
+    /// Never use it stale.
     pub must_revalidate: bool,
-    /// Never to be used stale by a shared cache.
+    /// A shared cache must never use it stale.
     pub proxy_revalidate: bool,
-    /// `no_store` does not count for a cache that knows the status.
+    /// A cache that knows the status ignores `no_store`.
     pub must_understand: bool,
-    /// The body is to stay as it is.
+    /// Do not transform the body.
     pub no_transform: bool,
-    /// The client wants what is in the cache, or nothing.
+    /// The client accepts only a cached response.
     pub only_if_cached: bool,
     /// How long the response is fresh; in a request, the age that the client accepts.
     pub max_age_s: Option<u64>,
@@ -34,9 +35,9 @@ pub struct Control {
     pub min_fresh_s: Option<u64>,
     /// How stale a response the client accepts.
     pub max_stale_s: Option<u64>,
-    /// How long it may be used stale when the origin fails (RFC 5861).
+    /// How long it may be used stale if the origin fails (RFC 5861).
     pub stale_if_error_s: Option<u64>,
-    /// How long it may be used stale while the origin is asked (RFC 5861).
+    /// How long it may be used stale during a revalidation (RFC 5861).
     pub stale_while_revalidate_s: Option<u64>,
 }
 
@@ -61,10 +62,11 @@ impl Control {
         control
     }
 
-    /// Reads the lines of a targeted field such as `CDN-Cache-Control`, a dictionary of structured fields (RFC 9213, section 2.1).
-    /// `None` where it is absent, empty or malformed: then it counts as if it were not there.
+    /// Reads the lines of a targeted field such as `CDN-Cache-Control`, a dictionary of structured
+    /// fields (RFC 9213, section 2.1). `None` if it is absent, empty or malformed, which has the
+    /// same effect.
     ///
-    /// A value of another type than the directive has is read as in [`parse`](Self::parse): such that less is kept.
+    /// A value of the wrong type is read as in [`parse`](Self::parse): in the way that keeps less.
     ///
     /// ```
     /// use dapple_http::cache::Control;
@@ -95,7 +97,7 @@ impl Control {
         (!members.is_empty()).then_some(control)
     }
 
-    /// A directive with a value. `public` has none, so that with one it says nothing.
+    /// Applies a directive with a value. `public` takes none, so with a value it has no effect.
     fn apply_typed(&mut self, name: &str, argument: &[u8]) {
         if name != "public" {
             self.apply(name.as_bytes(), Some(argument));
@@ -117,7 +119,7 @@ impl Control {
             b"s-maxage" => return smaller(&mut self.s_maxage_s, seconds(argument)),
             b"stale-if-error" => return smaller(&mut self.stale_if_error_s, seconds(argument)),
             b"stale-while-revalidate" => return smaller(&mut self.stale_while_revalidate_s, seconds(argument)),
-            // What is no number asks for more than anything can give.
+            // An invalid number asks for more than any response offers.
             b"min-fresh" => return self.min_fresh_s = Some(argument.and_then(number).unwrap_or(SECONDS_MAX)),
             b"max-stale" => {
                 let limit = argument.map_or(SECONDS_MAX, |argument| number(argument).unwrap_or(0));
@@ -137,14 +139,14 @@ fn seconds(argument: Option<&[u8]>) -> u64 {
     argument.and_then(number).unwrap_or(0)
 }
 
-/// Digits only; what is too large counts as the largest (RFC 9111, section 1.2.2).
+/// Digits only; a number that is too large counts as the largest (RFC 9111, section 1.2.2).
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
     let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(digits).ok().filter(|_| all_digits)?;
     Some(text.parse().unwrap_or(SECONDS_MAX).min(SECONDS_MAX))
 }
 
-/// Takes one `name` or `name=argument` off a list; the quotes around an argument are taken away.
+/// Takes one `name` or `name=argument` off a list, and removes the quotes of the argument.
 fn next_directive<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Option<&'a [u8]>)> {
     let start = rest.iter().position(|byte| !matches!(byte, b',' | b' ' | b'\t'))?;
     let text = &rest[start..];
@@ -165,13 +167,13 @@ fn next_directive<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Option<&'a [u8]>
             (after[..end].trim_ascii(), end)
         }
     };
-    // What stands between the argument and the next comma belongs to neither.
+    // Text between the argument and the next comma belongs to neither.
     let behind = &after[len..];
     *rest = &behind[behind.iter().position(|byte| *byte == b',').unwrap_or(behind.len())..];
     Some((name, Some(argument)))
 }
 
-/// Where a quoted string ends that began in front of this; at the end of the text if it never does.
+/// The end of a quoted string that began before `text`; the end of the text if it is unterminated.
 fn end_of_quoted(text: &[u8]) -> usize {
     let mut at = 0;
     while let Some(byte) = text.get(at) {

@@ -1,4 +1,4 @@
-//! What `304 Not Modified` changes in a stored response (RFC 9111, sections 3.2 and 4.3.4).
+//! The effect of `304 Not Modified` on a stored response (RFC 9111, sections 3.2 and 4.3.4).
 
 use http::HeaderMap;
 use http::header::{
@@ -7,7 +7,8 @@ use http::header::{
 
 use crate::conditional::weakly;
 
-/// Whether a 304 with these fields is about the stored response: it names the same tag, or the same date, or neither.
+/// Whether a 304 with these fields refers to the stored response: it has the same tag, or the same
+/// date, or neither.
 pub fn is_about(stored: &HeaderMap, not_modified: &HeaderMap) -> bool {
     if let Some(tag) = not_modified.get(ETAG) {
         return stored.get(ETAG).is_some_and(|known| weakly(known.as_bytes(), tag.as_bytes()));
@@ -18,9 +19,9 @@ pub fn is_about(stored: &HeaderMap, not_modified: &HeaderMap) -> bool {
     }
 }
 
-/// The fields of the stored response with those of the 304 in their place. What describes the stored bytes stays.
+/// The stored fields, replaced by those of the 304. Fields that describe the stored bytes stay.
 ///
-/// Fields of the connection have to be taken out of `not_modified` before.
+/// Remove connection-specific fields from `not_modified` first.
 pub fn merged(stored: &HeaderMap, not_modified: &HeaderMap) -> HeaderMap {
     let mut merged = stored.clone();
     for name in not_modified.keys().filter(|name| !OF_THE_BYTES.contains(name)) {

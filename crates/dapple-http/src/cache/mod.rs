@@ -1,5 +1,5 @@
-//! What a shared cache may keep, for how long, and for whom (RFC 9111). No storage and no clock: times come in as milliseconds
-//! since 1970.
+//! The rules of a shared cache: which responses it may keep, how long, and for which requests (RFC
+//! 9111). No storage and no clock: times are milliseconds since 1970.
 //!
 //! ```text
 //!   Control     what `cache-control` says            5.2

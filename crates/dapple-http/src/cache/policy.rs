@@ -1,4 +1,4 @@
-//! May a response be kept, and is it still fresh (RFC 9111, sections 3 and 4.2)?
+//! Whether a response may be stored, and whether it is still fresh (RFC 9111, sections 3 and 4.2).
 
 use http::header::{AGE, AUTHORIZATION, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, PRAGMA, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -7,16 +7,16 @@ use super::control::{Control, SECONDS_MAX, number};
 use crate::Fields;
 use crate::conditional::date as seconds;
 
-/// When a response was asked for, and when its head came, in milliseconds since 1970.
+/// When a response was requested, and when its head arrived, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reception {
     /// When the request was sent.
     pub requested_ms: u64,
-    /// When the head of the response was there.
+    /// When the head of the response arrived.
     pub received_ms: u64,
 }
 
-/// For how long a stored response may be used, and how.
+/// How long and how a stored response may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     received_ms: u64,
@@ -30,24 +30,25 @@ pub struct Policy {
     is_guess: bool,
 }
 
-/// What may be done with a stored response for one request.
+/// The permitted use of a stored response for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may be sent.
+    /// Send it.
     Fresh,
     /// It is stale, and the client accepts that.
     Stale,
-    /// It may be sent, but somebody should ask the origin at the same time.
+    /// Send it, and revalidate it at the origin at the same time.
     StaleWhileRevalidate,
-    /// The origin has to be asked first.
+    /// Ask the origin first.
     Validate,
 }
 
 impl Policy {
-    /// The policy of a response to `GET`, or `None` where it may not be kept, or not be of use.
+    /// The policy of a response to `GET`; `None` if it must not be stored, or would be useless.
     ///
-    /// `targets` names the targeted fields that this cache obeys, such as `CDN-Cache-Control`: the first of them that is well-formed
-    /// stands for `Cache-Control` and `Expires`, which then say nothing (RFC 9213, section 2.2).
+    /// `targets` names the targeted fields that this cache obeys, such as `CDN-Cache-Control`. The
+    /// first well-formed one replaces `Cache-Control` and `Expires`, which are then ignored (RFC
+    /// 9213, section 2.2).
     pub fn of(
         request: Fields<'_>,
         asked: &Control,
@@ -85,7 +86,7 @@ impl Policy {
             initial_age_ms: initial_age_ms(response, reception),
             lifetime_ms,
             no_cache: control.no_cache,
-            // `s-maxage` has the meaning of `proxy-revalidate` as well (section 5.2.2.10).
+            // `s-maxage` implies `proxy-revalidate` (section 5.2.2.10).
             never_stale: control.must_revalidate || control.proxy_revalidate || control.s_maxage_s.is_some(),
             stale_if_error_ms: 1_000 * control.stale_if_error_s.unwrap_or(0),
             stale_while_revalidate_ms: 1_000 * control.stale_while_revalidate_s.unwrap_or(0),
@@ -94,7 +95,7 @@ impl Policy {
         }
     }
 
-    /// What may be done with the response for a request that says `asked`.
+    /// The permitted use of the response for a request with the directives `asked`.
     pub fn verdict(&self, asked: &Control, now_ms: u64) -> Verdict {
         let age_ms = self.age_ms(now_ms);
         let is_too_old = asked.max_age_s.is_some_and(|max_s| age_ms > 1_000 * max_s)
@@ -116,36 +117,37 @@ impl Policy {
         }
     }
 
-    /// Whether the response may be sent instead of an error of the origin's (RFC 5861, section 4).
+    /// Whether the response may replace an error of the origin (RFC 5861, section 4).
     pub fn may_replace_error(&self, asked: &Control, now_ms: u64) -> bool {
         let allowed_ms = self.stale_if_error_ms.max(1_000 * asked.stale_if_error_s.unwrap_or(0));
         let stale_ms = self.age_ms(now_ms).saturating_sub(self.lifetime_ms);
         !self.no_cache && !self.never_stale && !asked.no_cache && stale_ms < allowed_ms
     }
 
-    /// Whether an origin that cannot be reached has to be reported as 504 (section 5.2.2.2).
+    /// Whether an unreachable origin must be reported as 504 (section 5.2.2.2).
     pub fn is_never_stale(&self) -> bool {
         self.never_stale
     }
 
-    /// Whether the response says neither how long it is fresh nor that it is the same for all users. It may depend on cookies then, also
-    /// where `Vary` does not name them: many servers rely on caches to leave such responses alone.
+    /// Whether the response gives neither its freshness nor a sign that it is the same for all
+    /// users. Then it may depend on cookies, even if `Vary` does not name them: many servers rely
+    /// on caches to leave such responses alone.
     pub fn is_guess(&self) -> bool {
         self.is_guess
     }
 
-    /// Whether requests with `Authorization` may be answered with it (section 3.5, kept more strictly: also where the stored
-    /// response was asked for without).
+    /// Whether requests with `Authorization` may be answered with it (section 3.5, applied more
+    /// strictly: also if the stored response was requested without).
     pub fn is_for_authorized(&self) -> bool {
         self.for_authorized
     }
 
-    /// How old the response is, in seconds: what `Age` says.
+    /// The age of the response in seconds, the value of `Age`.
     pub fn age_s(&self, now_ms: u64) -> u64 {
         (self.age_ms(now_ms) / 1_000).min(SECONDS_MAX)
     }
 
-    /// For how many seconds it stays fresh; negative when it is stale.
+    /// The remaining freshness in seconds; negative when it is stale.
     pub fn fresh_for_s(&self, now_ms: u64) -> i64 {
         (self.lifetime_ms as i64 - self.age_ms(now_ms) as i64) / 1_000
     }
@@ -160,7 +162,8 @@ impl Policy {
 }
 
 impl Control {
-    /// What a request says. `Pragma: no-cache` counts where there is no `Cache-Control` (section 5.4).
+    /// The directives of a request. `Pragma: no-cache` counts only without a `Cache-Control`
+    /// (section 5.4).
     pub fn of_request(request: Fields<'_>) -> Control {
         let mut values = request.all(CACHE_CONTROL.as_str()).peekable();
         if values.peek().is_some() {
@@ -181,7 +184,8 @@ fn values<'a>(response: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item 
 /// Section 4.2.3.
 fn initial_age_ms(response: &HeaderMap, reception: Reception) -> u64 {
     let apparent_ms = date_ms(response).map_or(0, |date| reception.received_ms.saturating_sub(date));
-    // A clock of whole seconds is behind by half of one on average; a response that has just been made has no age.
+    // A clock of whole seconds is half a second late on average; a response made just now has no
+    // age.
     let apparent_ms = if apparent_ms < 1_000 { 0 } else { apparent_ms };
     let age_s = response.get(AGE).and_then(|age| number(first_of(age.as_bytes())));
     let delay_ms = reception.received_ms.saturating_sub(reception.requested_ms);
@@ -202,7 +206,7 @@ fn lifetime_ms(
     let date_ms = date_ms(response).unwrap_or(reception.received_ms);
     let mut expires = response.get_all(EXPIRES).iter();
     if has_expires && let Some(expires_at) = expires.next() {
-        // A date that is none, such as `0`, is in the past (section 5.3); so are two that differ.
+        // An invalid date, such as `0`, is in the past (section 5.3); so are two that differ.
         let is_one = expires.all(|other| other == expires_at);
         let at_s = seconds(expires_at.as_bytes()).filter(|_| is_one).unwrap_or(0);
         return (1_000 * at_s).saturating_sub(date_ms).min(1_000 * SECONDS_MAX);
@@ -222,13 +226,14 @@ fn first_of(list: &[u8]) -> &[u8] {
     list.split(|byte| *byte == b',').next().unwrap_or(list).trim_ascii()
 }
 
-/// What may be kept without being told so (RFC 9110, section 15.1). Of partial responses nothing is kept.
+/// Statuses that may be stored by default (RFC 9110, section 15.1). Partial responses are not
+/// stored.
 const HEURISTIC: [u16; 11] = [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501];
 
-/// What may be kept when the response says so.
+/// Statuses that may be stored if the response says so.
 const UNDERSTOOD: [u16; 3] = [302, 303, 307];
 
-/// A guess is not trusted for longer than a day.
+/// The longest lifetime of a guess: a day.
 const HEURISTIC_MAX_MS: u64 = 24 * 3_600 * 1_000;
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! For which requests a response stands: `Vary` (RFC 9111, section 4.1).
+//! The requests that a response may answer: `Vary` (RFC 9111, section 4.1).
 
 use http::HeaderMap;
 use http::header::{COOKIE, HeaderName, VARY};
 
 use crate::Fields;
 
-/// The fields of the request on which a response depends, with the values that it was made for.
+/// The request fields that a response depends on, with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     fields: Vec<(HeaderName, Option<Vec<u8>>)>,
 }
 
 impl Selection {
-    /// What the fields of a response say about the request that it answers; `None` where it stands for no other request
-    /// (`Vary: *`, or what cannot be understood).
+    /// The selection of a response for the request that it answers; `None` if it may answer no
+    /// other request (`Vary: *`, or an invalid field).
     pub fn of(response: &HeaderMap, request: Fields<'_>) -> Option<Selection> {
         let mut fields: Vec<(HeaderName, Option<Vec<u8>>)> = Vec::new();
         for name in response.get_all(VARY).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b',')) {
@@ -21,7 +21,7 @@ impl Selection {
             if name.is_empty() {
                 continue;
             }
-            // A star alone means that nothing in the request decides it.
+            // A star means that facts outside of the fields decide.
             let name = (name != b"*").then(|| HeaderName::from_bytes(name).ok()).flatten()?;
             if !fields.iter().any(|(known, _)| *known == name) {
                 let value = normal(request, &name);
@@ -31,7 +31,8 @@ impl Selection {
         Some(Selection { fields })
     }
 
-    /// The same, and the cookies of the request: for a response that does not say that it is the same for all users.
+    /// Adds the cookies of the request, for a response without a sign that it is the same for all
+    /// users.
     #[must_use]
     pub fn with_cookies(mut self, request: Fields<'_>) -> Selection {
         if !self.fields.iter().any(|(known, _)| *known == COOKIE) {
@@ -40,19 +41,19 @@ impl Selection {
         self
     }
 
-    /// Whether the response stands for this request as well.
+    /// Whether the response may also answer this request.
     pub fn matches(&self, request: Fields<'_>) -> bool {
         self.fields.iter().all(|(name, value)| normal(request, name) == *value)
     }
 
-    /// Bytes that it takes, roughly.
+    /// Its approximate size in bytes.
     pub fn weight(&self) -> usize {
         self.fields.iter().map(|(_, value)| 64 + value.as_ref().map_or(0, Vec::len)).sum()
     }
 }
 
-/// The values of a field as one, without white space around its commas. Further than that it is not known which values mean the
-/// same.
+/// The values of a field joined, without white space around commas. No further equivalence is
+/// known.
 fn normal(request: Fields<'_>, name: &HeaderName) -> Option<Vec<u8>> {
     let mut values = request.all(name.as_str()).peekable();
     values.peek()?;

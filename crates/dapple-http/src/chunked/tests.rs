@@ -1,11 +1,11 @@
-//! Bodies in chunks, good and bad, whole and in pieces.
+//! Chunked bodies, valid and invalid, whole and in pieces.
 
 use proptest::prelude::*;
 
 use super::{BESIDE_LEN_MAX, ChunkDecoder, LAST_CHUNK, chunk_start};
 use crate::refusal::Refusal;
 
-/// The body, and how many bytes of the input it took; `None`: it goes on.
+/// The body and its encoded length; `None`: incomplete.
 type Decoded = Result<Option<(Vec<u8>, usize)>, Refusal>;
 
 fn decode_in_pieces(input: &[u8], cuts: &[usize]) -> Decoded {
@@ -20,7 +20,7 @@ fn decode_in_pieces(input: &[u8], cuts: &[usize]) -> Decoded {
                 assert!(decoder.is_end());
                 return Ok(Some((body, at)));
             }
-            assert!(step.consumed > 0, "every step gets on");
+            assert!(step.consumed > 0, "every step makes progress");
         }
     }
     Ok(None)
@@ -119,7 +119,7 @@ fn odd_extensions_are_refused() {
     let long = |len: usize| format!("5;{}\r\nhello\r\n0\r\n\r\n", "a".repeat(len));
     assert!(decode(long(BESIDE_LEN_MAX - 1)).is_ok());
     assert_eq!(decode(long(BESIDE_LEN_MAX)), Err(Refusal::ChunkExtension));
-    // Many short ones are as much as one that is long.
+    // Many short extensions count as much as one long one.
     let many = "1;a\r\nx\r\n".repeat(BESIDE_LEN_MAX);
     assert_eq!(decode(many), Err(Refusal::ChunkExtension));
 }
@@ -162,7 +162,7 @@ fn sizes_are_written_in_hexadecimal_digits() {
     }
 }
 
-/// Bodies made of what matters to the decoder.
+/// Bodies made of bytes that matter to the decoder.
 fn nearly_chunked() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::sample::select(&[
         "0",

@@ -61,7 +61,7 @@ fn one_condition_at_a_time() {
 fn precedence() {
     use Verdict::{Failed, NotModified, Proceed};
     let get = Method::GET;
-    // A tag that matches makes the date after it void.
+    // A tag that matches makes the later date void.
     assert_eq!(verdict(&get, &[("If-Match", "\"a,1\""), ("If-Unmodified-Since", BEFORE)]), Proceed);
     assert_eq!(verdict(&get, &[("If-Match", "\"x\""), ("If-None-Match", "\"a,1\"")]), Failed);
     assert_eq!(verdict(&get, &[("If-Match", "\"a,1\""), ("If-None-Match", "\"a,1\"")]), NotModified);
@@ -121,7 +121,7 @@ fn parts_fit_to_the_very_same_state() {
         ("\"a\"", long_ago, false),
         (SAME, long_ago, true),
         ("Sunday, 06-Nov-94 08:49:37 GMT", long_ago, true),
-        // Later is not the same, and within the same second it may have changed twice.
+        // Later is not equal, and within the same second it may have changed twice.
         (AFTER, long_ago, false),
         (BEFORE, long_ago, false),
         (SAME, CHANGED_S, false),

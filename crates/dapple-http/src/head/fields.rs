@@ -10,13 +10,13 @@ use crate::request::Fields;
 pub enum Framing {
     /// There is no body.
     None,
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Len(u64),
-    /// In chunks, which a [`ChunkDecoder`](crate::ChunkDecoder) takes apart.
+    /// In chunks; a [`ChunkDecoder`](crate::ChunkDecoder) decodes them.
     Chunked,
 }
 
-/// What the fields say that every recipient has to understand.
+/// The fields that every recipient must understand.
 pub(super) struct Known<'a> {
     pub(super) host: Option<&'a [u8]>,
     pub(super) framing: Framing,
@@ -32,7 +32,7 @@ pub(super) fn read(fields: Fields<'_>, version: Version) -> Result<Known<'_>, Re
     let (mut has_close, mut has_keep_alive, mut expects_continue) = (false, false, false);
     for field in fields.iter() {
         let value = field.value;
-        // The length tells most fields apart, which is cheaper than comparing five names.
+        // The length distinguishes most fields, which is cheaper than comparing five names.
         match field.name.len() {
             4 if field.name.eq_ignore_ascii_case("host") => {
                 once(&mut host, value, Refusal::HostTwice)?;
@@ -65,13 +65,14 @@ pub(super) fn read(fields: Fields<'_>, version: Version) -> Result<Known<'_>, Re
         (None | Some(0), None) => Framing::None,
         (Some(len), None) => Framing::Len(len),
     };
-    // A client of 1.0 does not wait (RFC 9110, section 10.1.1); one without a body has nothing to wait for.
+    // A client of 1.0 does not wait (RFC 9110, section 10.1.1); one without a body has nothing to
+    // wait for.
     expects_continue &= version == Version::HTTP_11 && framing != Framing::None;
     let keep_alive = !has_close && (version == Version::HTTP_11 || has_keep_alive);
     Ok(Known { host, framing, keep_alive, expects_continue })
 }
 
-/// Keeps what may be said once.
+/// Stores a value that may occur once.
 fn once<T>(place: &mut Option<T>, value: T, refusal: Refusal) -> Result<(), Refusal> {
     place.replace(value).map_or(Ok(()), |_| Err(refusal))
 }
@@ -80,7 +81,7 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Digits and nothing else: no sign, no list, no space.
+/// Only digits: no sign, no list, no space.
 fn number(value: &[u8]) -> Result<u64, Refusal> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         let is_list = !value.is_empty() && value.iter().all(|byte| byte.is_ascii_digit() || b", ".contains(byte));
@@ -92,13 +93,13 @@ fn number(value: &[u8]) -> Result<u64, Refusal> {
         .ok_or(Refusal::BodyTooLong)
 }
 
-/// The one coding that is taken is `chunked`, alone.
+/// The only accepted coding is a single `chunked`.
 fn check_coding(value: &[u8]) -> Result<(), Refusal> {
     let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
     if is_chunked(value) {
         return Ok(());
     }
-    // Where the body ends is known only where `chunked` came last (RFC 9112, section 6.3).
+    // The end of the body is known only if `chunked` is last (RFC 9112, section 6.3).
     let ends_well = list(value).last().is_some_and(is_chunked);
     match ends_well && list(value).filter(|coding| is_chunked(coding)).count() == 1 && list(value).all(is_coding) {
         true => Err(Refusal::CodingUnknown),

@@ -1,4 +1,4 @@
-//! The head of a request in HTTP/1.0 and 1.1: where it ends, and what it says.
+//! The head of a request in HTTP/1.0 and 1.1: its end and its meaning.
 
 mod fields;
 mod parse;
@@ -12,14 +12,14 @@ pub(crate) use self::parse::is_token;
 pub use self::parse::{Head, parse};
 pub use self::scan::{Found, HeadScan};
 
-/// How much of a head is taken.
+/// The limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// The most bytes, from the request line to the empty line.
+    /// The limit in bytes, from the request line to the empty line.
     pub len_max: usize,
-    /// The most bytes of a target.
+    /// The limit of a target in bytes.
     pub target_len_max: usize,
-    /// The most fields.
+    /// The limit of fields.
     pub fields_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! From the bytes of a head to a request.
+//! Parses the bytes of a head into a request.
 
 use std::mem::MaybeUninit;
 
@@ -11,26 +11,28 @@ use super::target;
 use crate::refusal::Refusal;
 use crate::request::{Field, Fields, Request};
 
-/// A head that was taken.
+/// An accepted head.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
     /// The request.
     pub request: Request<'a>,
     /// How its body is framed.
     pub framing: Framing,
-    /// Whether the client wants the connection to stay open behind the reply.
+    /// Whether the client wants the connection to stay open after the reply.
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
 }
 
-/// Parses a head that a [`HeadScan`](super::HeadScan) has found: from its request line to its empty line, with nothing behind.
+/// Parses a head found by a [`HeadScan`](super::HeadScan): from its request line to its empty line,
+/// with nothing after it.
 ///
-/// `storage` needs a place for each field. `httparse` does the work; what it is lenient about is checked here.
+/// `storage` needs a place for each field. `httparse` does the work; this function checks the cases
+/// where it is lenient.
 ///
 /// # Errors
 ///
-/// The head is not taken: it is malformed, or a recipient that is more lenient, or less, could read another request in it.
+/// The head is refused: it is malformed, or another recipient could read a different request in it.
 pub fn parse<'s, 'b: 's>(
     head: &'b [u8],
     storage: &'s mut [MaybeUninit<Field<'b>>],
@@ -73,7 +75,7 @@ pub fn parse<'s, 'b: 's>(
     Ok(Head { request, framing: known.framing, keep_alive: known.keep_alive, expects_continue: known.expects_continue })
 }
 
-/// Why a head was not parsed; only then is it worth finding out.
+/// Why a head was not parsed; computed only in that case.
 fn reason(head: &[u8]) -> Refusal {
     let mut lines = head.split(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
@@ -101,7 +103,7 @@ fn reason(head: &[u8]) -> Refusal {
     Refusal::FieldValue
 }
 
-/// Why a request line, still with its CR, is none; `Ok` if it is one.
+/// Why a request line, still with its CR, is invalid; `Ok` if it is valid.
 fn request_line(line: &[u8]) -> Result<(), Refusal> {
     let line = line.strip_suffix(b"\r").ok_or(Refusal::BareLineFeed)?;
     if memchr(b'\r', line).is_some() {
@@ -128,10 +130,10 @@ fn request_line(line: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// A byte that names are made of (RFC 9110, section 5.6.2).
+/// A byte of a token (RFC 9110, section 5.6.2).
 pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Longer than any method that is registered.
+/// Longer than any registered method.
 pub(super) const METHOD_LEN_MAX: usize = 32;

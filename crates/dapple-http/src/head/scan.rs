@@ -1,23 +1,23 @@
-//! Finding the end of a head while it arrives.
+//! Finds the end of a head while it arrives.
 
 use memchr::memchr;
 
 use super::HeadLimits;
 use crate::refusal::Refusal;
 
-/// Looks for the end of a head. Each byte is looked at once, however many pieces the head comes in.
+/// Searches for the end of a head. It looks at each byte once, for any number of pieces.
 ///
-/// What can be refused by the lines alone is refused here: lines that end with LF only, folded fields, what is too long or too much.
-/// A head that is found still has to be [parsed](super::parse).
+/// It refuses what the lines alone show: lines that end with LF only, folded fields, lengths and
+/// counts above the limits. A head that is found must still be [parsed](super::parse).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadScan {
-    /// Where the head begins, behind empty lines.
+    /// The start of the head, after empty lines.
     start: usize,
-    /// Where the line begins that is not complete yet.
+    /// The start of the incomplete line.
     line_start: usize,
-    /// Up to where there is no LF that has not been seen.
+    /// Up to here all LFs have been seen.
     scanned: usize,
-    /// Lines of the head that are complete.
+    /// Complete lines of the head.
     lines: usize,
     empty_lines: usize,
 }
@@ -25,25 +25,26 @@ pub struct HeadScan {
 /// A complete head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where the request line begins.
+    /// The start of the request line.
     pub start: usize,
-    /// Behind the empty line.
+    /// The end of the empty line.
     pub end: usize,
-    /// How many fields there are.
+    /// The number of fields.
     pub fields: usize,
 }
 
 impl HeadScan {
-    /// A scan of what a connection sends from here on.
+    /// A scan of the next bytes of a connection.
     pub fn new() -> HeadScan {
         HeadScan::default()
     }
 
-    /// Looks on in `input`, which has to begin with all that was given before. `None`: the end is still to come.
+    /// Continues in `input`, which must begin with everything given before. `None`: the end is
+    /// still to come.
     ///
     /// # Errors
     ///
-    /// What arrived so far can never become a head that is taken.
+    /// The bytes so far can never become an accepted head.
     pub fn find(&mut self, input: &[u8], limits: &HeadLimits) -> Result<Option<Found>, Refusal> {
         while let Some(ahead) = memchr(b'\n', &input[self.scanned..]) {
             let at = self.scanned + ahead;
@@ -66,13 +67,13 @@ impl HeadScan {
         self.scanned = input.len();
         self.check_len(input.len(), limits)?;
         if self.lines == 0 && !input.is_empty() {
-            // What speaks another protocol often never ends a line.
+            // A client of another protocol often never ends a line.
             check_start(input[self.line_start..].first())?;
         }
         Ok(None)
     }
 
-    /// The length of the line whose LF is at `at`.
+    /// The length of the line with its LF at `at`.
     fn line(&self, input: &[u8], at: usize, limits: &HeadLimits) -> Result<usize, Refusal> {
         self.check_len(at, limits)?;
         if self.lines == 0 {
@@ -86,7 +87,7 @@ impl HeadScan {
         Ok(at - 1 - self.line_start)
     }
 
-    /// Whether a line that reaches to `end`, perhaps with the CR of its end, is still taken.
+    /// Whether a line that reaches to `end`, perhaps including its CR, is within the limits.
     fn check_len(&self, end: usize, limits: &HeadLimits) -> Result<(), Refusal> {
         if self.lines == 0 && end - self.line_start > limits.target_len_max + REQUEST_LINE_BESIDE_MAX {
             return Err(Refusal::TargetTooLong);
@@ -98,7 +99,7 @@ impl HeadScan {
     }
 }
 
-/// What a request may begin with: a method, or an empty line in front of it.
+/// The possible first byte of a request: of a method, or of an empty line before it.
 fn check_start(first: Option<&u8>) -> Result<(), Refusal> {
     match first {
         None | Some(b'\r' | b'\n') => Ok(()),
@@ -108,8 +109,8 @@ fn check_start(first: Option<&u8>) -> Result<(), Refusal> {
     }
 }
 
-/// RFC 9112, section 2.2, asks to ignore one at least; some clients send one behind a body.
+/// RFC 9112, section 2.2, asks to ignore at least one; some clients send one after a body.
 const EMPTY_LINES_MAX: usize = 4;
 
-/// What may stand in a request line beside the target: a method, two spaces, the version, a CR.
+/// The parts of a request line besides the target: a method, two spaces, the version, a CR.
 const REQUEST_LINE_BESIDE_MAX: usize = super::parse::METHOD_LEN_MAX + 2 + "HTTP/1.1".len() + 1;

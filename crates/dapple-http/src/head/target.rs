@@ -1,4 +1,4 @@
-//! The target of a request, and the host that it is for.
+//! The target of a request, and its host.
 
 use http::{Method, Version};
 use memchr::memchr;
@@ -6,7 +6,7 @@ use memchr::memchr;
 use crate::refusal::Refusal;
 use crate::request::Form;
 
-/// A target in its parts.
+/// The parts of a target.
 pub(super) struct Target<'a> {
     pub(super) form: Form,
     pub(super) scheme: Option<&'a str>,
@@ -15,7 +15,7 @@ pub(super) struct Target<'a> {
     pub(super) query: Option<&'a str>,
 }
 
-/// Takes a target apart (RFC 9112, section 3.2).
+/// Splits a target into its parts (RFC 9112, section 3.2).
 pub(super) fn parse<'a>(method: &Method, target: &'a str) -> Result<Target<'a>, Refusal> {
     if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(Refusal::Target);
@@ -56,7 +56,7 @@ fn absolute<'a>(method: &Method, target: &'a str) -> Result<Target<'a>, Refusal>
     }
     let (path, query) = split(rest);
     let path = match path {
-        // What a proxy turns into the asterisk form (RFC 9110, section 9.3.7).
+        // A proxy turns this into the asterisk form (RFC 9110, section 9.3.7).
         "" if *method == Method::OPTIONS && query.is_none() => "*",
         "" => "/",
         _ => path,
@@ -71,7 +71,8 @@ fn split(target: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The host that a request is for: the target's, if it has one, else that of the field (RFC 9112, section 3.2.2).
+/// The host of a request: the target's, if it has one, otherwise that of the field (RFC 9112,
+/// section 3.2.2).
 pub(super) fn authority<'a>(
     target: &Target<'a>,
     host: Option<&'a [u8]>,
@@ -85,14 +86,15 @@ pub(super) fn authority<'a>(
     };
     let host = std::str::from_utf8(host).map_err(|_| Refusal::Host)?;
     check_authority(host)?;
-    // Nobody is at an address without a host (RFC 9110, section 4.2.1); where the target names one, or needs none, it may be empty.
+    // An address needs a host (RFC 9110, section 4.2.1); the field may be empty if the target has
+    // one or needs none.
     if target.form == Form::Origin && (host.is_empty() || host.starts_with(':')) {
         return Err(Refusal::Host);
     }
     Ok(target.authority.or(Some(host).filter(|host| !host.is_empty())))
 }
 
-/// Checks `host[:port]` without user information (RFC 3986, section 3.2), and says what the port is.
+/// Checks `host[:port]` without user information (RFC 3986, section 3.2), and returns the port.
 fn check_authority(authority: &str) -> Result<Option<&str>, Refusal> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -119,7 +121,7 @@ fn is_below_2_16(port: &str) -> bool {
     port.is_empty() || port.parse::<u16>().is_ok()
 }
 
-/// Whether this is a `reg-name`, which an IPv4 address is as well.
+/// Whether this is a `reg-name`, which includes IPv4 addresses.
 fn is_name(mut host: &[u8]) -> bool {
     loop {
         host = match host {

@@ -1,4 +1,4 @@
-//! Tables of heads that are taken and that are not, and why.
+//! Tables of accepted and refused heads, with reasons.
 
 use std::mem::MaybeUninit;
 
@@ -9,7 +9,7 @@ use super::{Framing, HeadLimits, HeadScan, parse};
 use crate::refusal::Refusal;
 use crate::request::Form;
 
-/// What of a head matters to the tests, without its lifetime.
+/// The parts of a head that matter to the tests, without its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Taken {
     method: String,
@@ -25,7 +25,8 @@ struct Taken {
     end: usize,
 }
 
-/// Gives `input` to a scan up to each of `cuts` and then to its end, and parses what it finds. `None`: there is no end.
+/// Gives `input` to a scan up to each of `cuts` and then to its end, and parses the head found.
+/// `None`: there is no end.
 fn read_in_pieces(input: &[u8], cuts: &[usize]) -> Result<Option<Taken>, Refusal> {
     let limits = HeadLimits::default();
     let mut scan = HeadScan::new();
@@ -60,7 +61,7 @@ fn read(input: impl AsRef<[u8]>) -> Result<Option<Taken>, Refusal> {
 fn taken(input: &str) -> Taken {
     match read(input) {
         Ok(Some(taken)) => taken,
-        other => panic!("{input:?} is not taken: {other:?}"),
+        other => panic!("{input:?} is refused: {other:?}"),
     }
 }
 
@@ -246,7 +247,7 @@ fn there_is_one_host_and_it_is_one() {
     }
     assert_eq!(host("1.0", "").unwrap().unwrap().authority, None);
     assert_eq!(host("1.0", "Host: a b\r\n"), Err(Refusal::Host));
-    // Where the target names the host, the field may be empty, and does not count.
+    // If the target names the host, the field may be empty, and is ignored.
     let named = read("GET http://x/ HTTP/1.1\r\nHost:\r\n\r\n").unwrap().unwrap();
     assert_eq!(named.authority.as_deref(), Some("x"));
     let other = read("GET http://x/ HTTP/1.1\r\nHost: y\r\n\r\n").unwrap().unwrap();
@@ -379,7 +380,7 @@ fn each_refusal_has_its_status() {
     }
 }
 
-/// Heads made of what matters to a parser, so that a good part of them is nearly right.
+/// Heads made of bytes that matter to a parser, so that many of them are nearly valid.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::sample::select(&[
         "GET",

@@ -15,7 +15,7 @@ fn parts_of_ten_bytes() {
         ("BYTES=2-5", 2..6),
         ("bytes= 2-5 ", 2..6),
         ("bytes=,,2-5,", 2..6),
-        // Of several, those that are there.
+        // Of several parts, those that exist.
         ("bytes=2-5,20-", 2..6),
         ("bytes=-0,1-1", 1..2),
         // So close that one part is shorter.
@@ -74,7 +74,7 @@ fn several_parts_keep_their_order() {
 }
 
 #[test]
-fn who_asks_for_too_much_gets_all_once() {
+fn a_request_for_too_much_gets_all_once() {
     let many: Vec<String> = (0..=RANGES_MAX).map(|part| format!("{}-{}", part * 1_000, part * 1_000)).collect();
     assert_eq!(wanted(format!("bytes={}", many.join(",")).as_bytes(), 1 << 20), Wanted::Whole);
     let at_most = wanted(format!("bytes={}", many[1..].join(",")).as_bytes(), 1 << 20);
@@ -82,7 +82,7 @@ fn who_asks_for_too_much_gets_all_once() {
     assert_eq!(wanted(b"bytes=0-,0-,0-,0-", 10_000), Wanted::Whole);
 }
 
-/// What a reader of the RFC would do, byte by byte: which bytes are asked for, if the value is valid at all.
+/// The requested bytes, computed byte by byte as in the RFC, if the value is valid at all.
 fn naive(specs: &[(Option<u64>, Option<u64>)], len: u64) -> Option<Vec<bool>> {
     let mut asked = vec![false; len as usize];
     for spec in specs {
@@ -129,7 +129,7 @@ proptest! {
         let mut sent = vec![0; len as usize];
         for part in &parts {
             prop_assert!(part.start < part.end && part.end <= len);
-            // Both ends were asked for: nothing is sent in front of a part or behind it.
+            // Both ends were requested: a part does not extend beyond them.
             prop_assert!(asked[part.start as usize] && asked[part.end as usize - 1]);
             for at in part.clone() {
                 sent[at as usize] += 1;
@@ -141,7 +141,7 @@ proptest! {
         let mut sorted = parts;
         sorted.sort_by_key(|part| part.start);
         prop_assert!(sorted.windows(2).all(|pair| pair[1].start - pair[0].end > GAP_MAX));
-        // What is sent though nobody asked for it are short gaps.
+        // Bytes sent without a request are short gaps.
         let unasked: Vec<bool> = (0..len as usize).map(|at| sent[at] == 1 && !asked[at]).collect();
         prop_assert!(unasked.split(|unasked| !unasked).all(|gap| gap.len() as u64 <= GAP_MAX));
     }

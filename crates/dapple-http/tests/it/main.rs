@@ -1,4 +1,4 @@
-//! Properties of the parsers, on the bytes that fuzzing found worth keeping.
+//! Properties of the parsers, replayed on the corpus of the fuzzer.
 
 mod properties;
 #[path = "../../../../fuzz/replay.rs"]

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::{Control, Policy, Reception, Verdict};
 use crate::{Field, Fields};
 
-/// A moment in 2023, with a whole second.
+/// A moment in 2023, at a whole second.
 const NOW_MS: u64 = 1_700_000_000_000;
 
 /// `@N` in a value is the date N seconds after now.
@@ -53,7 +53,7 @@ fn policy(request: &str, status: u16, response: &str) -> Option<Policy> {
 }
 
 fn verdict(response: &str, asked: &str, after_s: u64) -> Verdict {
-    let policy = policy("", 200, response).unwrap_or_else(|| panic!("{response} is not kept"));
+    let policy = policy("", 200, response).unwrap_or_else(|| panic!("{response} is not stored"));
     policy.verdict(&Control::parse([asked.as_bytes()]), NOW_MS + 1_000 * after_s)
 }
 
@@ -116,7 +116,7 @@ fn the_way_of_a_response_counts_for_its_age() {
     let reception = Reception { requested_ms: NOW_MS - 3_000, received_ms: NOW_MS };
     let policy = policy_at("", 200, "cache-control: max-age=9\nage: 2", reception).unwrap();
     assert_eq!((policy.age_s(NOW_MS), policy.age_s(NOW_MS + 1_999)), (5, 6));
-    // A clock that was set back makes nothing younger than it came.
+    // A clock that was set back makes no response younger than at its arrival.
     assert_eq!(policy.age_s(NOW_MS - 60_000), 5);
 }
 

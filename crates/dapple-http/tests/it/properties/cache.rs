@@ -5,15 +5,15 @@ use dapple_http::{Field, Fields};
 use http::header::VARY;
 use http::{HeaderMap, HeaderValue};
 
-/// Several fields say what one list of them says; ages are never more than can be meant; a response stands for the request that it
-/// answered.
+/// Several fields mean the same as one list of them; ages never exceed the maximum; a response may
+/// answer the request that it answered.
 pub(crate) fn cache(data: &[u8]) {
     let lines: Vec<&[u8]> = data.split(|byte| *byte == b'\n').take(6).collect();
     let control = Control::parse(lines.iter().copied());
     let ages =
         [control.max_age_s, control.s_maxage_s, control.min_fresh_s, control.max_stale_s, control.stale_if_error_s];
     assert!(ages.into_iter().flatten().all(|age_s| age_s <= 1 << 31));
-    // A quoted string that nobody ends would go on into the next.
+    // An unterminated quoted string would continue into the next field.
     if !data.contains(&b'"') && !data.contains(&b'\\') {
         assert_eq!(control, Control::parse([lines.join(&b", "[..]).as_slice()]));
         let upper = data.to_ascii_uppercase();

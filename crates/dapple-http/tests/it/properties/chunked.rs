@@ -1,8 +1,9 @@
-//! Bodies in chunks.
+//! Chunked bodies.
 
 use dapple_http::{ChunkDecoder, LAST_CHUNK, Refusal, chunk_start};
 
-/// What is decoded does not depend on the pieces; what was decoded, and any bytes at all, come through writing and reading unchanged.
+/// The decoded body does not depend on the pieces. A decoded body, and any bytes at all, survive
+/// writing and reading unchanged.
 pub(crate) fn chunked(data: &[u8]) {
     let whole = decode(data, data.len().max(1));
     assert_eq!(whole, decode(data, 1), "byte by byte");
@@ -15,7 +16,7 @@ pub(crate) fn chunked(data: &[u8]) {
     round_trip(data);
 }
 
-/// The body, and behind which byte it ends.
+/// The body, and the position of its end.
 fn decode(data: &[u8], piece_len: usize) -> Result<(Vec<u8>, Option<usize>), Refusal> {
     let mut decoder = ChunkDecoder::new();
     let (mut body, mut done) = (Vec::new(), 0);

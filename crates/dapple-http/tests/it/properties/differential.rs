@@ -1,5 +1,5 @@
-//! Whatever is taken here is read in the same way by hyper, a parser with another history: nobody in front of or behind this one can be
-//! made to see another request.
+//! Each accepted request means the same to hyper, a parser with another history: no recipient
+//! before or after this one can be made to see a different request.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::service_fn;
 
-/// What a parser made of the first request.
+/// A parser's view of the first request.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     method: String,
@@ -27,7 +27,8 @@ struct Seen {
     body: Vec<u8>,
 }
 
-/// The first request with its body, if it is complete and taken, means the same to hyper, unless hyper refuses it.
+/// The first request with its body, if it is complete and accepted, means the same to hyper, unless
+/// hyper refuses it.
 pub(crate) fn differential(data: &[u8]) {
     let Some(ours) = ours(data) else { return };
     if let Some(theirs) = theirs(data) {
@@ -47,7 +48,7 @@ fn ours(data: &[u8]) -> Option<Seen> {
         Framing::Chunked => dechunked(rest)?,
     };
     let request = &head.request;
-    // hyper has no asterisk in absolute form, and takes what follows `CONNECT` for something else.
+    // hyper has no asterisk in absolute form, and misreads the target of `CONNECT`.
     if request.method == Method::CONNECT || (request.form == Form::Absolute && request.path == "*") {
         return None;
     }
@@ -77,7 +78,7 @@ fn dechunked(mut rest: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Lists of one name stay in their order; hyper does not keep that of different names.
+/// Values of one name keep their order; hyper does not keep the order of different names.
 fn sorted(mut fields: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
     fields.sort_by(|(one, _), (other, _)| one.cmp(other));
     fields
@@ -105,12 +106,12 @@ fn theirs(data: &[u8]) -> Option<Seen> {
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
-    // The wire ends behind the request, which is to be answered still.
+    // The connection ends after the request, which must still be answered.
     builder.half_close(true).header_read_timeout(None);
     let connection = builder.serve_connection(Wire(data.to_vec(), 0), service);
     let mut connection = pin!(connection);
     let mut cx = Context::from_waker(Waker::noop());
-    // Nothing here waits for anything else; what is pending asks to be polled again.
+    // No part waits for another; a pending one asks for another poll.
     for _ in 0..1_000 {
         if connection.as_mut().poll(&mut cx).is_ready() {
             break;
@@ -120,7 +121,7 @@ fn theirs(data: &[u8]) -> Option<Seen> {
     if seen.is_empty() { None } else { seen.remove(0) }
 }
 
-/// Bytes that arrive, and then the end; what is sent is dropped.
+/// A connection that delivers bytes and then the end; it drops all output.
 struct Wire(Vec<u8>, usize);
 
 impl Read for Wire {
@@ -161,7 +162,7 @@ mod tests {
             assert!(ours.is_some());
             assert_eq!(ours, theirs(data));
         }
-        // Of what only hyper takes, nothing is said.
+        // Nothing is claimed about requests that only hyper accepts.
         let lenient = b"GET / HTTP/1.1\nHost: a\n\n";
         assert!(ours(lenient).is_none() && theirs(lenient).is_some());
     }

@@ -6,7 +6,8 @@ use dapple_http::range::{self, Wanted};
 use dapple_http::{Field, Fields};
 use http::Method;
 
-/// Parts lie in the content, are not empty, neither overlap nor touch, and are together no more than all.
+/// Parts are within the content, not empty, neither overlap nor touch, and are together at most the
+/// whole.
 pub(crate) fn range(data: &[u8]) {
     let (len, value) = data.split_at(data.len().min(2));
     let len = len.iter().fold(0_u64, |len, byte| len << 8 | u64::from(*byte));
@@ -24,7 +25,7 @@ pub(crate) fn range(data: &[u8]) {
     }
 }
 
-/// Lines of `name value`, up to eight.
+/// Up to eight lines of `name value`.
 fn lines(data: &[u8], names: &[&'static str]) -> Vec<(&'static str, Vec<u8>)> {
     let line = |line: &[u8]| {
         let (first, value) = line.split_first()?;
@@ -35,7 +36,7 @@ fn lines(data: &[u8], names: &[&'static str]) -> Vec<(&'static str, Vec<u8>)> {
     data.split(|byte| *byte == b'\n').take(8).filter_map(line).collect()
 }
 
-/// Conditions hold as the standard orders them, told in another way than the code does.
+/// Conditions hold in the order of the standard, computed in another way than the code does.
 pub(crate) fn conditional(data: &[u8]) {
     const NAMES: &[&str] = &["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range"];
     let lines = lines(data, NAMES);
@@ -69,12 +70,12 @@ pub(crate) fn conditional(data: &[u8]) {
     }
 }
 
-/// Whether any list of this name has the tag somewhere, or is a star.
+/// Whether any list of this name contains the tag anywhere, or is a star.
 fn mentions(fields: Fields<'_>, name: &str) -> bool {
     fields.all(name).any(|list| list == b"*" || list.windows(5).any(|window| window == b"\"tag\""))
 }
 
-/// Codings are given once each, best first, and only those that were named or meant by a star.
+/// Codings come once each, best first, and only those that were named or covered by a star.
 pub(crate) fn coding(data: &[u8]) {
     let lines = lines(data, &["accept-encoding"]);
     let list: Vec<_> = lines.iter().map(|(name, value)| Field { name, value }).collect();

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use dapple_http::{Field, Form, Found, Framing, Head, HeadLimits, HeadScan, Refusal, parse};
 use http::{Method, Version};
 
-/// Where the head ends does not depend on the pieces in which it comes; a head that is taken is written again as what means the same,
-/// and has nothing in it that it must not have.
+/// The end of the head does not depend on the pieces. An accepted head, written again, means the
+/// same, and contains nothing forbidden.
 pub(crate) fn head(data: &[u8]) {
     let limits = HeadLimits { len_max: 4096, target_len_max: 1024, fields_max: 20 };
     let whole = scan(data, &limits, data.len().max(1));
@@ -20,11 +20,13 @@ pub(crate) fn head(data: &[u8]) {
     check(&head, &limits);
     let again = written(&head);
     let mut other = HeadScan::new();
-    let found =
-        other.find(&again, &HeadLimits::default()).expect("what was taken is well-formed").expect("it has an end");
+    let found = other
+        .find(&again, &HeadLimits::default())
+        .expect("an accepted head is well-formed")
+        .expect("the head has an end");
     assert_eq!((found.start, found.end), (0, again.len()));
     let mut storage = self::storage(found.fields);
-    let second = parse(&again, &mut storage, &HeadLimits::default()).expect("what was taken is taken again");
+    let second = parse(&again, &mut storage, &HeadLimits::default()).expect("an accepted head is accepted again");
     assert!(is_same(&head, &second), "{head:?} and {second:?}");
 }
 
@@ -69,7 +71,7 @@ fn check(head: &Head<'_>, limits: &HeadLimits) {
     assert!(!matches!(head.framing, Framing::Len(0)) && (!head.expects_continue || head.framing != Framing::None));
 }
 
-/// As a client would write it that is as strict as we are.
+/// As written by an equally strict client.
 fn written(head: &Head<'_>) -> Vec<u8> {
     let request = &head.request;
     let mut target = String::new();

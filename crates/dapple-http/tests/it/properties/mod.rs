@@ -1,5 +1,5 @@
-//! What has to hold for any bytes at all. The fuzz targets in `fuzz/` look for bytes for which it does not; those that they found worth
-//! keeping are played again by the tests.
+//! Properties for any bytes at all. The fuzz targets in `fuzz/` search for bytes that break them;
+//! the tests replay the corpus.
 
 mod cache;
 mod chunked;
@@ -7,10 +7,10 @@ mod differential;
 mod fields;
 mod head;
 
-/// A property: panics where it does not hold.
+/// A property: panics if it does not hold.
 pub(crate) type Property = fn(&[u8]);
 
-/// All properties, by the name of their target and of the folder with what was found for it.
+/// All properties, by the name of their target and of the folder of its corpus.
 pub(crate) const ALL: &[(&str, Property)] = &[
     ("head", head::head),
     ("chunked", chunked::chunked),
