@@ -1,18 +1,18 @@
-//! From `async fn name() -> T { … }` to a plain function that runs it.
+//! Turns `async fn name() -> T { … }` into a plain function that runs it.
 
 use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
 
 use crate::options::{Options, Problem};
 
-/// Which attribute is being expanded.
+/// The attribute that is being expanded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Main,
     Test,
 }
 
-/// The whole expansion. A problem becomes one compile error at its place; what can still be expanded is, so that it
-/// does not bring others with it ("`main` is not allowed to be `async`").
+/// The whole expansion. A mistake becomes one compile error at its place. The rest is still
+/// expanded, to avoid follow-up errors ("`main` is not allowed to be `async`").
 pub(crate) fn expand(options: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {
     let function = match Function::parse(item.clone(), kind) {
         Ok(function) => function,
@@ -75,13 +75,13 @@ impl Function {
         match tokens.next() {
             Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => {
                 if !group.stream().is_empty() {
-                    return Err(Problem::new(group.span(), "nobody could pass arguments here: take none"));
+                    return Err(Problem::new(group.span(), "no caller could pass arguments here: take none"));
                 }
             }
             _ => {
                 return Err(Problem::new(
                     name.span(),
-                    "this function cannot be generic: nobody could choose the types",
+                    "this function cannot be generic: no caller could choose the types",
                 ));
             }
         }
@@ -94,7 +94,8 @@ impl Function {
         }
     }
 
-    /// Writes the plain function around the asynchronous one, which keeps its own tokens and so its own error places.
+    /// Writes the plain function around the asynchronous one, which keeps its own tokens and so its
+    /// own error places.
     fn write(self, options: &Options, kind: Kind) -> TokenStream {
         let mut inner: Vec<TokenTree> = vec![word("async"), word("fn"), self.name.clone().into()];
         inner.push(parentheses(TokenStream::new()));
@@ -111,8 +112,8 @@ impl Function {
             Kind::Test => {
                 outer.extend(tokens("#[::core::prelude::v1::test]"));
                 block.extend(self.call_of_test(options));
-                // Of a test that returns something only the report leaves its thread. The harness wants nothing else of one
-                // that `should_panic`.
+                // For a test that returns a value, only the report leaves its thread. The harness
+                // needs nothing else of one with `should_panic`.
                 match self.returns_nothing() {
                     true => {
                         block.extend(tokens(";"));
@@ -140,8 +141,8 @@ impl Function {
         call
     }
 
-    /// `::dapple::testing::run(Options { … }, name)`. A test has two workers, so that what must not depend on running alone
-    /// is not tested on one only.
+    /// `::dapple::testing::run(Options { … }, name)`. A test has two workers by default, so that
+    /// concurrency is tested, too.
     fn call_of_test(&self, options: &Options) -> TokenStream {
         let mut fields = tokens("workers:");
         fields.extend(options.workers.clone().map_or_else(|| tokens("2"), TokenStream::from));
@@ -170,7 +171,7 @@ fn is_word(token: &TokenTree, text: &str) -> bool {
     matches!(token, TokenTree::Ident(ident) if ident.to_string() == text)
 }
 
-/// Tokens that are written here, and so are no error.
+/// Parses tokens written here, which have no errors.
 fn tokens(text: &str) -> TokenStream {
     text.parse().expect("tokens written by hand")
 }

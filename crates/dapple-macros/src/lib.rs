@@ -1,9 +1,9 @@
 //! The attributes `#[dapple::main]` and `#[dapple::test]`.
 //!
-//! Use them through the crate `dapple`, which re-exports them; the code that they write names `::dapple`.
+//! Use them through the crate `dapple`, which re-exports them; the generated code names `::dapple`.
 //!
-//! Parsed by hand from the token stream: what is looked for is two words (`async fn`) and one block, and `syn` would
-//! add more to the build of every program on Dapple than these two attributes are worth.
+//! Parsed by hand from the token stream: the attributes need two words (`async fn`) and one block,
+//! and `syn` would add more to the build of every program than these two are worth.
 
 #![forbid(unsafe_code)]
 
@@ -14,17 +14,17 @@ mod options;
 
 /// Runs an `async fn main` on a runtime that this attribute starts.
 ///
-/// The body runs on the main thread; what it spawns runs on the workers. When it returns, the runtime stops at once:
-/// await the `JoinHandle` of whatever must be finished first.
+/// The body runs on the main thread; its spawned tasks run on the workers. When it returns, the
+/// runtime stops at once: await the `JoinHandle` of each task that must finish first.
 ///
-/// `workers = N` sets the number of workers; left out, it is what CPU affinity and the cgroup's quota allow. `tokio` gives the runtime
-/// a tokio runtime of its own, so that libraries made for tokio run in its tasks, as `dapple::builder().tokio()` does; it needs the
-/// feature `tokio-compat`.
+/// `workers = N` sets the number of workers. Default: the number that CPU affinity and the cgroup's
+/// quota allow. `tokio` adds a tokio runtime, so that libraries made for tokio run in its tasks, as
+/// `dapple::builder().tokio()` does; it needs the feature `tokio-compat`.
 ///
 /// ```ignore
 /// #[dapple::main(workers = 2)]
 /// async fn main() -> std::io::Result<()> {
-///     dapple::spawn(async { println!("on a worker, in a color of its own") }).await.ok();
+///     dapple::spawn(async { println!("on a worker, in its own color") }).await.ok();
 ///     Ok(())
 /// }
 /// ```
@@ -33,12 +33,14 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(options, item, expand::Kind::Main)
 }
 
-/// Runs an `async fn` as a test, on a runtime of its own whose clock stands still, so that no test sleeps.
+/// Runs an `async fn` as a test, on a new runtime with a clock that stands still, so that no test
+/// sleeps.
 ///
-/// The clock jumps to the next deadline when everything waits, and stands while anything runs, can run or is on its way: an
-/// hour's sleep ends at once and at exactly its time, and no time limit passes because the machine is slow. It is read by
-/// `dapple::time::Instant::now`; all of `dapple::time`, and the deadlines of `dapple::event`, go by it. What it waits for,
-/// what it cannot see, and how to hold it by hand (`pause`, `advance`) is told in `dapple::time`.
+/// The clock jumps to the next deadline when all work waits, and stands while any work runs, can
+/// run or is about to: an hour's sleep ends at once and at exactly its time, and no time limit
+/// passes because the machine is slow. `dapple::time::Instant::now` reads it; all of
+/// `dapple::time`, and the deadlines of `dapple::event`, use it. `dapple::time` explains what it
+/// waits for, what it cannot see, and how to control it by hand (`pause`, `advance`).
 ///
 /// ```ignore
 /// use dapple::time::{Duration, Instant, sleep, timeout};
@@ -60,23 +62,24 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Options
 ///
-/// | option | means | if not said |
+/// | option | meaning | default |
 /// |---|---|---|
-/// | `workers = N` | how many workers the runtime has | 2, so that what must not depend on running alone is not tested on one only |
+/// | `workers = N` | how many workers the runtime has | 2, so that concurrency is tested, too |
 /// | `tokio` | tokio's context on all threads, as `dapple::builder().tokio()` gives it; needs the feature `tokio-compat` | no tokio runtime |
-/// | `clock = "real"` | sleeps take their time | `"standing"`; with `tokio` `"real"`, as tokio's timers go by that |
-/// | `limit_s = N` | seconds of *real* time after which the test fails, saying what it was doing | 60 |
+/// | `clock = "real"` | sleeps take real time | `"standing"`; with `tokio` `"real"`, because tokio's timers use the real clock |
+/// | `limit_s = N` | seconds of *real* time after which the test fails and says what it was doing | 60 |
 ///
-/// `DAPPLE_TEST_LIMIT_S` in the environment goes before `limit_s`; 0 means no limit, for debuggers.
+/// `DAPPLE_TEST_LIMIT_S` in the environment overrides `limit_s`; 0 means no limit, for debuggers.
 ///
 /// # What fails it
 ///
-/// A panic in its body, one that reaches it from a task by a join or from a scope, a result that is an error, and the
-/// limit. A panic of a task that nobody joins is reported and fails nothing. The body runs on a thread of its own that has
-/// the test's name and is no worker; it need not be `Send`, but for what it hands to tasks.
+/// A panic in its body, or one that reaches it through a join or a scope, an error result, and the
+/// limit. A panic of a task that is never joined is reported and does not fail the test. The body
+/// runs on its own thread, which has the test's name and is not a worker; it need not be `Send`,
+/// except for values that it gives to tasks.
 ///
-/// A body that blocks instead of awaiting (`recv` of a standard channel, for example) counts as running: the clock stands, so
-/// it must not wait for what is to happen at a later time.
+/// A body that blocks instead of awaiting (`recv` of a standard channel, for example) counts as
+/// running: the clock stands, so it must not wait for an event at a later time.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(options, item, expand::Kind::Test)

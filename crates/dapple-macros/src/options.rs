@@ -1,11 +1,11 @@
-//! What stands in the attribute's parentheses: `workers = N`, `tokio`, and for tests `clock = "real"` and `limit_s = N`.
+//! The attribute's options: `workers = N`, `tokio`, and for tests `clock = "real"` and `limit_s = N`.
 
 use proc_macro::token_stream::IntoIter;
 use proc_macro::{Span, TokenStream, TokenTree};
 
 use crate::expand::Kind;
 
-/// The options of one attribute, as they were written; `None` when nothing was said.
+/// The options of one attribute, as written; `None` if absent.
 #[derive(Default)]
 pub(crate) struct Options {
     /// `workers = N`.
@@ -18,7 +18,7 @@ pub(crate) struct Options {
     pub(crate) limit_s: Option<TokenTree>,
 }
 
-/// A compile error: where, and a sentence that says what to do.
+/// A compile error: its place, and a sentence that says what to do.
 pub(crate) struct Problem {
     pub(crate) span: Span,
     pub(crate) message: String,
@@ -85,7 +85,7 @@ impl Options {
     }
 }
 
-/// How an option is written; `None` if this attribute does not have it.
+/// An example of an option; `None` if this attribute does not have it.
 fn example(name: &str, kind: Kind) -> Option<&'static str> {
     match (name, kind) {
         ("workers", _) => Some("workers = 2"),
@@ -123,7 +123,7 @@ fn is_standing(value: &TokenTree) -> Result<bool, Problem> {
         "\"standing\"" => Ok(true),
         "\"real\"" => Ok(false),
         _ => {
-            let message = format!("`clock` is \"standing\" (if nothing is said) or \"real\", not `{value}`");
+            let message = format!("`clock` is \"standing\" (the default) or \"real\", not `{value}`");
             Err(Problem::new(value.span(), message))
         }
     }
