@@ -1,4 +1,4 @@
-//! The server's side of handshakes.
+//! The server side of handshakes.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,24 +17,25 @@ use crate::hello::{FirstBytes, classify};
 use crate::stream::{Core, Session, TlsStream, poll_fill};
 use crate::{Error, Result};
 
-/// Makes encrypted streams of connections that came in. Cheap to clone: clones share their configuration.
+/// Makes encrypted streams of incoming connections. Cheap to clone: clones share their
+/// configuration.
 ///
-/// Sessions are resumed by tickets that the clients keep, whose keys change every six hours; those of TLS 1.2 clients that know no tickets
-/// come from a cache of 4,096. Of the ciphers AES-128-GCM is taken where the processor has AES and the client offers it, unless the
-/// client would rather have ChaCha20.
+/// Sessions are resumed with tickets that the clients keep; the keys of the tickets change every
+/// six hours. TLS 1.2 clients without tickets resume from a cache of 4,096 sessions. AES-128-GCM is
+/// preferred if the processor has AES and the client offers it, unless the client prefers ChaCha20.
 #[derive(Clone)]
 pub struct TlsAcceptor {
     configs: Arc<ArcSwap<Configs>>,
 }
 
-/// The same but for the order of ciphers.
+/// Identical except for the order of ciphers.
 struct Configs {
     ours_first: Arc<ServerConfig>,
     client_first: Arc<ServerConfig>,
 }
 
 impl TlsAcceptor {
-    /// For TLS 1.3 and 1.2 with these certificates, without ALPN.
+    /// An acceptor for TLS 1.3 and 1.2 with these certificates, without ALPN.
     ///
     /// # Errors
     ///
@@ -43,7 +44,8 @@ impl TlsAcceptor {
         Self::with_alpn(certificates, [])
     }
 
-    /// As [`new`](Self::new), with the protocols that may be agreed on, the best first: `["h2", "http/1.1"]`.
+    /// As [`new`](Self::new), with the protocols to negotiate, the best first: `["h2",
+    /// "http/1.1"]`.
     ///
     /// # Errors
     ///
@@ -52,44 +54,46 @@ impl TlsAcceptor {
         Ok(Self::from_config(certificates.server_config(alpn)?))
     }
 
-    /// For a configuration of your own, for instance with client certificates. Early data is turned off in it, as it can be replayed.
+    /// An acceptor with your own configuration, for example with client certificates. Turns early
+    /// data off, because it can be replayed.
     pub fn from_config(config: ServerConfig) -> Self {
         TlsAcceptor { configs: Arc::new(ArcSwap::from_pointee(Configs::new(config))) }
     }
 
-    /// Uses other certificates for handshakes that begin from now on. Established connections go on, and sessions can still be
-    /// resumed.
+    /// Uses other certificates for handshakes that begin from now on. Established connections go
+    /// on, and sessions can still be resumed.
     ///
-    /// A failed attempt changes nothing: loading is a step of its own, [`Certificates::load`], whose error says why.
+    /// A failed load changes nothing, because loading is a separate step: [`Certificates::load`],
+    /// which explains its errors.
     pub fn reload(&self, certificates: Certificates) {
         let mut config = ServerConfig::clone(&self.configs.load().ours_first);
         config.cert_resolver = certificates.resolver();
         self.configs.store(Arc::new(Configs::new(config)));
     }
 
-    /// Does the handshake of a connection that came in, no longer than `limit`.
+    /// Does the handshake of an incoming connection, within `limit`.
     ///
-    /// The work, some 200 microseconds of CPU, is done in the task that awaits it: let that be the connection's own, not the one that
-    /// accepts connections.
+    /// The task that awaits it does the work, some 200 microseconds of CPU: use the connection's
+    /// own task, not the one that accepts connections.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: dropped before it resolves, it closes the connection.
+    /// Not cancel safe: if dropped before it resolves, it closes the connection.
     ///
     /// # Errors
     ///
-    /// See [`Error`]; [`Error::NotTls`] has what a client said instead. The connection is closed; to answer such a client use
-    /// [`accept_or_return`](Self::accept_or_return).
+    /// See [`Error`]; [`Error::NotTls`] has the first bytes of a client without TLS. The connection
+    /// is closed; to answer such a client use [`accept_or_return`](Self::accept_or_return).
     pub async fn accept<S: Connection>(&self, connection: S, limit: Duration) -> Result<TlsStream<S>> {
         self.accept_or_return(connection, limit).await.map_err(|(error, _connection)| error)
     }
 
-    /// As [`accept`](Self::accept), but gives the connection back with the error, so that for instance a client that speaks HTTP can be told
-    /// where it is.
+    /// As [`accept`](Self::accept), but returns the connection with the error, for example to
+    /// answer a client that speaks HTTP.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: dropped before it resolves, it closes the connection.
+    /// Not cancel safe: if dropped before it resolves, it closes the connection.
     ///
     /// # Errors
     ///
@@ -107,7 +111,7 @@ impl TlsAcceptor {
     }
 
     async fn handshake(&self, connection: &impl Connection) -> Result<Core> {
-        // The session is made when there is something for it: silence costs next to nothing.
+        // The session is made with the first bytes, so a silent client costs almost nothing.
         let mut incoming = Buffer::new(Kind::Incoming);
         let count = poll_fn(|cx| poll_fill(&mut incoming, connection, cx)).await?;
         if count == 0 {
@@ -146,5 +150,5 @@ impl fmt::Debug for TlsAcceptor {
     }
 }
 
-/// Of what a client said that does not speak TLS.
+/// The limit of kept bytes of a client without TLS.
 const FIRST_BYTES_MAX: usize = 1024;

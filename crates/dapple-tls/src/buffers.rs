@@ -1,18 +1,20 @@
-//! Buffers that connections share: each takes one when bytes come or go, and gives it back before it waits.
+//! Buffers shared by connections: each takes one when bytes come or go, and returns it before it
+//! waits.
 //!
-//! A pool belongs to a thread, so nothing is locked. It keeps a few buffers; what is given back beyond that is freed.
+//! A pool belongs to a thread, so it needs no lock. It keeps a few buffers and frees the others.
 
 use std::cell::RefCell;
 
-/// How much is read at once: four full records.
+/// The most bytes read at once: four full records.
 pub(crate) const INCOMING: usize = 64 * 1024;
-/// How much plaintext is encrypted and written at once: eight full records.
+/// The most plaintext encrypted and written at once: eight full records.
 pub(crate) const PLAINTEXT: usize = 128 * 1024;
-/// `PLAINTEXT` encrypted: a record adds 22 bytes in TLS 1.3 and 29 in 1.2, and there may be small records among them.
+/// `PLAINTEXT` encrypted: a record adds 22 bytes in TLS 1.3 and 29 in 1.2, and there may be small
+/// records among them.
 const OUTGOING: usize = PLAINTEXT + 4 * 1024;
-/// A rest up to this size moves to memory of its own size when its connection waits.
+/// A remainder up to this size moves to memory of its own size when its connection waits.
 const SMALL: usize = 32 * 1024;
-/// Of each kind, for each thread.
+/// The limit for each kind and thread.
 const KEPT_MAX: usize = 4;
 
 /// The kinds of buffers.
@@ -22,7 +24,7 @@ pub(crate) enum Kind {
     Outgoing,
 }
 
-/// Bytes in order: added at the end, taken at the front. Without bytes it need not have memory.
+/// Bytes in order: added at the end, taken at the front. Needs no memory when empty.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     kind: Kind,
@@ -52,7 +54,7 @@ impl Buffer {
         &mut self.memory[self.start..self.end]
     }
 
-    /// Room of at least `least` bytes at the end; more where the buffer has it.
+    /// Room of at least `least` bytes at the end; more if the buffer has it.
     pub(crate) fn spare(&mut self, least: usize) -> &mut [u8] {
         if self.is_empty() {
             (self.start, self.end) = (0, 0);
@@ -63,19 +65,19 @@ impl Buffer {
         &mut self.memory[self.end..]
     }
 
-    /// `count` bytes were written to the room.
+    /// Adds the `count` bytes written to the room.
     pub(crate) fn add(&mut self, count: usize) {
         self.end += count;
         assert!(self.end <= self.memory.len(), "more was added than there was room for");
     }
 
-    /// `count` bytes at the front are done with.
+    /// Removes `count` bytes from the front.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start += count;
-        assert!(self.start <= self.end, "more was consumed than there was");
+        assert!(self.start <= self.end, "more was consumed than was there");
     }
 
-    /// Gives memory back that is not needed while the connection waits.
+    /// Releases memory that is not needed while the connection waits.
     pub(crate) fn rest(&mut self) {
         if self.is_empty() {
             give(self.kind, std::mem::take(&mut self.memory));
@@ -87,7 +89,7 @@ impl Buffer {
         }
     }
 
-    /// To a pooled buffer if that is enough, to the front of it.
+    /// Makes room in a pooled buffer if that is large enough, at its front.
     fn make_room(&mut self, least: usize) {
         let len = self.end - self.start;
         if self.start > 0 && self.memory.len() - len >= least {
@@ -125,7 +127,7 @@ fn take(kind: Kind) -> Vec<u8> {
 }
 
 fn give(kind: Kind, memory: Vec<u8>) {
-    // Others are odd ones: rests, and what had to grow.
+    // Other sizes are remainders and grown buffers.
     if memory.len() == kind.size() {
         // A thread that ends has no pool any more; then the memory is freed here.
         let _ = POOLS.try_with(|pools| {

@@ -1,4 +1,4 @@
-//! The client's side of handshakes.
+//! The client side of handshakes.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,15 +16,15 @@ use crate::provider::provider;
 use crate::stream::{Core, Session, TlsStream};
 use crate::{Error, Result};
 
-/// Makes encrypted streams of connections to servers. Cheap to clone: clones share their configuration, and the sessions of
-/// the last 256 servers, to be resumed.
+/// Makes encrypted streams of connections to servers. Cheap to clone: clones share their
+/// configuration, and the sessions of the last 256 servers for resumption.
 #[derive(Clone)]
 pub struct TlsConnector {
     config: Arc<ClientConfig>,
 }
 
 impl TlsConnector {
-    /// Trusts whom Mozilla trusts, as compiled in (the crate `webpki-roots`).
+    /// Trusts the roots that Mozilla trusts, as compiled in (the crate `webpki-roots`).
     ///
     /// # Errors
     ///
@@ -33,11 +33,11 @@ impl TlsConnector {
         Self::with_root_store(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }
 
-    /// Trusts these certificates and those that they sign, and nobody else.
+    /// Trusts only these certificates and those that they sign.
     ///
     /// # Errors
     ///
-    /// One of them is no certificate.
+    /// One of them is not a certificate.
     pub fn with_roots<'a>(roots: impl IntoIterator<Item = CertificateDer<'a>>) -> Result<Self> {
         let mut store = RootCertStore::empty();
         for root in roots {
@@ -51,13 +51,14 @@ impl TlsConnector {
         Ok(Self::from_config(builder.with_root_certificates(store).with_no_client_auth()))
     }
 
-    /// For a configuration of your own, for instance with a certificate of the client. Early data is turned off in it.
+    /// A connector with your own configuration, for example with a client certificate. Turns early
+    /// data off.
     pub fn from_config(mut config: ClientConfig) -> Self {
         config.enable_early_data = false;
         TlsConnector { config: Arc::new(config) }
     }
 
-    /// With the protocols that may be agreed on, the best first: `["h2", "http/1.1"]`.
+    /// Sets the protocols to negotiate, the best first: `["h2", "http/1.1"]`.
     #[must_use]
     pub fn alpn<'a>(mut self, protocols: impl IntoIterator<Item = &'a str>) -> Self {
         let protocols = protocols.into_iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
@@ -65,15 +66,16 @@ impl TlsConnector {
         self
     }
 
-    /// Does the handshake with the server of this name, a host name or an IP address, no longer than `limit`.
+    /// Does the handshake with the server of this name, a host name or an IP address, within
+    /// `limit`.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: dropped before it resolves, it closes the connection.
+    /// Not cancel safe: if dropped before it resolves, it closes the connection.
     ///
     /// # Errors
     ///
-    /// See [`Error`]; a certificate that is not trusted is an [`Error::Protocol`].
+    /// See [`Error`]; an untrusted certificate is an [`Error::Protocol`].
     pub async fn connect<S: Connection>(&self, name: &str, connection: S, limit: Duration) -> Result<TlsStream<S>> {
         let server = ServerName::try_from(name).map_err(|_| Error::Name(name.to_owned()))?.to_owned();
         let session = UnbufferedClientConnection::new(self.config.clone(), server)?;

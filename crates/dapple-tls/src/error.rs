@@ -1,4 +1,4 @@
-//! What can go wrong before a stream is there. Afterwards errors are `io::Error`, as of every stream.
+//! Errors before a stream exists. Afterwards they are `io::Error`, as in every stream.
 
 use std::io;
 use std::time::Duration;
@@ -12,19 +12,20 @@ pub enum Error {
     /// The client does not speak TLS: most often it speaks HTTP to a port for HTTPS.
     #[error("the client does not speak TLS; it began with {:?}", String::from_utf8_lossy(first_bytes.get(..40).unwrap_or(first_bytes)))]
     NotTls {
-        /// What it said, up to 1,024 bytes: enough to see whether it is HTTP, which deserves an answer in plain text.
+        /// Its first bytes, up to 1,024: enough to recognize HTTP, which deserves an answer in
+        /// plain text.
         first_bytes: Vec<u8>,
     },
-    /// The handshake was not over within the limit.
+    /// The handshake did not end within the limit.
     #[error("the TLS handshake was not over after {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// The other side ended the connection in the middle of the handshake, or before it.
+    /// The other side ended the connection during the handshake, or before it.
     #[error("the other side ended the connection during the TLS handshake")]
     Ended,
     /// The two sides could not agree, or the other side broke the protocol.
     #[error("the TLS handshake failed: {0}")]
     Protocol(#[from] rustls::Error),
-    /// A name to connect to that is neither a host name nor an address.
+    /// A server name that is neither a host name nor an address.
     #[error("{0:?} is not a name that a certificate can have; give a host name or an IP address, without port")]
     Name(String),
     /// The certificates could not be used.

@@ -1,20 +1,20 @@
-//! What the first bytes of a client say, before rustls sees them.
+//! Classifies the first bytes of a client, before rustls sees them.
 
 use rustls::CipherSuite;
 
-/// What a client seems to be.
+/// The kind of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
     /// It does not speak TLS.
     NotTls,
-    /// A hello of TLS, or the beginning of one.
+    /// A TLS hello, or the beginning of one.
     Hello {
-        /// The client would rather have ChaCha20, as those do that have no AES in hardware.
+        /// The client prefers ChaCha20, as clients without AES in hardware do.
         prefers_chacha: bool,
     },
 }
 
-/// Judges what has come, of which there is at least a byte. What is too short to be judged counts as a hello that prefers nothing:
+/// Classifies the bytes so far, at least one. Too few bytes count as a hello without a preference:
 /// rustls has the last word.
 pub(crate) fn classify(bytes: &[u8]) -> FirstBytes {
     // Content type 22 is a handshake, and the major version has been 3 since SSL 3.
@@ -32,7 +32,7 @@ pub(crate) fn classify(bytes: &[u8]) -> FirstBytes {
     FirstBytes::Hello { prefers_chacha }
 }
 
-/// The first cipher suite that means something (RFC 8446, 4.1.2; RFC 8701 for those that do not).
+/// The first cipher suite that is not a placeholder (RFC 8446, 4.1.2; RFC 8701).
 fn first_suite(bytes: &[u8]) -> Option<CipherSuite> {
     let hello = bytes.get(HEADERS..)?;
     let session_id_len = usize::from(*hello.first()?);

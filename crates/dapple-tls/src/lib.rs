@@ -1,14 +1,14 @@
 //! TLS 1.3 and 1.2 for Dapple's streams, by rustls.
 //!
-//! A [`TlsAcceptor`] makes a [`TlsStream`] of a connection that came in, a [`TlsConnector`] of one that was made. A stream is read and
-//! written as a [`TcpStream`](dapple_io::net::TcpStream) is, and with the features of this crate it implements the I/O traits
-//! of hyper, tokio and futures-io.
+//! A [`TlsAcceptor`] makes a [`TlsStream`] of an incoming connection, a [`TlsConnector`] of an
+//! outgoing one. A stream is read and written as a [`TcpStream`](dapple_io::net::TcpStream) is, and
+//! with the features of this crate it implements the I/O traits of hyper, tokio and futures-io.
 //!
 //! # Colors
 //!
-//! A handshake and every record of a connection are worked where they are awaited: in the task that has the connection, so in that
-//! task's color. Spawn a task per connection and call [`TlsAcceptor::accept`] **in it**: then handshakes, some 200 microseconds
-//! of CPU each, and encryption spread over all workers, while the accepting task does nothing but accept.
+//! The task that awaits a handshake or a record does its work, in its color. Spawn a task for each
+//! connection and call [`TlsAcceptor::accept`] **in it**: then handshakes, some 200 microseconds of
+//! CPU each, and encryption spread over all workers, while the accepting task only accepts.
 //!
 //! ```
 //! # #[cfg(feature = "self-signed")] {
@@ -26,7 +26,7 @@
 //!
 //!     let server = dapple_sched::spawn(async move {
 //!         let (stream, _peer) = listener.accept().await?;
-//!         // The task of the connection, with a color of its own: here the handshake's work is done.
+//!         // The connection's task has its own color and does the work of the handshake.
 //!         dapple_sched::spawn(async move {
 //!             let stream = acceptor.accept(stream, Duration::from_secs(10)).await?;
 //!             stream.write_all(b"hello").await?;
@@ -51,10 +51,11 @@
 //!
 //! # Limits
 //!
-//! What a stranger can make this crate hold: 64 KB of a hello, until the limit that the caller gives a handshake; then, per
-//! connection, a buffer each for what was received and not yet read, and for what was written and not yet taken by the
-//! kernel (64 and 128 KB). Both are given back when a connection waits. Sessions to be resumed are kept by the clients, as
-//! encrypted tickets; those of TLS 1.2 clients without tickets in a cache of bounded size. Early data is refused, as it can be replayed.
+//! The memory that a stranger can occupy: 64 KB of a hello, until the caller's limit for a
+//! handshake. Then, for each connection, a buffer for received and unread data, and one for written
+//! data that the kernel has not taken (64 and 128 KB). Both are released when a connection waits.
+//! Clients keep resumable sessions as encrypted tickets; those of TLS 1.2 clients without tickets
+//! are in a bounded cache. Early data is refused, because it can be replayed.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The library that does the arithmetic, and the order of ciphers.
+//! The cryptography library, and the order of ciphers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,14 +11,14 @@ use rustls::crypto::aws_lc_rs as library;
 #[cfg(not(feature = "aws-lc-rs"))]
 use rustls::crypto::ring as library;
 
-/// One for the process. With AES in hardware AES-128-GCM comes first: it is as safe as anyone needs and the fastest.
-/// Without it the order is that of rustls.
+/// The provider of the process. With AES in hardware AES-128-GCM comes first: it is safe enough and
+/// the fastest. Without it the order is that of rustls.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let make = || {
         let mut provider = library::default_provider();
         if has_aes() {
-            // Stable: within a rank the order stays as it was.
+            // Stable: the order within a rank is unchanged.
             provider.cipher_suites.sort_by_key(|suite| rank(suite.suite()));
         }
         Arc::new(provider)
@@ -26,12 +26,13 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(make).clone()
 }
 
-/// Encrypts what clients keep to resume their sessions; its keys change every six hours.
+/// Encrypts the tickets that clients keep to resume their sessions; its keys change every six
+/// hours.
 pub(crate) fn ticketer() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
     library::Ticketer::new()
 }
 
-/// Whether the processor does AES.
+/// Whether the processor has AES.
 pub(crate) fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");

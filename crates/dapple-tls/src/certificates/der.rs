@@ -1,20 +1,20 @@
-//! What a certificate says of itself: its names and when it expires. rustls checks the rest.
+//! Reads the names and the expiry of a certificate. rustls checks the rest.
 //!
-//! A reader of as much DER as that takes (X.690; RFC 5280, 4.1). What it does not understand is left out: a certificate without
-//! names still serves those who ask for no name.
+//! It reads only as much DER as that needs (X.690; RFC 5280, 4.1), and skips what it does not
+//! understand: a certificate without names still serves clients that ask for no name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
-/// What was found.
+/// The facts found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Names for hosts, in lower case, and addresses as text.
+    /// Host names, in lower case, and addresses as text.
     pub(super) names: Vec<String>,
     pub(super) expires: Option<SystemTime>,
 }
 
-/// Reads a certificate; `None` where that is none.
+/// Reads a certificate; `None` if it is invalid.
 pub(super) fn facts(certificate: &[u8]) -> Option<Facts> {
     let (certificate, _) = expect(certificate, SEQUENCE)?;
     let (mut fields, _) = expect(certificate, SEQUENCE)?;
@@ -38,7 +38,7 @@ pub(super) fn facts(certificate: &[u8]) -> Option<Facts> {
     Some(facts)
 }
 
-/// Those of the extension for alternative names.
+/// The names in the extension for alternative names.
 fn names(extensions: &[u8]) -> Option<Vec<String>> {
     let (mut extensions, _) = expect(extensions, SEQUENCE)?;
     while let Some((extension, rest)) = expect(extensions, SEQUENCE) {
@@ -95,7 +95,7 @@ fn time(bytes: &[u8]) -> Option<SystemTime> {
     if seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(since) } else { SystemTime::UNIX_EPOCH.checked_add(since) }
 }
 
-/// Of the Gregorian calendar; years begin in March here, so that the leap day is the last.
+/// In the Gregorian calendar; years begin in March here, so that the leap day is the last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

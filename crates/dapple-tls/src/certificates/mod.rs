@@ -1,4 +1,4 @@
-//! Certificates with their keys, and the choice among them by the name that a client asks for.
+//! Certificates with their keys, chosen by the name that a client asks for.
 
 mod der;
 mod error;
@@ -24,22 +24,25 @@ use resolver::ByName;
 /// Two files in PEM format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The server's certificate first, then those of who signed it, as certificate authorities hand them out (`fullchain.pem`).
+    /// The server's certificate first, then those of its signers, as certificate authorities
+    /// deliver them (`fullchain.pem`).
     pub chain: PathBuf,
-    /// The key of the first certificate: PKCS#8, SEC1 or PKCS#1, not encrypted. It may be the same file.
+    /// The key of the first certificate: PKCS#8, SEC1 or PKCS#1, not encrypted. It may be the same
+    /// file.
     pub key: PathBuf,
 }
 
-/// Certificates with their keys, to be chosen by the name that a client asks for (SNI).
+/// Certificates with their keys, chosen by the name that a client asks for (SNI).
 ///
-/// A certificate that has the name itself goes before one with a wildcard (`*.example.com`), and the first of all is for everybody
-/// else. Several certificates for one name are possible, with keys of different kinds: the first that the client understands is taken.
+/// A certificate with the exact name goes before one with a wildcard (`*.example.com`); the first
+/// of all serves every other name. One name may have several certificates with keys of different
+/// kinds: the first that the client supports is used.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     entries: Vec<Arc<Entry>>,
 }
 
-/// A certificate, its key, and what it says.
+/// A certificate, its key, and its facts.
 #[derive(Debug)]
 struct Entry {
     certified: Arc<CertifiedKey>,
@@ -48,21 +51,21 @@ struct Entry {
 }
 
 impl Certificates {
-    /// Reads all of the files, on a thread of the blocking pool.
+    /// Reads all files on a thread of the blocking pool.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped before it resolves, it has changed nothing.
+    /// Cancel safe: if dropped before it resolves, it has changed nothing.
     ///
     /// # Errors
     ///
-    /// See [`CertificateError`]: which file, what is wrong with it, and what to do.
+    /// See [`CertificateError`]: it names the file, the problem, and the remedy.
     pub async fn load(files: Vec<CertificateFiles>) -> Result<Self, CertificateError> {
         let read = dapple_io::blocking::spawn_blocking(move || Self::load_blocking(&files));
         read.await.map_err(|error| CertificateError::Pool(io::Error::other(error)))?
     }
 
-    /// As [`load`](Self::load), where there is no runtime yet. It blocks: not for tasks.
+    /// As [`load`](Self::load), for code without a runtime. It blocks: do not use it in tasks.
     ///
     /// # Errors
     ///
@@ -85,11 +88,11 @@ impl Certificates {
         Self::of(vec![Arc::new(Entry::new(&here, chain, key)?)])
     }
 
-    /// A certificate for these names that nobody trusts, for trying; it is valid from now on for 30 days.
+    /// A self-signed certificate for these names, for tests; it is valid for 30 days from now.
     ///
     /// # Errors
     ///
-    /// A name cannot be in a certificate.
+    /// A name that a certificate cannot have.
     #[cfg(feature = "self-signed")]
     pub fn self_signed<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, CertificateError> {
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
@@ -108,31 +111,32 @@ impl Certificates {
         Self::from_der(vec![certificate], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
     }
 
-    /// These, and then those of `others`.
+    /// These certificates, followed by `others`.
     #[must_use]
     pub fn and(mut self, others: Certificates) -> Self {
         self.entries.extend(others.entries);
         self
     }
 
-    /// The certificate for those who ask for no name, or an unknown one.
+    /// The certificate for clients that ask for no name, or an unknown one.
     pub fn first(&self) -> &CertificateDer<'static> {
         // `of` refuses an empty list, and rustls an empty chain.
         &self.entries[0].certified.cert[0]
     }
 
-    /// When the first of them to expire does so, as far as that can be read.
+    /// The earliest expiry, if it can be read.
     pub fn expires(&self) -> Option<SystemTime> {
         self.entries.iter().filter_map(|entry| entry.expires).min()
     }
 
-    /// The names of all of them, in order.
+    /// All names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().flat_map(|entry| entry.names.iter().map(String::as_str))
     }
 
-    /// rustls's configuration of a server with these certificates and the protocols that may be agreed on (ALPN), the best first, as
-    /// [`TlsAcceptor`](crate::TlsAcceptor) has it: for whoever speaks TLS over something else than a stream, such as QUIC. Early data is off.
+    /// rustls's server configuration with these certificates and the protocols to negotiate (ALPN),
+    /// the best first, as in [`TlsAcceptor`](crate::TlsAcceptor): for TLS over something other than
+    /// a stream, such as QUIC. Early data is off.
     ///
     /// # Errors
     ///
@@ -163,7 +167,8 @@ impl Certificates {
 }
 
 impl Entry {
-    /// Checks that the two belong together. One that has expired, or soon will, is used and warned about.
+    /// Checks that certificate and key match. An expired certificate, or one about to expire, is
+    /// used with a warning.
     fn new(
         files: &CertificateFiles,
         chain: Vec<CertificateDer<'static>>,
@@ -202,8 +207,8 @@ impl Entry {
     }
 }
 
-/// Of TLS 1.2 without tickets; some 200 bytes each.
+/// For TLS 1.2 without tickets; some 200 bytes each.
 const SESSIONS_MAX: usize = 4096;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Those of some authorities live for six days only.
+/// Some authorities issue certificates for six days only.
 const SOON: Duration = Duration::from_secs(2 * 24 * 60 * 60);

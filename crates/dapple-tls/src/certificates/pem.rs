@@ -1,4 +1,4 @@
-//! Certificates and keys from files.
+//! Reads certificates and keys from files.
 
 use std::path::Path;
 

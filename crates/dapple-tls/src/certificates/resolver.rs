@@ -11,13 +11,13 @@ use rustls::sign::CertifiedKey;
 #[derive(Debug, Default)]
 pub(super) struct ByName {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what follows the `*.`.
+    /// By the part after `*.`.
     wildcards: HashMap<String, Vec<Arc<CertifiedKey>>>,
     all: Vec<Arc<CertifiedKey>>,
 }
 
 impl ByName {
-    /// What is added first goes first.
+    /// Certificates added first go first.
     pub(super) fn add<'a>(&mut self, names: impl Iterator<Item = &'a str>, certified: &Arc<CertifiedKey>) {
         for name in names {
             let list = match name.strip_prefix("*.") {
@@ -46,12 +46,14 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// Notes the name that the client asks for, on its way: unbuffered sessions of rustls do not tell.
+/// Records the name that the client asks for, because unbuffered sessions of rustls do not report
+/// it.
 #[derive(Debug)]
 pub(crate) struct Noting(Arc<dyn ResolvesServerCert>);
 
 thread_local! {
-    /// Of the hello that this thread works off now: written within a step of a session, taken after it.
+    /// The name in the hello that this thread processes: written within a step of a session, taken
+    /// after it.
     static SEEN: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 
@@ -65,7 +67,8 @@ impl ResolvesServerCert for Noting {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(Box::from);
         let found = self.0.resolve(hello);
-        // After the resolver, which is users' code: where it panics, nothing takes the name, and the next handshake would.
+        // After the resolver, which is user code: if it panics, no step takes the name, and the
+        // next handshake would get it.
         SEEN.set(name);
         found
     }
@@ -75,7 +78,7 @@ impl ResolvesServerCert for Noting {
     }
 }
 
-/// The name that a step of a session has seen since this was last called.
+/// Takes the name seen by a step of a session.
 pub(crate) fn take_seen() -> Option<Box<str>> {
     SEEN.take()
 }

@@ -1,4 +1,4 @@
-//! The state of a stream, behind its lock: what came, what is to be sent, and the session between them.
+//! The state of a stream, in its lock: received data, data to send, and the session between them.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -12,52 +12,52 @@ use super::wakers::{Over, Side, WriteWakers};
 use crate::buffers::{Buffer, Kind, PLAINTEXT};
 use crate::{Error, certificates};
 
-/// See the module.
+/// See the [module](self).
 pub(crate) struct Core {
     pub(super) session: Session,
-    /// As it came from the connection.
+    /// As received from the connection.
     incoming: Buffer,
-    /// To be written to the connection. Nothing is encrypted before it is empty, so it is bounded.
+    /// Data for the connection. Nothing is encrypted before it is empty, so it is bounded.
     outgoing: Buffer,
-    /// Decrypted, and not read yet.
+    /// Decrypted and unread data.
     plaintext: Vec<u8>,
     plaintext_start: usize,
-    /// What the client asked for, once it has.
+    /// The name that the client asked for, once known.
     pub(super) server_name: Option<Box<str>>,
     /// Ends reading and writing.
     failure: Option<rustls::Error>,
     reading: Reading,
     is_closing: bool,
     wakers: WriteWakers,
-    /// The task that polls is to be woken, so that it goes on after others.
+    /// The polling task must be woken, so that it goes on after others.
     has_yielded: bool,
     /// Bytes sent since the connection was last idle.
     burst: usize,
     written_at: Option<Instant>,
-    /// Bytes worked off since the task last gave others a turn.
+    /// Bytes processed since the task last yielded.
     streak: usize,
 }
 
-/// How far the other side has come.
+/// The state of the other side's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Open,
-    /// It said that nothing more will come.
+    /// The other side has ended its data.
     Ended,
     /// The connection ended without that.
     Truncated,
 }
 
-/// Where decrypted bytes go.
+/// The destination of decrypted bytes.
 pub(crate) trait Sink {
-    /// How much it takes.
+    /// The number of bytes that it takes.
     fn room(&self) -> usize;
-    /// Takes bytes, of which there are no more than `room`.
+    /// Takes bytes, at most `room`.
     fn put(&mut self, bytes: &[u8]);
 }
 
 impl Core {
-    /// For a session that has seen nothing yet, with what has come for it.
+    /// For a new session, with its received bytes.
     pub(crate) fn new(session: Session, incoming: Buffer) -> Self {
         Core {
             session,
@@ -89,13 +89,14 @@ impl Core {
                 self.server_name = certificates::take_seen();
             }
             if let Err(error) = worked {
-                // The other side learns why, if it can be told at once.
+                // The other side learns why, if that can be sent at once.
                 let _ = self.poll_flush(connection, cx, Side::Writer);
                 return Poll::Ready(Err(error.into()));
             }
             let is_over = !self.session.is_handshaking();
             if is_over && matches!(self.session, Session::Server(_)) && self.is_tls13() {
-                // What is left are tickets, which go with the first answer, or when reading has to wait.
+                // Only tickets are left, which go with the first answer, or when reading has to
+                // wait.
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_flush(connection, cx, Side::Writer))?;
@@ -111,7 +112,8 @@ impl Core {
         }
     }
 
-    /// Reads what has been decrypted, or decrypts what comes; 0 when the other side has ended the stream properly.
+    /// Reads decrypted data, or decrypts received data; 0 when the other side has properly ended
+    /// the stream.
     pub(crate) fn poll_read(
         &mut self,
         connection: &impl Connection,
@@ -157,7 +159,8 @@ impl Core {
         }
     }
 
-    /// Encrypts a part of the buffers and gives it to the connection, or keeps what that does not take at once.
+    /// Encrypts a part of the buffers and gives it to the connection, or keeps what the connection
+    /// does not take at once.
     pub(crate) fn poll_write(
         &mut self,
         connection: &impl Connection,
@@ -177,7 +180,7 @@ impl Core {
         }
     }
 
-    /// Resolves when the connection has taken all that was written.
+    /// Resolves when the connection has taken all written data.
     pub(crate) fn poll_flush(
         &mut self,
         connection: &impl Connection,
@@ -202,7 +205,7 @@ impl Core {
         Poll::Ready(Ok(()))
     }
 
-    /// Says that nothing more will come, and ends the connection's direction.
+    /// Ends the stream's data, and the connection's direction.
     pub(crate) fn poll_shutdown(&mut self, connection: &impl Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_closing {
             ready!(self.poll_flush(connection, cx, Side::Writer))?;
@@ -213,7 +216,8 @@ impl Core {
         connection.poll_end(cx)
     }
 
-    /// Lets other colors run now and then: encryption is work, and a connection that never blocks would go on for ever.
+    /// Yields to other colors from time to time: encryption is work, and a connection that never
+    /// blocks would go on for ever.
     fn poll_turn(&mut self) -> Poll<()> {
         if self.streak < STREAK_MAX {
             return Poll::Ready(());
@@ -223,7 +227,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// What is left to do without the lock, and whether the task that has polled is to be woken.
+    /// Takes the work to do without the lock, and whether to wake the polling task.
     pub(crate) fn take_over(&mut self) -> (Over, bool) {
         (self.wakers.take_over(), std::mem::take(&mut self.has_yielded))
     }
@@ -232,7 +236,8 @@ impl Core {
         self.session.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3)
     }
 
-    /// Works off all that came, and fulfills the wish. Plaintext is kept: no more than `incoming` holds.
+    /// Processes all received data, and fulfills the wish. Plaintext is kept: at most as much as
+    /// `incoming` holds.
     fn work(&mut self, wish: Wish<'_>) -> Result<(), rustls::Error> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -248,7 +253,7 @@ impl Core {
         }
     }
 
-    /// Decrypts records into the sink for as long as it has room.
+    /// Decrypts records into the sink while it has room.
     fn decrypt(&mut self, sink: &mut dyn Sink) -> usize {
         let mut count = 0;
         while sink.room() > 0 {
@@ -272,7 +277,7 @@ impl Core {
         count
     }
 
-    /// From what is decrypted already, or has come already.
+    /// Delivers data that is already decrypted or received.
     fn hand_over(&mut self, sink: &mut dyn Sink) -> usize {
         let kept = &self.plaintext[self.plaintext_start..];
         if kept.is_empty() {
@@ -288,11 +293,11 @@ impl Core {
         count
     }
 
-    /// Keeps the error, and the alert that tells the other side.
+    /// Keeps the error, and the alert for the other side.
     fn fail(&mut self, error: rustls::Error) -> rustls::Error {
         let Core { session, incoming, outgoing, .. } = self;
-        // Only for as long as there is something to send: rustls must not look at what came again (it panics), and asks for what
-        // is to be sent before it does.
+        // Only while there is data to send: rustls panics if it sees the received data again, and
+        // asks for the data to send before that.
         while session.wants_write() {
             if session.step(incoming, outgoing, Wish::Nothing, &mut |_| {}).is_err() {
                 break;
@@ -312,15 +317,16 @@ impl Core {
         poll_fill(&mut self.incoming, connection, cx)
     }
 
-    /// Sends what the session answers by itself, while reading.
+    /// Sends the session's own answers, while reading.
     fn flush_beside(&mut self, connection: &impl Connection, cx: &mut Context<'_>) {
         if let Poll::Ready(Err(_)) = self.poll_flush(connection, cx, Side::Reader) {
-            // The connection is gone for writing, which the next write says; what came before can still be read.
+            // The connection is gone for writing, which the next write reports; earlier data can
+            // still be read.
             self.outgoing.consume(self.outgoing.filled().len());
         }
     }
 
-    /// Before waiting: an idle connection holds the session and nothing else.
+    /// Before a wait: an idle connection holds only the session.
     fn rest(&mut self) {
         self.incoming.rest();
         self.outgoing.rest();
@@ -367,19 +373,19 @@ pub(crate) fn poll_fill(
 fn truncated() -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
-        "the connection ended without the close_notify of TLS: what was sent may be cut short",
+        "the connection ended without the close_notify of TLS: the data may be cut short",
     )
 }
 
-/// A record with its header and what encryption adds.
+/// A record with its header and the overhead of encryption.
 const RECORD_ENCRYPTED_MAX: usize = RECORD + 5 + 2048;
-/// Of what may wait for the rest of it: a handshake message in several records is the longest.
+/// The limit of incomplete data: a handshake message in several records is the longest.
 const INCOMING_MAX: usize = 64 * 1024;
-/// What a connection sends before it has heard of the first of it (ten packets); the browser can work on the first records
-/// before the last has come, if they are small.
+/// A connection sends this much before the first acknowledgment (ten packets). If the records are
+/// small, the browser can use the first ones before the last has arrived.
 const FIRST_FLIGHT: usize = 12 * 1024;
 const FIRST_RECORD: usize = 4 * 1024;
-/// A connection that sent nothing for so long begins anew: its congestion window has shrunk.
+/// After this idle time a connection starts again, because its congestion window has shrunk.
 const IDLE: Duration = Duration::from_secs(1);
 /// Half a millisecond of work.
 const STREAK_MAX: usize = 1024 * 1024;

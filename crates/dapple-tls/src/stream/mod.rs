@@ -22,25 +22,27 @@ pub(crate) use self::core::{Core, Sink, poll_fill};
 pub(crate) use session::Session;
 use wakers::Side;
 
-/// An encrypted connection, made by [`TlsAcceptor`](crate::TlsAcceptor) or [`TlsConnector`](crate::TlsConnector).
+/// An encrypted connection, made by [`TlsAcceptor`](crate::TlsAcceptor) or
+/// [`TlsConnector`](crate::TlsConnector).
 ///
-/// Methods take `&self`, so one task may read while another writes (put it in an `Arc`); of several tasks that do the same
-/// only the last is woken. With the features of this crate it implements the I/O traits of hyper, tokio and futures-io, and so
-/// does a reference to it.
+/// Methods take `&self`, so one task may read while another writes (put it in an `Arc`); of several
+/// tasks that do the same only the last is woken. With the features of this crate it, and a
+/// reference to it, implement the I/O traits of hyper, tokio and futures-io.
 ///
-/// What is written goes out at once as far as the connection takes it. The rest, 128 KB at most, goes out with the next write or read,
-/// and [`write_all`](Self::write_all), [`flush`](Self::flush) and [`shutdown`](Self::shutdown) wait for it.
+/// Written data goes out at once as far as the connection takes it. The rest, at most 128 KB, goes
+/// out with the next write or read; [`write_all`](Self::write_all), [`flush`](Self::flush) and
+/// [`shutdown`](Self::shutdown) wait for it.
 ///
-/// Dropping it closes the connection **without** the `close_notify` of TLS, so that the other side can tell that the stream was
-/// cut short; call [`shutdown`](Self::shutdown) for an end that is meant. Likewise reading says `UnexpectedEof` when the other side's
-/// end was not meant.
+/// Dropping it closes the connection **without** the `close_notify` of TLS, so the other side can
+/// tell that the stream was cut short; call [`shutdown`](Self::shutdown) for a regular end.
+/// Likewise, a read returns `UnexpectedEof` when the other side's end was not regular.
 pub struct TlsStream<S = TcpStream> {
     connection: S,
     core: Mutex<Core>,
     facts: Facts,
 }
 
-/// What the handshake has settled.
+/// The results of the handshake.
 struct Facts {
     alpn: Option<Box<[u8]>>,
     server_name: Option<Box<str>>,
@@ -51,7 +53,7 @@ struct Facts {
 }
 
 impl<S: Connection> TlsStream<S> {
-    /// After the handshake; `server_name` where the core does not know it.
+    /// After the handshake; `server_name` if the core does not know it.
     pub(crate) fn new(connection: S, mut core: Core, server_name: Option<Box<str>>) -> Result<Self, (crate::Error, S)> {
         let session = &core.session;
         let (Some(version), Some(suite)) = (session.protocol_version(), session.negotiated_cipher_suite()) else {
@@ -68,16 +70,17 @@ impl<S: Connection> TlsStream<S> {
         Ok(TlsStream { connection, core: Mutex::new(core), facts })
     }
 
-    /// Reads up to `buf.len()` bytes as soon as there are any; 0 means that the other side has ended the stream.
+    /// Reads up to `buf.len()` bytes as soon as there are any; 0 means that the other side has
+    /// ended the stream.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped before it resolves, it has read nothing.
+    /// Cancel safe: if dropped before it resolves, it has read nothing.
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` when the connection ended without the `close_notify` of TLS: what came may be cut short. `InvalidData` when the
-    /// other side broke the protocol. Those of the connection.
+    /// `UnexpectedEof` when the connection ended without the `close_notify` of TLS: the data may be
+    /// cut short. `InvalidData` when the other side broke the protocol. Those of the connection.
     pub async fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| {
             let mut filled = Filled { buf, count: 0 };
@@ -90,7 +93,7 @@ impl<S: Connection> TlsStream<S> {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: how much was read is lost with the future.
+    /// Not cancel safe: the number of bytes read is lost with the future.
     ///
     /// # Errors
     ///
@@ -107,21 +110,23 @@ impl<S: Connection> TlsStream<S> {
         Ok(())
     }
 
-    /// Encrypts and writes a part of the buffer, at most 128 KB. What the connection does not take at once is kept, see [`TlsStream`].
+    /// Encrypts and writes a part of the buffer, at most 128 KB. Data that the connection does not
+    /// take at once is kept, see [`TlsStream`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped before it resolves, it has written nothing.
+    /// Cancel safe: if dropped before it resolves, it has written nothing.
     ///
     /// # Errors
     ///
-    /// Those of the connection, `BrokenPipe` after [`shutdown`](Self::shutdown), and `InvalidData` when the other side broke the
-    /// protocol.
+    /// Those of the connection, `BrokenPipe` after [`shutdown`](Self::shutdown), and `InvalidData`
+    /// when the other side broke the protocol.
     pub async fn write(&self, buf: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(buf)]).await
     }
 
-    /// As [`write`](Self::write), from several buffers, taken as one: a head and a small body make one record.
+    /// As [`write`](Self::write), from several buffers as one: a head and a small body make one
+    /// record.
     ///
     /// # Cancel safety
     ///
@@ -138,7 +143,7 @@ impl<S: Connection> TlsStream<S> {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: how much was written is lost with the future.
+    /// Not cancel safe: the number of bytes written is lost with the future.
     ///
     /// # Errors
     ///
@@ -152,11 +157,11 @@ impl<S: Connection> TlsStream<S> {
         self.flush().await
     }
 
-    /// Waits until the connection has taken all that was written.
+    /// Waits until the connection has taken all written data.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what is left goes out later.
+    /// Cancel safe: the rest goes out later.
     ///
     /// # Errors
     ///
@@ -165,8 +170,8 @@ impl<S: Connection> TlsStream<S> {
         poll_fn(|cx| self.poll_flush_all(cx)).await
     }
 
-    /// Says that nothing more will come (`close_notify`), and ends the connection in this direction once it has taken
-    /// everything. The other side may go on, and what it sends can be read.
+    /// Ends the stream's data (`close_notify`), and then the connection in this direction, after it
+    /// has taken everything. The other side may go on, and its data can be read.
     ///
     /// # Cancel safety
     ///
@@ -179,22 +184,24 @@ impl<S: Connection> TlsStream<S> {
         poll_fn(|cx| self.poll_finish(cx)).await
     }
 
-    /// The connection underneath, to ask it for addresses and to set options. Reading or writing it would break the stream.
+    /// The underlying connection, for its addresses and options. Reading or writing it would break
+    /// the stream.
     pub fn connection(&self) -> &S {
         &self.connection
     }
 
-    /// The protocol that both sides have agreed on (ALPN), such as `h2`.
+    /// The negotiated protocol (ALPN), such as `h2`.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.facts.alpn.as_deref()
     }
 
-    /// The name that the client asked for (SNI), in lower case; of a client's stream the name that it was made for.
+    /// The name that the client asked for (SNI), in lower case; for a client's stream its own
+    /// server name.
     pub fn server_name(&self) -> Option<&str> {
         self.facts.server_name.as_deref()
     }
 
-    /// The certificates of the other side, its own first; empty where it has shown none.
+    /// The certificates of the other side, its own first; empty if it has sent none.
     pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         &self.facts.peer_certificates
     }
@@ -204,12 +211,13 @@ impl<S: Connection> TlsStream<S> {
         self.facts.version
     }
 
-    /// The ciphers.
+    /// The cipher suite.
     pub fn cipher_suite(&self) -> SupportedCipherSuite {
         self.facts.suite
     }
 
-    /// Whether an earlier session was resumed, which saves both sides the costly part of a handshake.
+    /// Whether an earlier session was resumed, which saves both sides the costly part of a
+    /// handshake.
     pub fn is_resumed(&self) -> bool {
         self.facts.is_resumed
     }
@@ -230,8 +238,9 @@ impl<S: Connection> TlsStream<S> {
         self.poll_core(cx, |core, cx| core.poll_shutdown(&self.connection, cx))
     }
 
-    /// Polls with the lock, which is never held while waiting: a task that reads and one that writes take turns. Wakers may come
-    /// back to this stream, so they are cloned before the lock is taken, and called and dropped after it.
+    /// Polls with the lock, which is never held during a wait: a reading task and a writing task
+    /// take turns. Wakers may call back into this stream, so they are cloned before the lock is
+    /// taken, and invoked and dropped after it.
     fn poll_core<T>(&self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Core, &mut Context<'_>) -> Poll<T>) -> Poll<T> {
         with_contained(cx, |cx| {
             let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
@@ -269,12 +278,13 @@ impl<S: Connection> Connection for TlsStream<S> {
     }
 
     fn say_end(&self, cx: &mut Context<'_>) {
-        // Another side that does not take it now learns of the end by the end.
+        // If the other side does not take it now, it learns of the end from the connection's end.
         let _ = self.poll_finish(cx);
     }
 
     fn abort(&self) {
-        // Without the `close_notify` of TLS it cannot be taken for the end; this frees what is on its way.
+        // Without the `close_notify` of TLS this is not a regular end; it frees the data in
+        // transit.
         self.connection.abort();
     }
 

@@ -1,14 +1,15 @@
-//! Several buffers as pieces that are worth a record.
+//! Splits several buffers into pieces that are worth a record.
 
 use std::io::IoSlice;
 
 use super::session::RECORD;
 use crate::buffers::{Buffer, Kind};
 
-/// Small buffers are joined, as a record costs more than copying them; large ones are taken as they are.
+/// Small buffers are joined, because a record costs more than copying them; large ones are used
+/// directly.
 pub(crate) struct Pieces<'a, 'b> {
     bufs: &'a [IoSlice<'b>],
-    /// Of the first buffer, what is done with.
+    /// The processed part of the first buffer.
     start: usize,
     joined: Buffer,
 }
@@ -18,12 +19,12 @@ impl<'a, 'b> Pieces<'a, 'b> {
         Pieces { bufs, start: 0, joined: Buffer::new(Kind::Incoming) }
     }
 
-    /// Bytes in all.
+    /// The total number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.bufs.iter().map(|buf| buf.len()).sum::<usize>() - self.start
     }
 
-    /// The next piece, of no more than `limit` bytes.
+    /// The next piece, at most `limit` bytes.
     pub(crate) fn next(&mut self, limit: usize) -> Option<&[u8]> {
         let len = self.skip_empty()?;
         if len >= JOINED_BELOW.min(limit) || self.bufs.len() == 1 {
@@ -44,7 +45,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
         Some(self.joined.filled())
     }
 
-    /// Goes to the first buffer with a rest, and says how long that is.
+    /// Advances to the first non-empty buffer, and returns its remaining length.
     fn skip_empty(&mut self) -> Option<usize> {
         while self.start == self.bufs.first()?.len() {
             self.bufs = &self.bufs[1..];
@@ -54,7 +55,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
     }
 }
 
-/// A buffer from this size on has records of its own.
+/// A buffer from this size on gets its own records.
 const JOINED_BELOW: usize = 4 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The state machine of rustls, with one way to take it a step further for servers and clients.
+//! The state machine of rustls, with one step function for servers and clients.
 
 use std::ops::Deref;
 
@@ -9,16 +9,16 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 
 use crate::buffers::Buffer;
 
-/// Either side's.
+/// The session of either side.
 ///
-/// rustls encrypts into a buffer of ours and reads from one: its buffered connections hold 4 KB each while they idle, read 4 KB
-/// per call, and write 64 KB at most without growing.
+/// rustls encrypts into and reads from Dapple's buffers. Its buffered connections would hold 4 KB
+/// each while idle, read 4 KB per call, and write at most 64 KB without growing.
 pub(crate) enum Session {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
 }
 
-/// What to do when the session can send.
+/// The action when the session can send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wish<'a> {
     Nothing,
@@ -26,25 +26,26 @@ pub(crate) enum Wish<'a> {
     Close,
 }
 
-/// What a step has come to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The session may have more to do with what it has.
+    /// The session may have more work with its data.
     More,
-    /// Plaintext was handed over.
+    /// Plaintext was delivered.
     Data,
     /// The handshake goes on when the other side has sent more.
     Blocked,
-    /// All that came is worked off; the wish was fulfilled.
+    /// All received data is processed; the wish was fulfilled.
     Open,
-    /// The other side has said that nothing more will come.
+    /// The other side has ended its data.
     PeerEnded,
-    /// Both sides have said that.
+    /// Both sides have ended their data.
     Closed,
 }
 
 impl Session {
-    /// Goes on with what came in, up to the next thing to be done; what is to be sent goes to `outgoing`, what was decrypted to `sink`.
+    /// Processes received data up to the next event; data to send goes to `outgoing`, decrypted
+    /// data to `sink`.
     pub(crate) fn step(
         &mut self,
         incoming: &mut Buffer,
@@ -76,7 +77,7 @@ impl Deref for Session {
     }
 }
 
-/// Handles one state, and says how much of what came in is done with.
+/// Handles one state, and returns how much received data is consumed.
 fn work_off<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     outgoing: &mut Buffer,
@@ -96,7 +97,7 @@ fn work_off<Data>(
         })
         .map(|()| Step::More),
         ConnectionState::TransmitTlsData(data) => {
-            // It is in our buffer, which is sent in order.
+            // The data is in Dapple's buffer, which is sent in order.
             data.done();
             Ok(Step::More)
         }
@@ -146,7 +147,7 @@ impl From<Result<usize, EncryptError>> for Attempt {
     }
 }
 
-/// Lets something write to the end of the buffer, with more room if it says so.
+/// Lets a closure write to the end of the buffer, with more room if it asks for that.
 fn append(
     outgoing: &mut Buffer,
     least: usize,
@@ -166,13 +167,13 @@ fn append(
     }
 }
 
-/// At most, in either version.
+/// The maximum, in either version.
 fn encrypted_len(len: usize) -> usize {
     len + len.div_ceil(RECORD) * 32
 }
 
-/// Plaintext of a full record.
+/// The plaintext of a full record.
 pub(crate) const RECORD: usize = 16 * 1024;
 
-/// Room for most messages of a handshake.
+/// Room for most handshake messages.
 const LEAST: usize = 4 * 1024;

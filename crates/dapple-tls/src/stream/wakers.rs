@@ -1,20 +1,20 @@
-//! Who waits until the connection can be written.
+//! The wakers that wait until the connection can be written.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use dapple_sched::foreign::KeptWaker;
 
-/// The connection keeps one waker for writing, and a task that reads may have to write too (answers of the session itself). So
-/// that neither takes the other's place, both are woken when both wait.
+/// The connection keeps one waker for writing, and a reading task may also have to write (answers
+/// of the session itself). So that neither replaces the other, both are woken when both wait.
 #[derive(Debug, Default)]
 pub(crate) struct WriteWakers {
     waiting: [Option<Arc<KeptWaker>>; 2],
     over: Over,
 }
 
-/// Wakers that are to be called, and others that are to be dropped, when the stream's lock has been given back: they are foreign
-/// code, which may come back to the stream.
+/// Wakers to invoke or drop after the stream's lock: they are foreign code, which may call back
+/// into the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Over {
     called: Vec<Arc<KeptWaker>>,
@@ -28,7 +28,7 @@ impl Over {
     }
 }
 
-/// Which of the two tasks polls.
+/// The task that polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Reader,
@@ -36,7 +36,7 @@ pub(crate) enum Side {
 }
 
 impl WriteWakers {
-    /// Polls with a waker that wakes whoever waits.
+    /// Polls with a waker that wakes all waiting tasks.
     pub(crate) fn poll<T>(
         &mut self,
         side: Side,
@@ -60,13 +60,13 @@ impl WriteWakers {
         polled
     }
 
-    /// There is nothing to be written any more, as `side` has found.
+    /// `side` has found that there is nothing left to write.
     pub(crate) fn drained(&mut self, side: Side) {
         self.over.dropped.extend(self.waiting[side as usize].take());
         self.over.called.extend(self.waiting[side.other() as usize].take());
     }
 
-    /// What is left to do without the lock.
+    /// Takes the work to do without the lock.
     pub(crate) fn take_over(&mut self) -> Over {
         std::mem::take(&mut self.over)
     }

@@ -1,4 +1,5 @@
-//! The I/O traits of other crates, each family behind a feature of its name, for streams and for references to them.
+//! The I/O traits of other crates, each family with a feature of its name, for streams and for
+//! references to them.
 
 #[cfg(feature = "futures-io")]
 mod futures_io;

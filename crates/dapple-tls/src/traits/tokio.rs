@@ -1,4 +1,4 @@
-//! `tokio::io::{AsyncRead, AsyncWrite}`. The traits need no tokio runtime, and none is used.
+//! `tokio::io::{AsyncRead, AsyncWrite}`. The traits need no tokio runtime.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Certificates from files, the choice among them, and their replacement.
+//! Certificates from files, their choice, and their replacement.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use dapple_tls::{CertificateError, CertificateFiles, Certificates, TlsAcceptor, 
 
 use super::{run, tls};
 
-/// Writes a certificate for these names and its key, and says where.
+/// Writes a certificate for these names and its key, and returns the paths.
 fn write(folder: &Path, file: &str, names: &[&str]) -> CertificateFiles {
     let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
     let made = made.expect("a certificate");
@@ -20,7 +20,7 @@ fn write(folder: &Path, file: &str, names: &[&str]) -> CertificateFiles {
     files
 }
 
-/// Trusts all of the certificates in these files.
+/// Trusts all certificates in these files.
 fn trusting(files: &[CertificateFiles]) -> TlsConnector {
     let roots = files.iter().map(|files| {
         let certificates = Certificates::load_blocking(std::slice::from_ref(files)).expect("a certificate");
@@ -59,7 +59,7 @@ fn the_name_chooses_the_certificate() {
             assert_eq!(client.peer_certificates(), [of(index)], "{name}");
             assert_eq!(server.server_name(), Some(&*name.to_ascii_lowercase()));
         }
-        // Nobody's name gets the first, which the client does not take.
+        // An unknown name gets the first certificate, which the client does not accept.
         let (_, refused) = super::try_tls(&acceptor, &connector, "a.b.example.org").await;
         refused.expect_err("another name");
     });
@@ -114,11 +114,11 @@ fn errors_name_the_file_and_say_what_to_do() {
             "is encrypted",
             "openssl pkey -in",
         ),
-        (error(&file("cut", "-----BEGIN CERTIFICATE-----\nAAAA"), &good.key), "cut is damaged", "take it anew"),
+        (error(&file("cut", "-----BEGIN CERTIFICATE-----\nAAAA"), &good.key), "cut is damaged", "copy it again"),
         (
             error(&file("odd", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"), &good.key),
             "odd",
-            "take it anew",
+            "copy it again",
         ),
     ];
     for (error, what, advice) in cases {
@@ -177,7 +177,7 @@ fn certificates_are_replaced_under_load_and_no_connection_is_lost() {
         for task in load {
             task.await.expect("no handshake fails");
         }
-        // The connection from before goes on, and a failed attempt changes nothing.
+        // The earlier connection goes on, and a failed attempt changes nothing.
         server.write_all(b"still here").await.expect("a write");
         client.read_exact(&mut [0; 10]).await.expect("a read");
         let mixed = CertificateFiles { chain: files[0].chain.clone(), key: files[1].key.clone() };

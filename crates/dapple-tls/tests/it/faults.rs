@@ -1,4 +1,4 @@
-//! Users' code that panics, or comes back to the stream that called it: certificate resolvers and wakers.
+//! User code that panics, or calls back into the stream: certificate resolvers and wakers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,19 +21,19 @@ fn poll<T>(future: &mut Polled<T>, waker: &Waker) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(waker))
 }
 
-/// Writes until the connection takes no more; this waker is left there.
+/// Writes until the connection takes no more; this waker stays registered.
 fn fill(stream: &Arc<TlsStream>, waker: &Waker) -> Polled<std::io::Result<usize>> {
     loop {
         let writer = stream.clone();
         let mut write: Polled<_> = Box::pin(async move { writer.write(&[7; 65_536]).await });
-        // The first time, perhaps, only to let others go.
+        // The first pending poll may only yield.
         if poll(&mut write, waker).is_pending() && poll(&mut write, waker).is_pending() {
             return write;
         }
     }
 }
 
-/// Looks at the stream when it is called, and when it is dropped.
+/// Looks at the stream when it is invoked, and when it is dropped.
 struct Looks(Weak<TlsStream>);
 
 impl Looks {
@@ -57,14 +57,14 @@ impl Drop for Looks {
     }
 }
 
-/// Lets the client take all that fills the connection, so that a reader finds room to write.
+/// Lets the client read everything in the connection, so that a reader finds room to write.
 fn make_room(runtime: &dapple_sched::Runtime, server: &Arc<TlsStream>, client: &Arc<TlsStream>, waker: &Waker) {
     let client = client.clone();
     let _reads = runtime.spawn(async move {
         let mut buf = vec![0; 65_536];
         while client.read(&mut buf).await.is_ok_and(|count| count > 0) {}
     });
-    // It sends what is left, and tells the writer so.
+    // It sends the rest, and wakes the writer.
     let reader = server.clone();
     let mut read: Polled<_> = Box::pin(async move { reader.read(&mut [0; 1]).await });
     let writer = server.clone();
@@ -89,7 +89,7 @@ fn wakers_may_come_back_to_the_stream() {
         let waker = Waker::from(Arc::new(Looks(Arc::downgrade(&server))));
         drop(fill(&server, &cloned));
         let write = fill(&server, &waker);
-        // Another one takes its place.
+        // Another one replaces it.
         drop(waker);
         let waker = Waker::from(Arc::new(Looks(Arc::downgrade(&server))));
         drop((write, fill(&server, &waker)));
@@ -102,7 +102,7 @@ fn wakers_may_come_back_to_the_stream() {
 }
 
 #[test]
-fn a_reader_is_served_beside_a_writer_whose_waker_panics() {
+fn a_reader_is_served_next_to_a_writer_with_a_waker_that_panics() {
     for bad in [bomb, drop_bomb] {
         let runtime = dapple_io::runtime_builder().workers(1).panic_handler(|_| ()).build().unwrap();
         let _entered = runtime.enter();
@@ -128,7 +128,7 @@ fn a_reader_is_served_beside_a_writer_whose_waker_panics() {
     }
 }
 
-/// Panics for a name.
+/// Panics for one name.
 #[derive(Debug)]
 struct Panics(Arc<CertifiedKey>);
 
@@ -139,7 +139,7 @@ impl ResolvesServerCert for Panics {
     }
 }
 
-/// A server whose resolver panics for `bad.localhost`, and a client for it.
+/// A server with a resolver that panics for `bad.localhost`, and a client for it.
 fn panicking() -> (TlsAcceptor, TlsConnector) {
     let key = rcgen::generate_simple_self_signed(["localhost".to_owned(), "bad.localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -1,4 +1,4 @@
-//! Strangers who do not mean well, or are mistaken.
+//! Clients that are malicious or mistaken.
 
 use std::io::ErrorKind;
 use std::net::Shutdown;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{LIMIT, pair, run, tcp, tls};
 
-/// What a server makes of these bytes, after which the client says nothing more.
+/// The server's reaction to these bytes, after which the client sends nothing more.
 async fn answer(acceptor: &TlsAcceptor, bytes: &[u8]) -> (Result<TlsStream, Error>, TcpStream) {
     let (server, client) = tcp().await;
     client.write_all(bytes).await.expect("a write");
@@ -51,7 +51,7 @@ fn silence_and_half_a_hello_end_at_the_limit() {
 }
 
 #[test]
-fn who_leaves_early_is_told_apart() {
+fn a_client_that_leaves_early_is_recognized() {
     run(1, async {
         let (acceptor, _) = pair();
         for bytes in [&b""[..], &[22, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
@@ -72,7 +72,7 @@ fn a_client_that_resets_is_an_error_of_the_connection() {
         drop(client);
         let error = loop {
             match server.read(&mut [0; 10]).await {
-                Ok(0) => panic!("an end that nobody meant"),
+                Ok(0) => panic!("an irregular end"),
                 Ok(_) => {}
                 Err(error) => break error,
             }
@@ -94,7 +94,7 @@ fn a_record_that_was_tampered_with_ends_reading_for_good() {
         // The client learns why.
         let error = client.read(&mut [0; 10]).await.expect_err("an alert");
         assert!(error.to_string().contains("BadRecordMac"), "{error}");
-        assert_eq!(server.write(b"more").await.expect_err("it is over").kind(), ErrorKind::InvalidData);
+        assert_eq!(server.write(b"more").await.expect_err("the stream is over").kind(), ErrorKind::InvalidData);
     });
 }
 
@@ -114,7 +114,7 @@ fn a_message_without_end_is_not_collected() {
         }
         let (server, client) = tcp().await;
         let writer = dapple_sched::spawn(async move {
-            // It may be closed on.
+            // The server may close it meanwhile.
             let _ = client.write_all(&bytes).await;
             client
         });

@@ -53,7 +53,7 @@ fn a_reader_that_starts_late_loses_nothing() {
             server.write_all(&sent).await.expect("a write");
             server
         });
-        // The writer has to wait: the kernel does not hold as much.
+        // The writer has to wait: the kernel does not hold this much.
         dapple_io::time::sleep(std::time::Duration::from_millis(50)).await;
         let mut received = vec![0; expected.len()];
         client.read_exact(&mut received).await.expect("a read");

@@ -1,4 +1,4 @@
-//! TLS between real sockets. Tests wait for what they expect, with a limit that only a bug reaches.
+//! TLS between real sockets. Tests wait for their condition, with a limit that only a bug reaches.
 
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
@@ -23,16 +23,16 @@ use dapple_io::net::{TcpListener, TcpStream};
 use dapple_tls::rustls::{self, ClientConfig, RootCertStore, SupportedProtocolVersion};
 use dapple_tls::{Certificates, Result, TlsAcceptor, TlsConnector, TlsStream};
 
-/// What only a bug takes as long as.
+/// Only a bug takes this long.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on a new runtime.
 fn run<T>(workers: usize, future: impl Future<Output = T>) -> T {
     let runtime = dapple_io::runtime_builder().workers(workers).build().expect("a runtime can be built");
     runtime.block_on(dapple_io::time::timeout(LIMIT, future)).expect("the test hangs")
 }
 
-/// A server and a client that trusts it.
+/// A server, and a client that trusts it.
 fn pair() -> (TlsAcceptor, TlsConnector) {
     let certificates = Certificates::self_signed(["localhost"]).expect("a certificate can be made");
     let connector = TlsConnector::with_roots([certificates.first().clone()]).expect("a client");
@@ -81,7 +81,7 @@ async fn try_tls(
     (server.await.expect("no panic"), client)
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that depend on their position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
 }

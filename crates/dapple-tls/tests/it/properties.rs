@@ -1,22 +1,23 @@
-//! What has to hold for any first bytes and certificates. A fuzz target looks for bytes for which it does not; those that it found worth keeping are
-//! played again here.
+//! Properties for any first bytes and certificates. A fuzz target searches for bytes that break
+//! them; the tests replay its corpus.
 
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[allow(dead_code, unreachable_pub, reason = "only the pure part of these files is used")]
 #[path = "../../src/certificates/der.rs"]
 mod der;
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[allow(dead_code, unreachable_pub, reason = "only the pure part of these files is used")]
 #[path = "../../src/hello.rs"]
 mod hello;
 
 use self::hello::FirstBytes;
 
-/// A property: panics where it does not hold.
+/// A property: panics if it does not hold.
 pub(crate) type Property = fn(&[u8]);
 
 /// All properties, by the name of their target.
 pub(crate) const ALL: &[(&str, Property)] = &[("hello", first_bytes), ("certificate", certificate)];
 
-/// What does not begin like TLS is none; what was judged once is not judged otherwise when more comes, but for what is preferred.
+/// Bytes that do not begin like TLS are not TLS. A classification does not change with more bytes,
+/// except for the preference.
 fn first_bytes(data: &[u8]) {
     if data.is_empty() {
         return;
@@ -35,7 +36,7 @@ fn first_bytes(data: &[u8]) {
     }
 }
 
-/// Names are text of the certificate, in lower case; what follows the certificate changes nothing.
+/// Names are text of the certificate, in lower case; bytes after the certificate change nothing.
 fn certificate(data: &[u8]) {
     let Some(facts) = der::facts(data) else { return };
     assert!(facts.names.iter().all(|name| *name == name.to_ascii_lowercase()));

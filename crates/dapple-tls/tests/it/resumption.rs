@@ -1,4 +1,4 @@
-//! Sessions that are resumed.
+//! Resumed sessions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a stream does.
+//! The behavior of a stream.
 
 use std::io::{ErrorKind, IoSlice};
 use std::net::Shutdown;
@@ -64,7 +64,7 @@ fn aes_128_is_taken_where_the_processor_has_it_and_the_client_does_not_mind() {
     let certificates = Certificates::self_signed(["localhost"]).expect("a certificate");
     let config = super::client_config(&certificates, &version::TLS13);
     let provider = config.crypto_provider().clone();
-    // rustls itself would rather have AES-256.
+    // rustls itself prefers AES-256.
     assert_eq!(provider.cipher_suites[0].suite(), CipherSuite::TLS13_AES_256_GCM_SHA384);
     let has_aes = cfg!(target_arch = "x86_64") && std::fs::read_to_string("/proc/cpuinfo").unwrap().contains(" aes ");
     run(1, async move {
@@ -87,14 +87,14 @@ fn aes_128_is_taken_where_the_processor_has_it_and_the_client_does_not_mind() {
 }
 
 #[test]
-fn an_end_that_is_meant_reads_as_0_and_the_other_direction_goes_on() {
+fn a_regular_end_reads_as_0_and_the_other_direction_goes_on() {
     for version in [&version::TLS13, &version::TLS12] {
         run(2, async move {
             let (acceptor, connector) = pair_of(version);
             let (server, client) = tls(&acceptor, &connector, "localhost").await;
             client.write_all(b"all I have").await.expect("a write");
             client.shutdown().await.expect("an end");
-            assert_eq!(client.write(b"more").await.expect_err("it has ended").kind(), ErrorKind::BrokenPipe);
+            assert_eq!(client.write(b"more").await.expect_err("the stream has ended").kind(), ErrorKind::BrokenPipe);
             let mut buf = [0; 100];
             assert_eq!(server.read(&mut buf).await.expect("a read"), 10);
             assert_eq!(server.read(&mut buf).await.expect("an end"), 0);
@@ -108,7 +108,7 @@ fn an_end_that_is_meant_reads_as_0_and_the_other_direction_goes_on() {
 }
 
 #[test]
-fn an_end_that_is_not_meant_is_seen() {
+fn an_irregular_end_is_seen() {
     run(2, async {
         let (acceptor, connector) = pair();
         let (server, client) = tls(&acceptor, &connector, "localhost").await;
@@ -165,14 +165,14 @@ fn several_buffers_are_one_write() {
 }
 
 #[test]
-fn a_server_whose_certificate_is_not_trusted_is_refused() {
+fn a_server_with_an_untrusted_certificate_is_refused() {
     run(2, async {
         let (acceptor, _) = pair();
         let (_, stranger) = pair();
         let (server, client) = try_tls(&acceptor, &stranger, "localhost").await;
         let client = client.expect_err("not trusted").to_string();
         assert!(client.contains("certificate"), "{client}");
-        // It is told, by an alert, or finds the connection gone.
+        // The server gets an alert, or finds the connection gone.
         if let Ok(server) = server {
             server.read(&mut [0; 10]).await.expect_err("an alert");
         }
