@@ -188,7 +188,7 @@ fn option(value: Option<&TokenTree>) -> TokenStream {
     }
 }
 
-/// What puts tokio's context around the runtime. A macro, so that a build without the feature says which one is missing.
+/// Wraps the runtime in tokio's context. A macro, so that a build without the feature says which one is missing.
 fn context(options: &Options) -> TokenStream {
     match options.has_tokio {
         true => tokens("::core::option::Option::Some(::dapple::__tokio_context!())"),
