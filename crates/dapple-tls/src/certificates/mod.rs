@@ -99,7 +99,7 @@ impl Certificates {
         let made = || {
             let key = rcgen::KeyPair::generate()?;
             let mut params = rcgen::CertificateParams::new(names)?;
-            params.distinguished_name.push(rcgen::DnType::CommonName, "made by Dapple, trusted by nobody");
+            params.distinguished_name.push(rcgen::DnType::CommonName, "made by Dapple, for tests only");
             let now = SystemTime::now();
             params.not_before = (now - DAY).into();
             params.not_after = (now + 30 * DAY).into();
