@@ -19,9 +19,9 @@ pub(crate) fn bomb() -> Waker {
     Waker::from(Arc::new(Bomb))
 }
 
-/// A waker that panics when its last clone is dropped, be it after it was called.
+/// A waker that panics when its last clone is dropped, even after it was called.
 pub(crate) fn drop_bomb() -> Waker {
-    /// With a byte, so that a waker that is forgotten points into its memory, and not behind it.
+    /// With a byte, so that a forgotten waker points into its memory, and not past it.
     struct Nothing(DropBomb, u8);
     impl Wake for Nothing {
         fn wake(self: Arc<Self>) {}
@@ -29,7 +29,7 @@ pub(crate) fn drop_bomb() -> Waker {
     Waker::from(Arc::new(Nothing(DropBomb, 0)))
 }
 
-/// What panics when it is dropped.
+/// A value that panics when it is dropped.
 pub(crate) struct DropBomb;
 
 impl Drop for DropBomb {
@@ -43,7 +43,7 @@ pub(crate) fn panic_twice() -> ! {
     panic_any(DropBomb)
 }
 
-/// Runs `run`, whose panic is that of a bomb, and is what the caller gets. Its payload is kept.
+/// Runs `run`, which must panic with a bomb; the caller gets that panic's payload.
 pub(crate) fn blast(run: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(run)).map_err(forget).is_err()
 }

@@ -1,5 +1,5 @@
-//! A state is borrowed as a `RefCell` is, by the closures of the thread that holds its color; and no hold ends under an
-//! open closure.
+//! A state is borrowed like a `RefCell`, by the closures of the thread that holds its color; and no
+//! hold ends under an open closure.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,8 @@ use crate::support::runtime;
 
 const BUSY: Result<(), TryWithError> = Err(TryWithError::Busy);
 
-/// Another state of a color, so that a thread can hold the color without being inside the state.
+/// Another state of a color, so that a thread can hold the color without being inside the first
+/// state.
 fn two(color: &Color) -> (Colored<()>, Colored<Vec<u32>>) {
     (Colored::with_color((), color), Colored::with_color(vec![1, 2], color))
 }
@@ -109,8 +110,9 @@ fn a_panic_in_a_closure_gives_the_borrow_back() {
     .unwrap();
 }
 
-/// A task waits for a color and is polled in the turn that reaches it. It polls its wait inside of a closure of the same
-/// color, made by `open`; that closure must still have the color for itself afterwards.
+/// A task waits for a color and is polled in the turn that reaches it. It polls its wait inside of
+/// a closure of the same color, made by `open`; that closure must still have the color alone
+/// afterwards.
 fn waits_inside(open: impl Fn(&Colored<()>, &mut dyn FnMut()) + Send + 'static) {
     let runtime = runtime(2);
     let _entered = runtime.enter();
@@ -183,7 +185,7 @@ fn no_turn_ends_under_a_set_that_reads_what_is_held_already() {
     waits_inside(|state, inner| _ = when((state.reading(),)).try_with(|_| inner()));
 }
 
-/// As [`waits_inside`], where the task waits for a set.
+/// As [`waits_inside`], for a task that waits for a set.
 #[test]
 fn no_set_is_let_go_of_under_an_open_closure() {
     let runtime: Runtime = runtime(2);

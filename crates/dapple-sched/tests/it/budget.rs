@@ -1,4 +1,4 @@
-//! C7: a task whose awaits are all ready at once lets others go.
+//! C7: a task with awaits that are all ready at once yields to others.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -126,9 +126,9 @@ fn c7_callbacks_and_other_executors_have_no_budget() {
         let mut cx = Context::from_waker(Waker::noop());
         (0..MANY).all(|_| pin!(state.with(|n| *n += 1)).poll(&mut cx).is_ready())
     };
-    // A plain thread that drives nothing.
+    // A plain thread without a future to drive.
     assert!(ready(&state));
-    // A callback, also one that comes after a task which has used its budget up.
+    // A callback, even one after a task that has used up its budget.
     let color = Color::new();
     let used_up = color.spawn(async { while poll_fn(|cx| Poll::Ready(poll_budget(cx))).await.is_ready() {} });
     let (tx, rx) = std::sync::mpsc::channel();
@@ -148,7 +148,8 @@ fn c7_an_executor_inside_a_task_is_not_refused_for_good() {
             self.0.unpark();
         }
     }
-    // As that of another library, which knows nothing of budgets and polls again as soon as it is woken.
+    // Like that of another library, which knows nothing of budgets and polls again as soon as it is
+    // woken.
     fn drive<F: Future>(future: F) -> F::Output {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut future = pin!(future);
@@ -173,7 +174,7 @@ fn c7_an_executor_inside_a_task_is_not_refused_for_good() {
 
 #[test]
 fn c7_a_look_at_a_future_is_not_refused() {
-    // Nothing is heard of this waker, so a refusal would be for good.
+    // Wakes of this waker go nowhere, so a refusal would be final.
     async fn looks(state: Colored<usize>) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         (0..MANY).all(|_| pin!(state.with(|n| *n += 1)).poll(&mut cx).is_ready())
@@ -261,7 +262,8 @@ where
 
 type Busy = std::pin::Pin<Box<dyn Future<Output = usize> + Send>>;
 
-/// How many rounds a task has gone, of `MANY`, when another one of the only worker has started, which was spawned in it.
+/// How many rounds, of `MANY`, a task has gone when another task, which it spawned on the only
+/// worker, has started.
 fn rounds_until_another_starts<F>(
     runtime: &Runtime,
     start: impl Fn(Busy) -> JoinHandle<usize> + Clone + Send + 'static,
@@ -288,7 +290,7 @@ where
     runtime.block_on(start(Box::pin(busy))).unwrap()
 }
 
-/// How many awaits are ready in this poll until one is refused.
+/// The number of awaits that are ready in this poll until one is refused.
 async fn ready_in_this_poll() -> usize {
     let mut ready = 0;
     let mut first = true;

@@ -1,4 +1,5 @@
-//! C1: two callbacks that hold a color for writing never overlap, and the end of one happens before the next.
+//! C1: two callbacks that hold a color for writing never overlap, and the end of one happens before
+//! the next.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -8,14 +9,14 @@ use dapple_sched::{Color, Colored, yield_now};
 
 use crate::support::{collector, runtime};
 
-/// A counter that a second visitor would notice.
+/// A counter that notices a second visitor.
 #[derive(Default)]
 struct Alone {
     inside: AtomicBool,
     plain: UnsafeCell<u64>,
 }
 
-// SAFETY: that only one callback at a time is inside is what these tests check, by `inside`.
+// SAFETY: only one callback at a time is inside, as these tests check by `inside`.
 unsafe impl Sync for Alone {}
 
 impl Alone {
@@ -52,7 +53,7 @@ fn c1_callbacks_of_one_color_never_overlap() {
     });
     drop(tx);
     done.all();
-    // SAFETY: all callbacks are through.
+    // SAFETY: all callbacks have ended.
     assert_eq!(unsafe { *alone.plain.get() }, (POSTERS * EACH) as u64);
 }
 
@@ -135,7 +136,7 @@ fn c1_dropping_counts_as_running() {
     });
     task.abort();
     assert!(dropped.next());
-    // What is left at shutdown: a queued closure and a waiting task.
+    // The rest at shutdown: a queued closure and a waiting task.
     let gate = crate::support::occupy(&color);
     let note = NoteColor(color.clone(), tx.clone());
     color.post(move || drop(note));

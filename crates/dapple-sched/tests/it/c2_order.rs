@@ -26,7 +26,7 @@ fn c2_posts_of_one_thread_run_in_order() {
 
 #[test]
 fn c2_a_post_that_happened_before_comes_first() {
-    // A callback of the color lets another thread post to it, hears of that, and posts itself.
+    // A callback of the color makes another thread post to it, waits for that, and posts itself.
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let color = Color::new();
@@ -50,7 +50,8 @@ fn c2_a_post_that_happened_before_comes_first() {
 
 #[test]
 fn c2_order_is_kept_through_steals_and_home_moves() {
-    // Chains that hop between colors, on more workers than cores; each color checks each sender's numbers.
+    // Chains that hop between colors, on more workers than cores; each color checks each sender's
+    // numbers.
     const COLORS: usize = 16;
     const EACH: u64 = crate::support::rounds(4_000) as u64;
     let runtime = runtime(4);
@@ -103,7 +104,7 @@ fn c2_priority_orders_colors_and_never_one_color() {
 }
 
 #[test]
-fn c2_priority_starves_nobody() {
+fn c2_priority_starves_no_color() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let urgent = Color::new();
@@ -155,10 +156,11 @@ const WAITER: u8 = 0;
 const POSTED: u8 = 1;
 const IN_LINE: u8 = 2;
 
-/// A task that waits for state is polled inside the turn of the state's color. What its own color has to run meanwhile
-/// does not have the state: it would go before what the state's color has accepted earlier.
+/// A task that waits for a state is polled inside the turn of the state's color. Other callbacks of
+/// the task's own color do not have the state: they would go before callbacks that the state's
+/// color has accepted earlier.
 #[test]
-fn c2_nobody_but_the_waiter_has_what_it_is_granted() {
+fn c2_only_the_waiter_has_its_grant() {
     for round in 0..20 {
         let runtime = runtime(2);
         let _entered = runtime.enter();
@@ -195,7 +197,8 @@ fn c2_nobody_but_the_waiter_has_what_it_is_granted() {
     }
 }
 
-/// A poll that runs when its task is granted something may have looked before: the next one has it, in its place.
+/// A poll that runs when its task gets a grant may have looked before: the next poll has it, in its
+/// place.
 #[test]
 fn c2_a_grant_that_comes_during_a_poll_is_kept() {
     let runtime = runtime(2);

@@ -29,14 +29,15 @@ fn c4_a_closure_holds_all_states_that_it_names() {
     }
 }
 
-/// The end of a turn may let go of what a set has held; but a callback that is next in the same turn finds it free.
+/// The end of a turn may release a color of a set; but the next callback in the same turn finds it
+/// free.
 #[test]
 fn c4_what_a_set_has_held_is_free_for_the_next_callback_of_its_turn() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let colors = [Color::new(), Color::new(), Color::new()];
     let (tx, rx) = channel();
-    // From a callback, so that all of it waits when the turn begins.
+    // From a callback, so that all of them wait when the turn begins.
     let poster = Color::new();
     for set in [&colors[..2], &colors[..]] {
         for runs_in in 0..set.len() {
@@ -54,14 +55,15 @@ fn c4_what_a_set_has_held_is_free_for_the_next_callback_of_its_turn() {
     }
 }
 
-/// What a set holds can get another home while its closure runs: by a set of another worker that waits for it.
+/// A color held by a set can get another home while the set's closure runs: by a set of another
+/// worker that waits for it.
 #[test]
 fn c4_what_a_set_has_held_is_let_go_of_where_it_has_come_to() {
     let runtime = runtime(2);
     let handle = runtime.handle();
     let pinned = [0, 1].map(|worker| handle.pinned_color(worker));
     let (held, runner) = (handle.new_color_at(1), handle.new_color_at(1));
-    // What is known of a callback of the other set is that this color's do not keep it from being brought together.
+    // The measured callbacks of this color do not keep the other set from being brought together.
     occupy(&pinned[0]).open();
     let (begin, posted) = (Gate::default(), Gate::default());
     let (tx, seen) = collector();
@@ -90,7 +92,7 @@ fn c4_what_a_set_has_held_is_let_go_of_where_it_has_come_to() {
 }
 
 #[test]
-fn c4_nobody_else_is_in_any_of_the_colors() {
+fn c4_no_other_callback_is_in_any_of_the_colors() {
     const COLORS: usize = 4;
     for workers in [1, 2, 8] {
         let runtime = runtime(workers);

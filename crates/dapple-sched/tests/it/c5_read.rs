@@ -17,7 +17,7 @@ fn c5_readers_of_one_color_run_in_parallel() {
     let runtime = runtime(3);
     let _entered = runtime.enter();
     let state = Colored::new(7);
-    // Three readers that wait for each other: they only ever get out if they are inside at the same time.
+    // Three readers that wait for each other: they end only if they are inside at the same time.
     let barrier = Arc::new(Barrier::new(3));
     for eager in [false, true] {
         let (tx, seen) = collector();
@@ -286,7 +286,7 @@ fn c5_a_reader_that_does_not_come_goes_as_a_reader() {
     let _entered = runtime.enter();
     let state = Colored::new(0);
     let gate = occupy(state.color());
-    // Asks to read, and looks elsewhere from then on.
+    // Asks to read, and then polls something else.
     let (polled, polls) = channel();
     let absent = spawn({
         let state = state.clone();

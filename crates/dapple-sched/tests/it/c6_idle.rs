@@ -1,5 +1,6 @@
-//! C6: no runnable color waits while a worker sleeps. The bound is two milliseconds; a test on a shared machine can only
-//! check that the wait is not that of the long callback beside it.
+//! C6: no runnable color waits while a worker sleeps. The bound is two milliseconds; a test on a
+//! shared machine can only check that the wait is not as long as the long callback on the other
+//! worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,13 +67,14 @@ fn c6_a_lone_post_wakes_exactly_one_worker() {
         let (tx, seen) = collector();
         Color::new().post(move || tx.send(()).unwrap());
         seen.all();
-        // Who woke sleeps again.
+        // The woken worker sleeps again.
         settled(before + 1);
         std::thread::sleep(Duration::from_millis(2));
         parks() - before
     };
     let exactly_one = (0..POSTS).map(woken).filter(|&woken| woken == 1).count();
-    // Where the machine takes the core from the one that woke, another comes to its aid after a millisecond.
+    // If the machine takes the core from the woken worker, another comes to its aid after a
+    // millisecond.
     assert!(exactly_one > POSTS / 2, "only {exactly_one} of {POSTS} posts woke exactly one worker");
 }
 

@@ -23,7 +23,7 @@ fn c7_a_full_color_refuses_and_returns_the_closure() {
     color.post(send(2));
     let refused = color.try_post(send(3)).unwrap_err();
     assert!(matches!(refused, PostError::Full(_)), "{refused}");
-    // `post` never refuses, but what it posts counts.
+    // `post` never refuses, but its callbacks count.
     color.post(send(4));
     assert!(matches!(color.try_post(send(5)), Err(PostError::Full(_))));
     refused.into_inner()();
@@ -133,8 +133,8 @@ fn c7_nothing_is_lost_under_load() {
     }
 }
 
-/// Records which of two colors ran. One worker writes it, so that plain stores do: a lock would make the callbacks too long for
-/// a turn to go on.
+/// Records which of two colors ran. One worker writes it with plain stores: a lock would make the
+/// callbacks too long for a turn to go on.
 struct Order {
     len: AtomicUsize,
     names: Vec<AtomicU8>,
@@ -149,7 +149,8 @@ impl Order {
     }
 }
 
-/// Returns the order in which two colors ran, each of which posts its next callback to itself, or polls a task that yields.
+/// Returns the order in which two colors ran, each of which posts its next callback to itself, or
+/// polls a task that yields.
 fn turns_of_two(yields: bool) -> Vec<u8> {
     const EACH: usize = 20_000;
     fn step(color: Arc<Color>, name: u8, left: usize, order: Arc<Order>) {

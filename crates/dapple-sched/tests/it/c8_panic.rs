@@ -1,4 +1,4 @@
-//! C8: a panic ends that callback or task only; whoever awaits it learns of it; the state is poisoned.
+//! C8: a panic ends only that callback or task; a joiner learns of it; the state is poisoned.
 
 use std::sync::mpsc::channel;
 
@@ -6,7 +6,7 @@ use dapple_sched::{Color, Colored, Runtime, TryWithError, spawn};
 
 use crate::support::{LONG, collector, runtime};
 
-/// A runtime whose panics are sent here instead of printed.
+/// A runtime that sends its panics here instead of printing them.
 fn listening() -> (Runtime, std::sync::mpsc::Receiver<(Color, String)>) {
     let (tx, rx) = channel();
     let tx = std::sync::Mutex::new(tx);
@@ -40,7 +40,7 @@ fn c8_a_panic_ends_that_callback_only() {
 }
 
 #[test]
-fn c8_whoever_joins_learns_of_it() {
+fn c8_a_joiner_learns_of_it() {
     let runtime = runtime(2);
     let failed = runtime.block_on(async { spawn(async { panic!("in the task") }).await }).unwrap_err();
     assert!(failed.is_panic() && !failed.is_aborted());
@@ -101,7 +101,7 @@ fn c8_a_posted_panic_poisons_too() {
 }
 
 #[test]
-fn c8_a_panic_of_a_task_that_nobody_awaits_is_reported() {
+fn c8_a_panic_of_an_unawaited_task_is_reported() {
     let (runtime, panics) = listening();
     let _entered = runtime.enter();
     let task = spawn(async { panic!("detached") });
@@ -109,7 +109,7 @@ fn c8_a_panic_of_a_task_that_nobody_awaits_is_reported() {
     drop(task);
     let reported = panics.recv_timeout(LONG).unwrap();
     assert_eq!((reported.0, reported.1.as_str()), (color, "detached"));
-    // Its handle is dropped after the end, and nobody has asked.
+    // Its handle is dropped after the end, without an await.
     let task = spawn(async { panic!("unasked") });
     while !task.is_finished() {
         std::thread::yield_now();

@@ -25,7 +25,7 @@ fn a_wrapped_callback_runs_in_its_color_many_times() {
     callback.call(100);
     assert_eq!(callback.color(), &color);
     drop((callback, other));
-    // The channel closes when the closure is freed, which nobody asked for.
+    // The channel closes when the closure is freed, without any request.
     assert_eq!(seen.all(), [1, 11, 111]);
 }
 

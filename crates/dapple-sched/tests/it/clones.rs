@@ -1,4 +1,4 @@
-//! Wakers whose clone is foreign code, too: it does what a test wants.
+//! Wakers with a clone that is foreign code, too: it does what a test wants.
 
 use std::sync::Arc;
 use std::task::{RawWaker, RawWakerVTable, Waker};
@@ -8,7 +8,8 @@ type Action = Arc<dyn Fn() + Send + Sync>;
 /// A waker that calls `on_clone` when it is cloned.
 pub(crate) fn on_clone(on_clone: impl Fn() + Send + Sync + 'static) -> Waker {
     let action: Action = Arc::new(on_clone);
-    // SAFETY: the functions of the table take the data for the box of an action, which each waker has for itself.
+    // SAFETY: the functions of the table take the data as the box of an action, which each waker
+    // has to itself.
     unsafe { Waker::from_raw(raw(action)) }
 }
 

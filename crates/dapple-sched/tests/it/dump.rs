@@ -1,4 +1,4 @@
-//! What a dump tells: of workers that are stuck, and of colors and who has them.
+//! The contents of a dump: stuck workers, and colors with their holders.
 
 use std::future::Future;
 use std::pin::pin;
@@ -99,7 +99,7 @@ fn an_idle_runtime_has_nothing_to_show() {
 }
 
 #[test]
-fn who_holds_a_color_in_line_is_shown() {
+fn the_holder_of_a_color_in_line_is_shown() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let state = Colored::new(0);
@@ -119,7 +119,7 @@ fn who_holds_a_color_in_line_is_shown() {
 }
 
 #[test]
-fn a_color_that_was_handed_over_says_to_whom() {
+fn a_color_that_was_handed_over_shows_its_waiter() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let state = Colored::new(0);
@@ -131,7 +131,7 @@ fn a_color_that_was_handed_over_says_to_whom() {
     let dumped = until(&runtime, state.color(), ColorState::HandedToForeign);
     assert_eq!(dumped.held_from.map(|from| from.line()), Some(line));
     assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    // A task, whose own color is busy when its turn comes.
+    // A task with its own color busy when its turn comes.
     let gate = occupy(state.color());
     let own = Color::new();
     let task = own.spawn({
@@ -177,7 +177,7 @@ fn many_colors_are_counted_and_some_shown() {
     assert_eq!(dump.colors_alive, 100_001);
     assert_eq!(dump.colors.len() + dump.colors_left_out, 5_002);
     assert!(dump.colors_left_out >= 3_000);
-    // The one that is held is always there, and who has most waiting comes first.
+    // The held one is always shown, and the one with the most waiting callbacks first.
     assert!(of(&dump, &colors[0]).is_some());
     assert_eq!(dump.colors[0].callbacks, 2);
     assert!(dump.to_string().lines().count() < 2_100);
@@ -268,7 +268,7 @@ fn a_task_without_a_color_is_not_said_to_run_in_one() {
 }
 
 #[test]
-fn what_a_dump_says_of_a_worker_agrees_with_what_it_says_of_colors() {
+fn workers_and_colors_agree_in_a_dump() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let tasks: Vec<_> = (0..4)
@@ -283,7 +283,8 @@ fn what_a_dump_says_of_a_worker_agrees_with_what_it_says_of_colors() {
     while tasks.iter().any(|task| !task.is_finished()) {
         let dump = dump(&runtime);
         for running in dump.workers.iter().filter_map(|worker| worker.running.as_ref()) {
-            // What the monitor has seen for long may be anywhere: the thread was preempted.
+            // A callback that the monitor reports as long may be anywhere: its thread was
+            // preempted.
             let listed = dump.colors.iter().any(|color| {
                 color.color_id == running.color_id && !matches!(color.state, ColorState::Queued | ColorState::Posted)
             });
@@ -292,7 +293,7 @@ fn what_a_dump_says_of_a_worker_agrees_with_what_it_says_of_colors() {
     }
 }
 
-/// Dumps until so many tasks that were spawned at that line wait like that.
+/// Dumps until so many tasks of that line wait like that.
 fn until_tasks(runtime: &Runtime, line: u32, count: usize, like: impl Fn(&TaskWait) -> bool) -> Dump {
     let deadline = Instant::now() + LONG;
     loop {
@@ -353,8 +354,8 @@ fn tasks_are_shown_by_their_line_with_what_they_wait_for() {
     drop(abandoned);
 }
 
-/// A dump holds the lock of the colors' memory and takes home locks; a thread that drops the last handle of a named color
-/// takes them in the other order.
+/// A dump holds the lock of the colors' memory and takes home locks; a thread that drops the last
+/// handle of a named color takes them in the other order.
 #[test]
 fn a_dump_on_a_worker_meets_colors_that_come_and_go() {
     let runtime = runtime(1);

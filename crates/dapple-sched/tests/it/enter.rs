@@ -15,7 +15,7 @@ fn guards_may_be_dropped_in_any_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let runtimes = [runtime(1), runtime(2), runtime(3)];
         let mut guards: Vec<_> = runtimes.iter().map(|runtime| Some(runtime.enter())).collect();
-        // The guards keep what they need by themselves.
+        // The guards keep everything that they need.
         drop(runtimes);
         for out in order {
             let newest = guards.iter().rposition(Option::is_some).map(|at| at + 1);
@@ -29,7 +29,7 @@ fn guards_may_be_dropped_in_any_order() {
 #[test]
 fn a_guard_that_is_forgotten_keeps_its_runtime_current() {
     let (one, two) = (runtime(1), runtime(2));
-    // A thread of its own, as what is forgotten stays with the thread.
+    // A thread of its own, because a forgotten guard stays with its thread.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let outer = one.enter();

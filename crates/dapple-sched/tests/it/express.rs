@@ -1,8 +1,9 @@
-//! Work from outside (threads, I/O events, timers) does not wait behind colors that always have more to run.
+//! Work from outside (threads, I/O events, timers) does not wait behind colors that always have
+//! more to run.
 //!
-//! Counted in turns, not in time: what runs in between is what it waits for. By the clock, a post to a fresh color beside
-//! a million yielding tasks on two workers waited 160 ms (median) while it stood at the end of the one list; now less
-//! than one.
+//! Counted in turns, not in time, because a post waits for turns. By the clock, a post to a fresh
+//! color next to a million yielding tasks on two workers waited 160 ms (median) when it went to the
+//! end of the one list; now less than one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -13,13 +14,14 @@ use dapple_sched::{Color, Colored, Driver, Handle, Priority, Runtime, block_on, 
 
 use crate::support::{Gate, LONG, collector, occupy, runtime};
 
-/// Tasks that always have more to run, and count their polls. They are made on a worker, so that they are not news.
+/// Tasks that always have more to run, and count their polls. A worker makes them, so that they do
+/// not count as from outside.
 struct Yielders {
     polls: Arc<Polls>,
     stop: Arc<AtomicBool>,
 }
 
-/// Counts per worker: only what ran on the same worker is what somebody waited for.
+/// Counts per worker: a callback waits only for work on its own worker.
 #[derive(Default)]
 struct Polls([AtomicU64; 2]);
 
@@ -33,7 +35,7 @@ impl Polls {
         [0, 1].map(|worker| self.0[worker].load(Ordering::Relaxed))
     }
 
-    /// How many there were on this worker since then.
+    /// How many there have been on this worker since then.
     fn since(&self, before: [u64; 2]) -> u64 {
         let worker = Handle::current().worker_index().expect("called by tasks");
         self.now()[worker] - before[worker]
@@ -106,13 +108,14 @@ fn a_post_from_outside_waits_for_few_turns() {
         let waited = waits(&idle);
         assert!(waited <= 4, "{waited} tasks were polled first");
     }
-    // Where the machine takes the core away between the task's poll and the callback, the time slice is over.
+    // If the machine takes the core away between the task's poll and the callback, the time slice
+    // is over.
     let late = (0..20).filter(|_| waits(&busy) > 4).count();
     assert!(late <= 5, "{late} of 20 waited long");
 }
 
 #[test]
-fn what_is_posted_while_its_color_runs_does_not_wait_for_a_round_either() {
+fn a_post_to_a_running_color_does_not_wait_for_a_round_either() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let yielders = Yielders::start(&runtime, COUNT);
@@ -182,20 +185,20 @@ fn a_flood_from_outside_takes_every_other_turn_only() {
     for _ in 0..100 {
         Color::new().post(send("outside", &tx));
     }
-    // Whatever it is from, a higher priority goes first.
+    // A higher priority goes first, from outside or not.
     Color::new().post_with(Priority::new(1), send("urgent", &tx));
     drop(tx);
     gate.open();
     let seen = seen.all();
     assert_eq!(seen[0], "urgent");
-    // In turn, whoever is first.
+    // In turn, whichever is first.
     assert!(seen[1..101].windows(2).all(|pair| pair[0] != pair[1]), "{seen:?}");
     assert!(seen[101..].iter().all(|name| *name == "outside"));
 }
 
 #[test]
 fn a_long_queue_from_outside_is_not_ahead_by_time_slices() {
-    // Each callback of the long queue takes a time slice; beside it are colors that are brief.
+    // Each callback of the long queue takes a time slice; the other colors are brief.
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let yielders = Yielders::start(&runtime, 1_000);
@@ -212,11 +215,11 @@ fn a_long_queue_from_outside_is_not_ahead_by_time_slices() {
     drop(tx);
     gate.open();
     let at = seen.all();
-    // The first goes by the express list; each later one waits until all have had a turn.
+    // The first goes to the express list; each later one waits until all have had a turn.
     assert!(at.windows(2).skip(1).all(|pair| pair[1] - pair[0] >= 1_000), "{at:?}");
 }
 
-/// A driver that has an event whenever it is asked for one.
+/// A driver with an event at every poll.
 #[derive(Default)]
 struct Events(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
@@ -266,7 +269,8 @@ fn an_event_reaches_the_color_that_ran_last() {
     for round in 0..100 {
         let (tx, seen) = collector();
         let (event, driver) = (color.clone(), driver.clone());
-        // The event is there when the turn is over, and the worker looks for events before it has another one.
+        // The event is there when the turn is over, and the worker looks for events before it has
+        // another one.
         color.post(move || {
             let posts = move || event.post(move || tx.send(round).unwrap());
             *driver.0.lock().unwrap() = Some(Box::new(posts));
@@ -275,7 +279,7 @@ fn an_event_reaches_the_color_that_ran_last() {
     }
 }
 
-/// A driver that counts how often it is looked at.
+/// A driver that counts its polls.
 #[derive(Default)]
 struct Looks(AtomicUsize);
 
@@ -300,7 +304,7 @@ fn time_that_a_callback_counts_lets_its_worker_look_for_events() {
     let given = driver.clone();
     let runtime = Runtime::builder().workers(1).driver(move |_| Ok(given)).build().unwrap();
     let _entered = runtime.enter();
-    // Beside it are polls that take next to nothing, so that the worker does not look at the clock for each.
+    // The other polls take next to nothing, so that the worker does not read the clock for each.
     let yielders = Yielders::start(&runtime, 3);
     // As a light task, and in turns of a color.
     for color in [None, Some(Color::new())] {
@@ -323,7 +327,7 @@ fn time_that_a_callback_counts_lets_its_worker_look_for_events() {
     drop(yielders);
 }
 
-// Tasks that come to the state later would wait with this one, each with what it has taken until then.
+// Tasks that come to the state later would wait with this one, each keeping its own holds.
 #[test]
 fn a_task_that_waits_for_a_state_waits_for_few_turns() {
     let runtime = runtime(1);
@@ -371,7 +375,8 @@ fn a_state_that_is_let_go_of_goes_to_the_task_that_waits_within_few_turns() {
     };
     // The first color's turn does not wait for the tasks, the others would.
     waited();
-    // The least: the machine may take the core away from this thread before it lets go.
+    // The minimum, because the machine may take the core away from this thread before it opens the
+    // gate.
     let least = (0..10).map(|_| waited()).min().unwrap();
     assert!(least < COUNT as u64 / 10, "{least} tasks were polled first");
 }
@@ -401,7 +406,7 @@ fn tasks_that_wait_for_one_state_have_it_within_few_turns_each() {
             let ran = ran.clone();
             Color::new().post(move || _ = ran.fetch_add(1, Ordering::Relaxed));
         }
-        // The state's color is among those in whose list the others are.
+        // The state's color is in the same list as the others.
         state.post(|()| ());
         (tasks, gate)
     });
@@ -410,7 +415,7 @@ fn tasks_that_wait_for_one_state_have_it_within_few_turns_each() {
     assert!(*waited.iter().max().unwrap() <= 3 * TASKS, "so many had their turns first: {waited:?}");
 }
 
-/// Has the color run something, always, until that is set.
+/// Keeps the color busy until the flag is set.
 fn keep_busy(state: Colored<()>, stop: Arc<AtomicBool>) {
     let same = state.clone();
     state.post(move |()| {
@@ -420,9 +425,10 @@ fn keep_busy(state: Colored<()>, stop: Arc<AtomicBool>) {
     });
 }
 
-/// A task that has waited for one state waits for the next one in the same turn, so that one of them is always queued first.
+/// A task that has waited for one state waits for the next one in the same turn, so that one of
+/// them is always queued first.
 #[test]
-fn what_is_from_outside_has_its_turns_beside_tasks_that_always_wait_for_states() {
+fn work_from_outside_has_its_turns_among_tasks_that_always_wait_for_states() {
     const COLORS: usize = 200;
     // Far more than the colors need, and an end to the test if they starve.
     const WAITS: u64 = 100 * COLORS as u64;

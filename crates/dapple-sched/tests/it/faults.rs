@@ -1,5 +1,5 @@
-//! Foreign code that panics in the middle of the scheduler's own work: neighbors get what they wait for, and the runtime
-//! goes on.
+//! Foreign code that panics in the middle of the scheduler's own work: neighbors get what they wait
+//! for, and the runtime goes on.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -53,7 +53,7 @@ fn assert_c6(handle: &Handle) {
 }
 
 #[test]
-fn readers_are_let_in_beside_one_whose_waker_panics() {
+fn readers_are_let_in_next_to_one_with_a_waker_that_panics() {
     for bad in [bomb, drop_bomb] {
         let runtime = quiet(1);
         let _entered = runtime.enter();
@@ -76,7 +76,7 @@ fn readers_are_let_in_beside_one_whose_waker_panics() {
 }
 
 #[test]
-fn a_waker_in_a_task_that_panics_keeps_the_state_from_nobody() {
+fn a_waker_in_a_task_that_panics_keeps_no_task_from_the_state() {
     // Each kind of wait, of a task that never comes back to it.
     for (kind, bad) in (0..3).flat_map(|kind| [(kind, bomb()), (kind, drop_bomb())]) {
         let runtime = quiet(2);
@@ -114,7 +114,7 @@ fn a_waker_in_a_task_that_panics_keeps_the_state_from_nobody() {
 }
 
 #[test]
-fn a_wait_whose_old_waker_panics_when_it_is_dropped_goes_on() {
+fn a_wait_goes_on_when_its_old_waker_panics_in_its_drop() {
     let runtime = quiet(1);
     let _entered = runtime.enter();
     let state = Colored::new(1);
@@ -151,7 +151,7 @@ fn a_waker_is_cloned_under_no_lock() {
     let handle = runtime.handle().clone();
     let inner = handle.clone();
     let waker = on_clone(move || _ = poll(pin!(inner.closing()), Waker::noop()));
-    // On a thread of its own: were it to wait for itself, the test would not end.
+    // On a thread of its own: if it waited for itself, the test would not end.
     let (tx, rx) = channel();
     std::thread::spawn(move || {
         assert!(poll(pin!(handle.closing()), &waker).is_pending());
@@ -207,7 +207,7 @@ fn a_dropped_handle_drops_a_waker_that_panics() {
 }
 
 #[test]
-fn a_panic_whose_payload_panics_ends_that_callback_only() {
+fn a_panic_with_a_payload_that_panics_ends_that_callback_only() {
     let runtime = quiet(1);
     let _entered = runtime.enter();
     let color = Color::new();
@@ -268,7 +268,7 @@ fn c6_stays_on_when_the_handler_of_slow_callbacks_panics() {
     assert_c6(runtime.handle());
 }
 
-/// Parks threads, and panics wherever it is called while it is told to.
+/// A driver that parks threads, and panics in each call while it is told to.
 struct Panicking {
     unparked: Mutex<Vec<bool>>,
     changed: Condvar,
@@ -404,7 +404,7 @@ fn a_policy_that_panics_everywhere_is_replaced() {
 }
 
 #[test]
-fn what_is_dropped_at_a_shutdown_may_panic() {
+fn drops_at_a_shutdown_may_panic() {
     struct Counted(Arc<AtomicUsize>, DropBomb);
     impl Drop for Counted {
         fn drop(&mut self) {

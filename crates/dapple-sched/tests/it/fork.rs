@@ -1,7 +1,7 @@
-//! The child of a `fork`: it has no workers, and says so instead of waiting for them.
+//! The child of a `fork`: it has no workers, and reports that instead of waiting for them.
 //!
-//! Each test forks in a process of its own, in which no other test runs: one thread among many that forks may copy the locks
-//! of the others.
+//! Each test forks in a process of its own, in which no other test runs: a fork of a process with
+//! many threads may copy locks that they hold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -20,9 +20,11 @@ unsafe extern "C" {
     fn alarm(seconds: u32) -> u32;
 }
 
-/// Runs `child` in a fork of this process, which ends by a signal where that hangs; returns how it ended, as `waitpid` does.
+/// Runs `child` in a fork of this process, which a signal ends if it hangs; returns its status, as
+/// `waitpid` does.
 fn in_child(child: impl FnOnce()) -> i32 {
-    // SAFETY: no other thread of this process holds a lock: the workers sleep, and the harness waits for its only test.
+    // SAFETY: no other thread of this process holds a lock: the workers sleep, and the harness
+    // waits for its only test.
     let pid = unsafe { fork() };
     assert!(pid >= 0, "cannot fork");
     if pid == 0 {
@@ -38,7 +40,7 @@ fn in_child(child: impl FnOnce()) -> i32 {
     status
 }
 
-/// Runs `f`, which must panic with the sentence.
+/// Runs `f`, which must panic with that sentence.
 #[track_caller]
 fn assert_refused<R>(f: impl FnOnce() -> R) {
     let payload = catch_unwind(AssertUnwindSafe(|| drop(f()))).expect_err("it was accepted");
@@ -93,7 +95,7 @@ fn a_child_may_build_a_runtime_of_its_own() {
         let color = Color::new();
         let status = in_child(|| {
             let own = runtime(2);
-            // What the parent has entered does not hide it.
+            // The runtime that the parent has entered does not hide it.
             assert_eq!(Handle::current().workers(), 2);
             assert_eq!(own.block_on(async { spawn(async { 7 }).await }).unwrap(), 7);
             assert_refused(|| color.post(|| ()));
@@ -109,7 +111,8 @@ fn a_child_may_build_a_runtime_of_its_own() {
 fn a_callback_that_forks_does_not_go_on_as_a_worker() {
     alone("a_callback_that_forks_does_not_go_on_as_a_worker", || {
         let runtime = runtime(1);
-        // No channel: the thread that waits there may hold its lock, and the child would wait for that.
+        // No channel: the thread that waits there may hold its lock, and the child would wait for
+        // that.
         let (waits, child) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(0)));
         runtime.handle().new_color().post({
             let (waits, child) = (waits.clone(), child.clone());

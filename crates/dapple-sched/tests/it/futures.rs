@@ -1,5 +1,5 @@
-//! What each public future does that is dropped, forgotten, or meets a panic, in each of its states: the lines of the table
-//! in `docs/safety.md`.
+//! The behavior of each public future that is dropped, forgotten, or meets a panic, in each of its
+//! states: the lines of the table in `docs/safety.md`.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,7 +31,7 @@ const WAITS: [(&str, Make); 3] = [
 const DROPPED: (&str, fn(Waiting)) = ("dropped", drop);
 const FORGOTTEN: (&str, fn(Waiting)) = ("forgotten", forget);
 
-/// Tells that it was woken, and panics if it is to.
+/// Notes that it was woken, and panics if it is to.
 struct Signal(Mutex<Sender<()>>, bool);
 
 impl Wake for Signal {
@@ -44,7 +44,7 @@ impl Wake for Signal {
 }
 
 fn explode() {
-    // Not `panic!`, whose hook would print.
+    // Not `panic!`: its hook would print.
     resume_unwind(Box::new("as the test says"));
 }
 
@@ -68,7 +68,7 @@ fn state() -> (Colored<()>, Arc<AtomicUsize>, Closure) {
     (Colored::new(()), runs, Arc::new(move || _ = counted.fetch_add(1, SeqCst)))
 }
 
-/// The color is free, or will be as soon as what came before is over.
+/// The color is free, or will be after the callbacks before.
 fn is_usable(state: &Colored<()>) {
     let (tx, rx) = channel();
     state.post(move |()| tx.send(()).unwrap());
@@ -127,7 +127,7 @@ fn a_wait_that_is_dropped_when_it_was_granted_lets_go() {
     }
 }
 
-// On another executor, what was granted to a forgotten future stays held, and nothing else breaks.
+// On another executor, a color granted to a forgotten future stays held, and nothing else breaks.
 #[test]
 fn a_forgotten_wait_keeps_what_it_was_granted() {
     for (name, make) in WAITS {
@@ -154,7 +154,7 @@ fn a_forgotten_wait_keeps_what_it_was_granted() {
     }
 }
 
-// In a Dapple task it loses it with the end of the poll.
+// In a Dapple task the grant is revoked at the end of the poll.
 #[test]
 fn a_wait_that_a_task_forgets_gives_back_what_it_was_granted() {
     let runtime = runtime();
@@ -244,7 +244,8 @@ fn a_waker_that_panics_costs_nothing_else() {
     }
 }
 
-/// Polls a handle of a task that waits for a gate, opens that if it `ends` first, and lets the handle go.
+/// Polls a handle of a task that waits for a gate, opens the gate first if the task `ends`, and
+/// drops the handle.
 fn let_go_of_a_handle(polled: bool, ends: bool, over: impl Fn(Pin<Box<dyn Future<Output = ()> + Send>>)) {
     let runtime = runtime();
     let color = runtime.handle().new_color();
@@ -278,7 +279,7 @@ fn a_join_handle_lets_its_task_run_whatever_becomes_of_it() {
 }
 
 #[test]
-fn a_joiner_whose_waker_panics_costs_nothing_else() {
+fn a_joiner_with_a_waker_that_panics_costs_nothing_else() {
     let runtime = runtime();
     let color = runtime.handle().new_color();
     let gate = occupy(&color);

@@ -1,6 +1,7 @@
 //! A check for the tests of budgets in all crates, which each name `runtime`, `spawn` and `MANY`.
 
-/// Checks, with one worker, that a task which prepares this and then goes this round again and again lets another start.
+/// Checks, with one worker, that a task which prepares this and then repeats this round lets
+/// another one start.
 macro_rules! lets_others_go {
     ($name:expr, $round:block) => {
         lets_others_go!($name, {}, |()| $round)

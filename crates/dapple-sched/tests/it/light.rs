@@ -1,4 +1,4 @@
-//! Light tasks: those whose color nobody has asked for, until somebody does.
+//! Light tasks: tasks with a color that nothing has asked for, until something does.
 
 use std::future::{pending, poll_fn};
 use std::panic::Location;
@@ -11,7 +11,7 @@ use dapple_sched::{AbortHandle, Color, Colored, Runtime, spawn, yield_now};
 
 use crate::support::{Gate, LONG, runtime};
 
-/// Counts what was dropped.
+/// Counts drops.
 #[derive(Clone, Default)]
 struct Drops(Arc<AtomicUsize>);
 
@@ -94,7 +94,7 @@ fn outputs_of_all_sizes_and_alignments_come_whole() {
     assert_eq!(runtime.block_on(color.spawn(async { [8_u8; 4_096] })).unwrap(), [8; 4_096]);
 }
 
-// An output that nobody takes is dropped while its task still has its color.
+// An output without a taker is dropped while its task still has its color.
 #[test]
 fn c1_the_output_of_a_detached_task_is_dropped_in_its_color() {
     struct Output(Option<std::sync::mpsc::Sender<(Color, bool)>>, Gate);
@@ -103,7 +103,7 @@ fn c1_the_output_of_a_detached_task_is_dropped_in_its_color() {
             self.1.wait();
             let color = Color::current();
             let state = Colored::with_color((), &color);
-            // It is ours, so what is asked for in line runs in line.
+            // The color is ours, so a closure in line runs at once.
             let ran = state.try_with(|()| ()).is_ok();
             self.0.take().unwrap().send((color, ran)).unwrap();
         }
@@ -150,7 +150,7 @@ fn the_color_can_be_asked_for_at_any_time() {
     let ends = spawn(async {});
     wait_until("it ends", || ends.is_finished());
     assert_eq!(posted(ends.color()), *ends.color());
-    // While it is polled: what is posted waits for the end of the poll.
+    // While it is polled: posts wait for the end of the poll.
     let (gate, inside) = (Gate::default(), channel());
     let (open, tx) = (gate.clone(), inside.0);
     let seen = Arc::new(AtomicUsize::new(0));
@@ -189,7 +189,7 @@ fn the_color_of_a_queued_task_is_asked_for() {
     }
 }
 
-// They stand one behind the other among the light tasks, and from the first poll on in the fifos of their colors.
+// They are in order among the light tasks, and from the first poll on in the fifos of their colors.
 #[test]
 fn tasks_that_ask_for_their_color_leave_their_neighbors() {
     let runtime = runtime(1);
@@ -268,7 +268,7 @@ fn a_task_is_aborted_in_each_state() {
     assert_eq!(drops.count(), 4);
 }
 
-// A slab of tasks is freed by what the destructors of others do, while a shutdown walks through all of them.
+// The destructors of some tasks free a slab of tasks while a shutdown walks through all of them.
 #[test]
 fn c7_a_shutdown_finds_every_task_also_where_others_go_meanwhile() {
     const EACH: usize = 1_100;
@@ -276,7 +276,8 @@ fn c7_a_shutdown_finds_every_task_also_where_others_go_meanwhile() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let first = AbortAll::default();
     let _entered = runtime.enter();
-    // So large that a megabyte has few of them; what is spawned from outside lies in the order of its spawning.
+    // So large that a megabyte has few of them; tasks spawned from outside are in memory in the
+    // order of their spawning.
     let polled = Arc::new(AtomicUsize::new(0));
     let start = |held: AbortAll| {
         let (dropped, polled) = (drops.one(), polled.clone());
@@ -300,13 +301,13 @@ fn c7_a_shutdown_finds_every_task_also_where_others_go_meanwhile() {
     assert_eq!(drops.count(), 3 * EACH);
 }
 
-/// In a process of its own, as what other tests take at the same time would count.
+/// In a process of its own, because the memory of concurrent tests would count.
 #[test]
 #[cfg_attr(miri, ignore = "it starts a process")]
 fn two_million_tasks_give_their_memory_back() {
     let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
     alone.args(["--ignored", "--exact", "light::two_million_tasks_alone", "--test-threads=1"]);
-    // AddressSanitizer would keep more of what is freed than the test allows for.
+    // AddressSanitizer would keep more freed memory than the test allows for.
     alone.env("ASAN_OPTIONS", "quarantine_size_mb=1");
     let output = alone.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -376,7 +377,8 @@ fn a_task_is_woken_by_a_worker_of_another_runtime() {
     b.block_on(wakes).unwrap();
 }
 
-// Whoever joins a task has a waker that panics when it is called, and another task waits in the same stretch.
+// The joiner of a task has a waker that panics when it is called, and another task waits in the
+// same stretch.
 #[test]
 fn c8_a_waker_that_panics_takes_no_neighbor_along() {
     struct Panics;
@@ -404,7 +406,8 @@ fn c8_a_waker_that_panics_takes_no_neighbor_along() {
     assert_eq!(runtime.handle().stats().workers[0].panics, 1);
 }
 
-// Futures, and outputs, that wake, spawn, and ask for colors when they are dropped: at shutdown too.
+// Futures, and outputs, that wake, spawn, and ask for colors when they are dropped: at shutdown
+// too.
 #[test]
 fn destructors_may_do_everything() {
     struct Busy(Drops);

@@ -1,4 +1,4 @@
-//! Names of tasks: in pictures of the runtime and in reports of slow callbacks, and nowhere else.
+//! Names of tasks: in dumps of the runtime and in reports of slow callbacks, and nowhere else.
 
 use std::future::pending;
 use std::sync::mpsc::channel;
@@ -53,7 +53,7 @@ fn a_running_task_is_shown_with_its_worker_and_reported_when_it_is_slow() {
     gate.open();
     runtime.block_on(task).unwrap();
 
-    // What runs next on the worker does not inherit the name.
+    // The next callback of the worker does not inherit the name.
     let (gate, (started_tx, started)) = (Gate::default(), channel());
     let inside = gate.clone();
     let task = spawn(async move {

@@ -1,4 +1,4 @@
-//! What a driver hears of threads that run a future by `block_on`.
+//! The driver's reports about threads that run a future by `block_on`.
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -9,7 +9,7 @@ use dapple_sched::{Driver, Outside, Runtime, block_on, spawn};
 
 use crate::support::LONG;
 
-/// Parks by yielding, and notes what it is told.
+/// Parks by yielding, and notes the reports.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Outside>>);
 
@@ -51,7 +51,8 @@ fn each_wait_is_ended_by_one_wake() {
     assert_eq!((notes.first(), notes.last()), (Some(&Outside::Begins), Some(&Outside::Ends)));
     assert_eq!((count(Outside::Begins), count(Outside::Ends)), (1, 1));
     assert_eq!(count(Outside::Waits), count(Outside::Woken));
-    // A wait and its wake may come in either order, but no two waits, and no two wakes, without the other between them.
+    // A wait and its wake may come in either order, but no two waits, and no two wakes, without the
+    // other between them.
     let waits = notes.iter().scan(0i32, |waits, news| {
         *waits += i32::from(*news == Outside::Waits) - i32::from(*news == Outside::Woken);
         Some(*waits)
@@ -60,7 +61,7 @@ fn each_wait_is_ended_by_one_wake() {
 }
 
 #[test]
-fn one_who_wakes_himself_never_waits() {
+fn a_thread_that_wakes_itself_never_waits() {
     let (runtime, notes) = runtime();
     let mut left = 100;
     runtime.block_on(std::future::poll_fn(|cx| {

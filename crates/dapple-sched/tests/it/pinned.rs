@@ -1,7 +1,8 @@
-//! Pinned colors, and what is not `Send`: it never leaves its worker's thread, whatever happens around it.
+//! Pinned colors, and values that are not `Send`: they never leave their worker's thread, whatever
+//! happens around it.
 //!
-//! Seen to catch: thieves, adoption, home moves and rescues that each forget about the pin; a use that does not go back
-//! after a panic; a worker that leaves its values to the end of the process.
+//! Seen to catch: thieves, adoption, home moves and rescues that each ignore the pin; a value that
+//! is not returned after a panic; a worker that leaves its values to the end of the process.
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
@@ -20,7 +21,7 @@ fn here() -> Option<usize> {
     Handle::current().worker_index()
 }
 
-/// Not `Send`, and says where and under which color it was dropped.
+/// Not `Send`; notes where and under which color it was dropped.
 struct Bound {
     thread: ThreadId,
     name: &'static str,
@@ -53,7 +54,8 @@ fn a_pinned_color_stays_where_it_is_under_all_pressure() {
     let wrong = Arc::new(AtomicUsize::new(0));
     let pinned: Vec<Color> = (0..3 * WORKERS).map(|n| Color::pinned(n % WORKERS)).collect();
     let loose: Vec<Color> = (0..8).map(|_| Color::new()).collect();
-    // Every color posts to others, as tiny callbacks that would move home and as long ones that would be stolen.
+    // Every color posts to others, as tiny callbacks that would move home and as long ones that
+    // would be stolen.
     for n in 0..crate::support::rounds(40_000) {
         let (to, next) = (pinned[n % pinned.len()].clone(), loose[n % loose.len()].clone());
         let (again, wrong, tx) = (pinned[(n * 7 + 1) % pinned.len()].clone(), wrong.clone(), tx.clone());
@@ -103,7 +105,7 @@ fn c6_what_is_pinned_waits_for_its_worker_and_nothing_else_does() {
     let also = Color::pinned(0);
     let note = ran.clone();
     also.post(move || note.store(true, Ordering::Relaxed));
-    // The other worker comes to take what it may, often.
+    // The other worker comes often to take what it may.
     for _ in 0..30 {
         let (tx, seen) = collector();
         lively.post(move || tx.send(here()).unwrap());
@@ -132,14 +134,14 @@ fn workers_post_to_what_is_pinned_to_others_that_sleep() {
 }
 
 #[test]
-fn the_home_of_a_pinned_color_does_not_move_to_who_posts_to_it() {
+fn the_home_of_a_pinned_color_does_not_move_to_its_poster() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let (poster, to) = (Color::pinned(0), Color::pinned(1));
     for _ in 0..crate::support::rounds(300) {
         let to = to.clone();
         let task = poster.spawn(async move {
-            // So brief that it costs less to run them where they come from.
+            // So brief that running them on the poster's worker costs less.
             (0..100).for_each(|_| to.post(|| ()));
             to.spawn(async { here() }).await.unwrap()
         });
@@ -244,7 +246,7 @@ fn in_its_own_color_a_value_is_there_at_once() {
         (now, state.with(|n| **n).await)
     });
     assert_eq!(block_on(task).unwrap(), (Ok(7), 7));
-    // While it waits to be made it is not there.
+    // It is missing until it has been made.
     let gate = occupy(&color);
     let state = Arc::new(Mutex::new(None));
     let asked = state.clone();
@@ -339,7 +341,7 @@ fn c8_a_panic_poisons_pinned_state() {
     assert!(error.to_string().contains("is poisoned"), "{error}");
     state.clear_poison();
     assert_eq!(block_on(state.with(|n| n.get())), 1);
-    // A maker that panics leaves nothing.
+    // A maker that panics leaves no value.
     let state: Pinned<Rc<i32>> = Pinned::new(&Color::pinned(1), || panic!("not made"));
     let of_state = state.clone();
     let error = block_on(spawn(async move { of_state.with(|n| **n).await })).unwrap_err();

@@ -1,7 +1,8 @@
-//! Policies of the program's own: what the scheduler keeps to under each, also under those that answer nonsense.
+//! Policies of the program's own: the guarantees of the scheduler under each, even under those that
+//! give wrong answers.
 //!
-//! Seen to catch: an age bound that skips a pick in which the policy was asked; a board that forgets to say who was
-//! stolen; a key whose serial number is not compared.
+//! Seen to catch: an age bound that skips a pick in which the policy was asked; a board that does
+//! not report stolen colors; a key with a serial number that is not compared.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use dapple_sched::{Color, Colored, Handle, Policy, Priority, Runnable, RunnableK
 
 use crate::support::{Gate, collector};
 
-/// A policy made of what it keeps and how it picks.
+/// A policy made of its state and its way to pick.
 struct By<P> {
     waiting: BTreeMap<RunnableKey, Runnable>,
     pick: P,
@@ -83,7 +84,7 @@ fn runtime(workers: usize, make: impl Fn(usize) -> Box<dyn Policy> + Send + Sync
     Runtime::builder().workers(workers).policy(make).build().unwrap()
 }
 
-/// Runs something on a worker that has nothing else to do, and what it posts after it has returned.
+/// Runs a closure on a worker without other work, and after it the closure's posts.
 fn from_inside(f: impl FnOnce() + Send + 'static) {
     let (tx, done) = collector();
     Color::new().post(move || {
@@ -127,14 +128,14 @@ fn c7_every_policy_keeps_the_age_bound() {
             assert!(turns <= bound, "{name}: victim {victim} waited for {turns} turns");
         }
         if name == "newest" {
-            // They were at its mercy.
+            // They depended on the policy.
             assert!(turns.load(Ordering::Relaxed) >= 32 * (VICTIMS - 1));
         }
     }
 }
 
-/// The order in which one worker takes up a hundred colors, each of which posts to itself when it runs. So no color has two callbacks
-/// waiting, of which a turn would run one or both, as time allows.
+/// The order in which one worker runs a hundred colors, each of which posts to itself when it runs.
+/// So no color has two waiting callbacks, of which a turn would run one or both, as time allows.
 fn order(seed: u64) -> Vec<usize> {
     const COLORS: usize = 100;
     let runtime = runtime(1, move |_| Box::new(SeededRandom::new(seed)));
@@ -202,8 +203,8 @@ fn c2_order_and_c7_liveness_hold_under_every_policy() {
 }
 
 #[test]
-fn a_policy_knows_what_waits_and_who_was_stolen() {
-    // `By` checks what it is told, and its panics are counted.
+fn a_policy_knows_waiting_and_stolen_colors() {
+    // `By` checks the reports to it, and its panics are counted.
     for name in ["largest id", "stale"] {
         let make = POLICIES.iter().find(|(of, _)| *of == name).unwrap().1;
         let panics = Arc::new(AtomicUsize::new(0));
@@ -234,7 +235,7 @@ fn a_policy_knows_what_waits_and_who_was_stolen() {
         }
         drop(tx);
         done.all();
-        // All has run, so each knows of nothing but what comes now.
+        // All has run, so each knows only colors that come now.
         for worker in (0..4).cycle().take(200) {
             let (tx, done) = collector();
             Handle::current().new_color_at(worker).post(move || tx.send(()).unwrap());
@@ -247,7 +248,7 @@ fn a_policy_knows_what_waits_and_who_was_stolen() {
     }
 }
 
-/// Notes of how many colors a policy had been told when it was last asked, and not of their end.
+/// Notes how many colors had been reported to a policy when it was last asked, and not its end.
 struct Known {
     inner: Box<dyn Policy>,
     waiting: HashSet<RunnableKey>,
@@ -288,7 +289,8 @@ fn a_policy_sees_what_it_needs() {
             for color in waiting.values() {
                 notes.lock().unwrap().insert(color.color_id, color.clone());
             }
-            // The newest, so that what comes to an older one comes to one that the policy knows.
+            // The newest, so that a post to an older one is a post to a color that the policy
+            // knows.
             waiting.keys().next_back().copied()
         })
     });
@@ -363,7 +365,7 @@ fn a_policy_belongs_to_its_worker() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    // Each pick posts, so there is always something to pick: that ends as well.
+    // Each pick posts, so there is always something to pick: a shutdown ends that as well.
     drop(runtime);
     let mut dropped = dropped.all();
     dropped.sort_unstable();

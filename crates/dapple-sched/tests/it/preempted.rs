@@ -1,5 +1,6 @@
-//! A worker that other threads keep from its processor is not taken for one in a long callback; and what was taken from one
-//! that is goes home again. The driver here says what the kernel would.
+//! A worker that lost its processor to other threads is not taken for one in a long callback; and
+//! colors taken from a worker in a long callback go home again. The driver here answers in the
+//! kernel's place.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
@@ -10,15 +11,16 @@ use dapple_sched::{Color, Colored, Driver, Handle, Runtime};
 
 use crate::support::{Gate, LONG};
 
-/// The worker that the driver tells of. The other one has the lower index, to which colors move by themselves.
+/// The worker that the driver reports on. The other one has the lower index, to which colors move
+/// by themselves.
 const VICTIM: usize = 1;
 
-/// What the driver says of the victim's thread.
+/// The driver's answer about the victim's thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Says {
-    /// Nothing: the monitor has to wait for an answer.
+    /// None: the monitor has to wait for an answer.
     Later,
-    /// It is ready to run, in so many looks; then nothing.
+    /// It is ready to run, for so many looks; then no answer.
     Runnable(u32),
     /// It waits in a system call.
     Blocked,
@@ -87,7 +89,8 @@ impl Driver for Kernel {
         if worker != VICTIM {
             return Some(true);
         }
-        // Gives the other worker time to come, for what it would do wrong; a right one does nothing that could be waited for.
+        // Gives the other worker time to do something wrong; a right one does nothing that the test
+        // could wait for.
         thread::sleep(Duration::from_millis(1));
         let mut says = self.wait_until(|says| !matches!(says, Says::Later | Says::Runnable(0)));
         if let Says::Runnable(looks) = &mut *says {
@@ -100,14 +103,16 @@ impl Driver for Kernel {
     fn shutdown(&self) {}
 }
 
-/// A color at home on the victim, which has far more traffic there than its callbacks take; all else on the victim is
-/// pinned. Twenty callbacks wait in it, which tell where they run, behind one that waits for the gate.
+/// A color at home on the victim, with far more traffic there than its callbacks take; everything
+/// else on the victim is pinned. Twenty callbacks, which record where they run, wait in it after
+/// one that waits for the gate.
 fn behind_a_callback(handle: &Handle, kernel: &Kernel) -> (Color, mpsc::Receiver<Option<usize>>, Gate) {
     let (color, host) = (handle.new_color_at(VICTIM), handle.pinned_color(VICTIM));
     let state = Colored::with_color((), &color);
     let (tx, rx) = mpsc::channel();
     let (held, all_held) = mpsc::channel();
-    // In short turns: a worker whose turns are long is behind, and may be relieved of whatever waits.
+    // In short turns: a worker with long turns is behind, and thieves may take whatever waits
+    // there.
     for _ in 0..410 {
         let (state, held) = (state.clone(), held.clone());
         host.post(move || {
@@ -144,7 +149,8 @@ fn c6_a_preempted_worker_keeps_what_is_not_worth_moving() {
     let (color, ran_on, gate) = behind_a_callback(runtime.handle(), &kernel);
     drop(kernel.wait_until(|says| says == Says::Runnable(0)));
     assert_eq!(color.stats().stolen, 0, "visits of the other worker: {}", kernel.visits.load(Relaxed));
-    // The turn ends, as far as the scheduler can see, after a time in which others had the processor.
+    // The turn ends, as far as the scheduler can see, after a time in which other threads had the
+    // processor.
     gate.open();
     (0..20).for_each(|_| assert_eq!(ran_on.recv_timeout(LONG).unwrap(), Some(VICTIM)));
     kernel.say(Says::Blocked);
@@ -169,7 +175,7 @@ fn c6_a_blocked_worker_gets_back_what_was_not_worth_moving() {
     (0..200).for_each(|_| again());
     assert_eq!(color.stats().home, 1 - VICTIM);
     gate.open();
-    // From here on the victim is not late any more.
+    // From here on the victim is no longer late.
     let (tx, rx) = mpsc::channel();
     runtime.handle().pinned_color(VICTIM).post(move || tx.send(()).unwrap());
     rx.recv_timeout(LONG).unwrap();

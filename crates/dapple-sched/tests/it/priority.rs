@@ -34,7 +34,7 @@ impl Clock {
         assert!(!wait.1.timed_out(), "time stands still");
     }
 
-    /// Lets a unit pass in which so many callbacks can run; returns which they were.
+    /// Lets a unit pass in which so many callbacks can run; returns them.
     fn pass(&self, count: usize) -> BTreeSet<u32> {
         let state = self.state.lock().unwrap();
         let wait = self.changed.wait_timeout_while(state, LONG, |state| state.running.len() < count).unwrap();
@@ -46,12 +46,13 @@ impl Clock {
     }
 }
 
-/// The schedule of Figure 3-4: callbacks 1 and 2 have colors 1 and 2, callbacks 3 and 4 are zero-colored.
+/// The schedule of Figure 3-4: callbacks 1 and 2 have colors 1 and 2, callbacks 3 and 4 are
+/// zero-colored.
 fn schedule(zero: Priority) -> Vec<Vec<u32>> {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let clock = Arc::new(Clock::default());
-    // Both workers are kept until the queue is loaded, by the callback that runs where the default color is at home.
+    // Both workers wait until the queue is loaded, in a callback at the default color's home.
     let (both, loaded) = (Arc::new(Barrier::new(2)), Gate::default());
     for _ in 0..2 {
         let (both, loaded, clock) = (both.clone(), loaded.clone(), clock.clone());

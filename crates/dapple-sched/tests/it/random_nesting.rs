@@ -1,5 +1,5 @@
-//! Random programs of nested holds and futures, on real threads; `tests/nested` tells what they are. And of guards of
-//! entered runtimes.
+//! Random programs of nested holds and futures, on real threads; `tests/nested` describes them. And
+//! of guards of entered runtimes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::forget::forget;
 use crate::nested::{Env, Op, Program, World};
 use crate::nested_bomb;
 
-/// Runs the program that the dice tell; none are zeros.
+/// Runs the program of these dice; zeros follow.
 fn check(agents: usize, menu: &[Op], dice: &[u8]) -> Result<(), TestCaseError> {
     let mut dice = dice.iter();
     let program = Program::random(agents, menu, &mut |sides| usize::from(*dice.next().unwrap_or(&0)) % sides);
@@ -52,15 +52,16 @@ fn percent() -> u32 {
     std::env::var("DAPPLE_NESTING_PERCENT").map_or(100, |text| text.parse().expect("a number"))
 }
 
-/// Dice of programs that random ones hardly ever come to, for the steps of `futures_in_holds`. While the agent holds a color,
-/// a task begins to wait for it, alone or with another one. In the turn that reaches the task, a closure with other states of
-/// these colors polls that wait to its end: the colors have to stay with the closure.
+/// Dice of programs that random ones hardly ever reach, for the steps of `futures_in_holds`. While
+/// the agent holds a color, a task begins to wait for it, alone or with another one. In the turn
+/// that reaches the task, a closure with other states of these colors polls that wait to its end:
+/// the colors have to stay with the closure.
 const SELDOM: &[&[u8]] = &[
     &[1, 0, 0, 0, 1, 8, 5, 2, 3, 0, 0, 0, 3, 0, 1, 0, 1, 5, 0, 3, 1, 0],
     &[1, 0, 0, 0, 1, 8, 5, 2, 3, 0, 1, 6, 0, 3, 0, 1, 1, 7, 1, 5, 0, 3, 1, 0],
 ];
 
-/// Dice for programs: any; where some are named, also these with a few of them changed.
+/// Dice for programs: any; if some are given, also these with a few of them changed.
 fn dice(seldom: &'static [&'static [u8]]) -> BoxedStrategy<Vec<u8>> {
     let any_dice = prop::collection::vec(any::<u8>(), 0..120);
     if seldom.is_empty() {
@@ -110,7 +111,7 @@ programs! {
 
 /// Guards are made, dropped and forgotten in any order: the newest one that is left decides.
 fn guards(runtimes: &[Runtime], dice: Vec<(u8, usize)>) -> Result<(), TestCaseError> {
-    // Without the guard where it was forgotten, and so stays.
+    // Not the guard of that thread: it was forgotten, and so stays.
     let mut entered: Vec<(Option<EnterGuard>, usize)> = Vec::new();
     for (what, which) in dice {
         let at = which % entered.len().max(1);

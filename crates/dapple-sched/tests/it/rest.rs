@@ -19,7 +19,7 @@ fn following(quota: &Quota) -> Option<Runtime> {
     enough.then(|| builder.build().unwrap())
 }
 
-/// Keeps the runtime from resting until so many workers work.
+/// Waits until so many workers work.
 fn await_active(runtime: &Runtime, active: usize) {
     let since = Instant::now();
     while runtime.handle().stats().workers_active != active {
@@ -49,7 +49,8 @@ fn colors_leave_a_worker_that_rests_and_pinned_ones_stay() {
     let Some(runtime) = following(&quota) else { return };
     let _entered = runtime.enter();
     let handle = runtime.handle().clone();
-    // One that waits in the queue of a worker that is busy while the number falls, one that is idle, one that is held, and a pinned one.
+    // One that waits in the queue of a worker that is busy while the number falls, one that is
+    // idle, one that is held, and a pinned one.
     let [queued, idle, held] = [(); 3].map(|()| handle.new_color_at(1));
     let pinned = handle.pinned_color(1);
     let gate = occupy(&pinned);
@@ -74,7 +75,7 @@ fn colors_leave_a_worker_that_rests_and_pinned_ones_stay() {
     runtime.block_on(async { when((&state, &on_pinned)).with(|(count, _)| *count += 1).await });
     await_moved(&held);
     assert_eq!(runtime.block_on(state.with(|count| *count)), 2);
-    // All that is new is where something works.
+    // New tasks are only on working workers.
     assert_eq!(ran_on(&Color::new()), 0);
     quota.set(2);
     await_active(&runtime, 2);
@@ -107,7 +108,7 @@ fn work_goes_on_while_workers_come_and_go() {
     for active in [1, 2, 1] {
         quota.set(active);
         await_active(&runtime, active);
-        // And once there are so many, everything still moves.
+        // And with all workers back, everything still moves.
         let before = done.load(Ordering::Relaxed);
         let since = Instant::now();
         while done.load(Ordering::Relaxed) < before + 1_000 {

@@ -46,7 +46,8 @@ fn events_have_the_share_of_turns_that_was_set() {
             let tx = tx.clone();
             move || tx.send(from_outside).unwrap()
         };
-        // What a callback posts is not from outside. It goes first, and keeps its worker until the rest is posted.
+        // Posts of a callback are not from outside. It goes first, and keeps its worker until the
+        // rest is posted.
         let (last, posted) = (crate::support::Gate::default(), collector());
         let (wait, tell) = (last.clone(), posted.0);
         Color::new().post(move || {
@@ -69,7 +70,8 @@ fn events_have_the_share_of_turns_that_was_set() {
 
 #[test]
 fn a_turn_ends_with_the_time_slice_that_was_set() {
-    // Each callback takes longer than the slice, so that two colors take turns; by the default, three of each would run.
+    // Each callback takes longer than the slice, so that two colors take turns; with the default,
+    // three of each would run.
     let runtime = Runtime::builder().workers(1).time_slice(Duration::from_micros(50)).build().unwrap();
     let _entered = runtime.enter();
     let (tx, seen) = collector();
@@ -87,11 +89,12 @@ fn a_turn_ends_with_the_time_slice_that_was_set() {
     drop(tx);
     gate.open();
     let seen = seen.all();
-    // But for the first two, as the color that has used up its slice is not from outside any more, and the last.
+    // Except the first two, because the color that has used up its slice is not from outside any
+    // more, and the last.
     assert!(seen[1..seen.len() - 1].windows(2).all(|pair| pair[0] != pair[1]), "{seen:?}");
 }
 
-/// Counts how often workers look at it.
+/// A driver that counts its polls.
 #[derive(Default)]
 struct Counting {
     polls: AtomicU64,
@@ -112,7 +115,8 @@ impl Driver for Counting {
     fn shutdown(&self) {}
 }
 
-/// How often a worker has looked at the driver while it ran callbacks of 20 us, and how long they have taken.
+/// How often a worker has polled the driver while it ran callbacks of 20 us, and how long they
+/// took.
 fn polls_beside_work(interval: Duration) -> (u64, Duration) {
     let driver = Arc::new(Counting::default());
     let made = driver.clone();

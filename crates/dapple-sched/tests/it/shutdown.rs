@@ -51,7 +51,7 @@ fn tasks_hear_of_a_shutdown() {
 }
 
 #[test]
-fn what_is_left_at_the_deadline_is_dropped_and_reported() {
+fn the_rest_at_the_deadline_is_dropped_and_reported() {
     let runtime = runtime(2);
     let dropped = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
@@ -147,8 +147,8 @@ fn shutdown_races_with_posts_from_everywhere() {
             drop(runtime);
             posters.into_iter().map(|poster| poster.join().unwrap()).sum::<usize>()
         });
-        // Every closure was run or dropped, whenever it came. (A worker that the machine did not let run for a while
-        // counts as stuck, and drops its own when it gets to it.)
+        // Every closure was run or dropped, whenever it came. (A worker that the machine did not
+        // run for a while counts as stuck, and drops its own later.)
         let until = Instant::now() + LONG;
         while balance.load(Ordering::Relaxed) < made && Instant::now() < until {
             std::thread::yield_now();

@@ -89,8 +89,9 @@ fn dropping_a_granted_future_releases_the_color() {
 }
 
 #[test]
-fn an_unpolled_grant_of_a_task_blocks_nobody() {
-    // The deadlock of async mutexes: a waiter is granted but not polled, while its task waits for the same color.
+fn an_unpolled_grant_of_a_task_blocks_no_task() {
+    // The deadlock of async mutexes: a waiter has a grant but is not polled, while its task waits
+    // for the same color.
     for own_color_is_busy in [false, true] {
         let runtime = runtime(2);
         let _entered = runtime.enter();
@@ -285,13 +286,13 @@ fn a_wait_that_outlives_its_task_holds_nothing() {
     let waiting = runtime.block_on(task).unwrap().unwrap();
     gate.open();
     assert_eq!(state.with_blocking(|n| *n), 0);
-    // The chance has passed; it may ask anew.
+    // The chance has passed; it may ask again.
     runtime.block_on(waiting);
     assert_eq!(state.with_blocking(|n| *n), 1);
 }
 
 #[test]
-fn a_grant_whose_waker_wakes_nobody_is_given_back() {
+fn a_grant_is_given_back_if_its_waker_wakes_no_task() {
     for own_color_is_busy in [false, true] {
         let runtime = runtime(2);
         let _entered = runtime.enter();
@@ -351,7 +352,7 @@ fn waits_that_were_dropped_do_not_pile_up_in_a_busy_color() {
     after(1);
     gate.open();
     assert_eq!(busy.with_blocking(|n| *n), 2);
-    // A wait keeps it that was granted, and others wait that were not dropped.
+    // A granted wait keeps it, and live waits are queued.
     let gate = occupy(busy.color());
     let mut granted = pin!(busy.with(|n| *n += 1));
     assert!(granted.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -373,13 +374,13 @@ fn readers_go_on_when_the_writer_before_them_was_dropped_and_swept() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let state = Colored::new(7);
-    // This thread reads; a writer waits behind it, and a reader behind the writer.
+    // This thread reads; a writer waits after it, and a reader after the writer.
     state
         .try_read(|_| {
             let reader = std::thread::scope(|scope| {
                 scope
                     .spawn(|| {
-                        // As many as are swept when the last one is dropped.
+                        // As many as a sweep takes when the last one is dropped.
                         let mut writers: Vec<_> = (0..64).map(|_| Box::pin(state.with(|n| *n = 0))).collect();
                         let mut cx = Context::from_waker(Waker::noop());
                         assert!(writers.iter_mut().all(|writer| writer.as_mut().poll(&mut cx).is_pending()));

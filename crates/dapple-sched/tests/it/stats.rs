@@ -10,7 +10,7 @@ use crate::support::{LONG, collector, occupy, runtime};
 fn a_color_counts_every_callback() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
-    // Not a multiple of what the history is halved by, and more than one round of it.
+    // Not a multiple of the number at which the history is halved, and more than one round of it.
     for callbacks in [1, 511, 512, 1_023, 1_024, 10_007] {
         let color = Color::new();
         let (tx, seen) = collector::<()>();
@@ -53,7 +53,7 @@ fn colors_and_workers_count_the_same() {
     }
     assert_eq!(by_worker(&runtime), by_color);
     assert_eq!(by_color, 200 + (0..200).sum::<u64>());
-    // While nothing is known of a color its turns are timed.
+    // While a color is unknown its turns are timed.
     assert!(colors.iter().all(|color| color.stats().mean_ns > 0));
 }
 
@@ -62,7 +62,7 @@ fn by_worker(runtime: &Runtime) -> u64 {
 }
 
 #[test]
-fn what_waits_is_counted_while_the_color_is_busy() {
+fn waiting_callbacks_are_counted_while_the_color_is_busy() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let color = Color::new();
@@ -76,13 +76,13 @@ fn what_waits_is_counted_while_the_color_is_busy() {
 }
 
 #[test]
-fn what_waits_is_counted_by_worker() {
+fn waiting_callbacks_are_counted_by_worker() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let busy = Color::new();
     let gate = occupy(&busy);
-    // In a queue once the worker takes notice, behind the one that runs, in one that is held, and in the default color;
-    // more colors than fit into one slab.
+    // In a queue once the worker notices, after the one that runs, in one that is held, and in the
+    // default color; more colors than fit into one slab.
     let colors: Vec<_> = (0..200).map(|_| Color::new()).collect();
     colors.iter().for_each(|color| (0..3).for_each(|_| color.post(|| ())));
     busy.post(|| ());
@@ -108,7 +108,7 @@ fn what_waits_is_counted_by_worker() {
 fn a_color_that_is_taken_over_says_so() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
-    // One worker is stuck, and what waits behind it is taken over by the other.
+    // One worker is stuck, and the other takes over what waits there.
     let (tx, seen) = collector();
     let handle = runtime.handle().clone();
     let (stuck, waiting) = (handle.new_color(), handle.new_color());

@@ -1,4 +1,4 @@
-//! Runtimes whose workers the test steps itself.
+//! Runtimes with workers that the test steps itself.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};

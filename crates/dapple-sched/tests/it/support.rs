@@ -1,4 +1,4 @@
-//! What the tests share.
+//! The shared parts of the tests.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dapple_sched::{Color, Runtime};
 
-/// Longer than anything should take on a loaded machine, under ThreadSanitizer too.
+/// Longer than anything should take on a loaded machine, even under ThreadSanitizer.
 pub(crate) const LONG: Duration = Duration::from_secs(if cfg!(miri) { 3_600 } else { 120 });
 
-/// So many, or a hundredth where Miri runs the test, which takes a thousand times as long for each.
+/// So many, or a hundredth under Miri, which takes a thousand times as long for each.
 pub(crate) const fn rounds(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(100) } else { count }
 }
@@ -19,7 +19,7 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().expect("threads can be started")
 }
 
-/// A door that callbacks wait at. Blocking a worker is what the platform forbids, and what a test needs.
+/// A gate that callbacks wait at. It blocks a worker, which the platform forbids and a test needs.
 #[derive(Clone, Default)]
 pub(crate) struct Gate {
     open: Arc<(Mutex<bool>, Condvar)>,
@@ -51,7 +51,8 @@ pub(crate) fn occupy(color: &Color) -> Gate {
     gate
 }
 
-/// A sender to be cloned into callbacks, and a receiver that collects what they sent once they are all gone.
+/// A sender for clones in callbacks, and a receiver that collects their values once all senders are
+/// gone.
 pub(crate) fn collector<T>() -> (Sender<T>, Collected<T>) {
     let (tx, rx) = channel();
     (tx, Collected(rx))

@@ -1,4 +1,4 @@
-//! What a program puts around the threads of a runtime.
+//! A program's context around the threads of a runtime.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -72,7 +72,7 @@ impl Drop for OnDrop {
 }
 
 #[test]
-fn what_is_dropped_at_the_end_is_dropped_inside() {
+fn drops_at_the_end_are_inside() {
     let (counted, builder) = counted(2);
     let runtime = builder.build().unwrap();
     let (tx, rx) = mpsc::channel();

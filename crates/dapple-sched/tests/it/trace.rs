@@ -1,4 +1,4 @@
-//! Watching callbacks one by one, and measuring them.
+//! Tracing single callbacks, and measuring them.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
@@ -23,7 +23,7 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// Waits until whatever was accepted has ended.
+    /// Waits until every accepted callback has ended.
     fn settled(&self) -> Vec<TraceEvent> {
         let until = Instant::now() + LONG;
         loop {
@@ -47,7 +47,7 @@ fn traced(workers: usize) -> (Runtime, Arc<Log>) {
 const ENDED: TraceKind = TraceKind::Ended { panicked: false };
 
 #[test]
-fn events_tell_what_ran_where_and_who_posted_it() {
+fn events_show_what_ran_where_and_its_poster() {
     let (runtime, log) = traced(1);
     let _entered = runtime.enter();
     let (first, second) = (Color::new(), Color::new());
@@ -213,7 +213,7 @@ fn assert_whole(events: &[TraceEvent]) {
 }
 
 #[test]
-fn what_a_shutdown_drops_is_told_as_well() {
+fn drops_of_a_shutdown_are_reported_as_well() {
     let (runtime, log) = traced(2);
     let gate = {
         let _entered = runtime.enter();

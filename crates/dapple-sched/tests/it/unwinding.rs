@@ -1,4 +1,5 @@
-//! Foreign code that panics deep inside the scheduler: what its thread was in the middle of is put right again.
+//! Foreign code that panics deep inside the scheduler: the interrupted work of its thread is
+//! completed or undone.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -44,7 +45,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Fills the stack with what is no pointer.
+/// Fills the stack with bytes that are not pointers.
 #[inline(never)]
 fn overwrite_stack() -> u64 {
     let mut words = [0_u64; 4096];
@@ -77,7 +78,7 @@ fn no_deferred_color_is_lost_where_a_waker_panics() {
             over_rx.recv_timeout(LONG).unwrap();
         }
     });
-    // Letting go of `a` grants it to the other thread, whose waker panics.
+    // Releasing `a` grants it to the other thread; its waker panics.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let inside = || {
             inside_tx.send(()).unwrap();
@@ -86,7 +87,7 @@ fn no_deferred_color_is_lost_where_a_waker_panics() {
         a.try_with(|()| inside()).unwrap();
     }));
     overwrite_stack();
-    // The next color of a stopped runtime that this thread lets go of with something in it.
+    // The next color of a stopped runtime that this thread releases with something in it.
     let dropped = Arc::new(AtomicUsize::new(0));
     let count = Count(dropped.clone());
     c.try_with(|()| c.post(move |()| drop(count))).unwrap();
@@ -131,7 +132,8 @@ fn light_tasks_end_where_the_end_of_one_panics() {
     });
 }
 
-/// Parks threads; the first few times something panics in there, as foreign code may that is called for an event.
+/// Parks threads; the first few times something panics in there, as foreign code called for an
+/// event may.
 struct PanicsInPark {
     threads: [OnceLock<Thread>; 2],
     left: Mutex<usize>,
@@ -192,7 +194,7 @@ fn poll_with_bomb<F: Future>(wait: &mut std::pin::Pin<Box<F>>) {
     assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 }
 
-// Review: `Worker::next` has popped a color when it settles what the last turn left: the color is lost.
+// Review: `Worker::next` has popped a color when it completes the last turn: the color is lost.
 #[test]
 fn no_other_color_is_lost_where_a_waker_panics() {
     let runtime = quiet();
@@ -233,7 +235,8 @@ fn a_set_is_let_go_of_where_the_waker_of_a_missed_chance_panics() {
                         began_tx.send(()).unwrap();
                         std::task::Poll::Pending
                     }
-                    // What it waited for is held, and it looks at something else, as in a `select!`.
+                    // The wanted color is held, and the task polls something else, as in a
+                    // `select!`.
                     2 => {
                         cx.waker().wake_by_ref();
                         std::task::Poll::Pending
@@ -249,7 +252,7 @@ fn a_set_is_let_go_of_where_the_waker_of_a_missed_chance_panics() {
     wait_until("the task's color is held for good", || task.is_finished() && other.try_with(|()| ()).is_ok());
 }
 
-// Review: `Ticket::hand_over` wakes before it has seen to the poll: the state is held for good.
+// Review: `Ticket::hand_over` wakes before it has arranged the poll: the state is held for good.
 #[test]
 fn a_state_is_let_go_of_where_the_waker_of_a_grant_panics() {
     let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
@@ -275,7 +278,8 @@ fn a_state_is_let_go_of_where_the_waker_of_a_grant_panics() {
         })
     };
     began.recv_timeout(LONG).unwrap();
-    // The task's color is busy when the state's turn reaches the wait, so that the state is handed over.
+    // The task's color is busy when the state's turn reaches the wait, so that the state is handed
+    // over.
     let own_gate = occupy(&own);
     gate.open();
     wait_until("the state was not reached", || runtime.handle().stats().workers.iter().any(|worker| worker.panics > 0));
@@ -284,13 +288,13 @@ fn a_state_is_let_go_of_where_the_waker_of_a_grant_panics() {
     task.abort();
 }
 
-/// What a waker whose clone takes its time, and panics when it is woken, shares with the test.
+/// The data that a waker shares with the test: its clone takes its time, and its wake panics.
 struct Slow {
     cloning: std::sync::mpsc::Sender<()>,
     go_on: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-/// A waker whose `clone` is foreign code that waits.
+/// A waker with a `clone` that is foreign code and waits.
 fn slow_waker(slow: &'static Slow) -> Waker {
     use std::task::{RawWaker, RawWakerVTable};
     static SLOW: RawWakerVTable = RawWakerVTable::new(
@@ -337,7 +341,8 @@ struct Plan {
     end: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-/// Its output has its layout, so that the test survives what is done to a future that is none any more.
+/// Its output has its layout, so that the test survives a poll or drop of a future that no longer
+/// exists.
 struct Planned(&'static Plan);
 
 impl Drop for Planned {
@@ -363,8 +368,9 @@ impl Future for Planned {
     }
 }
 
-// Review: `poll_colored` revokes what was granted between the poll and `finish_colored`. A waker that panics there leaves a
-// task that has ended and does not know it: its output is dropped, or polled, as if it was the future.
+// Review: `poll_colored` revokes grants that came between the poll and `finish_colored`. A waker
+// that panics there leaves a task that has ended and does not know it: its output is dropped, or
+// polled, as if it was the future.
 #[test]
 fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
     let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
@@ -392,7 +398,7 @@ fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
     let (go_on, go_on_rx) = channel();
     let (polled, was_polled) = channel();
     let slow: &'static Slow = Box::leak(Box::new(Slow { cloning, go_on: Mutex::new(go_on_rx) }));
-    // What is static stays in reach.
+    // A static keeps it reachable.
     forget((state, plan, slow));
     let other = thread::spawn(move || {
         let pending = wait.as_mut().poll(&mut Context::from_waker(&slow_waker(slow))).is_pending();
@@ -400,7 +406,7 @@ fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
         forget(wait);
     });
     is_cloning.recv_timeout(LONG).unwrap();
-    // Dropped when the grant is taken back, by a worker that has stopped: now the other thread goes on.
+    // Dropped when a stopped worker takes the grant back: now the other thread goes on.
     let hook = OnDrop(move || {
         let _ = (go_on.send(()), go_on.send(()));
         let _ = was_polled.recv_timeout(LONG);

@@ -1,4 +1,5 @@
-//! The memory of tasks alone: blocks that workers take, and others give back. A slab has two, and a worker keeps two.
+//! The memory of tasks alone: workers take blocks, and others give them back. A slab has two, and a
+//! worker keeps two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,10 +15,11 @@ fn blocks() -> (Arc<Blocks>, Arc<AtomicBool>) {
     (Arc::new(Blocks::new(gone.clone())), gone)
 }
 
-// A worker takes blocks that another one gives back, which so has more than it keeps, and takes some itself meanwhile.
+// A worker takes blocks that another one gives back, which thus has more than it keeps, and takes
+// some itself meanwhile.
 //
-// Caught: a chain that a worker gives back and keeps (handed out twice); a slab that is not linked when one of its blocks comes
-// back (a slab more).
+// Caught: a chain that a worker gives back and keeps (handed out twice); a slab that is not linked
+// when one of its blocks comes back (a slab more).
 #[test]
 fn blocks_come_back_to_another_worker() {
     check(4, || {
@@ -53,10 +55,10 @@ fn blocks_come_back_to_another_worker() {
     });
 }
 
-// A worker and a thread that is none take blocks and give them back while all blocks in use are visited: what is found is whole,
-// and is there until it is let go of.
+// A worker and a thread that is not one take blocks and give them back while all blocks in use are
+// visited: each visited block is whole, and exists until it is released.
 //
-// Caught: what was found dropped under the lock (no end).
+// Caught: a visited block that is dropped under the lock (no end).
 #[test]
 fn a_walk_meets_blocks_that_come_and_go() {
     check(4, || {

@@ -10,8 +10,8 @@ use crate::support::{Crossing, Entry, Flag, Log, check, drain, finish, in_order,
 
 // The inbox against the running worker and its posts to itself.
 //
-// Caught: a color that posts to itself without draining its inbox first (order); an early drain that clears NOTIFIED
-// (linked twice, the list becomes a ring).
+// Caught: a color that posts to itself without draining its inbox first (order); an early drain
+// that clears NOTIFIED (linked twice, the list becomes a ring).
 #[test]
 fn foreign_posts_meet_the_running_worker() {
     check(4, || {
@@ -52,7 +52,7 @@ fn foreign_posts_meet_the_running_worker() {
     });
 }
 
-// Two posters race for the notification; what happens before is run before.
+// Two posters race for the notification; an earlier post runs earlier.
 //
 // Caught: `push_inbox` that tells every poster to link (linked twice, the list becomes a ring).
 #[test]
@@ -83,10 +83,12 @@ fn two_posters_share_an_inbox() {
     });
 }
 
-// A thief takes the run queue and the news of a worker that is said to be in a long callback, but is not.
+// A thief takes the run queue and the notifications of a worker that is marked as in a long
+// callback, but is not.
 //
-// Caught: `steal_news` that empties the inbox of a color that runs (data race), or takes a color without moving its
-// home (data race); `take_news` that drops colors whose home has moved (lost callback).
+// Caught: `steal_news` that empties the inbox of a color that runs (data race), or takes a color
+// without moving its home (data race); `take_news` that drops colors with a moved home (lost
+// callback).
 #[test]
 fn an_overdue_worker_is_robbed() {
     check(3, || {
@@ -123,11 +125,12 @@ fn an_overdue_worker_is_robbed() {
     });
 }
 
-// The same with a color that is pinned: the thief takes nothing, and what he puts back is found.
+// The same with a color that is pinned: the thief takes nothing, and what it puts back is found.
 //
-// Caught: `steal_news` that forgets about the pin (it runs on the thief), or that does not put it back (lost callback).
+// Caught: `steal_news` that ignores the pin (it runs on the thief), or that does not put it back
+// (lost callback).
 #[test]
-fn what_is_pinned_is_left_to_an_overdue_worker() {
+fn pinned_colors_are_left_to_an_overdue_worker() {
     check(3, || {
         let model = model(2);
         let crossing = Crossing::new();
@@ -168,10 +171,11 @@ fn what_is_pinned_is_left_to_an_overdue_worker() {
     });
 }
 
-// A color moves home to the worker that posts to it (which is a lower one, see `placement.rs`), while that worker posts.
+// A color moves home to the worker that posts to it (which is a lower one, see `placement.rs`),
+// while that worker posts.
 //
-// Caught, in the shipped code: a home moved without the lock of the new home (data race). And: `take_news` that drops
-// colors whose home has moved (lost callback).
+// Caught, in the shipped code: a home moved without the lock of the new home (data race). And:
+// `take_news` that drops colors with a moved home (lost callback).
 #[test]
 fn a_color_moves_to_its_poster() {
     check(4, || {
@@ -207,7 +211,8 @@ fn a_color_moves_to_its_poster() {
 
 // A post from outside against a worker that falls asleep.
 //
-// Caught: `link_remote` without unpark, and `fall_asleep` by a load and a store instead of one exchange (deadlock).
+// Caught: `link_remote` without unpark, and `fall_asleep` by a load and a store instead of one
+// exchange (deadlock).
 #[test]
 fn a_post_wakes_a_sleeper() {
     check(4, || {
@@ -227,7 +232,7 @@ fn a_post_wakes_a_sleeper() {
     });
 }
 
-// What came while a color was held is queued when it is released, and its worker woken.
+// Posts to a color while it was held are queued at its release, and its worker is woken.
 //
 // Caught: `release` without kick (deadlock).
 #[test]
@@ -249,7 +254,8 @@ fn a_release_wakes_a_sleeper() {
     });
 }
 
-// Posts race with the end of a worker: each closure is run or dropped, once, while its color is held.
+// Posts race with the end of a worker: each closure is run or dropped, once, while its color is
+// held.
 //
 // Caught: `link_remote` that takes CLOSED for linked (closures neither run nor dropped).
 #[test]
@@ -284,10 +290,11 @@ fn a_post_meets_the_end_of_a_worker() {
     });
 }
 
-// A color is stolen from a worker that ends, while somebody who has just posted is about to link it there.
+// A color is stolen from a worker that ends, while a thread that has just posted is about to link
+// it there.
 //
-// Caught, in the shipped code: `dispose::notified` that trusted the home it had read before (it found the color
-// `Running`).
+// Caught, in the shipped code: `dispose::notified` that trusted the home it had read before (it
+// found the color `Running`).
 #[test]
 fn a_post_meets_the_end_of_the_former_home() {
     check(3, || {
@@ -320,10 +327,10 @@ fn a_post_meets_the_end_of_the_former_home() {
     });
 }
 
-// The last handle of a named color goes while its turn ends and while somebody looks the name up.
+// The last handle of a named color goes while its turn ends and while a thread looks the name up.
 //
-// Caught: `remove_unused` that does not look at the handles again under the lock, `Dead::is` that ignores the inbox, and
-// the last handle given up without the home lock (each a use after free).
+// Caught: `remove_unused` that does not look at the handles again under the lock, `Dead::is` that
+// ignores the inbox, and the last handle given up without the home lock (each a use after free).
 #[test]
 fn a_name_is_looked_up_while_its_color_dies() {
     check(4, || {

@@ -1,4 +1,4 @@
-//! Light tasks: those whose color nobody has asked for, until somebody does.
+//! Light tasks: tasks with a color that nothing has asked for, until something does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use dapple_sched::{Color, yield_now};
 
 use crate::support::{Count, Crossing, Event, Flag, Log, block_on, check, finish, model, work_until};
 
-// A wake races with the poll, and the end of the task with whoever joins it.
+// A wake races with the poll, and the end of the task with its joiner.
 //
-// Caught: a poll that ends without a look at WOKEN (deadlock); DONE set without release (data race); a joiner who does not
-// look at DONE again (deadlock).
+// Caught: a poll that ends without a look at WOKEN (deadlock); DONE set without release (data
+// race); a joiner that does not look at DONE again (deadlock).
 #[test]
 fn a_wake_meets_the_poll_of_a_light_task() {
     check(3, || {
@@ -37,9 +37,11 @@ fn a_wake_meets_the_poll_of_a_light_task() {
     });
 }
 
-// The color is asked for while the task is queued, polled, yields or has ended: what is posted to it never overlaps a poll.
+// The color is asked for while the task is queued, polled, yields or has ended: posts to it never
+// overlap a poll.
 //
-// Caught: a color that is not held for the task that is queued (overlap), or held and never let go of (deadlock).
+// Caught: a color that is not held for the queued task (overlap), or held and never released
+// (deadlock).
 #[test]
 fn the_color_of_a_light_task_is_asked_for() {
     check(2, || {
@@ -72,7 +74,8 @@ fn the_color_of_a_light_task_is_asked_for() {
 
 // The task itself asks for its color, and another thread does so at the same time.
 //
-// Caught: two colors for one task (overlap); a poll that goes on as a turn whose end is not seen (deadlock).
+// Caught: two colors for one task (overlap); a poll that goes on as a turn without an end
+// (deadlock).
 #[test]
 fn a_light_task_asks_for_its_own_color() {
     check(2, || {
@@ -103,10 +106,12 @@ fn a_light_task_asks_for_its_own_color() {
     });
 }
 
-// A worker polls a stretch of tasks when a thief takes what he can of it: each poll happens once, and after the one before.
+// A worker polls a stretch of tasks when a thief takes what it can of it: each poll happens once,
+// and after the one before.
 //
-// Caught: a worker that does not look for a thief, or before it writes where it is (overlap); a thief who takes what is
-// polled (overlap); entries that are still there after they were taken (crash).
+// Caught: a worker that does not look for a thief, or looks before it writes its position
+// (overlap); a thief that takes the polled task (overlap); entries that are still there after they
+// were taken (crash).
 #[test]
 fn a_stretch_is_stolen() {
     check(4, || {
@@ -140,9 +145,10 @@ fn a_stretch_is_stolen() {
     });
 }
 
-// The last wake of a task meets the end of its worker: its future is dropped once, by one or the other.
+// The last wake of a task meets the end of its worker: its future is dropped once, by one or the
+// other.
 //
-// Caught: a task that is queued where nobody looks any more (leak).
+// Caught: a task that is queued where no worker looks any more (leak).
 #[test]
 fn a_wake_meets_the_end_of_a_worker() {
     check(3, || {

@@ -1,4 +1,4 @@
-//! The lock that has an owner.
+//! The lock with an owner.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use loom::thread;
 
 use crate::support::{check, driver};
 
-/// A cell under the lock, which loom watches: it fails the model if two are in, or if one does not happen before the next.
+/// A cell under the lock, which loom watches: it fails the model if two are in, or if one does not
+/// happen before the next.
 #[derive(Clone)]
 struct Protected(Arc<UnsafeCell<u32>>, OwnedLock);
 
@@ -39,10 +40,11 @@ impl Protected {
     }
 }
 
-// The owner comes to be privileged, and another thread wants the lock meanwhile.
+// The owner becomes privileged, and another thread wants the lock meanwhile.
 //
-// Caught: an owner without a barrier, or another thread without one (both are in); a thread that does not wait for the owner
-// to leave; an owner that does not look whether it is privileged; a section of the owner's that releases nothing (data race).
+// Caught: an owner without a barrier, or another thread without one (both are in); a thread that
+// does not wait for the owner to leave; an owner that does not check whether it is privileged; an
+// owner's section without a release (data race).
 #[test]
 fn the_owner_meets_another_thread() {
     check(4, || {
@@ -68,7 +70,8 @@ fn the_owner_meets_another_thread() {
 
 // A thread that only tries revokes the privilege, and gives up; then another one comes.
 //
-// Caught: a thread that waits for the owner only where it has revoked the privilege itself (both are in).
+// Caught: a thread that waits for the owner only where it has revoked the privilege itself (both
+// are in).
 #[test]
 fn a_thread_gives_up_before_the_owner_has_left() {
     check(3, || {
@@ -115,7 +118,8 @@ fn the_owner_goes() {
     });
 }
 
-// The owner has another lock when it tries its own, and the thread that is in its own wants that other one.
+// The owner has another lock when it tries its own, and the thread that is in its own wants that
+// other one.
 //
 // Caught: an owner that waits (deadlock).
 #[test]

@@ -1,4 +1,4 @@
-//! A thread that is no worker, in `block_on`.
+//! A thread that is not a worker, in `block_on`.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use loom::thread;
 
 use crate::support::{Flag, check};
 
-/// Counts threads as a clock does that stands still. Orders nothing.
+/// Counts threads as a standing clock does. Orders nothing.
 struct Counting(AtomicIsize);
 
 impl Driver for Counting {
@@ -53,7 +53,8 @@ unsafe impl Send for Parcel {}
 // SAFETY: as above.
 unsafe impl Sync for Parcel {}
 
-// A thread wakes another one that is about to wait: the next poll comes, and sees what was done before the wake.
+// A thread wakes another one that is about to wait: the next poll comes, and sees everything from
+// before the wake.
 #[test]
 fn a_wake_meets_block_on() {
     check(4, || {

@@ -8,8 +8,8 @@ use loom::cell::UnsafeCell;
 
 use crate::support::{Crossing, Flag, Wait, check, drain, finish, model, work_until};
 
-/// What readers look at and writers change. loom fails the model if a writer is beside anybody, or if what one of them
-/// did does not happen before what the next one does.
+/// The data that readers read and writers change. loom fails the model if a writer overlaps another
+/// visitor, or if their accesses are not ordered.
 #[derive(Clone)]
 pub(crate) struct Page(Arc<UnsafeCell<u32>>);
 
@@ -74,10 +74,10 @@ fn the_last_reader_wakes_the_writer() {
     });
 }
 
-// Two readers hold a color in line, one of them a worker that goes on to run the writer posted meanwhile: not before
-// both have gone.
+// Two readers hold a color in line; one of them is a worker that then runs the writer posted
+// meanwhile, but not before both have gone.
 //
-// Caught: readers that are not counted, and a writer that is let in beside readers (data race).
+// Caught: readers that are not counted, and a writer that is let in with readers (data race).
 #[test]
 fn a_writer_waits_for_both_readers() {
     let seen = Arc::new(AtomicUsize::new(0));
@@ -112,10 +112,11 @@ fn a_writer_waits_for_both_readers() {
     assert!(seen.load(Ordering::Relaxed) > 0, "readers never overlapped");
 }
 
-// Two readers on other executors wait behind one writer and before another: they are let in together, and the second
-// writer comes when both have gone.
+// Two readers on other executors wait after one writer and before another: they are let in
+// together, and the second writer comes when both have gone.
 //
-// Caught: `admit_readers` that lets in one of two (the second writer overtakes, or nobody ever comes).
+// Caught: `admit_readers` that lets in one of two (the second writer overtakes, or none ever
+// comes).
 #[test]
 fn a_chain_of_readers_stands_between_writers() {
     let seen = Arc::new(AtomicUsize::new(0));
@@ -186,10 +187,11 @@ fn a_read_is_canceled() {
     });
 }
 
-// A task that waits for a read is aborted while the color is being handed over to it, beside another reader.
+// A task that waits for a read is aborted while the color is being handed over to it, next to
+// another reader.
 //
-// Caught, in the shipped code: a granted read that was given back as if it were a hold (a writer is let in beside the
-// other reader).
+// Caught, in the shipped code: a granted read that was returned as if it were a hold (a writer is
+// let in with the other reader).
 #[test]
 fn a_read_of_a_task_is_aborted() {
     check(2, || {

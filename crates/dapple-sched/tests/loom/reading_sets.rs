@@ -1,11 +1,11 @@
-//! Requests of several colors, some of them held for reading.
+//! Requests for several colors, some of them held for reading.
 
 use dapple_sched::{Color, when};
 
 use crate::readers::Page;
 use crate::support::{Crossing, Wait, check, drain, finish, model};
 
-/// Two colors, and what their callbacks read and write.
+/// Two colors, and the data that their callbacks read and write.
 #[derive(Clone)]
 struct Pair {
     colors: [Color; 2],
@@ -39,7 +39,8 @@ impl Pair {
     }
 }
 
-// Two sets that only read, and a writer between them, are posted to a worker that runs them as they come.
+// Two sets that only read, and a writer between them, are posted to a worker that runs them as they
+// come.
 #[test]
 fn a_writer_comes_between_sets_that_read() {
     check(2, || {
@@ -61,7 +62,8 @@ fn a_writer_comes_between_sets_that_read() {
     });
 }
 
-// A set reads one color and writes the other, beside a reader on a foreign executor and before a writer.
+// A set reads one color and writes the other, next to a reader on a foreign executor and before a
+// writer.
 #[test]
 fn a_set_reads_one_color_and_writes_the_other() {
     check(2, || {

@@ -1,4 +1,5 @@
-//! Several colors at once: acceptance in one step, completion, cancel, shutdown, and the memory of a request.
+//! Several colors at once: acceptance in one step, completion, cancel, shutdown, and the memory of
+//! a request.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -24,7 +25,7 @@ impl Pair {
         Pair { colors: homes.map(|home| model.handle().new_color_at(home)), logs: [Log::new(), Log::new()] }
     }
 
-    /// Lets both colors run once, so that it is known of them that their callbacks are short.
+    /// Runs each color once, so that its callbacks are known to be short.
     fn warm_up(&self, model: &Model) {
         self.colors.iter().for_each(|color| color.post(|| ()));
         drain(model);
@@ -48,7 +49,7 @@ impl Pair {
         when(&both).post(move |_| logs.iter().for_each(|log| log.add(entry)));
     }
 
-    /// The same, the other way round.
+    /// The same, in the other order.
     fn turned(&self) -> Pair {
         let ([one, two], [log_one, log_two]) = (self.colors.clone(), self.logs.clone());
         Pair { colors: [two, one], logs: [log_two, log_one] }
@@ -59,10 +60,12 @@ impl Pair {
     }
 }
 
-// Two sets of the same two colors, named in opposite orders by the workers of their homes, who go on to run them.
+// Two sets of the same two colors, named in opposite orders by the workers of their homes, which go
+// on to run them.
 //
-// Caught: `place_anywhere` that takes one home's lock at a time (the colors accept in different orders, and both sets
-// wait for ever); `take` that does not set `Held` (overlap); `grant` that counts down without release (data race).
+// Caught: `place_anywhere` that takes one home's lock at a time (the colors accept in different
+// orders, and both sets wait for ever); `take` that does not set `Held` (overlap); `grant` that
+// counts down without release (data race).
 #[test]
 fn two_sets_cross() {
     check(3, || {
@@ -93,7 +96,7 @@ fn two_sets_cross() {
     });
 }
 
-// A set is accepted while one of its colors runs, and something is posted behind it.
+// A set is accepted while one of its colors runs, and something is posted after it.
 //
 // Caught: a turn that ends at a member and does not hand the color over (the set never runs).
 #[test]
@@ -121,8 +124,8 @@ fn a_set_meets_the_end_of_a_turn() {
     });
 }
 
-// Both colors of a set run, on two workers, when it is accepted: they end at its members at the same time. Then
-// something comes behind it.
+// Both colors of a set run, on two workers, when it is accepted: both turns end at its members at
+// the same time. Then something is posted after it.
 //
 // Caught: `grant` that counts down by a load and a store (the set never runs).
 #[test]
@@ -154,10 +157,11 @@ fn a_set_gathers_its_colors() {
     });
 }
 
-// A set is accepted whose second color is queued elsewhere, or has its turn there just then: it comes to the worker of
-// the first one, or stays. Then something comes behind it.
+// A set is accepted while its second color is queued elsewhere, or has its turn there: it moves
+// to the worker of the first one, or stays. Then something is posted after it.
 //
-// Caught: `bring_together` that moves the home only (the color stands in the queue of a worker that is not its home's).
+// Caught: `bring_together` that moves only the home (the color is in the queue of a worker that is
+// not its home).
 #[test]
 fn a_set_moves_a_color_that_is_queued() {
     check(3, || {
@@ -193,10 +197,10 @@ fn a_set_moves_a_color_that_is_queued() {
     });
 }
 
-// A set is accepted while a plain thread holds its second color: that comes to the worker of the first one, and its holder
-// lets go of it there.
+// A set is accepted while a plain thread holds its second color: the color moves to the worker of
+// the first one, and its holder releases it there.
 //
-// Caught: `lock_home` that does not look at the home again under the lock (data race).
+// Caught: `lock_home` that does not check the home again under the lock (data race).
 #[test]
 fn a_set_moves_a_color_that_is_held() {
     check(3, || {
@@ -224,11 +228,12 @@ fn a_set_moves_a_color_that_is_held() {
     });
 }
 
-// A set is accepted while a thread posts to one of its colors, and then to the other. What came first in its color is
-// accepted before what came second, and the set before both, after both, or in between; the color named first in the set
-// is in turn the first and the second of the thread.
+// A set is accepted while a thread posts to one of its colors, and then to the other. The first
+// post is accepted before the second, and the set before both, after both, or in between; the color
+// named first in the set is in turn the first and the second of the thread.
 //
-// Caught: colors that are looked at once, one after the other (the set goes before the first post and after the second).
+// Caught: colors that are checked once, one after the other (the set goes before the first post and
+// after the second).
 #[test]
 fn posts_from_outside_meet_a_set() {
     for first in [0, 1] {
@@ -254,11 +259,12 @@ fn posts_from_outside_meet_a_set() {
     }
 }
 
-// A set is accepted while one of its colors runs, whose callback posts to both: to its own, which takes no locked
-// instruction, and to the other one, at home elsewhere. In either order, with the set named in either order.
+// A set is accepted while one of its colors runs a callback that posts to both: to its own, which
+// takes no locked instruction, and to the other one, at home elsewhere. In either order, with the
+// set named in either order.
 //
-// Caught: colors that are looked at once, one after the other; the running color alone left open (the set goes before the
-// first post and after the second).
+// Caught: colors that are checked once, one after the other; only the running color left open (the
+// set goes before the first post and after the second).
 #[test]
 fn posts_of_a_callback_meet_a_set() {
     for (first, own_first) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -294,8 +300,8 @@ fn posts_of_a_callback_meet_a_set() {
     }
 }
 
-/// The set is not accepted by the first color before what somebody posted there, and by the second one after what the
-/// same one has posted there since.
+/// The first color must not accept the set before a thread's first post there if the second color
+/// accepts it after that thread's later post.
 fn in_one_step(pair: &Pair) {
     let [first, second] = pair.all();
     let before = |log: &[u32]| log.first() == Some(&3);
@@ -303,7 +309,8 @@ fn in_one_step(pair: &Pair) {
     assert!(!before(&first) || before(&second), "the set is in two places: {first:?} {second:?}");
 }
 
-// A set that is complete is stolen with the color that it runs in, while somebody posts to the other, which is held.
+// A complete set is stolen with the color that it runs in, while a thread posts to the other, which
+// is held.
 #[test]
 fn a_complete_set_is_stolen() {
     check(3, || {
@@ -334,11 +341,12 @@ fn a_complete_set_is_stolen() {
     });
 }
 
-// A task waits for a state, which is handed over to it while its own color is about to be handed to a set that needs the
-// state as well: the task goes first, or gives the state back.
+// A task waits for a state, which is handed over to it while its own color is about to be handed to
+// a set that needs the state as well: the task goes first, or gives the state back.
 //
-// Caught, in the shipped code: `place_urgent` that let go of the lock before it pushed, so that the color was handed to
-// the set in between (deadlock). And: a turn that hands its color over although an urgent node waits (deadlock).
+// Caught, in the shipped code: `place_urgent` that released the lock before it pushed, so that the
+// color was handed to the set in between (deadlock). And: a turn that hands its color over although
+// an urgent node waits (deadlock).
 #[test]
 fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
     check(3, || {
@@ -357,7 +365,7 @@ fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
                 done.set();
             }
         });
-        // Polls the task, which queues behind what was posted.
+        // Polls the task, which queues after the earlier post.
         model.worker(0, |worker| worker.drain());
         home.post(|| ());
         let flag = set_done.clone();
@@ -380,10 +388,11 @@ fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
     });
 }
 
-// A turn reaches a thread's wait for its color, while another worker grants a state to a task of this color: the task goes first, then
-// the thread, and then what was posted after the thread began to wait.
+// A turn reaches a thread's wait for its color, while another worker grants a state to a task of
+// this color: the task goes first, then the thread, and then what was posted after the thread began
+// to wait.
 //
-// Caught: a turn that puts the wait behind all others where it gives way to the task (order).
+// Caught: a turn that puts the wait after all others when it gives way to the task (order).
 #[test]
 fn a_wait_that_gives_way_to_a_task_keeps_its_place() {
     check(2, || {
@@ -397,7 +406,7 @@ fn a_wait_that_gives_way_to_a_task_keeps_its_place() {
             let (state, log) = (state.clone(), log.clone());
             async move { state.with(|()| log.add(2)).await }
         });
-        // Polls the task, which waits behind what was posted to the state.
+        // Polls the task, which waits after the earlier post to the state.
         model.worker(0, |worker| worker.drain());
         let (begun, granted) = (turn_has_begun.clone(), is_granted.clone());
         home.post(move |log| {
@@ -427,7 +436,7 @@ fn a_wait_that_gives_way_to_a_task_keeps_its_place() {
 
 // The future is dropped while its colors are being handed over.
 //
-// Caught: a canceled wait that keeps its colors (what was posted behind it never runs).
+// Caught: a canceled wait that keeps its colors (posts after it never run).
 #[test]
 fn a_wait_for_a_set_is_canceled() {
     check(3, || {
@@ -458,10 +467,11 @@ fn a_wait_for_a_set_is_canceled() {
     });
 }
 
-// A wait for two colors is dropped while one of them is being granted and the other is busy: the first is free at once.
+// A wait for two colors is dropped while one of them is being granted and the other is busy: the
+// first is free at once.
 //
-// Caught: `grant` that does not look whether the wait was dropped, or looks with a load; `cancel` that lets go of nothing;
-// a request that both sides free.
+// Caught: `grant` that does not check whether the wait was dropped, or checks with a load; `cancel`
+// that releases nothing; a request that both sides free.
 #[test]
 fn a_wait_is_dropped_while_it_is_granted_a_color() {
     check(3, || {
@@ -491,8 +501,8 @@ fn a_wait_is_dropped_while_it_is_granted_a_color() {
     });
 }
 
-// A wait for two colors is dropped, and with it the last handle to the one that was held: that color is gone when the turn of
-// the other one reaches its member.
+// A wait for two colors is dropped, and with it the last handle to the held one: that color is gone
+// when the turn of the other one reaches its member.
 #[test]
 fn a_dropped_wait_does_not_look_at_colors_that_it_gave_back() {
     check(2, || {
@@ -510,7 +520,7 @@ fn a_dropped_wait_does_not_look_at_colors_that_it_gave_back() {
     });
 }
 
-// As before, while the turn of the other color reaches its member: both sides let go of what is held.
+// As before, while the turn of the other color reaches its member: both sides release held colors.
 #[test]
 fn a_wait_is_dropped_while_its_request_ends() {
     check(3, || {
@@ -549,10 +559,11 @@ impl Drop for InBoth {
     }
 }
 
-// Workers stop while a set waits for their colors: its closure is run or dropped, once, with both colors held.
+// Workers stop while a set waits for their colors: its closure is run or dropped, once, with both
+// colors held.
 //
-// Caught: `stop` that releases the colors before it drops the closure, and `Member` that is dropped like any node
-// instead of granted its color (data race, or never dropped).
+// Caught: `stop` that releases the colors before it drops the closure, and `Member` that is dropped
+// like any node instead of granted its color (data race, or never dropped).
 #[test]
 fn a_set_meets_the_end_of_its_workers() {
     check(2, || {
@@ -592,10 +603,11 @@ fn a_set_meets_the_end_of_its_workers() {
     });
 }
 
-// A set lets go of a color at another worker's home, where it goes on at once, while the last handles go.
+// A set releases a color at another worker's home, where it goes on at once, while the last handles
+// go.
 //
-// Caught: a request that is freed before it has let go of its colors (used after it was freed); `release_but` that lets
-// go of a color twice (overlap).
+// Caught: a request that is freed before it has released its colors (used after it was freed);
+// `release_but` that releases a color twice (overlap).
 #[test]
 fn a_set_is_over_while_its_colors_go_on() {
     check(3, || {
@@ -626,8 +638,8 @@ fn a_set_is_over_while_its_colors_go_on() {
     });
 }
 
-// The end of a turn lets go of the other color of its set, at home here, in which something waits by then; while another thread
-// posts to it, and the last handles go.
+// The end of a turn releases the other color of its set, at home here, in which something waits by
+// then; while another thread posts to it, and the last handles go.
 #[test]
 fn a_set_ends_with_its_turn() {
     check(3, || {
@@ -645,7 +657,7 @@ fn a_set_ends_with_its_turn() {
                 }
             });
             crossing.pass();
-            // It runs in a turn of the color that is named last, in which nothing is behind it.
+            // It runs in a turn of the color that is named last, which has nothing after it.
             pair.post_both(0, 2);
             pair.post(0, 3);
             drop(pair);
@@ -666,12 +678,12 @@ fn a_set_ends_with_its_turn() {
     });
 }
 
-// The same without another thread, and with handles that stay: what was posted to the other color after the set runs when the set
-// has ended.
+// The same without another thread, and with handles that stay: posts to the other color after the
+// set run when the set has ended.
 //
 // Caught: `release_simply` that makes the color idle with something in its fifo (never run).
 #[test]
-fn what_waits_behind_a_set_runs_when_its_turn_has_ended() {
+fn posts_after_a_set_run_when_its_turn_has_ended() {
     check(3, || {
         let model = model(1);
         let pair = Pair::new(&model, [0, 0]);
@@ -688,10 +700,10 @@ fn what_waits_behind_a_set_runs_when_its_turn_has_ended() {
     });
 }
 
-// A worker posts a set after something that a plain thread has posted. The set ends with the turn that runs it, and its other color
-// with that.
+// A worker posts a set after a post of a plain thread. The set ends with the turn that runs it, and
+// its other color with that.
 //
-// Caught: a set that takes its place before what is in an inbox (order).
+// Caught: a set that takes its place before the contents of an inbox (order).
 #[test]
 fn a_set_comes_behind_what_came_from_outside() {
     check(3, || {

@@ -1,4 +1,5 @@
-//! What the models share: a driver, logs that see overlaps, and threads that a model steps.
+//! The shared parts of the models: a driver, logs that detect overlaps, and threads that a model
+//! steps.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +14,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// Runs a model in all interleavings with at most so many preemptions, and says how many there were.
+/// Runs a model in all interleavings with at most so many preemptions, and says how many there
+/// were.
 pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = executions.clone();
@@ -57,10 +59,12 @@ impl Driver for Parker {
     fn shutdown(&self) {}
 }
 
-// SAFETY: a fence here and one where the other side has a compiler fence: one of the two sees the other.
+// SAFETY: a fence here and one where the other side has a compiler fence: one of the two sees the
+// other.
 unsafe impl Barrier for Parker {
     fn pass(&self) -> bool {
-        // With the one on the other side, which in models is such a fence too, what membarrier does.
+        // Together with the one on the other side, which in models is such a fence too, this does
+        // the work of membarrier.
         loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
         true
     }
@@ -74,12 +78,14 @@ pub(crate) fn model(workers: usize) -> Model {
     Model::new(workers, driver(workers))
 }
 
-/// What a color's callbacks wrote. Not synchronized: loom fails the model if two callbacks of the color overlap, or if
-/// the end of one does not happen before the start of the next.
+/// The entries that a color's callbacks wrote. Not synchronized: loom fails the model if two
+/// callbacks of the color overlap, or if the end of one does not happen before the start of the
+/// next.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<UnsafeCell<Vec<u32>>>);
 
-// SAFETY: written by callbacks of one color only, and read when all workers are through; loom checks it.
+// SAFETY: only callbacks of one color write it, and it is read when all workers have ended; loom
+// checks it.
 unsafe impl Send for Log {}
 // SAFETY: as above.
 unsafe impl Sync for Log {}
@@ -98,7 +104,7 @@ impl Log {
     pub(crate) fn post(&self, color: &Color, entry: u32) {
         let (log, parcel) = (self.clone(), Parcel(UnsafeCell::new(0)));
         parcel.0.with_mut(|parcel| {
-            // SAFETY: nobody else has it yet.
+            // SAFETY: no other thread has it yet.
             unsafe { *parcel = entry };
         });
         color.post(move || {
@@ -114,15 +120,16 @@ impl Log {
     }
 }
 
-/// What a poster gives to his callback. loom fails the model if posting does not order the two.
+/// The data that a poster gives to its callback. loom fails the model if posting does not order the
+/// two.
 struct Parcel(UnsafeCell<u32>);
 
 // SAFETY: one thread at a time has it.
 unsafe impl Send for Parcel {}
 
-/// A place that threads pass in every order. loom remembers only the last access to a word, so a thread that loads a
-/// word before it exchanges it hides an earlier load by another: each thread passes here before it does something.
-/// Orders nothing.
+/// A place that threads pass in every order. loom remembers only the last access to a word, so a
+/// thread that loads a word before it exchanges it hides an earlier load by another: each thread
+/// passes here before it does something. Orders nothing.
 #[derive(Clone)]
 pub(crate) struct Crossing(Arc<loom::sync::atomic::AtomicUsize>);
 
@@ -172,8 +179,8 @@ impl Flag {
     }
 }
 
-/// Runs what is left, and takes what is linked. What a worker does last may leave something in its own queue, so that
-/// it takes two sweeps without a turn to know that there is none.
+/// Runs the rest, and takes linked colors. The last step of a worker may leave something in its own
+/// queue, so it takes two sweeps without a turn to know that there is none.
 pub(crate) fn drain(model: &Model) {
     let mut quiet = 0;
     while quiet < 2 {
@@ -188,7 +195,8 @@ pub(crate) fn drain(model: &Model) {
     }
 }
 
-/// Nothing panicked inside of callbacks, and every color was freed. The caller has dropped his handles.
+/// Nothing panicked inside of callbacks, and every color was freed. The caller has dropped its
+/// handles.
 pub(crate) fn finish(model: &Model) {
     drain(model);
     let panics: u64 = model.handle().stats().workers.iter().map(|worker| worker.panics).sum();

@@ -37,7 +37,8 @@ fn a_wait_is_granted() {
 
 // The future is dropped while its color is being handed over.
 //
-// Caught: a dropped future that keeps its grant, and `cancel` that looks for GRANTED before QUEUED (deadlock).
+// Caught: a dropped future that keeps its grant, and `cancel` that looks for GRANTED before QUEUED
+// (deadlock).
 #[test]
 fn a_wait_is_canceled() {
     check(3, || {
@@ -65,10 +66,11 @@ fn a_wait_is_canceled() {
     });
 }
 
-// A task waits for a state while somebody posts to it: it is polled in the state's turn, or handed the color.
+// A task waits for a state while a thread posts to it: it is polled in the state's turn, or handed
+// the color.
 //
-// Caught, in the shipped code: a turn that ended at a waiter and forgot him because something new had arrived
-// (deadlock).
+// Caught, in the shipped code: a turn that ended at a waiter and forgot it because something new
+// had arrived (deadlock).
 #[test]
 fn a_task_waits_for_a_state() {
     check(2, || {
@@ -84,7 +86,7 @@ fn a_task_waits_for_a_state() {
                 seen
             }
         });
-        // Behind the task, which so finds the state taken and queues behind this.
+        // After the task, which thus finds the state taken and queues after this.
         let passing = crossing.clone();
         state.post(move |n| {
             passing.pass();
@@ -106,9 +108,10 @@ fn a_task_waits_for_a_state() {
     });
 }
 
-// A wake races with the poll, and the end of the task with whoever joins it.
+// A wake races with the poll, and the end of the task with its joiner.
 //
-// Caught: SCHEDULED cleared after the poll instead of before (deadlock); DONE set without release (data race).
+// Caught: SCHEDULED cleared after the poll instead of before (deadlock); DONE set without release
+// (data race).
 #[test]
 fn a_wake_meets_the_poll() {
     check(3, || {
@@ -140,7 +143,8 @@ fn a_wake_meets_the_poll() {
 
 // An abort races with a wake and with the poll; the handle tells which one came first.
 //
-// Caught: DONE set without release (data race); `schedule` that queues a task that is queued (crash).
+// Caught: DONE set without release (data race); `schedule` that queues a task that is queued
+// (crash).
 #[test]
 fn an_abort_meets_a_wake() {
     check(3, || {
@@ -178,7 +182,8 @@ fn an_abort_meets_a_wake() {
     });
 }
 
-// Dropped waits are swept out of an inbox while a callback of the color posts to it, which drains the inbox.
+// Dropped waits are swept out of an inbox while a callback of the color posts to it, which drains
+// the inbox.
 //
 // Caught: a sweep that does not freeze the inbox (a node is in two places).
 #[test]

@@ -7,7 +7,8 @@ use crate::nested::explode;
 
 /// A waker that panics; `kind` is below [`crate::nested::BOMBS`].
 pub(crate) fn waker(kind: usize) -> Waker {
-    // SAFETY: the table's functions take the pointer for a number, so that every thread may call them at any time.
+    // SAFETY: the table's functions take the pointer as a number, so every thread may call them at
+    // any time.
     unsafe { Waker::from_raw(raw(kind)) }
 }
 

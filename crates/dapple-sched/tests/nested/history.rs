@@ -1,4 +1,4 @@
-//! What is open at each moment, and what was wrong.
+//! The open closures at each moment, and the mistakes found.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -13,7 +13,8 @@ pub(crate) struct Open {
     pub(crate) reads: bool,
 }
 
-/// Not synchronized with the threads of a model, so that it adds no schedules: they run one at a time.
+/// Not synchronized with the threads of a model, so that it adds no schedules: they run one at a
+/// time.
 #[derive(Default)]
 pub(crate) struct History(Mutex<Seen>);
 
@@ -25,7 +26,7 @@ struct Seen {
     wrong: Vec<String>,
 }
 
-/// What a `try_` has to answer.
+/// The expected result of a `try_`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     Runs,
@@ -43,7 +44,7 @@ impl History {
         self.seen().wrong.push(what);
     }
 
-    /// A closure begins, which is over when the guard is dropped.
+    /// Begins a closure, which ends when the guard is dropped.
     pub(crate) fn enter(&self, agent: usize, uses: &[Use], bare: bool) -> Inside<'_> {
         let opens: Vec<Open> = uses
             .iter()
@@ -62,7 +63,8 @@ impl History {
         Inside { history: self, opens }
     }
 
-    /// What an agent is told that asks for this now. Where it has the color, that follows from what is open.
+    /// The expected result for an agent that asks for this now. If it has the color, that follows
+    /// from its open closures.
     pub(crate) fn answer(&self, agent: usize, uses: &[Use]) -> Answer {
         let seen = self.seen();
         let own = || seen.open.iter().filter(|open| open.agent == agent);

@@ -1,4 +1,4 @@
-//! What a random program does.
+//! The steps of a random program.
 
 /// Each has two states.
 pub(crate) const COLORS: usize = 3;
@@ -33,21 +33,22 @@ pub(crate) enum Waking {
 pub(crate) enum Step {
     /// `try_with` or `try_read`, or a set of two; the steps run inside.
     Try(Vec<Use>, Vec<Step>),
-    /// Makes a future that waits for the same, polls it once, and keeps it where all agents find it.
+    /// Makes a future that waits for the same, polls it once, and keeps it where all agents find
+    /// it.
     Start(Vec<Use>, Vec<Step>, Waking),
-    /// Polls a kept future, of whichever agent.
+    /// Polls a kept future, of any agent.
     Poll(usize, Waking),
     /// Drops a kept future, which then keeps nothing from others.
     Drop(usize),
     /// Forgets a kept future.
     Forget(usize),
-    /// Posts a callback. Its destructor may panic where it does not run.
+    /// Posts a callback. Its destructor may panic if it does not run.
     Post(Vec<Use>, Vec<Step>, bool),
     /// Spawns a task of a color, or of one of its own; on a thread, waits until it sleeps first.
     Task(Option<usize>, Vec<Step>),
     /// In a task: the poll ends here.
     Sleep,
-    /// Another thread does this; waited for.
+    /// Another thread runs these steps; the agent waits for it.
     Beside(Vec<Step>),
     /// Stops the runtime, where no closure is open.
     Stop,
@@ -69,11 +70,11 @@ pub(crate) enum Op {
     Panic,
     /// No step: polls may come with wakers, and posts with destructors, that panic.
     Bombs,
-    /// No step: what is held may be held for reading.
+    /// No step: holds may be for reading.
     Reads,
 }
 
-/// Several agents, each with what it does in turn.
+/// Several agents, each with its steps in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) agents: Vec<Vec<Step>>,
@@ -82,7 +83,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// `menu`: what there is, one more time where it is to come more often; `roll`: a die of so many sides.
+    /// `menu`: the kinds of steps, repeated for a higher weight; `roll`: a die of so many sides.
     pub(crate) fn random(agents: usize, menu: &[Op], roll: &mut dyn FnMut(usize) -> usize) -> Program {
         let ops: Vec<Op> = menu.iter().copied().filter(|op| !matches!(op, Op::Bombs | Op::Reads)).collect();
         let mut cook = Cook { ops, bombs: menu.contains(&Op::Bombs), reads: menu.contains(&Op::Reads), roll };
@@ -121,7 +122,7 @@ impl Cook<'_> {
         }
     }
 
-    /// What a task does; many a step has a poll of its own.
+    /// The steps of a task; many steps have a poll of their own.
     fn poll_by_poll(&mut self, depth: usize) -> Vec<Step> {
         let steps = self.steps(depth);
         steps.into_iter().flat_map(|step| [Some(step), ((self.roll)(3) > 0).then_some(Step::Sleep)]).flatten().collect()

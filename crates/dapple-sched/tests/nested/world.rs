@@ -1,4 +1,4 @@
-//! Doing what a program says, on the scheduler.
+//! Runs a program's steps on the scheduler.
 
 use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
@@ -14,11 +14,12 @@ use dapple_sched::{Colored, Handle, TryWithError, when};
 use super::history::{Answer, History};
 use super::program::{COLORS, Program, Step, Use, Waking};
 
-/// What differs between threads and a model of them.
+/// The differences between threads and a model of them.
 pub(crate) struct Env {
     /// Lets other threads run.
     pub(crate) pause: fn(),
-    /// Longer than anything should take on a loaded machine. A model has no clock; it ends after so many steps.
+    /// Longer than anything should take on a loaded machine. A model has no clock; it ends after so
+    /// many steps.
     pub(crate) patience: Duration,
     /// Runs this on another thread, and waits for it.
     pub(crate) beside: fn(Box<dyn FnOnce() + Send>),
@@ -30,7 +31,7 @@ pub(crate) struct Env {
     pub(crate) stop: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What all agents of a program share.
+/// The shared data of all agents of a program.
 pub(crate) struct World {
     handle: Handle,
     env: Env,
@@ -38,7 +39,7 @@ pub(crate) struct World {
     history: History,
     kept: Mutex<Vec<Kept>>,
     sleepers: Mutex<Vec<Waker>>,
-    /// How many futures, callbacks and tasks have or may want each color.
+    /// The number of futures, callbacks and tasks that have or may want each color.
     named: [AtomicUsize; COLORS],
     /// Callbacks and tasks that are not over.
     left: AtomicUsize,
@@ -48,7 +49,7 @@ pub(crate) struct World {
     forgotten: Mutex<Vec<Box<dyn Send>>>,
 }
 
-/// One that does steps.
+/// An agent.
 struct Agent {
     id: usize,
     /// It may wait for tasks.
@@ -84,7 +85,7 @@ impl Drop for Token {
     }
 }
 
-/// Panics where it is dropped.
+/// Panics when it is dropped.
 struct Fuse(bool);
 
 impl Drop for Fuse {
@@ -114,12 +115,12 @@ impl World {
         })
     }
 
-    /// What one thread does.
+    /// The steps of one thread.
     pub(crate) fn run(self: &Arc<World>, steps: &[Step]) {
         self.act_all(&self.agent(true), steps);
     }
 
-    /// Ends what is kept, waits for what is not over, and returns what was wrong.
+    /// Drops kept futures, waits for callbacks and tasks, and returns the mistakes found.
     pub(crate) fn end(self: &Arc<World>, program: &Program) -> Vec<String> {
         if !program.forgets {
             loop {
@@ -152,7 +153,8 @@ impl World {
         lock(&self.forgotten).push(Box::new(what));
     }
 
-    /// Drops what agents have forgotten, and what is kept, once the runtime has ended. Without it, the world keeps itself.
+    /// Drops what agents have forgotten or kept, once the runtime has ended. Otherwise the world
+    /// keeps itself.
     pub(crate) fn recall(&self) {
         let (forgotten, kept) = (std::mem::take(&mut *lock(&self.forgotten)), std::mem::take(&mut *lock(&self.kept)));
         forgotten.into_iter().for_each(|what| self.caught(|| drop(what)));
@@ -228,7 +230,7 @@ impl World {
         }
     }
 
-    /// A color that nothing has or waits for can be had.
+    /// Checks that a color without holders and waiters is free.
     fn is_free(&self, color: usize) {
         self.wait_until("a color that nothing has or waits for is free", || {
             self.named[color].load(SeqCst) > 0
@@ -298,7 +300,7 @@ impl World {
     }
 
     fn poll(self: &Arc<World>, agent: &Arc<Agent>, mut kept: Kept, waking: Waking) {
-        // It panics if what it is to be lent is lent already.
+        // It panics if a state that it is to be lent is lent already.
         if self.env.unwinds || self.history.answer(agent.id, &kept.uses) != Answer::Fails {
             *lock(&kept.poller) = Some(agent.clone());
             let own = lock(&agent.waker).clone();
@@ -306,7 +308,7 @@ impl World {
                 Waking::Own => kept.future.as_mut().poll(&mut Context::from_waker(&own)),
                 Waking::Nothing => kept.future.as_mut().poll(&mut Context::from_waker(Waker::noop())),
                 Waking::Bomb(kind) => {
-                    // Not dropped where the poll panics: a second panic would end the process.
+                    // Not dropped if the poll panics: a second panic would end the process.
                     let bomb = ManuallyDrop::new((self.env.bomb)(kind));
                     let ready = kept.future.as_mut().poll(&mut Context::from_waker(&bomb));
                     self.caught(|| drop(ManuallyDrop::into_inner(bomb)));
@@ -320,7 +322,7 @@ impl World {
         lock(&self.kept).push(kept);
     }
 
-    /// Another thread tries to get at what the agent has.
+    /// Another thread tries to get the agent's states.
     fn probe(self: &Arc<World>, agent: &Agent) {
         let uses: Vec<Use> =
             self.history.opened_by(agent.id).into_iter().map(|color| Use { state: 2 * color, reads: false }).collect();
@@ -414,7 +416,7 @@ impl Drop for Passed {
     }
 }
 
-/// Panics. Not `panic!`, whose hook would print.
+/// Panics. Not `panic!`: its hook would print.
 pub(crate) fn explode() {
     std::panic::resume_unwind(Box::new("as the program says"));
 }

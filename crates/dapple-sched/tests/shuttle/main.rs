@@ -1,11 +1,13 @@
-//! The whole scheduler under random schedules: workers that run, sleep, steal and stop, and everything that reaches
-//! them from outside. Larger than loom can search; shuttle's memory is sequentially consistent.
+//! The whole scheduler under random schedules: workers that run, sleep, steal and stop, and
+//! everything that reaches them from outside. Larger than loom can search; shuttle's memory is
+//! sequentially consistent.
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-sched --release --test shuttle`
 //!
-//! Each model names in a comment the deliberate bugs that it was seen to catch; `tests/mutations.txt` has them as
-//! patches, which `cargo xtask mutants` applies. A failure prints its schedule, from which also the program follows
-//! where that is random: set `DAPPLE_SHUTTLE_REPLAY` to it and run the same test.
+//! Each model names in a comment the deliberate bugs that it was seen to catch;
+//! `tests/mutations.txt` has them as patches, which `cargo xtask mutants` applies. A failure prints
+//! its schedule, which also determines a random program: set `DAPPLE_SHUTTLE_REPLAY` to it and run
+//! the same test.
 
 #![cfg(dapple_shuttle)]
 

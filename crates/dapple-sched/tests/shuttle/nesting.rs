@@ -1,5 +1,5 @@
-//! Random programs of nested holds and futures, a different one in each schedule; `tests/nested` tells what they are.
-//! Without panics, which shuttle's locks do not survive.
+//! Random programs of nested holds and futures, a different one in each schedule; `tests/nested`
+//! describes them. Without panics, which shuttle's locks do not survive.
 
 use std::task::Waker;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The alarm and the monitor alone: two workers that fall asleep, wake and stay in a callback, while the monitor looks.
+//! The alarm and the monitor alone: two workers that fall asleep, wake and stay in a callback,
+//! while the monitor looks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -12,7 +13,8 @@ use shuttle::thread;
 
 use crate::support::{check, finish};
 
-/// A driver that counts the looks of the monitor. What it counts with is no part of the model, so that it adds no schedules.
+/// A driver that counts the looks of the monitor. Its counters are not a part of the model, so that
+/// they add no schedules.
 #[derive(Default)]
 struct Watched {
     tokens: [Signal; 2],
@@ -96,8 +98,8 @@ impl Scene {
     }
 
     fn end(self, helper: thread::JoinHandle<()>) {
-        // The busy worker may have run the last callback, and ended, before this thread had linked its color in the list of what comes
-        // from outside.
+        // The busy worker may have run the last callback, and ended, before this thread had linked
+        // its color into the remote list.
         self.model.worker(BUSY, |worker| worker.drain());
         self.model.stop();
         helper.join().unwrap();
@@ -105,11 +107,12 @@ impl Scene {
         finish(&self.model);
     }
 
-    /// Worker 1: sleeps, and where the monitor wakes it for worker 0, lets that one's callback end.
+    /// Worker 1: sleeps, and when the monitor wakes it for worker 0, lets that one's callback end.
     fn helper(&self, stopped: &Arc<AtomicBool>, served: &Arc<Signal>) -> thread::JoinHandle<()> {
         let (model, stopped, served) = (self.model.clone(), stopped.clone(), served.clone());
         let driver = self.driver.clone();
-        // Awake until the other one is busy, so that the monitor may have gone to sleep as it found all of them awake.
+        // Awake until the other one is busy, so that the monitor may have gone to sleep because it
+        // found all of them awake.
         let late = thread_rng().gen_bool(0.5);
         thread::spawn(move || {
             model.worker(HELPER, |worker| {
@@ -127,10 +130,11 @@ impl Scene {
     }
 }
 
-// A worker sleeps, has a short turn, and then a callback that does not end until the other one, which the monitor has to wake,
-// has seen the mark; and that twice.
+// A worker sleeps, has a short turn, and then a callback that does not end until the other one,
+// which the monitor has to wake, has seen the mark; all of that twice.
 //
-// Caught: a worker that falls asleep and does not call the monitor (deadlock); a mark that names another turn (no end).
+// Caught: a worker that falls asleep and does not call the monitor (deadlock); a mark that names
+// another turn (no end).
 #[test]
 fn a_worker_that_stays_busy_is_not_missed() {
     check(3_000, || {
@@ -170,9 +174,11 @@ fn a_worker_that_stays_busy_is_not_missed() {
     });
 }
 
-// The helper rests at first, so that the monitor may have found that none could help. It counts again when it works again.
+// The helper rests at first, so that the monitor may have found that none could help. It counts
+// again when it works again.
 //
-// Caught: a number of workers that rises and wakes none of them (deadlock); a worker that goes on counting as one that rests (deadlock).
+// Caught: a number of workers that rises and wakes none of them (deadlock); a worker that goes on
+// counting as one that rests (deadlock).
 #[test]
 fn a_worker_that_works_again_helps() {
     check(3_000, || {
@@ -210,9 +216,11 @@ fn a_worker_that_works_again_helps() {
     });
 }
 
-// The runtime ends while some of its workers, or none, fall asleep, and the monitor is anywhere: its thread ends too, and has let go of the runtime.
+// The runtime ends while some of its workers, or none, fall asleep, and the monitor is anywhere:
+// its thread ends too, and has dropped the runtime.
 //
-// Caught: a stop that does not wake the monitor (deadlock); a monitor that does not let go (leak).
+// Caught: a stop that does not wake the monitor (deadlock); a monitor that keeps the runtime
+// (leak).
 #[test]
 fn the_monitor_ends_with_its_runtime() {
     check(2_000, || {
@@ -233,5 +241,6 @@ const BUSY: usize = 0;
 const HELPER: usize = 1;
 const ROUNDS: usize = 2;
 
-/// One that still sees the turn before end, one that began before the helper slept, and the one that wakes.
+/// One that still sees the turn before end, one that began before the helper slept, and the one
+/// that wakes.
 const LOOKS_MAX: usize = 3;

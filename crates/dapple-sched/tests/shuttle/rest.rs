@@ -28,9 +28,11 @@ fn finish_awake(running: Running) {
     finish(&model);
 }
 
-// Posts from outside, from colors, and to a pinned color, while any of three workers goes to rest and comes back.
+// Posts from outside, from colors, and to a pinned color, while any of three workers goes to rest
+// and comes back.
 //
-// Caught: a worker that hands over and wakes nobody (deadlock); a color that is handed over and keeps its home (crash, overlap).
+// Caught: a worker that hands over and wakes no worker (deadlock); a color that is handed over and
+// keeps its home (crash, overlap).
 #[test]
 fn posts_while_workers_come_and_go() {
     check(6_000, || {
@@ -44,7 +46,7 @@ fn posts_while_workers_come_and_go() {
         }
         poster.join().unwrap();
         changes.join().unwrap();
-        // All that is not pinned is to find its way from a worker that sleeps at rest.
+        // Everything that is not pinned has to leave a worker that sleeps at rest.
         (0..3).for_each(|color| logs[color].post(&colors[color], 21));
         logs.iter().for_each(|log| assert_eq!(log.wait(6)[5], 21));
         drop(colors);
@@ -52,7 +54,7 @@ fn posts_while_workers_come_and_go() {
     });
 }
 
-// Tasks wait for a state, are let go by yields and joined, while workers come and go.
+// Tasks wait for a state, yield and are joined, while workers come and go.
 //
 // Caught: light tasks that are handed over without waking the worker (deadlock).
 #[test]
@@ -84,7 +86,8 @@ fn tasks_while_workers_come_and_go() {
     });
 }
 
-// A shutdown while workers come and go, and posts come in: what was accepted has run or was dropped.
+// A shutdown while workers come and go, and posts come in: every accepted callback has run or was
+// dropped.
 //
 // Caught: colors that are handed over to a worker that has stopped (never freed).
 #[test]

@@ -11,9 +11,11 @@ use shuttle::thread;
 
 use crate::support::{Count, Log, Running, block_on, check, finish, in_order, post_around};
 
-// Posts from outside, from the color itself and from another color, on two workers that steal and sleep.
+// Posts from outside, from the color itself and from another color, on two workers that steal and
+// sleep.
 //
-// Caught: an early drain that clears NOTIFIED, and `push_inbox` that tells every poster to link (lists become rings).
+// Caught: an early drain that clears NOTIFIED, and `push_inbox` that tells every poster to link
+// (lists become rings).
 #[test]
 fn posts_from_everywhere() {
     check(20_000, || {
@@ -38,10 +40,11 @@ fn posts_from_everywhere() {
     });
 }
 
-// Three workers rob each other, marked overdue again and again; the color's posts come from all sides.
+// Three workers rob each other, marked overdue again and again; the color's posts come from all
+// sides.
 //
-// Caught, from our own history: `steal_news` that links an idle color again whose bit it has cleared (use after free).
-// And: `take_news` that drops colors whose home has moved (never freed).
+// Caught, from our own history: `steal_news` that links an idle color again after clearing its bit
+// (use after free). And: `take_news` that drops colors with a moved home (never freed).
 #[test]
 fn colors_are_stolen() {
     check(12_000, || {
@@ -94,9 +97,10 @@ fn sleepers_are_woken() {
     });
 }
 
-// Everything is in flight when the workers stop: each closure and each task is run or dropped, once.
+// Everything is in flight when the workers stop: each closure and each task is run or dropped,
+// once.
 //
-// Caught: `exit` that leaves what is linked (closures neither run nor dropped).
+// Caught: `exit` that leaves linked colors (closures neither run nor dropped).
 #[test]
 fn a_shutdown_in_the_middle() {
     check(20_000, || {
@@ -136,9 +140,9 @@ fn a_shutdown_in_the_middle() {
 
 // Tasks, foreign executors, posts and futures that are dropped while they wait, on one state.
 //
-// Caught, in the shipped code: a turn that ended at a waiter and forgot him because something new had arrived
-// (deadlock). And: a dropped future that keeps its grant, and a turn that does not tell a waiter that he missed it
-// (deadlock).
+// Caught, in the shipped code: a turn that ended at a waiter and forgot it because something new
+// had arrived (deadlock). And: a dropped future that keeps its grant, and a turn that does not tell
+// a waiter that it missed its chance (deadlock).
 #[test]
 fn a_state_is_contended() {
     check(12_000, || {
@@ -176,11 +180,11 @@ fn a_state_is_contended() {
     });
 }
 
-// A task holds two grants while it waits for a third: those that it does not use are taken back.
+// A task holds two grants while it waits for a third: unused ones are taken back.
 //
 // Caught: grants that are not noted with their task, and so not taken back (deadlock).
 #[test]
-fn an_unused_grant_blocks_nobody() {
+fn an_unused_grant_blocks_no_task() {
     check(12_000, || {
         let running = Running::start(2);
         let handle = running.model.handle();

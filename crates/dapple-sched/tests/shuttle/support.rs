@@ -1,4 +1,5 @@
-//! What the models share: how often they run, a runtime whose workers are threads of the model, and logs.
+//! The shared parts of the models: their number of runs, a runtime with threads of the model as
+//! workers, and logs.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,10 +14,11 @@ use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::{Config, Runner, thread};
 
-/// Runs a model under this many schedules, half of them random, half with few, well-placed preemptions.
+/// Runs a model under this many schedules, half of them random, half with few, well-placed
+/// preemptions.
 ///
-/// `DAPPLE_SHUTTLE_PERCENT` scales the number. With `DAPPLE_SHUTTLE_REPLAY` set to what a failure printed, the model
-/// runs once, as it did then.
+/// `DAPPLE_SHUTTLE_PERCENT` scales the number. With `DAPPLE_SHUTTLE_REPLAY` set to the schedule
+/// that a failure printed, the model runs once, as it did then.
 pub(crate) fn check(schedules: usize, model: impl Fn() + Send + Sync + 'static) {
     if let Ok(schedule) = std::env::var("DAPPLE_SHUTTLE_REPLAY") {
         return shuttle::replay(model, &schedule);
@@ -76,7 +78,7 @@ unsafe impl Barrier for Parker {
     }
 }
 
-/// A runtime whose workers are threads of the model.
+/// A runtime with threads of the model as workers.
 pub(crate) struct Running {
     pub(crate) model: Model,
     threads: Vec<thread::JoinHandle<()>>,
@@ -108,7 +110,8 @@ impl Running {
         self.model.handle().new_color_at(home)
     }
 
-    /// Stops the workers while whatever else runs goes on. The caller has dropped his handles when this returns.
+    /// Stops the workers while everything else goes on. The caller has dropped its handles when
+    /// this returns.
     pub(crate) fn stop(mut self) -> Model {
         self.model.stop();
         self.threads.drain(..).for_each(|worker| worker.join().unwrap());
@@ -120,7 +123,8 @@ impl Running {
     }
 }
 
-/// Has each of three colors log 1 to 3, posted by the thread that is returned, and 11 and 12, posted by the color before it.
+/// Makes each of three colors log 1 to 3, posted by the returned thread, and 11 and 12, posted by
+/// the color before it.
 pub(crate) fn post_around(colors: &[Color], logs: &[Log]) -> thread::JoinHandle<()> {
     let (ours, theirs) = (colors.to_vec(), logs.to_vec());
     let poster = thread::spawn(move || {
@@ -135,7 +139,7 @@ pub(crate) fn post_around(colors: &[Color], logs: &[Log]) -> thread::JoinHandle<
     poster
 }
 
-/// Runs a scene in a runtime of two workers, and sees that it leaves nothing behind.
+/// Runs a scene in a runtime of two workers, and checks that it leaves nothing.
 pub(crate) fn scene(scene: impl Fn(&Handle)) {
     let running = Running::start(2);
     let handle = running.model.handle();
@@ -170,7 +174,7 @@ pub(crate) fn finish_after(model: &Model, panics: u64) {
     assert_eq!(model.references(), 1, "colors that were not freed");
 }
 
-/// Sees whether callbacks of one color overlap (C1), run out of order (C2) or are lost (C7).
+/// Checks that callbacks of one color do not overlap (C1), run in order (C2) and are not lost (C7).
 #[derive(Clone)]
 pub(crate) struct Log(Arc<(AtomicBool, Mutex<Vec<u32>>, Condvar)>);
 

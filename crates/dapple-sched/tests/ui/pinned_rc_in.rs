@@ -1,4 +1,4 @@
-// What is bound to a thread cannot be carried to the worker.
+// A value that is bound to a thread cannot be carried to the worker.
 
 use dapple_sched::{Color, Pinned};
 use std::rc::Rc;

@@ -1,15 +1,17 @@
-//! A short sequential model of the scheduler, as oracle: random programs run on the real one, and the model must be
-//! able to replay what they did.
+//! A short sequential model of the scheduler, as oracle: random programs run on the real one, and
+//! the model must be able to replay their observed order.
 //!
-//! Programs have posts, of one color or of several, for writing and for reading, with priorities, a capacity, cancels
-//! and panics; holds in line, also inside of what holds their colors; waits that begin anywhere, by wakers that panic, and are
-//! then dropped or moved to a task; and tasks that wait and are aborted.
+//! Programs have posts, of one color or of several, for writing and for reading, with priorities, a
+//! capacity, cancels and panics; holds in line, even inside of callbacks that hold their colors;
+//! waits that begin anywhere, with wakers that panic, and are then dropped or moved to a task; and
+//! tasks that wait and are aborted.
 //!
-//! The model knows of a wait that it is accepted in one step, at some time after what its task did before; it leaves open
-//! that a task which is outrun asks anew. It knows nothing of when a task is polled.
+//! The model knows that a wait is accepted in one step, at some time after the task's earlier
+//! steps. It leaves open that an outrun task asks again. It knows nothing of when a task is polled.
 //!
-//! Seen to catch, as `mutations.txt` has them: an inbox that is taken in without being turned round; a set that is accepted
-//! in parts; a color that has a turn while it is held; a callback that is lost; a waiter that loses his place.
+//! Seen to catch, as `mutations.txt` has them: an inbox that is drained in the wrong order; a set
+//! that is accepted in parts; a color that has a turn while it is held; a lost callback; a waiter
+//! that loses its place.
 
 mod model;
 mod program;
@@ -42,7 +44,8 @@ fn check(workers: usize, mut program: Vec<Vec<Op>>, capacity: Option<usize>, see
         for ops in &program {
             let (world, alive) = (&world, alive.clone());
             scope.spawn(move || {
-                // Fresh colors of tasks are to be of this runtime, whatever others there are in the process.
+                // Fresh colors of tasks must belong to this runtime, whatever others there are in
+                // the process.
                 let _entered = handle.enter();
                 world.act(ops, &[], &alive);
             });
@@ -72,7 +75,7 @@ fn check(workers: usize, mut program: Vec<Vec<Op>>, capacity: Option<usize>, see
     program.iter().for_each(|ops| check_fates(ops, &fates, capacity));
 }
 
-/// Refused is what may be refused, and nothing else.
+/// Only operations that may be refused are refused.
 fn check_fates(ops: &[Op], fates: &[Fate], capacity: Option<usize>) {
     for op in ops {
         let may_be_full = op.kind == Kind::TryPost && op.parts[0].color == 0 && capacity.is_some();
@@ -86,7 +89,7 @@ fn check_fates(ops: &[Op], fates: &[Fate], capacity: Option<usize>) {
                 assert!(!may_be_full || capacity != Some(0), "{op:?} went over the capacity");
                 check_fates(&op.inner, fates, capacity);
             }
-            // An aborted task did not come that far; the model has seen to the others.
+            // An aborted task did not come that far; the model has checked the others.
             Fate::Unknown => {}
         }
     }

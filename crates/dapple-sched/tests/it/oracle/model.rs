@@ -1,16 +1,16 @@
-//! The sequential model: colors that accept and run one step at a time. It follows the order that was observed in each
-//! color, and gets stuck if no sequential execution has it.
+//! The sequential model: colors that accept and run one step at a time. It follows the order that
+//! was observed in each color, and gets stuck if no sequential execution has it.
 
 use super::program::{COLORS, Kind, Op, Part, index};
 use super::real::{Event, Fate};
 
-/// What was observed in one color: callbacks that write are alone, readers between two of them are a group, which is
-/// accepted and starts in any order.
+/// The observations in one color: callbacks that write are alone; readers between two of them are a
+/// group, which is accepted and starts in any order.
 struct Observed {
     groups: Vec<Vec<usize>>,
-    /// Where acceptance is: the group, and how many of it were accepted.
+    /// The position of acceptance: the group, and how many of it were accepted.
     accepting: (usize, usize),
-    /// Where running is: the group, and how many of it have ended.
+    /// The position of running: the group, and how many of it have ended.
     running: (usize, usize),
 }
 
@@ -20,11 +20,11 @@ struct Agent<'a> {
     held: &'a [Part],
     /// The callback that it is.
     callback: Option<&'a Op>,
-    /// What it awaits.
+    /// The operation that it awaits.
     awaits: Option<usize>,
     /// A task that was aborted may stop anywhere.
     may_stop: bool,
-    /// It awaits what another one has begun to wait for.
+    /// It awaits a wait that another agent has begun.
     adopts: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Model<'a> {
 }
 
 impl Observed {
-    /// Parses what was seen; panics if something ran beside a callback that writes.
+    /// Parses the observations; panics if something ran in parallel with a callback that writes.
     fn new(color: usize, events: &[Event], by_id: &[Option<&Op>]) -> Observed {
         let reads = |id: usize| {
             let op = by_id[id].expect("it was in the program");
@@ -101,12 +101,13 @@ impl<'a> Model<'a> {
             ended: vec![false; fates.len()],
             account: [(0, false); COLORS],
         };
-        // A step never makes another one impossible, so any order of steps will do.
+        // No step makes another one impossible, so any order of steps will do.
         while model.step() {}
         model
     }
 
-    /// Unless everything that was observed has happened: who waits for whom, which goes round in a circle.
+    /// Unless everything observed has happened: the agents and what each waits for, which form a
+    /// circle.
     pub(super) fn stuck(&self) -> Option<String> {
         if self.agents.is_empty() && self.waiting.is_empty() && self.colors.iter().all(Observed::is_over) {
             return None;
@@ -158,7 +159,7 @@ impl<'a> Model<'a> {
         moved
     }
 
-    /// The next thing that an agent does. False: not yet, or there is none.
+    /// The next step of an agent. False: not yet, or there is none.
     fn act(&mut self, agent: &mut Agent<'a>) -> bool {
         if let Some(id) = agent.awaits {
             if self.ended[id] {
@@ -167,7 +168,7 @@ impl<'a> Model<'a> {
             return self.ended[id];
         }
         let [op, rest @ ..] = agent.ops else { return false };
-        // As a part of what is held anyway: `World` knows whether it is right.
+        // As a part of the present hold: `World` knows whether that is right.
         let nested = op.may_be_nested() && !op.is_apart_from(agent.held);
         match self.fates[op.id] {
             Fate::Runs if nested => {

@@ -6,14 +6,14 @@ use crate::nested::BOMBS;
 
 pub(super) const COLORS: usize = 4;
 
-/// Something that an agent does.
+/// A step of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) id: usize,
-    /// The colors that it holds, each once; of a task, the first one is its own.
+    /// The colors that it holds, each once; for a task, the first one is its own.
     pub(super) parts: Vec<Part>,
     pub(super) kind: Kind,
-    /// What it does while it runs.
+    /// Its steps while it runs.
     pub(super) inner: Vec<Op>,
 }
 
@@ -29,15 +29,16 @@ pub(super) enum Kind {
     Post { priority: u8, panics: bool },
     /// Posted to one color; refused where that is full.
     TryPost,
-    /// Posted to one color; taken back at once, if it has not started.
+    /// Posted to one color; canceled at once, if it has not started.
     Cancel,
-    /// Held in line, if all is free, or if what does it holds all of it already.
+    /// Held in line, if all colors are free, or if its agent holds all of them already.
     Hold,
-    /// A wait that is polled once, also inside of callbacks, and then dropped. `bomb`: by a waker that panics.
+    /// A wait that is polled once, even inside of callbacks, and then dropped. `bomb`: with a waker
+    /// that panics.
     Glance { bomb: Option<usize> },
     /// As that, but then moved to a task, which awaits it.
     Moved { bomb: Option<usize> },
-    /// A task, of one of the colors or of a fresh one, aborted when its agent is through.
+    /// A task, of one of the colors or of a fresh one, aborted at the end of its agent.
     Task { fresh: bool, aborted: bool },
     /// In a task: awaited.
     Wait,
@@ -48,12 +49,12 @@ impl Op {
         self.parts.iter().filter(|part| !part.reads).map(|part| part.color)
     }
 
-    /// Whether none of its colors is held by `holder` already, as a part of which it would run then.
+    /// Whether `holder` holds none of its colors yet; otherwise it would run as a part of that.
     pub(super) fn is_apart_from(&self, holder: &[Part]) -> bool {
         self.parts.iter().all(|part| holder.iter().all(|held| held.color != part.color))
     }
 
-    /// Done in line, perhaps inside of what holds its colors.
+    /// Done in line, perhaps inside of a callback that holds its colors.
     pub(super) fn may_be_nested(&self) -> bool {
         matches!(self.kind, Kind::Hold | Kind::Glance { .. } | Kind::Moved { .. })
     }
@@ -63,12 +64,12 @@ impl Op {
         self.parts.iter().all(|part| holder.iter().any(|held| held.color == part.color))
     }
 
-    /// Whether `holder`, which holds all of it, may hold it again.
+    /// Whether `holder`, which holds all of them, may hold them again.
     pub(super) fn may_nest_in(&self, holder: &[Part]) -> bool {
         self.parts.iter().all(|part| holder.iter().any(|held| held.color == part.color && (part.reads || !held.reads)))
     }
 
-    /// The waker that it is polled with panics at some time.
+    /// The waker of its poll panics at some time.
     pub(super) fn has_bomb(&self) -> bool {
         matches!(self.kind, Kind::Glance { bomb: Some(_) } | Kind::Moved { bomb: Some(_) })
             || self.inner.iter().any(Op::has_bomb)
@@ -78,7 +79,7 @@ impl Op {
         matches!(self.kind, Kind::Post { panics: true, .. })
     }
 
-    /// What a task holds whenever it is polled.
+    /// The colors that a task holds whenever it is polled.
     pub(super) fn own_color(&self) -> &[Part] {
         if let Kind::Task { fresh: false, .. } = self.kind { &self.parts[..1] } else { &[] }
     }
@@ -104,7 +105,7 @@ pub(super) fn index<'a>(ops: &'a [Op], by_id: &mut Vec<Option<&'a Op>>) {
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let colors = prop::sample::subsequence((0..COLORS).collect::<Vec<_>>(), 1..=3).prop_shuffle();
     (colors, prop::collection::vec(prop::bool::weighted(0.35), 3)).prop_map(|(colors, reads)| {
-        // The second one's mode is that of the first where there are three: eight types of sets less.
+        // The second one's mode is that of the first if there are three: eight types of sets less.
         let second = if colors.len() == 3 { 0 } else { 1 };
         let modes = [reads[0], reads[second], reads[2]];
         colors.into_iter().zip(modes).map(|(color, reads)| Part { color, reads }).collect()
@@ -141,18 +142,19 @@ fn task() -> impl Strategy<Value = Op> {
     (any::<bool>(), prop::bool::weighted(0.3), parts(), prop::collection::vec(step, 1..4)).prop_map(
         |(fresh, aborted, parts, inner)| {
             let task = op(Kind::Task { fresh, aborted }, parts);
-            // It holds its own color whenever it is polled, so that what it does there has no place in the order.
+            // It holds its own color whenever it is polled, so its steps there have no place in the
+            // order.
             let inner = inner.into_iter().filter(|step| step.is_apart_from(task.own_color())).collect();
             Op { inner, ..task }
         },
     )
 }
 
-/// What one agent does; `tasks`: among other things, it starts tasks that wait.
+/// The steps of one agent; `tasks`: it may also start tasks that wait.
 pub(super) fn agent(tasks: bool) -> impl Strategy<Value = Vec<Op>> {
     let nested = leaf().prop_recursive(3, 16, 3, |inner| {
         (leaf(), prop::collection::vec(inner, 0..4)).prop_map(|(op, inner)| {
-            // What is held in line, and waits, do nothing else.
+            // Holds in line, and waits, have no further steps.
             if matches!(op.kind, Kind::Hold | Kind::Glance { .. } | Kind::Moved { .. }) {
                 op
             } else {

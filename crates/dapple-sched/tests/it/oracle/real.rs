@@ -13,7 +13,8 @@ use dapple_sched::{Color, Colored, JoinHandle, PostError, Priority, when};
 use super::program::{Kind, Op, Part};
 use crate::nested_bomb;
 
-/// Names the colors of an operation that has two or three, each in its mode; the first two of three have the same one.
+/// Names the two or three colors of an operation, each in its mode; the first two of three have the
+/// same one.
 macro_rules! with_set {
     ($world:expr, $op:expr, |$set:ident| $body:expr) => {{
         let color = |at: usize| &$world.colors[$op.parts[at].color];
@@ -38,10 +39,10 @@ macro_rules! with_set {
     }};
 }
 
-/// What an agent learned of something that he did.
+/// The result of a step, as its agent saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// He did not come that far.
+    /// The agent did not come that far.
     Unknown,
     Runs,
     Refused,
@@ -54,16 +55,16 @@ pub(super) enum Event {
     End(usize),
 }
 
-/// What the callbacks of a running program share.
+/// The shared data of a running program's callbacks.
 pub(super) struct World {
     pub(super) colors: Vec<Color>,
-    /// What happened in each color, in order. Readers write here at the same time, hence the locks.
+    /// The events in each color, in order. Readers write here at the same time, hence the locks.
     pub(super) seen: Vec<Mutex<Vec<Event>>>,
     /// Never poisoned.
     states: Vec<Colored<()>>,
     pub(super) account: Vec<Colored<usize>>,
     fates: Vec<AtomicU8>,
-    /// Holds inside of holds that were not answered as they have to be.
+    /// Holds inside of holds that had a wrong result.
     pub(super) wrong: Mutex<Vec<String>>,
 }
 
@@ -112,7 +113,8 @@ impl World {
         f();
     }
 
-    /// Does what an agent does, in order. `alive` goes when all is over; `held` is what the agent holds meanwhile.
+    /// Runs the steps of an agent, in order. `alive` is dropped at the end of everything; the agent
+    /// holds `held` meanwhile.
     pub(super) fn act(self: &Arc<World>, ops: &[Op], held: &[Part], alive: &Sender<()>) {
         let mut aborted = Vec::new();
         for op in ops {
@@ -145,7 +147,7 @@ impl World {
     }
 
     async fn wait(&self, op: &Op) {
-        // Learned where it runs: an aborted task does not come back from here.
+        // Noted in place, because an aborted task does not come back from here.
         let inside = || self.inside(op, || self.learn(op, Fate::Runs));
         match op.parts[..] {
             [Part { color, reads: false }] => self.states[color].with(|()| inside()).await,
@@ -164,7 +166,8 @@ impl World {
         .is_ok()
     }
 
-    /// Holds in line, and inside of that once more. `held` is what the agent holds meanwhile: all of it, or none.
+    /// Holds in line, and inside of that once more. The agent holds `held` meanwhile: all of it, or
+    /// none.
     fn hold(&self, op: &Op, held: &[Part]) -> Fate {
         let again = || {
             let may = op.parts.iter().all(|part| part.reads || op.parts.len() > 1);
@@ -187,12 +190,12 @@ impl World {
         }
     }
 
-    /// Waits, as it is polled once; then it is dropped, or moved to a task.
+    /// Waits, by a single poll; then the wait is dropped, or moved to a task.
     fn begin_to_wait(self: &Arc<World>, op: &Op, bomb: Option<usize>, alive: &Sender<()>) {
         let waiting = (self.clone(), op.clone());
         let mut wait = Box::pin(async move { waiting.0.wait(&waiting.1).await });
         let bomb = ManuallyDrop::new(bomb.map_or(Waker::noop().clone(), nested_bomb::waker));
-        // A panic is that of the waker.
+        // The waker has panicked.
         let polled = catch_unwind(AssertUnwindSafe(|| wait.as_mut().poll(&mut Context::from_waker(&bomb))));
         match (polled, op.kind) {
             (Ok(Poll::Ready(())), _) => {}
@@ -227,7 +230,7 @@ impl World {
                 let _ = self.account[color].try_with(|uses| {
                     *uses += 1;
                     if op.panics() && Some(color) == last {
-                        // Not `panic!`, whose hook would print.
+                        // Not `panic!`: its hook would print.
                         std::panic::resume_unwind(Box::new("as the program says"));
                     }
                 });

@@ -1,17 +1,18 @@
-//! What was seen of a program, in the order in which it happened, and what is wrong with it.
+//! The observations of a program, in order, and the mistakes in them.
 
 use std::sync::Mutex;
 
 use super::program::Part;
 
-/// Not synchronized with the threads of the model, so that it adds no schedules: they run one at a time.
+/// Not synchronized with the threads of the model, so that it adds no schedules: they run one at a
+/// time.
 pub(super) struct History(Mutex<Seen>);
 
 struct Seen {
-    /// Who is in each color, for reading or alone.
+    /// The agents in each color, for reading or alone.
     inside: Vec<(usize, bool)>,
     events: Vec<Event>,
-    /// What was posted, by whom, in the order of each poster.
+    /// The posts of each poster, in order.
     posted: Vec<Posted>,
     wrong: Vec<String>,
 }
@@ -29,7 +30,7 @@ struct Posted {
     over: Option<Over>,
 }
 
-/// Whose posts have an order among each other.
+/// A poster: its posts have an order among each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Poster {
     Agent(usize),
@@ -37,11 +38,11 @@ pub(super) enum Poster {
     Op(usize),
 }
 
-/// What became of something that was posted.
+/// The fate of a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Over {
     Ran,
-    /// Without having run.
+    /// Dropped without having run.
     Dropped,
 }
 
@@ -73,13 +74,13 @@ impl History {
         });
     }
 
-    /// Something holds its colors from here on.
+    /// Begins a hold of colors.
     pub(super) fn starts(&self, id: usize, parts: &[Part]) {
         self.with(|seen| {
             for part in parts {
                 let (readers, alone) = &mut seen.inside[part.color];
                 if *alone || (!part.reads && *readers > 0) {
-                    // Said at once, as what follows may never end.
+                    // Printed at once, because what follows may never end.
                     eprintln!("operation {id} overlaps another one in color {}", part.color);
                     seen.wrong.push(format!("{id} overlaps another one in color {}", part.color));
                 }
@@ -99,7 +100,7 @@ impl History {
         });
     }
 
-    /// Panics if anything was wrong. `may_drop`: what was accepted may have been dropped.
+    /// Panics if there was a mistake. `may_drop`: accepted callbacks may have been dropped.
     pub(super) fn check(&self, may_drop: impl Fn(usize) -> bool) {
         self.with(|seen| {
             for posted in &seen.posted {
@@ -118,8 +119,8 @@ impl History {
 }
 
 impl Seen {
-    /// Of two things that one poster posted, the second starts when the first has ended, where they share a color that
-    /// one of them writes.
+    /// Of two posts of one poster that share a color which one of them writes, the second starts
+    /// when the first has ended.
     fn check_order(&mut self) {
         let at = |event| self.events.iter().position(|seen| *seen == event);
         for (index, later) in self.posted.iter().enumerate() {

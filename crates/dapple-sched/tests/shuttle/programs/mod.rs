@@ -1,9 +1,11 @@
-//! Random programs, a different one in each schedule: at least three colors on three workers, posted to from outside,
-//! by callbacks and by tasks, with sets, readers, waits, cancels, aborts, panics, thefts and a shutdown.
+//! Random programs, a different one in each schedule: at least three colors on three workers,
+//! posted to from outside, by callbacks and by tasks, with sets, readers, waits, cancels, aborts,
+//! panics, thefts and a shutdown.
 //!
-//! [`program`] makes them, [`run`] runs them, [`history`] checks what was seen: who holds a color for writing is alone in
-//! it (C1), what an agent posts to a color is there in the order in which he posted it, sets included (C2, C4), and what
-//! was accepted runs once, or is dropped once where it was canceled or the runtime stopped (C7).
+//! [`program`] makes them, [`run`] runs them, [`history`] checks the observations: a holder of a
+//! color for writing is alone in it (C1), an agent's posts to a color are there in their order,
+//! sets included (C2, C4), and every accepted callback runs once, or is dropped once if it was
+//! canceled or the runtime stopped (C7).
 
 mod history;
 mod program;
@@ -59,10 +61,11 @@ fn run_one(stops: bool) {
     finish_after(&model, panics);
 }
 
-// Everything that was accepted runs, or a thread of the model waits for ever.
+// Everything accepted runs, or a thread of the model waits for ever.
 //
-// Caught, in the shipped code: a granted read that forgot that it reads, and was given back as a hold (deadlock, overtaken
-// callbacks); an aborted task and its granted wait that kept each other alive (a color that was not freed).
+// Caught, in the shipped code: a granted read that lost its mode, and was returned as a hold
+// (deadlock, overtaken callbacks); an aborted task and its granted wait that kept each other alive
+// (a color that was not freed).
 #[test]
 fn programs_run_to_their_end() {
     check(60_000, || run_one(false));

@@ -1,8 +1,8 @@
-//! What a random program does.
+//! The steps of a random program.
 
 use shuttle::rand::Rng;
 
-/// Agents that post from outside, each with what it does in turn.
+/// Agents that post from outside, each with its steps in order.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) colors: usize,
@@ -11,14 +11,14 @@ pub(super) struct Program {
     pub(super) agents: Vec<Vec<Op>>,
 }
 
-/// What an agent, a callback or a task does.
+/// A step of an agent, a callback or a task.
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) id: usize,
     /// The colors that it holds, each once.
     pub(super) parts: Vec<Part>,
     pub(super) kind: Kind,
-    /// What it does while it holds them, or what a task does.
+    /// The steps while it holds them, or the steps of a task.
     pub(super) inner: Vec<Op>,
 }
 
@@ -32,11 +32,12 @@ pub(super) struct Part {
 pub(super) enum Kind {
     /// Posted.
     Post { priority: u8, panics: bool },
-    /// Posted, and taken back at once if it has not started.
+    /// Posted, and canceled at once if it has not started.
     Cancel,
     /// Held in line, if all is free.
     Try,
-    /// A task, of the first color for writing, or of a color of its own; aborted when the agent is through.
+    /// A task, of the first color for writing, or of a color of its own; aborted at the end of the
+    /// agent.
     Task { own_color: bool, aborted: bool },
     /// In a task: awaited.
     Wait,
@@ -56,7 +57,7 @@ impl Program {
         program
     }
 
-    /// `depth`: in how many callbacks it stands.
+    /// `depth`: the number of callbacks around it.
     fn op(&mut self, rng: &mut impl Rng, depth: usize) -> Op {
         let kind = match rng.gen_range(0..20) {
             0..=10 => {
@@ -76,7 +77,8 @@ impl Program {
             }
             _ => Vec::new(),
         };
-        // What a set or a reader does when it unwinds takes locks, which shuttle has none for threads that unwind.
+        // A set or a reader that unwinds takes locks, which shuttle does not support for threads
+        // that unwind.
         if matches!(kind, Kind::Cancel | Kind::Task { .. } | Kind::Post { panics: true, .. }) {
             parts.truncate(1);
             parts[0].reads = false;
@@ -84,7 +86,7 @@ impl Program {
         Op { id: self.number(), parts, kind, inner }
     }
 
-    /// What a task does at one point.
+    /// A step of a task.
     fn step(&mut self, rng: &mut impl Rng) -> Op {
         let kind = match rng.gen_range(0..10) {
             0..=6 => Kind::Wait,
@@ -105,7 +107,7 @@ impl Program {
             })
             .collect();
         if count == 3 {
-            // So that the types of sets have not eight cases.
+            // Avoids eight types of sets.
             parts[1].reads = parts[0].reads;
         }
         parts

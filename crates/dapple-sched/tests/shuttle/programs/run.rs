@@ -15,15 +15,15 @@ use super::history::{History, Over, Poster};
 use super::program::{Kind, Op, Part, Program};
 use crate::support::{Running, block_on};
 
-/// What the threads, callbacks and tasks of a program share.
+/// The shared data of a program's threads, callbacks and tasks.
 pub(super) struct World {
     handle: Handle,
     states: Vec<Colored<u32>>,
     history: History,
-    /// What was taken back before it started.
+    /// Posts that were canceled before they started.
     canceled: Vec<AtomicBool>,
     panics: AtomicUsize,
-    /// Posted, and not over yet.
+    /// Posts that are not over yet.
     left: AtomicUsize,
     over: (Mutex<()>, Condvar),
 }
@@ -42,7 +42,7 @@ impl World {
         })
     }
 
-    /// What a thread outside of the workers does.
+    /// The steps of a thread outside of the workers.
     pub(super) fn act(self: Arc<World>, agent: usize, ops: &[Op]) {
         let mut tasks = Vec::new();
         for op in ops {
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// Checks what was seen, with all threads joined; returns how many callbacks panicked.
+    /// Checks the observations, with all threads joined; returns how many callbacks panicked.
     pub(super) fn end(self: Arc<World>, stopped: bool) -> u64 {
         self.history.check(|id| stopped || self.canceled[id].load(SeqCst));
         let panics = self.panics.load(SeqCst) as u64;
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// What needs no waiting.
+    /// The steps that need no waiting.
     fn act_eagerly(self: &Arc<World>, poster: Poster, op: &Op) {
         match op.kind {
             Kind::Post { priority, .. } => self.post(poster, op, Priority::new(priority)),
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// While its colors are held.
+    /// The steps while its colors are held.
     fn inside(&self, id: usize, parts: &[Part], f: impl FnOnce()) {
         struct End<'a>(&'a World, usize, &'a [Part]);
         impl Drop for End<'_> {
@@ -217,7 +217,7 @@ impl World {
     }
 }
 
-/// What was posted: is run or dropped, once.
+/// A post: is run or dropped, once.
 struct Token {
     world: Arc<World>,
     op: Option<Op>,
@@ -239,7 +239,7 @@ impl Token {
             world.panics.fetch_add(1, SeqCst);
             // shuttle's locks do not work in a thread that unwinds.
             drop(self);
-            // Not `panic!`, whose hook would take it for a failure.
+            // Not `panic!`: its hook would take it for a failure.
             std::panic::resume_unwind(Box::new("as the program says"));
         }
     }
