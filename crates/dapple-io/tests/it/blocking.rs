@@ -1,4 +1,4 @@
-//! The blocking pool: its bounds, and what happens at them.
+//! The blocking pool: its bounds, and its behavior at them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -77,7 +77,7 @@ fn the_bounds_hold() {
         wait_until("both threads are busy", || gate.waiting.load(Ordering::SeqCst) == 2);
         let queued: Vec<_> = (0..3).map(|i| try_spawn_blocking(move || i).unwrap()).collect();
         assert!(try_spawn_blocking(|| ()).is_err(), "the queue is full");
-        // These wait for room, in tasks that run on a worker which must stay free.
+        // These wait for room, in tasks on a worker that must stay free.
         let waiting: Vec<_> =
             (10..15).map(|i| spawn(async move { spawn_blocking(move || i).await.unwrap() })).collect();
         spawn(async {}).await.unwrap();
@@ -98,7 +98,7 @@ fn the_bounds_hold() {
 }
 
 #[test]
-fn who_gives_up_waiting_passes_the_room_on() {
+fn a_dropped_wait_passes_the_room_on() {
     let runtime = small_pool(1, 1);
     let gate = Arc::new(Gate::default());
     runtime.block_on(async {
@@ -133,7 +133,7 @@ fn thread_id() -> std::thread::ThreadId {
 }
 
 #[test]
-fn what_is_queued_at_shutdown_is_told_so() {
+fn queued_functions_learn_of_the_shutdown() {
     let runtime = small_pool(1, 10);
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
@@ -156,7 +156,8 @@ fn stats(runtime: &Runtime) -> BlockingStats {
     blocking::stats().unwrap()
 }
 
-/// Calls of 100,000 tasks that wait for room: threads and queue keep their bounds, and tasks beside them go on.
+/// Calls of 100,000 tasks that wait for room: threads and queue keep their bounds, and other tasks
+/// go on.
 #[test]
 fn c9_a_flood_of_calls_neither_stalls_the_workers_nor_grows_the_queue() {
     const CALLS: usize = 100_000;
@@ -212,7 +213,7 @@ fn c9_a_flood_of_calls_neither_stalls_the_workers_nor_grows_the_queue() {
     wait_until("the threads end", || self::stats(&runtime).threads == 0);
 }
 
-/// Who would not wait is refused, gets the function back, and nothing is kept.
+/// A caller that does not wait is refused and gets the function back, and nothing is kept.
 #[test]
 fn a_flood_that_does_not_wait_is_refused() {
     let runtime = small_pool(2, 8);
@@ -248,9 +249,9 @@ fn a_flood_that_does_not_wait_is_refused() {
     });
 }
 
-/// Tasks that wait for room and are canceled, in any order, take their functions along.
+/// Tasks that wait for room and are canceled, in any order, drop their functions.
 #[test]
-fn who_waits_for_room_can_give_up_by_the_thousand() {
+fn thousands_of_waits_for_room_can_be_dropped() {
     let runtime = small_pool(1, 1);
     let gate = Arc::new(Gate::default());
     let held = gate.clone();
@@ -279,7 +280,8 @@ fn who_waits_for_room_can_give_up_by_the_thousand() {
     assert_eq!(stats(&runtime).waiting, 0);
 }
 
-/// After a burst, one call at a time keeps one thread, though each comes before the others would have ended.
+/// After a burst, one call at a time keeps one thread, although each comes before the others would
+/// have ended.
 #[test]
 fn the_pool_shrinks_under_a_little_load() {
     let runtime = small_pool(8, 64);

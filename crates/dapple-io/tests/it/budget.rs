@@ -1,4 +1,4 @@
-//! C7: what is always ready, or due at once, lets others go now and then.
+//! C7: code that is always ready, or due at once, yields now and then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -68,7 +68,7 @@ fn c7_writes_and_accepts_let_others_go() {
             (TcpListener::from_std(listener).unwrap(), to)
         },
         |(listener, to)| {
-            // It is in the line when this returns, so the accept finds it there.
+            // It is in the backlog when this returns, so the accept finds it there.
             let _client = std::net::TcpStream::connect(to).unwrap();
             drop(listener.accept().await.unwrap());
         }

@@ -1,4 +1,4 @@
-//! C6: nobody waits beside an idle core, for kernel events and timers too.
+//! C6: no kernel event and no timer waits while a worker sleeps, either.
 
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ fn spin_until(done: &AtomicBool) {
     }
 }
 
-/// Longer than the test waits: what is not served beside the busy worker is not served at all.
+/// Longer than the test waits: an event that no other worker serves is not served at all.
 const BUSY_MAX: Duration = Duration::from_secs(2 * LIMIT.as_secs());
 
 /// Two ends of a connection; a read of the second gives up after as long as only a bug takes.
@@ -72,7 +72,8 @@ fn keep_going(color: Color, done: Arc<AtomicBool>) {
     }
 }
 
-// No worker sleeps, so none is woken to help. Each of the two workers may be the one that looks at the kernel.
+// No worker sleeps, so none is woken to help. Either of the two workers may be the one that looks
+// at the kernel.
 #[test]
 fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
     for stuck in [0, 1] {
@@ -104,7 +105,7 @@ fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
             keep_going(next, is_done);
             tx.send(()).unwrap();
         });
-        // Both are there: no task can stand behind the one that is stuck.
+        // Both are there: no task can be queued after the one that is stuck.
         (0..2).for_each(|_| rx.recv_timeout(LIMIT).unwrap());
         far.write_all(b"x").unwrap();
         let served = far.read_exact(&mut [0]);
@@ -130,8 +131,8 @@ fn c6_timer_of_busy_worker_fires() {
     fired.unwrap();
 }
 
-// Tasks that were spawned beside one another are polled in one stretch, in which one of them stays. Those in front of it have
-// yielded, those behind it have not been polled.
+// Tasks spawned together are polled in one stretch, in which one of them stays. Earlier ones have
+// yielded, later ones have not been polled.
 #[test]
 fn c6_tasks_beside_a_long_poll_are_taken_over() {
     let runtime = runtime(2);
@@ -158,7 +159,7 @@ fn c6_tasks_beside_a_long_poll_are_taken_over() {
         let mut ended = ended.expect("the other worker polls them");
         ended.sort_unstable();
         assert_eq!(ended, (0..50).filter(|n| *n != blocks_at).collect::<Vec<_>>());
-        assert!(rx.recv_timeout(LIMIT).is_err(), "nobody sends any more");
+        assert!(rx.recv_timeout(LIMIT).is_err(), "no sender is left");
     }
 }
 

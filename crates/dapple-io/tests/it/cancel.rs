@@ -1,5 +1,5 @@
-//! Futures dropped before they resolve: where the documentation says that nothing is lost, nothing is. Each of these drops the
-//! same kind of future again and again, at every point that it has, while data comes and goes.
+//! Futures dropped before they resolve: they lose nothing if their documentation says so. Each test
+//! drops the same kind of future again and again, at each of its points, while data comes and goes.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -44,7 +44,7 @@ async fn insist<T, F: Future<Output = T>>(mut make: impl FnMut() -> F) -> T {
         if let Some(output) = hurried(make(), round % 3).await {
             return output;
         }
-        // Most of the time it is dropped where nothing has happened; now and then something has.
+        // Mostly it is dropped when nothing has happened; now and then something has.
         match round % 8 {
             0 => sleep(Duration::from_micros(50)).await,
             _ => yield_now().await,
@@ -78,7 +78,7 @@ macro_rules! exchange {
         let mut buf = [0; 4096];
         loop {
             insist(|| reader.readable()).await?;
-            // One buffer for all that are dropped: what one of them had put there would be missing.
+            // One buffer for all dropped reads: bytes that one of them had read would be missing.
             let mut part = [0; 4096];
             let len = loop {
                 if let Some(len) = hurried(reader.read(&mut part), at % 3).await {
@@ -171,7 +171,7 @@ fn dropped_datagram_calls_lose_and_repeat_nothing() {
         b.connect(a.local_addr()?).await?;
         let mut buf = [0; 8];
         for number in 0..500_u64 {
-            // One at a time, as the kernel may drop what nobody takes.
+            // One at a time, because the kernel may drop datagrams without a reader.
             let datagram = number.to_le_bytes();
             insist(|| a.send_to(&datagram, to)).await?;
             let len = match number % 2 {
@@ -229,7 +229,7 @@ fn a_dropped_flush_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_signal_or_tick_that_nobody_awaited_to_its_end_is_not_lost() {
+fn a_signal_or_tick_with_a_dropped_wait_is_not_lost() {
     run(1, async {
         // Nothing else in these tests has this one, and by itself it does nothing.
         let mut signal = signal(Signal::WINCH.as_raw())?;
@@ -259,7 +259,7 @@ fn a_signal_or_tick_that_nobody_awaited_to_its_end_is_not_lost() {
 }
 
 #[test]
-fn the_end_of_a_child_is_told_to_whoever_asks_last() {
+fn the_last_wait_learns_of_the_end_of_a_child() {
     run(1, async {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 0.05; exit 7"]);
@@ -278,7 +278,7 @@ fn the_end_of_a_child_is_told_to_whoever_asks_last() {
 }
 
 #[test]
-fn what_the_pool_was_given_runs_although_nobody_waits() {
+fn functions_of_the_pool_run_although_no_task_waits() {
     let ran = Arc::new(AtomicUsize::new(0));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("written");
@@ -288,7 +288,7 @@ fn what_the_pool_was_given_runs_although_nobody_waits() {
             drop(spawn_blocking(move || ran.fetch_add(1, Ordering::SeqCst)));
         }
         drop(hurried(fs::write(&path, vec![7; 100_000]), 0).await);
-        // The runtime ends only now, and with it what has not begun.
+        // The runtime ends only now, and with it everything that has not begun.
         wait_until("all have run", || ran.load(Ordering::SeqCst) == 100);
         wait_until("the file is there as a whole", || {
             std::fs::metadata(&path).is_ok_and(|about| about.len() == 100_000)

@@ -88,7 +88,7 @@ fn a_sleep_can_be_moved() {
     });
 }
 
-/// Only that arming and disarming the largest durations does no harm.
+/// Only checks that arming and disarming the largest durations does no harm.
 trait ResetAndDrop {
     fn reset_and_drop(self);
 }
@@ -100,8 +100,8 @@ impl ResetAndDrop for dapple_io::time::Sleep {
 }
 
 #[test]
-fn a_sleep_that_is_moved_wakes_who_waits_for_it() {
-    // The task that awaits is not polled between: it is woken at the new deadline all the same.
+fn a_moved_sleep_wakes_its_waiter() {
+    // The awaiting task is not polled in between: it is woken at the new deadline all the same.
     async fn was_moved_in_time(from: Duration, to: Duration) -> bool {
         let shared = Arc::new(std::sync::Mutex::new(Box::pin(sleep(from))));
         let polled = Arc::new(AtomicBool::new(false));
@@ -130,9 +130,10 @@ fn a_sleep_that_is_moved_wakes_who_waits_for_it() {
     }
 }
 
-/// Timers are armed on one worker and dropped on another, while both arm, fire and look for due ones.
+/// Timers are armed on one worker and dropped on another, while both arm, fire and look for due
+/// ones.
 #[test]
-fn timers_are_dropped_by_whoever_has_them() {
+fn timers_are_dropped_by_any_owner() {
     run(2, async {
         let (tx, rx) = std::sync::mpsc::sync_channel::<Vec<Pin<Box<Sleep>>>>(64);
         let rx = Arc::new(std::sync::Mutex::new(rx));
@@ -180,7 +181,7 @@ fn timers_are_dropped_by_whoever_has_them() {
             dropped += task.await.unwrap();
         }
         assert!(dropped > 0);
-        // The wheels are in order still.
+        // The wheels are still in order.
         sleep(Duration::from_millis(2)).await;
     });
 }
@@ -308,7 +309,7 @@ fn a_timer_cancelled_in_its_own_color_does_not_ring_again() {
         let ticks = every(Duration::from_micros(300), callback).unwrap();
         assert_eq!(rx.recv(), Ok(false));
         color.post(move || {
-            // Long enough for the next run to be posted behind this callback.
+            // Long enough for the next run to be posted after this callback.
             let until = Instant::now() + Duration::from_millis(2);
             while Instant::now() < until {
                 std::hint::spin_loop();

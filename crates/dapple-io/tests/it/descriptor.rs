@@ -1,4 +1,4 @@
-//! A number that the kernel hands out again, and where registrations go.
+//! Descriptor numbers that the kernel reuses, and the end of registrations.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,8 +33,8 @@ fn a_stream_with_an_old_number_never_meets_the_old_callback() {
             continue;
         }
         reused += 1;
-        // A new stream counts as readable until it was tried, so the old callback was called until the drop: let what was
-        // running then end, and then what that has posted.
+        // A new stream counts as readable until it was tried, so the old callback was called until
+        // the drop: let running calls and their posts end first.
         run_out(&old_color);
         run_out(&old_color);
         while old_rx.try_recv().is_ok() {}
@@ -52,7 +52,7 @@ fn a_stream_with_an_old_number_never_meets_the_old_callback() {
     assert!(reused > 0, "the kernel never gave a number out again");
 }
 
-/// Returns when all that was posted to the color so far has run.
+/// Returns when all earlier posts to the color have run.
 fn run_out(color: &Color) {
     let (tx, rx) = mpsc::channel();
     color.post(move || tx.send(()).unwrap());

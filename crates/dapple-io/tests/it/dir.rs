@@ -1,4 +1,4 @@
-//! Directories that are held open, by each of the ways that a call can take.
+//! Open directories, by each path that a call can take.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -27,7 +27,7 @@ fn nothing_outside_is_reached() {
         symlink("b/page", site.join("a/inside"))?;
         symlink("../..", site.join("a/out"))?;
         let root = Dir::open(&site).await?;
-        // It is held: where it is called something else, it is still the same.
+        // It is open: it stays the same under another name.
         std::fs::rename(&site, dir.path().join("moved"))?;
         for name in ["a/b/page", "a/inside", "a/b/../b/page", "a/./b/page"] {
             let file = root.open_beneath(name, &reading()).await?;
@@ -39,7 +39,7 @@ fn nothing_outside_is_reached() {
         }
         assert_eq!(root.open_beneath("none", &reading()).await.unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(root.open_beneath("a\0b", &reading()).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        // Where that is not asked for.
+        // Without that option.
         assert_eq!(root.open_file("up", &reading()).await?.read_at(0, 100).await?, b"secret");
         assert!(root.open_file("up", reading().follow_link(false)).await.is_err());
         Ok(())
@@ -65,7 +65,7 @@ fn files_are_made_in_it() {
     });
 }
 
-/// Neither way of opening waits for somebody at the other end, and only looking has no effect.
+/// Neither way of opening waits for a process at the other end, and only looking has no effect.
 #[test]
 fn a_fifo_can_be_looked_at_and_opened_at_once() {
     both_ways(1, async || {

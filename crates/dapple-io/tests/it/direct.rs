@@ -1,4 +1,4 @@
-//! Reads and writes past the cache, with memory that comes back.
+//! Reads and writes that bypass the cache, with memory that is returned.
 
 use std::io;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn a_round_trip_with_buffers_of_all_kinds() {
         assert_eq!(file.read_at(4096, 4096).await?, vec![9; 4096]);
         assert_eq!(file.read_exact_at(12288, 4096).await?, vec![2; 4096]);
         assert_eq!(file.read_exact_at(12288, 8192).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        // The end, in the middle of a buffer and behind.
+        // The end, in the middle of a buffer and after it.
         fs::write(&path, vec![5; 5000]).await?;
         let (count, buf) = file.read_buf_at(4096, AlignedBuf::new(4096)).await;
         assert_eq!(&buf[..count?], vec![5; 904]);

@@ -90,7 +90,7 @@ fn both_kinds_of_addresses_come_and_are_remembered() {
 
 #[test]
 fn answers_are_asked_for_again_when_they_have_expired() {
-    // The alias holds for less long than what it leads to.
+    // The alias has a shorter lifetime than its target.
     let server = DnsServer::start(|asked| match asked.kind {
         RecordType::A => Reply::addresses([v4(9)], 3600).alias("target.test.", 1),
         _ => Reply::nothing().negative_ttl(3600),
@@ -109,7 +109,7 @@ fn answers_are_asked_for_again_when_they_have_expired() {
 }
 
 #[test]
-fn what_does_not_exist_is_not_found_and_remembered_for_as_long_as_the_zone_says() {
+fn a_missing_name_is_remembered_for_as_long_as_the_zone_says() {
     let server = DnsServer::start(|asked| match asked.name {
         "gone.test." => Reply::code(ResponseCode::NXDomain).negative_ttl(600),
         "empty.test." => Reply::nothing().negative_ttl(600),
@@ -130,7 +130,7 @@ fn what_does_not_exist_is_not_found_and_remembered_for_as_long_as_the_zone_says(
             assert_eq!(server.asked(&format!("{name}."), RecordType::A), 1);
         }
         assert_eq!(resolver.stats().cache_negative_hits, 8);
-        // Without a word on how long it holds it is not kept.
+        // Without a lifetime it is not kept.
         for _ in 0..2 {
             resolver.resolve("other.test").await.unwrap_err();
         }
@@ -140,7 +140,7 @@ fn what_does_not_exist_is_not_found_and_remembered_for_as_long_as_the_zone_says(
 }
 
 #[test]
-fn what_does_not_fit_into_a_datagram_comes_by_tcp() {
+fn an_answer_too_long_for_a_datagram_comes_by_tcp() {
     let all: Vec<IpAddr> = (1..=50).map(v4).collect();
     let answer = all.clone();
     let server = DnsServer::start(move |asked| match asked.kind {
@@ -186,7 +186,7 @@ fn a_lost_datagram_is_sent_again() {
 fn a_server_that_lives_answers_for_one_that_does_not() {
     let silent = DnsServer::start(|_| Reply::silence());
     let alive = DnsServer::start(|asked| both(asked.kind, 60));
-    // Nobody is there: the address was given back.
+    // No server is there: the address was given back.
     let nobody = std::net::UdpSocket::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
     run(2, async {
         let mut config = config(&[&silent, &alive]);
@@ -196,7 +196,7 @@ fn a_server_that_lives_answers_for_one_that_does_not() {
     });
     let other = DnsServer::start(|_| Reply::silence());
     run(2, async {
-        // More that are silent than are asked at a time.
+        // More silent servers than are asked at a time.
         let mut config = config(&[&silent, &other, &alive]);
         config.timeout = Some(Duration::from_millis(400));
         let resolver = Resolver::new(config);
@@ -218,7 +218,7 @@ fn servers_that_do_not_answer_are_a_clear_error_in_time() {
         assert!(error.to_string().contains(&silent.addr.to_string()), "{error}");
         assert!(start.elapsed() >= Duration::from_millis(200));
         assert_eq!(resolver.stats().failures, 2);
-        assert_eq!(resolver.stats().cache_entries, 0, "that nobody answered is not remembered");
+        assert_eq!(resolver.stats().cache_entries, 0, "a missing answer is not remembered");
 
         let error = asking(&broken).resolve("web.test").await.unwrap_err();
         assert!(error.to_string().contains("Server Failure"), "{error}");
@@ -227,7 +227,7 @@ fn servers_that_do_not_answer_are_a_clear_error_in_time() {
 
 #[test]
 fn one_kind_of_address_is_enough() {
-    // A server that knows nothing of IPv6, of which there are many.
+    // A server that does not support IPv6, as many do not.
     for other in [Reply::code(ResponseCode::NotImp), Reply::code(ResponseCode::ServFail), Reply::nothing()] {
         let server = DnsServer::start(move |asked| match asked.kind {
             RecordType::A => Reply::addresses([v4(1)], 60),
@@ -289,20 +289,20 @@ fn names_are_looked_up_while_all_threads_of_the_pool_are_stuck() {
         let resolver = asking(&server);
         assert_eq!(resolver.resolve("web.test").await.unwrap().len(), 2);
         let held = dapple_io::blocking::spawn_blocking(move || stuck.recv().is_err());
-        // Longer than what was read counts without a look.
+        // Longer than the files count without a check.
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(1300) {
             assert_eq!(resolver.resolve("web.test").await.unwrap().len(), 2);
             sleep(Duration::from_millis(50)).await;
         }
-        assert_eq!(resolver.stats().cache_hits, 0, "what holds for no time is asked for each time");
+        assert_eq!(resolver.stats().cache_hits, 0, "an answer without a lifetime is asked for each time");
         drop(release);
         assert!(held.await.unwrap());
     });
 }
 
 #[test]
-fn who_asks_the_same_at_the_same_time_shares_the_answer() {
+fn concurrent_equal_queries_share_the_answer() {
     let server = DnsServer::start(|asked| both(asked.kind, 60).after(Duration::from_millis(50)));
     run(2, async {
         let resolver = asking(&server);
@@ -315,7 +315,8 @@ fn who_asks_the_same_at_the_same_time_shares_the_answer() {
         for task in tasks {
             assert_eq!(task.await.unwrap(), 2);
         }
-        // Not what came to the server: a question without an answer is sent again, on a busy machine also one of these.
+        // Not the server's counts: a query without an answer is sent again, which on a busy machine
+        // can happen to these.
         let stats = resolver.stats();
         assert_eq!(stats.asked, 2);
         assert_eq!(stats.shared + stats.cache_hits, 398);
@@ -351,7 +352,7 @@ fn a_flood_of_names_is_bounded() {
 }
 
 #[test]
-fn who_gives_up_leaves_nothing_behind() {
+fn a_dropped_lookup_leaves_nothing_behind() {
     let server = DnsServer::start(|asked| match asked.name {
         "late.test." => both(asked.kind, 60).after(Duration::from_millis(150)),
         _ => Reply::silence(),
@@ -361,13 +362,13 @@ fn who_gives_up_leaves_nothing_behind() {
         let mut config = config(&[&server]);
         (config.timeout, config.attempts, config.queries_max) = (Some(Duration::from_millis(300)), Some(1), 8);
         let resolver = Resolver::new(config);
-        // Dropped in all stages, also while it waits for its turn.
+        // Dropped in all stages, even while it waits for its turn.
         for i in 0..50 {
             let name = format!("silent{i}.test");
             let limit = Duration::from_millis(i % 10);
             dapple_io::time::timeout(limit, resolver.resolve(&name)).await.unwrap_err();
         }
-        // What was asked for is there for who comes later, unless the others took all the time there was.
+        // A later look-up finds the answer in the cache, unless the others took all the time.
         let late = dapple_io::time::timeout(Duration::from_millis(100), resolver.resolve("late.test")).await;
         assert!(late.is_err() || late.is_ok_and(|found| found.is_ok()));
         let start = Instant::now();
@@ -412,7 +413,7 @@ fn whatever_takes_names_uses_the_resolver_that_was_installed() {
 }
 
 #[test]
-fn what_needs_no_server_asks_none() {
+fn names_that_need_no_server_ask_none() {
     let server = DnsServer::start(|_| Reply::silence());
     run(1, async {
         let resolver = asking(&server);
@@ -481,7 +482,7 @@ fn a_server_in_the_process_is_not_overtaken_by_a_short_limit() {
             let mut packet = [0; 512];
             loop {
                 let (len, from) = server.recv_from(&mut packet).await.unwrap();
-                // The question again, as an answer: there is no such name.
+                // The query again, as an answer: there is no such name.
                 (packet[2], packet[3]) = (packet[2] | 0x80, 0x83);
                 server.send_to(&packet[..len], from).await.unwrap();
             }

@@ -1,4 +1,4 @@
-//! A name server on loopback, in threads of its own, that says what a test wants.
+//! A name server on loopback, in threads of its own, with the answers that a test sets.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -12,12 +12,12 @@ use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
-/// What the server says to one question.
+/// The server's answer to one query.
 #[derive(Clone, Default)]
 pub(crate) struct Reply {
     code: Option<ResponseCode>,
     records: Vec<(Option<String>, u32, RData)>,
-    /// For how long it holds that there is nothing.
+    /// The lifetime of the answer that there is nothing.
     negative_ttl: Option<u32>,
     truncate: bool,
     silent: bool,
@@ -35,7 +35,7 @@ impl Reply {
         Reply { records, ..Reply::default() }
     }
 
-    /// Where a service is: priority, weight, port and host of each.
+    /// The records of a service: priority, weight, port and host of each.
     pub(crate) fn services<'a>(targets: impl IntoIterator<Item = (u16, u16, u16, &'a str)>) -> Reply {
         let data = |(priority, weight, port, host)| {
             RData::SRV(SRV::new(priority, weight, port, Name::from_ascii(host).unwrap()))
@@ -61,7 +61,7 @@ impl Reply {
         Reply { negative_ttl: Some(ttl), ..self }
     }
 
-    /// By UDP it only says that there is more.
+    /// By UDP it only answers that there is more.
     pub(crate) fn truncated(self) -> Reply {
         Reply { truncate: true, ..self }
     }
@@ -75,7 +75,7 @@ impl Reply {
         Reply { delay, ..self }
     }
 
-    /// Answers for another name, which the one asked for is an alias of.
+    /// Answers for another name, as if the queried one were an alias of it.
     pub(crate) fn alias(mut self, target: &str, ttl: u32) -> Reply {
         for record in &mut self.records {
             record.0 = Some(target.to_owned());
@@ -106,7 +106,7 @@ impl Reply {
     }
 }
 
-/// A question as it came: the name in lower case, its type, and how often it has come before.
+/// A query as it came: the name in lower case, its type, and how often it has come before.
 pub(crate) struct Asked<'a> {
     pub(crate) name: &'a str,
     pub(crate) kind: RecordType,
@@ -151,12 +151,12 @@ impl DnsServer {
         DnsServer { addr, shared }
     }
 
-    /// How often a question has come.
+    /// How often a query has come.
     pub(crate) fn asked(&self, name: &str, kind: RecordType) -> usize {
         self.shared.counts.lock().unwrap().get(&(name.to_owned(), kind)).copied().unwrap_or(0)
     }
 
-    /// All questions that have come.
+    /// All queries that have come.
     pub(crate) fn asked_in_all(&self) -> usize {
         self.shared.counts.lock().unwrap().values().sum()
     }

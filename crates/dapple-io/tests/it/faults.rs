@@ -1,5 +1,5 @@
-//! Foreign code that panics in the middle of the driver's work: neighbors get their events and timers, and the runtime goes
-//! on.
+//! Foreign code that panics in the middle of the driver's work: neighbors get their events and
+//! timers, and the runtime goes on.
 
 use std::future::Future;
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::clones::on_clone;
 use crate::forget::forget;
 use crate::{LIMIT, wait_until};
 
-/// A runtime that keeps its panics to itself.
+/// A runtime that does not print its panics.
 fn quiet(workers: usize, config: Config) -> Runtime {
     let builder = dapple_io::runtime_builder_with(config).workers(workers);
     builder.panic_handler(|_| ()).build().expect("a runtime can be built")
@@ -33,7 +33,7 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Outpu
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// A pair of streams, the second of which is read by a future that waits with this waker.
+/// A pair of streams; a future that waits with this waker reads the second.
 fn waiting_read(waker: &Waker) -> (StdStream, Pin<Box<dyn Future<Output = std::io::Result<usize>>>>) {
     let (writer, reader) = StdStream::pair().unwrap();
     let reader = UnixStream::from_std(reader).unwrap();
@@ -62,7 +62,7 @@ fn assert_c6(runtime: &Runtime) {
         Color::new().post(move || tx.send(()).unwrap());
         let _ = end.recv();
     });
-    rx.recv_timeout(LIMIT).expect("nobody comes to the aid of a busy worker");
+    rx.recv_timeout(LIMIT).expect("no worker helps the busy one");
     drop(end_tx);
 }
 
@@ -99,7 +99,7 @@ fn neighbors_on_one_descriptor_are_woken_too() {
     writer.write_all(b"xyz").unwrap();
     wait_until("the neighbor is woken", || calls.count() == 1);
     assert!(poll(two.as_mut(), &waker).is_ready());
-    // What replaces a waker drops it.
+    // A new waker drops the old one.
     assert!(poll(one.as_mut(), &waker).is_ready() && poll(three.as_mut(), &waker).is_ready());
 }
 
@@ -122,9 +122,10 @@ fn c6_stays_on_when_wakers_panic_in_a_park() {
 }
 
 #[test]
-fn timers_fire_beside_those_whose_wakers_panic() {
+fn timers_fire_next_to_those_with_wakers_that_panic() {
     for bad in [bomb, drop_bomb] {
-        // On a busy machine the first ones may be due before the last ones are set: then with more time.
+        // On a busy machine the first ones may be due before the last ones are set: then with more
+        // time.
         let mut limits = [20, 200, 2_000, 10_000].map(Duration::from_millis).into_iter();
         assert!(limits.any(|limit| timers_fire_beside(bad, limit)), "the timers were due before they were set");
     }
@@ -139,9 +140,10 @@ fn timers_fire_beside(bad: fn() -> Waker, limit: Duration) -> bool {
     let mut sleeps: Vec<_> = (0..9).map(|_| Box::pin(time::sleep_until(deadline))).collect();
     for (n, sleep) in sleeps.iter_mut().enumerate() {
         let waker = if n % 3 == 0 { bad() } else { waker.clone() };
-        // The first one is dropped with the timer where that is due by now, and its bomb goes off here.
+        // If the timer is due by now, the first waker is dropped with it, and its bomb goes off
+        // here.
         let first = catch_unwind(AssertUnwindSafe(|| poll(sleep.as_mut(), &drop_bomb()).is_pending()));
-        // Another waker takes the place of the first, which is dropped.
+        // Another waker replaces the first, which is dropped.
         if !first.unwrap_or(false) || poll(sleep.as_mut(), &waker).is_ready() {
             forget(waker);
             return false;
@@ -197,7 +199,7 @@ fn the_blocking_pool_survives_what_panics_twice() {
     let _entered = runtime.enter();
     let failed = runtime.block_on(spawn_blocking(|| -> () { panic_twice() })).unwrap_err();
     assert!(matches!(failed, BlockingError::Panicked(_)), "{failed}");
-    // A result that nobody wants, and a waker of the one who does.
+    // A result without a taker, and the waker of a joiner.
     let (tx, rx) = channel::<()>();
     drop(spawn_blocking(move || rx.recv()));
     drop(spawn_blocking(|| DropBomb));
@@ -220,7 +222,7 @@ fn a_shutdown_tells_the_neighbors_of_wakers_that_panic() {
         let mut sleep = Box::pin(time::sleep(LIMIT));
         assert!(poll(sleep.as_mut(), &drop_bomb()).is_pending());
         drop(entered);
-        // A worker that tells of panics for long counts as stuck, and goes on.
+        // A worker that reports panics for long counts as stuck, and goes on.
         runtime.shutdown(LIMIT);
         wait_until("the neighbors are told", || calls.count() == 3);
         for (_, read) in &mut pairs {
@@ -232,7 +234,7 @@ fn a_shutdown_tells_the_neighbors_of_wakers_that_panic() {
 #[test]
 fn a_waker_is_cloned_under_no_lock() {
     let (done, is_done) = channel();
-    // On a thread of its own: were it to wait for itself, the test would not end.
+    // On a thread of its own: if it waited for itself, the test would not end.
     std::thread::spawn(move || {
         let runtime = quiet(1, Config::default());
         let _entered = runtime.enter();

@@ -1,4 +1,5 @@
-//! Many calls on files at once, dropped, cut off by a shutdown, beside a busy worker, and without descriptors.
+//! Many calls on files at once: dropped, cut off by a shutdown, next to a busy worker, and without
+//! descriptors.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,7 +19,7 @@ use tracing::Level;
 use crate::shortage::{Log, lines};
 use crate::{LIMIT, both_ways, file_runtime, wait_until};
 
-/// A file of 4096-byte pages, each full of its number, opened past the cache where that is possible.
+/// A file of 4096-byte pages, each full of its number, opened to bypass the cache if possible.
 async fn paged_file(dir: &tempfile::TempDir, pages: usize) -> io::Result<File> {
     let path = dir.path().join("pages");
     let data: Vec<u8> = (0..pages).flat_map(|page| [page as u8; 4096]).collect();
@@ -86,7 +87,7 @@ fn reads_dropped_in_the_middle() {
             if round % 2 == 0 {
                 dapple_sched::yield_now().await;
             }
-            // Others go on beside them.
+            // Other tasks go on next to them.
             let page = file.read_exact_at(7 * 4096, 4096).await?;
             assert!(page.iter().all(|byte| *byte == 7));
             drop(reads);
@@ -106,7 +107,7 @@ fn an_open_that_waits_is_canceled() {
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into())?;
         let open = dapple_io::time::timeout(Duration::from_millis(20), File::open(&path)).await;
         assert!(open.is_err(), "nobody writes");
-        // Lets the thread of the pool go, which nothing interrupts.
+        // Releases the thread of the pool, which nothing interrupts.
         let writer = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
         let _ = rustix::fs::open(&path, writer, rustix::fs::Mode::empty());
         assert_eq!(fs::metadata(&path).await?.len(), 0);
@@ -148,7 +149,7 @@ fn a_shutdown_in_the_middle_frees_everything() {
 }
 
 #[test]
-fn what_waits_at_a_shutdown_does_not_hold_it_up() {
+fn waiting_calls_do_not_delay_a_shutdown() {
     let runtime = file_runtime(1, true);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
@@ -165,7 +166,7 @@ fn what_waits_at_a_shutdown_does_not_hold_it_up() {
     let start = std::time::Instant::now();
     drop(runtime);
     assert!(start.elapsed() < LIMIT / 2);
-    // Where the pool has it.
+    // If the pool has it.
     let writer = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let _ = rustix::fs::open(&path, writer, rustix::fs::Mode::empty());
 }
@@ -180,7 +181,8 @@ fn c6_file_of_busy_worker_is_read() {
     let (tx, rx) = mpsc::channel();
     let _entered = runtime.enter();
     Color::new().post(move || {
-        // Begun in the ring of this worker, which is about to be busy; too much to be read on the spot.
+        // Begun in the ring of this worker, which is about to be busy; too large to be read at
+        // once.
         let mut read = Box::pin(async move { file.read_exact_at(0, 64 * 4096).await });
         let waker = std::task::Waker::noop();
         assert!(read.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
@@ -210,7 +212,7 @@ fn the_switch_chooses_the_way() {
     assert_eq!(way(true).contains("per_worker: [None]"), is_refused, "{}", way(true));
 }
 
-/// What is done to a whole process is done in a child, which runs the same test; true in the child.
+/// Tests that affect a whole process run in a child, which runs the same test; true in the child.
 fn is_child(name: &str) -> bool {
     const CHILD: &str = "DAPPLE_IO_TEST_FILES";
     if std::env::var_os(CHILD).is_some() {
@@ -253,7 +255,8 @@ fn where_io_uring_is_refused_the_pool_serves_and_the_log_says_so_once() {
     assert_eq!(lines(Level::WARN), usize::from(is_on));
 }
 
-/// As containers do: a filter answers `io_uring_setup` with "not permitted", for this thread and those that it starts.
+/// As containers do: a filter answers `io_uring_setup` with "not permitted", for this thread and
+/// those that it starts.
 fn refuse_io_uring() {
     let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let filter = [
@@ -269,7 +272,7 @@ fn refuse_io_uring() {
         statement((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the filter before the call returns, and changes nothing of ours.
+    // SAFETY: the kernel copies the filter before the call returns, and changes none of our memory.
     let refused = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
@@ -285,7 +288,8 @@ fn without_descriptors_opening_fails_and_looking_works() {
     }
     let full = getrlimit(Resource::Nofile);
     both_ways(1, move || async move {
-        // The worker's ring is made now; otherwise the pool would serve until there is room for one.
+        // The worker's ring is made now; otherwise the pool would serve until there is room for
+        // one.
         fs::metadata("/").await?;
         let start = std::time::Instant::now();
         let refused = loop {

@@ -1,4 +1,4 @@
-//! Files, by each of the ways that a call can take: a worker's ring, and the pool in its place.
+//! Files, by each path that a call can take: a worker's ring, and the pool.
 
 use std::io;
 
@@ -196,9 +196,10 @@ fn a_full_device_is_an_error() {
     });
 }
 
-/// Where the file system cannot say what is in the kernel's cache, nothing is read; otherwise the right bytes are.
+/// If the file system cannot tell what is in the kernel's cache, nothing is read; otherwise the
+/// right bytes are.
 #[test]
-fn what_the_kernel_has_is_read_on_the_spot() {
+fn cached_bytes_are_read_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, "0123456789").unwrap();

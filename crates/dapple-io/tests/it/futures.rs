@@ -1,5 +1,5 @@
-//! What futures of this crate do that are dropped or forgotten, in each of their states: the lines of the table in
-//! `docs/safety.md`. Panics in their wakers: `faults.rs`.
+//! The behavior of futures of this crate that are dropped or forgotten, in each of their states:
+//! the lines of the table in `docs/safety.md`. `faults.rs` has panics in their wakers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls the future, which is to wait then, if it is to be `polled`, and forgets or drops it.
+/// Polls the future if it is to be `polled`, which must leave it waiting, and forgets or drops it.
 fn let_go<F: Future>(future: F, polled: bool, forgets: bool) {
     let mut future = Box::pin(future);
     if polled {
@@ -35,7 +35,7 @@ fn let_go<F: Future>(future: F, polled: bool, forgets: bool) {
     if forgets { forget(future) } else { drop(future) }
 }
 
-/// As [`let_go`], where the kernel may be through by the end of the first poll.
+/// As [`let_go`], when the kernel may be done by the end of the first poll.
 fn let_go_ready_or_not<F: Future>(future: F, polled: bool, forgets: bool) {
     let mut future = Box::pin(future);
     if polled && poll(&mut future).is_ready() {
@@ -44,7 +44,7 @@ fn let_go_ready_or_not<F: Future>(future: F, polled: bool, forgets: bool) {
     if forgets { forget(future) } else { drop(future) }
 }
 
-/// All ways to let go of a future: polled or not, forgotten or dropped.
+/// All ways to end a future: polled or not, forgotten or dropped.
 const WAYS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 /// Runs this on a runtime, with a limit that only a bug reaches.
@@ -60,7 +60,7 @@ fn tcp_pair(runtime: &Runtime) -> (TcpStream, TcpStream) {
     })
 }
 
-/// Lets go of reads; what comes later is read as a whole.
+/// Ends reads early; later bytes are read as a whole.
 macro_rules! reads {
     ($runtime:expr, $pair:expr) => {
         for (polled, forgets) in WAYS {
@@ -85,7 +85,7 @@ fn reads_that_are_let_go_of_take_nothing() {
     reads!(runtime, UnixStream::pair().unwrap());
 }
 
-/// Lets go of writes to a socket that is full; what was written before and is written later arrives.
+/// Ends writes to a full socket early; bytes written before and later arrive.
 macro_rules! writes {
     ($runtime:expr, $pair:expr) => {
         for (polled, forgets) in WAYS {
@@ -171,7 +171,7 @@ fn connects_that_are_let_go_of_end() {
             let client = UnixStream::connect(&path).await.unwrap();
             client.write_all(b"x").await.unwrap();
             drop(client);
-            // Nothing comes from the one that was let go of.
+            // Nothing comes from the ended one.
             while unix.accept().await.unwrap().read(&mut [0]).await.unwrap() == 0 {}
         });
     }

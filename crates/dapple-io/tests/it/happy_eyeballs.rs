@@ -1,4 +1,4 @@
-//! Several addresses raced: one that refuses, one that swallows, and the good one.
+//! A race of several addresses: one that refuses, one that swallows, and the good one.
 
 use std::future::Future;
 use std::io;
@@ -40,7 +40,7 @@ impl BlackHole {
     }
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn refusing() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -51,7 +51,7 @@ fn quick() -> Connector {
     connector
 }
 
-/// Runs it, and then looks whether all sockets are gone.
+/// Runs it, and then checks that all sockets are gone.
 fn run_and_count<F: Future<Output = ()>>(test: impl FnOnce(Arc<Runtime>) -> F) {
     let runtime = Arc::new(runtime(2));
     runtime.block_on(dapple_io::time::timeout(LIMIT, test(runtime.clone()))).expect("the test hangs");
@@ -165,8 +165,8 @@ mod with_names {
     }
 
     #[test]
-    fn nobody_waits_for_the_other_kind_of_address() {
-        // That there are addresses of IPv6, or none, is never said.
+    fn connecting_does_not_wait_for_the_other_kind_of_address() {
+        // The server never answers for IPv6.
         let server = DnsServer::start(|asked| match asked.kind {
             RecordType::A => Reply::addresses([Ipv4Addr::LOCALHOST], 60),
             _ => Reply::silence(),
@@ -197,7 +197,7 @@ mod with_names {
             let port = listener.local_addr().unwrap().port();
             let mut connector = Connector::new();
             connector.resolver(&asking(&server)).attempt_delay(LIMIT);
-            // Nobody listens on ::1 at this port, or there is no ::1 at all.
+            // No listener on ::1 at this port, or no ::1 at all.
             let stream = connector.connect(("web.test", port)).await.unwrap();
             assert!(stream.peer_addr().unwrap().is_ipv4());
             drop(listener);
@@ -217,7 +217,7 @@ mod with_names {
             _ => Reply::addresses([Ipv6Addr::LOCALHOST], 60).after(Duration::from_millis(200)),
         });
         run(2, async {
-            // On ::1 somebody listens at the port of the hole, where there is an ::1.
+            // A listener on ::1 at the port of the hole, if there is an ::1.
             let Ok(listener) = TcpListener::bind(SocketAddr::from((Ipv6Addr::LOCALHOST, hole.addr.port()))) else {
                 eprintln!("skipped: there is no ::1 here");
                 return;

@@ -1,4 +1,5 @@
-//! Nineteen thousand descriptors that are idle. It needs a process of its own: for its limit, and to see its processor time.
+//! Nineteen thousand idle descriptors. It needs a process of its own, for its limit and to measure
+//! its processor time.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ fn in_child() {
     let mut idle = idle_pipes(&runtime);
     wait_until("all wait", || dapple_is_asleep(&runtime));
     assert_eq!(sources(&runtime), 2 * PIPES);
-    nobody_wakes_up(&runtime);
+    no_worker_wakes_up(&runtime);
     a_busy_pair_exchanges(&runtime);
 
     // They are idle, not forgotten.
@@ -68,7 +69,7 @@ fn idle_pipes(runtime: &Runtime) -> Vec<(Sender, JoinHandle<u8>)> {
         let (sender, receiver) = pipe().unwrap();
         let task = runtime.spawn(async move {
             let mut buf = [0];
-            // The other end is closed: that is how most of them end.
+            // The other end is closed: most of them end that way.
             receiver.read(&mut buf).await.unwrap();
             buf[0]
         });
@@ -84,9 +85,9 @@ fn dapple_is_asleep(runtime: &Runtime) -> bool {
     before > 0 && parks() == before
 }
 
-/// No worker wakes up for a second, and so the process has next to no processor time. Something else may go on in the machine, but
-/// not in this process.
-fn nobody_wakes_up(runtime: &Runtime) {
+/// No worker wakes up for a second, so the process uses next to no processor time, whatever other
+/// processes do.
+fn no_worker_wakes_up(runtime: &Runtime) {
     let parks = || runtime.handle().stats().workers.iter().map(|worker| worker.parks).sum::<u64>();
     let (parks_before, cpu_before) = (parks(), cpu_time());
     std::thread::sleep(Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! The I/O core from outside. Tests wait for what they expect, with a limit that only a bug reaches; none relies on a
-//! sleep.
+//! The I/O core from outside. Tests wait for conditions, with a limit that only a bug reaches; none
+//! relies on a sleep.
 
 #[macro_use]
 #[path = "../../../dapple-sched/tests/it/lets_others_go.rs"]
@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 use dapple_io::Config;
 use dapple_sched::{Callback, Color, Runtime};
 
-/// What only a bug takes as long as.
+/// A time that only a bug reaches.
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn runtime(workers: usize) -> Runtime {
@@ -58,7 +58,7 @@ fn runtime(workers: usize) -> Runtime {
     builder.build().expect("a runtime can be built")
 }
 
-/// Runs a future on a runtime of its own, whose clock stands still.
+/// Runs a future on a runtime of its own, with a standing clock.
 fn run_standing<T>(workers: usize, future: impl Future<Output = T>) -> T {
     let mut config = Config::default();
     config.standing_clock = true;
@@ -73,7 +73,7 @@ fn run<T>(workers: usize, future: impl Future<Output = T>) -> T {
     result.expect("the test hangs")
 }
 
-/// A runtime whose files go through rings, where the kernel allows it, or through the pool.
+/// A runtime with files that go through rings, if the kernel allows it, or through the pool.
 fn file_runtime(workers: usize, io_uring: bool) -> Runtime {
     let mut config = Config::default();
     config.io_uring = io_uring;
@@ -81,7 +81,7 @@ fn file_runtime(workers: usize, io_uring: bool) -> Runtime {
     runtime.expect("a runtime can be built")
 }
 
-/// Runs the same on a worker with a ring and on one whose files go to the pool.
+/// Runs the same on a worker with a ring and on one with files that go to the pool.
 fn both_ways<F: Future<Output = io::Result<()>> + Send + 'static>(workers: usize, test: impl Fn() -> F) {
     for io_uring in [true, false] {
         let runtime = file_runtime(workers, io_uring);
@@ -99,13 +99,13 @@ fn sources(runtime: &Runtime) -> usize {
     runtime.handle().driver::<dapple_io::EpollDriver>().expect("it has our driver").source_count()
 }
 
-/// A callback of a fresh color, and where its arguments arrive.
+/// A callback of a fresh color, and the receiver of its arguments.
 fn channel_callback<A: Send + 'static>() -> (Callback<A>, mpsc::Receiver<A>) {
     let (tx, rx) = mpsc::channel();
     (Color::new().wrap(move |arg| drop(tx.send(arg))), rx)
 }
 
-/// Waits until something holds that other threads bring about.
+/// Waits until a condition holds that other threads bring about.
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {

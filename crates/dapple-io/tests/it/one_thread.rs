@@ -1,4 +1,5 @@
-//! A program of callbacks that was written for one thread, on several workers: it names no color and shares its state by `Rc`.
+//! A callback program that was written for one thread, on several workers: it names no color and
+//! shares its state by `Rc`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::{LIMIT, runtime};
 const CLIENTS: u8 = 5;
 const REQUESTS: u8 = 20;
 
-/// A server that counts the requests of its clients, those clients, and what they saw.
+/// A server that counts the requests of its clients, those clients, and their results.
 struct Program {
     total: Cell<u64>,
     by_client: RefCell<BTreeMap<u8, u8>>,
@@ -51,7 +52,8 @@ impl Program {
         }
     }
 
-    /// Each byte is a request of the client of that number; the reply is how many that client has made.
+    /// Each byte is a request of the client of that number; the reply is how many that client has
+    /// made.
     fn converse(self: &Rc<Program>, stream: TcpStream) {
         let program = self.clone();
         on_bytes(stream, move |stream, client| {
@@ -123,7 +125,7 @@ fn on_bytes(stream: TcpStream, each: impl Fn(&TcpStream, Option<u8>) + 'static) 
     *kept.borrow_mut() = Some((stream, registration));
 }
 
-/// What the program puts out, on so many workers, beside colored tasks on all of them.
+/// The program's output, on so many workers, next to colored tasks on all of them.
 fn output(workers: usize) -> String {
     let runtime = runtime(workers);
     let _entered = runtime.enter();
@@ -160,7 +162,7 @@ fn a_program_for_one_thread_puts_out_the_same_on_all_workers() {
 
 #[test]
 #[should_panic(expected = "only a pinned color keeps what is not `Send`")]
-fn what_is_not_send_needs_a_pinned_color() {
+fn values_that_are_not_send_need_a_pinned_color() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
     let not_send = Rc::new(());

@@ -18,7 +18,7 @@ fn await_active(runtime: &Runtime, active: usize) {
     }
 }
 
-/// Streams whose other ends are tasks that answer.
+/// Streams with answering tasks at their other ends.
 fn echoes(runtime: &Runtime, count: usize) -> Vec<StdUnixStream> {
     let _entered = runtime.enter();
     let echo = |_| {

@@ -57,7 +57,7 @@ fn in_child() {
     let first = rx.recv_timeout(LIMIT).unwrap();
     wait_until("the shortage is noticed", || lines(Level::WARN) == 1);
 
-    // It does not spin: hardly any processor time passes while it is paused.
+    // It does not spin: hardly any processor time passes during the pause.
     let (start, cpu_start) = (Instant::now(), cpu_time());
     while start.elapsed() < Duration::from_millis(350) {
         std::thread::sleep(Duration::from_millis(50));
@@ -66,7 +66,7 @@ fn in_child() {
     assert!(busy < Duration::from_millis(100), "{busy:?} of work while paused");
     assert!(rx.try_recv().is_err());
 
-    // A descriptor of ours is closed: accepting goes on at once.
+    // A descriptor of the program is closed: accepting goes on at once.
     drop(first);
     let second = rx.recv_timeout(LIMIT).unwrap();
     // Others are closed elsewhere: accepting goes on after a pause.
@@ -92,7 +92,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What was logged by the crate.
+/// The log of the crate.
 static LINES: Mutex<Vec<Level>> = Mutex::new(Vec::new());
 
 pub(crate) fn lines(level: Level) -> usize {

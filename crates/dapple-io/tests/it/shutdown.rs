@@ -1,4 +1,4 @@
-//! What is left when a runtime ends.
+//! The rest when a runtime ends.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -35,7 +35,8 @@ fn shutdown_drops_wakers() {
     assert!(Arc::strong_count(&kept) > 2);
     drop(entered);
     drop(runtime);
-    // On a machine that is very busy, the drop may give up waiting for the workers, which then come to it later.
+    // On a machine that is very busy, the drop may give up waiting for the workers, which then come
+    // to it later.
     wait_until("everything is dropped", || Arc::strong_count(&kept) == 1);
     let mut cx = Context::from_waker(Waker::noop());
     match read.as_mut().poll(&mut cx) {
@@ -65,7 +66,8 @@ fn shutdown_drops_callbacks() {
     assert!(Arc::strong_count(&kept) > 6);
     drop(entered);
     drop(runtime);
-    // On a machine that is very busy, the drop may give up waiting for the workers, which then come to it later.
+    // On a machine that is very busy, the drop may give up waiting for the workers, which then come
+    // to it later.
     wait_until("everything is dropped", || Arc::strong_count(&kept) == 1);
 }
 
@@ -87,13 +89,14 @@ fn shutdown_drops_tasks_that_wait() {
     }
     drop(entered);
     drop(runtime);
-    // On a machine that is very busy, the drop may give up waiting for the workers, which then come to it later.
+    // On a machine that is very busy, the drop may give up waiting for the workers, which then come
+    // to it later.
     wait_until("everything is dropped", || Arc::strong_count(&kept) == 1);
 }
 
 #[test]
 fn without_a_runtime_the_error_says_what_to_do() {
-    // Other tests' runtimes may count as the only one, so this asks on a runtime that has no driver.
+    // Other tests' runtimes may count as the only one, so this asks on a runtime without a driver.
     let runtime = dapple_sched::Runtime::builder().workers(1).build().unwrap();
     let _entered = runtime.enter();
     let error = TcpListener::bind("127.0.0.1:0").unwrap_err();

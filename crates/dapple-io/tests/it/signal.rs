@@ -63,7 +63,7 @@ fn ctrl_c_is_awaited() {
 }
 
 #[test]
-fn what_cannot_be_caught_is_refused() {
+fn signals_that_cannot_be_caught_are_refused() {
     run(1, async {
         for number in [0, -1, 9, 19, 65, 1000] {
             assert!(signal(number).is_err(), "{number}");

@@ -28,7 +28,7 @@ async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((a, b))
 }
 
-// Megabytes of each are memory, and the time to copy them, during which other connections wait.
+// Megabytes of each cost memory, and the time to copy them, during which other connections wait.
 #[test]
 fn a_peer_that_reads_nothing_takes_few_bytes() {
     run(1, async {
@@ -39,7 +39,8 @@ fn a_peer_that_reads_nothing_takes_few_bytes() {
         let (server, _) = listener.accept().await?;
         let piece = vec![0; 64 << 10];
         let mut taken = 0;
-        // It is not writable any more: the kernel has sent what the peer has room for, and keeps the rest.
+        // It is not writable any more: the kernel has sent as much as the peer has room for, and
+        // keeps the rest.
         while let Ok(len) = timeout(Duration::from_millis(200), server.write(&piece)).await {
             taken += len?;
         }
@@ -65,7 +66,7 @@ fn the_kernel_knows_when_bytes_came() {
         server.readable().await?;
         let begin = std::time::Instant::now();
         dapple_io::time::sleep(WAITED).await;
-        // They wait in the socket, and nobody has read them.
+        // They wait in the socket, unread.
         let since = server.since_last_received()?;
         assert!(since + KERNEL_STEP >= WAITED, "{since:?}");
         assert_eq!(server.read(&mut [0; 8]).await?, 1);
@@ -81,7 +82,7 @@ fn the_kernel_knows_when_bytes_came() {
 }
 
 #[test]
-fn what_is_read_tells_when_it_came() {
+fn a_read_knows_when_its_bytes_came() {
     run(1, async {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.note_arrivals()?;
@@ -94,7 +95,8 @@ fn what_is_read_tells_when_it_came() {
         let read = async |stream: &TcpStream| poll_fn(|cx| Connection::poll_read(stream, cx, &mut [0; 8])).await;
         assert_eq!(read(&server).await?, 1);
         let waited = server.read_waited()?;
-        // It came after the call that sent it began, so it waited at most as long as this clock says, but for its steps.
+        // It came after the call that sent it began, so it waited at most as long as this clock
+        // says, except for its steps.
         assert!(waited >= WAITED - STEP && waited <= sent.elapsed() + STEP, "{waited:?}");
         dapple_io::time::sleep(WAITED).await;
         assert!(server.read_waited()? >= 2 * WAITED - STEP, "it goes on to age");
@@ -103,7 +105,7 @@ fn what_is_read_tells_when_it_came() {
         let before = std::time::Instant::now();
         assert_eq!(read(&server).await?, 1);
         assert!(server.read_waited()? < WAITED + before.elapsed(), "what came later is younger");
-        // Nothing of what was read before is said of what is read when nobody wants to know.
+        // Without the wish, the last arrival does not apply to the next read.
         server.note_arrivals(false);
         dapple_io::time::sleep(3 * WAITED).await;
         client.write_all(b"d").await?;
@@ -111,7 +113,8 @@ fn what_is_read_tells_when_it_came() {
         let before = std::time::Instant::now();
         assert_eq!(read(&server).await?, 1);
         assert!(server.read_waited()? < WAITED + before.elapsed() + KERNEL_STEP);
-        // Where the listener was not asked to have it noted, this falls back to the kernel's coarse clock, and is right, too.
+        // If the listener was not told to note arrivals, this uses the kernel's coarse clock, and
+        // is right, too.
         let (client, plain) = tcp_pair().await?;
         client.write_all(b"c").await?;
         plain.note_arrivals(true);
@@ -123,10 +126,10 @@ fn what_is_read_tells_when_it_came() {
     .unwrap();
 }
 
-/// Of the system's clock against the monotonic one, while a test runs.
+/// The step of the system's clock against the monotonic one, while a test runs.
 const STEP: std::time::Duration = std::time::Duration::from_millis(5);
 const WAITED: std::time::Duration = std::time::Duration::from_millis(100);
-/// Of its clock, at the most.
+/// The largest step of its clock.
 const KERNEL_STEP: std::time::Duration = std::time::Duration::from_millis(20);
 
 #[test]
@@ -247,7 +250,7 @@ fn pipe_passes_everything_on() {
 }
 
 #[test]
-fn writing_to_nobody_is_an_error() {
+fn writing_without_a_reader_is_an_error() {
     run(1, async {
         let (tx, rx) = pipe::pipe()?;
         drop(rx);
@@ -329,7 +332,7 @@ fn peek_leaves_the_bytes() {
 }
 
 #[test]
-fn connecting_to_nobody_is_refused() {
+fn connecting_without_a_listener_is_refused() {
     run(1, async {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let error = tcp_connect("127.0.0.1", port).await.unwrap_err();

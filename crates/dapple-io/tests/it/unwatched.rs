@@ -1,4 +1,4 @@
-//! Connections that were accepted, before anybody has to wait for them.
+//! Accepted connections, before a task has to wait for them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream as Client};
@@ -8,7 +8,7 @@ use dapple_io::net::{TcpListener, TcpStream, UnixListener};
 
 use crate::{LIMIT, channel_callback, run, runtime, sources};
 
-/// Whether some epoll of this process watches it. By the kernel's own word.
+/// Whether some epoll of this process watches it, according to the kernel.
 fn is_watched(fd: &impl AsFd) -> bool {
     let number = fd.as_fd().as_raw_fd().to_string();
     let open = std::fs::read_dir("/proc/self/fdinfo").unwrap();
@@ -43,7 +43,7 @@ fn a_conversation_without_a_wait_is_not_watched() {
 }
 
 #[test]
-fn who_waits_is_told() {
+fn a_waiting_task_is_woken() {
     run(2, async {
         let (server, mut client) = accepted().await;
         let reading = dapple_sched::spawn(async move {
@@ -63,7 +63,7 @@ fn who_waits_is_told() {
 }
 
 #[test]
-fn who_only_tries_learns_of_later_bytes_too() {
+fn tries_without_waiting_see_later_bytes_too() {
     run(1, async {
         let (server, mut client) = accepted().await;
         let mut buf = [0; 64];
@@ -89,7 +89,7 @@ fn a_short_read_is_followed_by_later_bytes() {
         let mut buf = [0; 64];
         assert_eq!(server.read(&mut buf).await.unwrap(), 5);
         assert!(!is_watched(&server));
-        // That read has said that there is no more, so this one does not ask.
+        // That read has found that there is no more, so this one does not ask.
         let later = dapple_sched::spawn(async move { server.read(&mut [0; 64]).await.unwrap() });
         dapple_sched::yield_now().await;
         client.write_all(b"later!").unwrap();

@@ -1,4 +1,4 @@
-//! Callbacks for descriptors, connections and what is built on them.
+//! Callbacks for descriptors and connections.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -107,7 +107,7 @@ fn at_most_one_run_of_a_callback_is_queued() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     registration.cancel();
     release.send(()).unwrap();
-    // What is posted now runs after all that was queued.
+    // A post now runs after everything queued.
     let (tx, after) = mpsc::channel();
     color.post(move || tx.send(()).unwrap());
     after.recv_timeout(LIMIT).unwrap();

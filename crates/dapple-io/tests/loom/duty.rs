@@ -16,7 +16,8 @@ fn awaited_pipe(model: &Model, done: &Flag) -> Pipe {
     pipe
 }
 
-/// A worker that begins with `first`, then parks until the flag is set, and last wakes the other one.
+/// A worker that begins with `first`, then parks until the flag is set, and last wakes the other
+/// one.
 fn worker(model: &Model, other: &Model, done: &Flag, first: impl FnOnce(&Model) + 'static) -> JoinHandle<()> {
     let (model, other, done) = (model.clone(), other.clone(), done.clone());
     spawn(move || {
@@ -29,10 +30,11 @@ fn worker(model: &Model, other: &Model, done: &Flag, first: impl FnOnce(&Model) 
     })
 }
 
-// Two workers park while a byte comes: one of them wakes and dispatches it, in whatever order. The other is woken by the first.
+// Two workers park while a byte comes: one of them wakes and dispatches it, in whatever order. The
+// other is woken by the first.
 //
-// Caught: an unpark that does not wake the sleeper aside; a worker that goes aside although it was told not to; a worker that fails to
-// begin to wait and ends the wait of the holder (deadlocks).
+// Caught: an unpark that does not wake the sleeper aside; a worker that goes aside although it was
+// told not to; a worker that fails to begin to wait and ends the wait of the holder (deadlocks).
 #[test]
 fn two_workers_park_while_a_byte_comes() {
     check(4, || {
@@ -47,7 +49,8 @@ fn two_workers_park_while_a_byte_comes() {
     });
 }
 
-// The holder is stuck in a callback. The other worker helps it, and parks: it takes the duty over, and finds the byte.
+// The holder is stuck in a callback. The other worker helps it, and parks: it takes the duty over,
+// and finds the byte.
 //
 // Caught: a helper that does not take the duty over (deadlock).
 #[test]
@@ -64,7 +67,8 @@ fn a_worker_helps_one_that_is_busy() {
     });
 }
 
-// A worker helps the holder while that goes to park, and parks, too; a byte comes: one of them dispatches it.
+// A worker helps the holder while that goes to park, and parks, too; a byte comes: one of them
+// dispatches it.
 //
 // Caught: the same as with two workers that park.
 #[test]
@@ -82,10 +86,11 @@ fn a_worker_helps_one_that_parks() {
     });
 }
 
-// The same without a byte, but with an unpark of the helper: its park returns wherever it waits, and it sees what the thread did
-// before.
+// The same without a byte, but with an unpark of the helper: its park returns wherever it waits,
+// and it sees the thread's earlier changes.
 //
-// Caught: a duty that is taken over while the holder waits; an unpark that does not wake the sleeper aside (deadlocks).
+// Caught: a duty that is taken over while the holder waits; an unpark that does not wake the
+// sleeper aside (deadlocks).
 #[test]
 fn an_unpark_meets_a_worker_that_has_helped() {
     check(4, || {
@@ -114,8 +119,9 @@ fn an_unpark_meets_a_worker_that_has_helped() {
     });
 }
 
-// The holder of the duty is in the middle of dispatching, in a waker that returns only after the other worker has parked and is back.
-// That one helps it, is unparked, and parks: it has the duty and does not get the lock of the events.
+// The holder of the duty is in the middle of dispatching, in a waker that returns only after the
+// other worker has parked and is back. The other one helps it, is unparked, and parks: it has the
+// duty and does not get the lock of the events.
 //
 // Caught: a worker that waits for the lock of the events before it sleeps (deadlock).
 #[test]
@@ -155,7 +161,8 @@ fn a_worker_parks_while_another_one_dispatches() {
     });
 }
 
-// The holder polls, is unparked once, and parks again, while the other worker is aside and a byte comes.
+// The holder polls, is unparked once, and parks again, while the other worker is aside and a byte
+// comes.
 //
 // Caught: a holder that never ends its wait (deadlock).
 #[test]
@@ -182,8 +189,8 @@ fn the_holder_parks_twice() {
     });
 }
 
-// The second worker has the duty, and rests: it gives the duty to the first one, which parks meanwhile, and sleeps aside itself. A byte
-// comes: one of them dispatches it.
+// The second worker has the duty, and rests: it gives the duty to the first one, which parks
+// meanwhile, and sleeps aside itself. A byte comes: one of them dispatches it.
 //
 // Caught: a duty that is given away without an unpark (deadlock).
 #[test]

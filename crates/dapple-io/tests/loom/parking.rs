@@ -6,10 +6,12 @@ use dapple_io::model::{Model, ModelTimer};
 
 use crate::support::{Flag, Parcel, check, spawn};
 
-// A thread unparks the worker before, while or after it parks: the park returns, and the worker sees what the thread did before.
+// A thread unparks the worker before, while or after it parks: the park returns, and the worker
+// sees the thread's earlier changes.
 //
-// Caught: a park that sleeps although it was told not to (hang); an unpark that releases nothing, and a park that acquires nothing when
-// it has slept, or when it need not (data races); an unpark that does not wake a parked worker (hang).
+// Caught: a park that sleeps although it was told not to (hang); an unpark that releases nothing,
+// and a park that acquires nothing when it has slept, or when it need not (data races); an unpark
+// that does not wake a parked worker (hang).
 #[test]
 fn an_unpark_meets_a_park() {
     check(3, || {
@@ -29,7 +31,7 @@ fn an_unpark_meets_a_park() {
     });
 }
 
-// Two threads unpark the worker: it sees what both did, though the second may find it awake.
+// Two threads unpark the worker: it sees the changes of both, though the second may find it awake.
 #[test]
 fn two_unparks_meet_a_park() {
     check(3, || {
@@ -50,7 +52,8 @@ fn two_unparks_meet_a_park() {
     });
 }
 
-// A thread that is no worker arms the first timer while the worker parks without one: it wakes for it.
+// A thread that is not a worker arms the first timer while the worker parks without one: it wakes
+// for it.
 //
 // Caught: an arming that does not tell the worker (it sleeps for ever).
 #[test]

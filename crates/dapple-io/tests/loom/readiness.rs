@@ -41,16 +41,16 @@ fn a_byte_comes_while_a_task_reads(watched: bool, bytes: usize) {
 
 // A byte comes before, while or after a task finds that there is none.
 //
-// Caught: a waiter that does not look again once its waker is kept; waiters that are woken before the flags are set (the task
-// waits for ever).
+// Caught: a waiter that does not look again once its waker is kept; waiters that are woken before
+// the flags are set (the task waits for ever).
 #[test]
 fn a_byte_comes_to_a_watched_descriptor() {
     check(2, || a_byte_comes_while_a_task_reads(true, 1));
 }
 
-// The same, where the kernel does not watch the descriptor before the task has to wait.
+// The same, if the kernel does not watch the descriptor before the task has to wait.
 //
-// Caught: a task that waits without having the descriptor watched.
+// Caught: a task that waits on an unwatched descriptor.
 #[test]
 fn a_byte_comes_to_an_unwatched_descriptor() {
     check(3, || a_byte_comes_while_a_task_reads(false, 1));
@@ -58,7 +58,7 @@ fn a_byte_comes_to_an_unwatched_descriptor() {
 
 // The second byte may come while the task that has read the first finds no other.
 //
-// Caught: flags that are taken away although an event has come since.
+// Caught: flags that are cleared although an event has come since.
 #[test]
 fn two_bytes_come() {
     check(2, || a_byte_comes_while_a_task_reads(true, 2));
@@ -97,7 +97,7 @@ fn one_of_two_readers_goes() {
     });
 }
 
-// The driver shuts down while a task begins to wait: it hears of it.
+// The driver shuts down while a task begins to wait: the task learns of it.
 //
 // Caught: waiters that are woken before `CLOSED` is set.
 #[test]

@@ -8,7 +8,8 @@ use loom::thread::yield_now;
 
 use crate::support::{Flag, block_on, check, poll_once, spawn};
 
-// A worker in a long callback waits for a call that it has begun: a thief submits it, and takes in what was completed (C6).
+// A worker in a long callback waits for a call that it has begun: a thief submits it, and takes in
+// completions (C6).
 //
 // Caught: a poll that does not turn the ring.
 #[test]
@@ -38,7 +39,8 @@ fn a_thief_turns_the_ring_of_a_busy_worker() {
     });
 }
 
-/// The waker of a task, which wakes the worker through the scheduler: a thief may call it while the worker sleeps.
+/// The waker of a task, which wakes the worker through the scheduler: a thief may call it while the
+/// worker sleeps.
 struct Task(Flag, Model);
 
 impl Wake for Task {
@@ -48,9 +50,11 @@ impl Wake for Task {
     }
 }
 
-// The worker parks, and a thief turns its ring at the same time, when calls are completed; the limit lets the kernel have one at a time.
+// The worker parks, and a thief turns its ring at the same time, when calls complete; the limit
+// lets the kernel have one at a time.
 //
-// Caught: a queued call that is not submitted when there is room again; a completion that wakes no task.
+// Caught: a queued call that is not submitted when there is room again; a completion that wakes no
+// task.
 #[test]
 fn a_thief_turns_the_ring_of_a_worker_that_parks() {
     check(2, || {
@@ -84,10 +88,11 @@ fn a_thief_turns_the_ring_of_a_worker_that_parks() {
     });
 }
 
-// Another thread drops a call that the kernel has: the worker, which sleeps, submits the cancellation, and its place becomes free.
+// Another thread drops a call that the kernel has: the sleeping worker submits the cancellation,
+// and the call's place becomes free.
 //
-// Caught: a place that is freed while the kernel has the call; an orphan that is not freed when it is completed; a cancellation that
-// the worker is not told of.
+// Caught: a place that is freed while the kernel has the call; an orphan that is not freed when it
+// is completed; a cancellation that the worker is not told of.
 #[test]
 fn another_thread_drops_a_call() {
     check(2, || {
@@ -110,7 +115,7 @@ fn another_thread_drops_a_call() {
     });
 }
 
-// A task begins a call on a thread that is not the worker: the worker, which sleeps, submits it.
+// A task begins a call on a thread that is not the worker: the sleeping worker submits it.
 //
 // Caught: a call that the worker is not told of.
 #[test]
@@ -142,7 +147,8 @@ fn another_thread_begins_a_call() {
     });
 }
 
-// The driver shuts down while the kernel has a call and another one waits for its turn, and one thread drops its future.
+// The driver shuts down while the kernel has a call and another one waits for its turn, and one
+// thread drops its future.
 //
 // Caught: a shutdown that forgets the queued calls.
 #[test]

@@ -1,4 +1,4 @@
-//! What the models share.
+//! The shared parts of the models.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -10,13 +10,13 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// Runs a model in all interleavings with at most so many preemptions, and says how many there were.
+/// Runs a model in all interleavings with at most so many preemptions, and prints their number.
 pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = executions.clone();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // A thread that waits in vain looks so often before loom gives up.
+    // A thread that waits in vain looks this often before loom gives up.
     builder.max_branches = 3_000;
     let started = std::time::Instant::now();
     builder.check(move || {
@@ -26,8 +26,8 @@ pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static
     println!("{} executions in {:?}", executions.load(Ordering::Relaxed), started.elapsed());
 }
 
-/// What one thread writes and another one reads. Not synchronized: loom fails the model if the write does not happen before
-/// the read.
+/// Data that one thread writes and another one reads. Not synchronized: loom fails the model if the
+/// write does not happen before the read.
 #[derive(Clone)]
 pub(crate) struct Parcel(Arc<UnsafeCell<u32>>);
 

@@ -1,4 +1,5 @@
-//! Marks: timers that are dropped while another thread has the lock of the queue; and queues that outlive their slot.
+//! Marks: timers that are dropped while another thread has the lock of the queue; and queues that
+//! outlive their slot.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -17,12 +18,13 @@ fn armed(after: Duration, waker: &Waker) -> ModelTimer {
     timer
 }
 
-// A thread that is no worker drops two timers while the worker fires another one, and parks. The worker sleeps only when they are
-// gone.
+// A thread that is not a worker drops two timers while the worker fires another one, and parks. The
+// worker sleeps only when they are gone.
 //
 // Two threads, here and below: loom lets two of three that spin for one lock take turns for ever.
 //
-// Caught: a mark that does not wake the worker, and one that is cleared unseen (the worker sleeps for ever).
+// Caught: a mark that does not wake the worker, and one that is cleared unseen (the worker sleeps
+// for ever).
 #[test]
 fn timers_are_dropped_while_the_worker_fires_another() {
     check(3, || {
@@ -42,7 +44,7 @@ fn timers_are_dropped_while_the_worker_fires_another() {
         });
         drop(dropped);
         if model.timers() == 1 {
-            // Removed by this thread, perhaps: the worker need not have heard of it.
+            // Perhaps this thread has removed it, and the worker does not know of it.
             model.unpark();
         }
         worker.join().unwrap();
@@ -51,8 +53,8 @@ fn timers_are_dropped_while_the_worker_fires_another() {
     });
 }
 
-// The worker itself drops a timer while a thief has the lock, which wakes no thread, and parks: it sleeps only when the timer is
-// gone.
+// The worker itself drops a timer while a thief has the lock, which wakes no thread, and parks: it
+// sleeps only when the timer is gone.
 //
 // Caught: a park without a look at the marks before it (the timer stays).
 #[test]
@@ -86,10 +88,11 @@ fn the_worker_drops_a_timer_while_a_thief_fires_another() {
     });
 }
 
-// A timer is dropped while the driver shuts down and its slot goes: the queue is given back once, when it has neither an owner
-// nor timers.
+// A timer is dropped while the driver shuts down and its slot goes: the queue is freed once, when
+// it has neither an owner nor timers.
 //
-// Caught: a queue that is free before its slot has gone (given back twice); marks that the shutdown forgets (never given back).
+// Caught: a queue that is free before its slot has gone (freed twice); marks that the shutdown
+// forgets (never freed).
 #[test]
 fn a_timer_is_dropped_while_its_slot_goes() {
     check(4, || {
