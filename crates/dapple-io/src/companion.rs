@@ -1,4 +1,4 @@
-//! Threads of the program's own with the life of a runtime: a shutdown stops them, and waits for
+//! Threads of the program that live as long as a runtime: its shutdown stops them, and waits for
 //! them.
 //!
 //! Event loops (`dapple::event_loop`) use this. A program needs it only if those do not fit.

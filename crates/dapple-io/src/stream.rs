@@ -172,7 +172,7 @@ implement_connection!(TcpStream {
 });
 implement_connection!(UnixStream {});
 
-/// Initialized memory, as memory that need not be.
+/// Views initialized memory as memory that may be uninitialized.
 pub(crate) fn as_uninit(buf: &mut [u8]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: the layouts are the same, and the only callee, `RawRead::raw_poll_read`, writes only
     // bytes that the kernel has read, so the caller's bytes stay initialized.

@@ -125,7 +125,8 @@ impl ThreadContext for Context {
     }
 }
 
-/// A Dapple runtime that could not be built, or with workers that do not end; a server that has ended.
+/// Needed if no runtime's end calls `shutdown`: the Dapple runtime could not be built, its workers do
+/// not end, or a server has ended.
 impl Drop for Context {
     fn drop(&mut self) {
         self.shutdown();

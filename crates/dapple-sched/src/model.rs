@@ -94,7 +94,8 @@ impl Model {
         unsafe { color.cell().as_ref() }.seem_long();
     }
 
-    /// The monitor's thread, until the runtime ends; other threads run between two looks.
+    /// The body of the monitor's thread, which returns when the runtime ends. Between two of its
+    /// looks other threads can run.
     pub fn monitor(&self) -> impl FnOnce() + Send + 'static {
         let (shared, timer) = (Arc::downgrade(&self.shared), self.shared.alarm.timer());
         move || monitor::run(shared, timer)

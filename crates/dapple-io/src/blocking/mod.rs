@@ -206,7 +206,7 @@ impl<T> State<T> {
         match submitted {
             Ok(()) => State::Queued(answer),
             Err(Refusal::NoThread(error)) => State::Failed(BlockingError::NoThread(error)),
-            // A job without room was returned before.
+            // Not `Full`: the caller keeps a job for which there was no room.
             Err(Refusal::ShutDown | Refusal::Full(_)) => State::Failed(BlockingError::ShutDown),
         }
     }

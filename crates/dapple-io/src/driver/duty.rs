@@ -19,8 +19,8 @@
 //! no look at the kernel.
 //!
 //! Orderings: a worker that takes the duty over acquires what the holder did before (`AcqRel`
-//! exchanges, a release store), though only the duty itself rests on it. The reactor's lock guards
-//! the events collected from the kernel.
+//! exchanges, a release store). Only the duty itself needs that: the reactor's lock guards the
+//! events collected from the kernel.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 

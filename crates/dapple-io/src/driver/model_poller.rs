@@ -75,9 +75,9 @@ impl Poller {
 /// woken, even if the word changes meanwhile.
 pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     let address = ptr::from_ref(word).addr();
-    // Asleep first: a waker that comes after the look ends the sleep. The look is a
-    // read-modify-write, which sees the newest value, as the kernel does. Relaxed: it orders
-    // nothing.
+    // The thread is marked as asleep before it looks at the word, so a waker that comes after
+    // the look ends the sleep. The look is a read-modify-write, which sees the newest value, as
+    // the kernel does. Relaxed: it orders nothing.
     system(|system| system.fall_asleep(address));
     let timeout = match word.fetch_add(0, Ordering::Relaxed) == expected {
         true => timeout.filter(|timeout| *timeout < TIMEOUT_MAX),

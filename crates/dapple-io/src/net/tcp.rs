@@ -190,7 +190,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of the kernel; none are known.
+    /// Errors of the kernel; none are known.
     pub fn since_last_received(&self) -> io::Result<Duration> {
         since_last_received(self.source.descriptor())
     }

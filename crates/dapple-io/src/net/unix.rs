@@ -135,7 +135,7 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// Those of the kernel; none are known.
+    /// Errors of the kernel; none are known.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self.source.descriptor().shutdown(how) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),

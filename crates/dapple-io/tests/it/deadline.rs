@@ -309,7 +309,7 @@ fn a_timer_cancelled_in_its_own_color_does_not_ring_again() {
         let ticks = every(Duration::from_micros(300), callback).unwrap();
         assert_eq!(rx.recv(), Ok(false));
         color.post(move || {
-            // Long enough for the next run to be posted after this callback.
+            // Runs for so long that the next run of the ticks is posted meanwhile.
             let until = Instant::now() + Duration::from_millis(2);
             while Instant::now() < until {
                 std::hint::spin_loop();

@@ -45,7 +45,7 @@ fn a_peer_that_reads_nothing_takes_few_bytes() {
             taken += len?;
         }
         assert!(taken <= 1 << 20, "{taken} bytes");
-        // Nothing is lost of them.
+        // None of the bytes are lost.
         server.shutdown(Shutdown::Write)?;
         let (client, mut buf, mut left) = (TcpStream::from_std(client.into())?, piece, taken);
         while left > 0 {
@@ -70,7 +70,7 @@ fn the_kernel_knows_when_bytes_came() {
         let since = server.since_last_received()?;
         assert!(since + KERNEL_STEP >= WAITED, "{since:?}");
         assert_eq!(server.read(&mut [0; 8]).await?, 1);
-        assert!(server.since_last_received()? >= since, "reading is no news");
+        assert!(server.since_last_received()? >= since, "a read does not count as receiving");
         let before = begin.elapsed();
         client.write_all(b"b").await?;
         server.readable().await?;

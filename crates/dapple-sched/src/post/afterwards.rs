@@ -1,5 +1,5 @@
-//! Work that follows from a section under a worker's lock, for the time after its release: foreign
-//! code runs in it, and it takes other locks.
+//! Work that a section under a worker's lock leaves for the time after the lock's release, because
+//! the work runs foreign code, or takes other locks.
 
 use crate::color::node::Granted;
 use crate::color::rights::{ColorList, Dead, Hold, Notified};

@@ -510,8 +510,8 @@ impl Builder {
     /// turn: from 50 us to 1 ms. Default: 500 us.
     ///
     /// A longer callback is not interrupted. The slice ends between two callbacks, up to 32 us
-    /// late. Tasks that have asked for no color share stretches of 20 us, which this does not
-    /// change.
+    /// late. Tasks that have asked for no color run in shared stretches of 20 us; this setting
+    /// does not change those.
     pub fn time_slice(mut self, slice: Duration) -> Builder {
         self.tuning.time_slice = Some(slice);
         self

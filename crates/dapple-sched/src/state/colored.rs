@@ -275,8 +275,8 @@ impl<T: Send + 'static> Colored<T> {
     /// As [`Colored::with`], for plain threads: blocks until the color reaches the request.
     ///
     /// # Panics
-    /// On a worker, which must not block (C9); on a thread that holds a color, which could wait for
-    /// itself; and as [`Colored::with`].
+    /// On a worker, because workers must not block (C9), and on a thread that holds a color,
+    /// because the thread could wait for itself. Also as [`Colored::with`].
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

@@ -378,8 +378,8 @@ where
 }
 
 impl<S: Set> When<S> {
-    /// Makes all colors accept a request of the polling task; `outrun`: together with the task's
-    /// own color.
+    /// Makes all colors accept a request of the polling task; if `outrun`, the request includes
+    /// the task's own color.
     fn submit(&self, owned: &S::Owned, outrun: bool, origin: Origin, waker: &Waker) -> Arc<Ticket> {
         let mut members = self.set.members(owned, self.ask(origin));
         let shared = runtime_of(members.as_ref());

@@ -412,7 +412,8 @@ impl TaskRef {
         let side = header.side();
         (state & DONE == 0).then(|| TaskLook {
             address: self.0.addr().get(),
-            // For a task that is traced and queued the record has it, and may go at any time.
+            // `None` if the task is traced and queued: then the origin is in the trace record,
+            // which may be freed at any time.
             spawned_from: header.node.origin().ok(),
             scheduled: state & SCHEDULED != 0,
             color_id: side.and_then(Side::color).map(Color::id),

@@ -72,7 +72,7 @@ impl Alarm {
         })
     }
 
-    /// The timer, for the monitor, which waits for it without keeping the runtime alive.
+    /// The timer. The monitor waits for it, and does not keep the runtime alive meanwhile.
     pub(crate) fn timer(&self) -> Arc<Timer> {
         self.timer.clone()
     }
@@ -159,7 +159,7 @@ impl Shared {
         (now, true)
     }
 
-    /// Sets the alarm, which each worker that is awake has to put off from now on.
+    /// Sets the alarm again. It is next put off when each worker that is awake has come round.
     fn begin_round(&self) {
         for slot in &self.slots {
             slot.came_round.store(false, Relaxed);

@@ -329,9 +329,9 @@ fn take_over(mut home: HomeGuard<'_, &mut RunQueue>, own: &mut RunQueue, help: H
 /// Whether moving a color that does not run to another core gains more than its traffic between
 /// cores costs.
 ///
-/// A color that neither receives from its home nor sends to others can move for free. Otherwise
-/// each callback that comes or goes crosses between cores afterwards, and its own work must
-/// outweigh that.
+/// A color that neither receives from its home nor sends to others can move for free. Other colors
+/// pay afterwards for each callback that they receive or send, because it crosses between cores;
+/// the work of their callbacks must outweigh that.
 fn pays(home: &mut HomeGuard<'_, &mut RunQueue>) -> bool {
     let traffic = home.fifo().map_or(0, |fifo| fifo.traffic());
     let cell = home.color();

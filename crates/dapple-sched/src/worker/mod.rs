@@ -458,9 +458,9 @@ impl Worker {
             }
             match handoff {
                 Some(node) if turn.fifo().is_urgent() => {
-                    // A task must first be polled in this color, while another color is held for
-                    // it. The waiter would keep the task from it, and perhaps wait for just that
-                    // other color.
+                    // Another color is held for a task that has to be polled in this color before
+                    // the waiter gets it. The waiter would delay the task, and perhaps wait for
+                    // that other color.
                     turn.fifo().put_back(node);
                     home.queue_turn(turn);
                 }

@@ -95,7 +95,7 @@ fn a_child_may_build_a_runtime_of_its_own() {
         let color = Color::new();
         let status = in_child(|| {
             let own = runtime(2);
-            // The runtime that the parent has entered does not hide it.
+            // The child's own runtime is current, although the parent has entered another one.
             assert_eq!(Handle::current().workers(), 2);
             assert_eq!(own.block_on(async { spawn(async { 7 }).await }).unwrap(), 7);
             assert_refused(|| color.post(|| ()));

@@ -1,5 +1,5 @@
-//! A worker that lost its processor to other threads is not taken for one in a long callback; and
-//! colors taken from a worker in a long callback go home again. The driver here answers in the
+//! If a worker has lost its processor to other threads, it does not count as in a long callback.
+//! Colors taken from a worker in a long callback go home again. The driver here answers in the
 //! kernel's place.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

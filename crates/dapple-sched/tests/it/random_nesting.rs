@@ -1,5 +1,5 @@
-//! Random programs of nested holds and futures, on real threads; `tests/nested` describes them. And
-//! of guards of entered runtimes.
+//! Random programs of nested holds and futures, on real threads (`tests/nested` describes them),
+//! and random programs of guards of entered runtimes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

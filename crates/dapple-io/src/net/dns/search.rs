@@ -242,7 +242,7 @@ async fn ask_in_background(mut asked: Asked, loaded: Arc<Loaded>, permit: Permit
             Counters::count(&counters.failures);
         }
         asked.answer = Some((answer.clone(), holds));
-        // Into the cache before any waiter is told.
+        // The answer is in the cache before any waiter gets it.
         drop(asked);
         drop(permit);
         sender.send(answer);

@@ -614,7 +614,7 @@ impl OwnRequest {
         }
         let finish = Finish(Some(self));
         let Some(request) = &finish.0 else { unreachable!("it was just put there") };
-        // Before the closure runs, so that the processor has fetched the color when it is released.
+        // Looked at before the closure runs, so that the processor fetches the color meanwhile.
         let other = turn.and_then(|(turn, worker)| request.other_here(turn, worker));
         // SAFETY: the request was posted with a closure, which runs once.
         let run = || context::in_request_frame(request.0, |_| unsafe { (request.work.run)(request.0) });
@@ -670,8 +670,9 @@ impl OwnRequest {
         self.finish();
     }
 
-    /// The waiter has used its chance in this turn. Releases all colors but that of its own task,
-    /// even the turn's, so that the rest of the task's poll does not keep others from them.
+    /// Releases, after the waiter has used its chance in this turn, all colors but that of its own
+    /// task. Even the turn's color is released, so that no other work waits for it during the
+    /// rest of the task's poll.
     ///
     /// # Safety
     /// The waiter's future calls this while [`OwnRequest::poll_waiter`] polls it.
