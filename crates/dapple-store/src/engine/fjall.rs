@@ -51,6 +51,18 @@ impl Fjall {
     pub fn new(directory: impl Into<PathBuf>) -> Fjall {
         Fjall { directory: directory.into() }
     }
+
+    /// The directory of a partition, and how it is synced.
+    fn place(&self, place: Place) -> (PathBuf, PersistMode) {
+        let (name, persist) = match place {
+            Place::Catalog => ("catalog.fjall".to_owned(), PersistMode::SyncAll),
+            Place::Partition { durability: Durability::Synced, index } => {
+                (format!("synced-{index}.fjall"), PersistMode::SyncAll)
+            }
+            Place::Partition { index, .. } => (format!("process-{index}.fjall"), PersistMode::Buffer),
+        };
+        (self.directory.join(name), persist)
+    }
 }
 
 impl Engine for Fjall {
@@ -60,17 +72,18 @@ impl Engine for Fjall {
 
     fn open(&self, place: Place) -> Result<FjallPartition, Failure> {
         fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
-        let (name, persist) = match place {
-            Place::Catalog => ("catalog.fjall".to_owned(), PersistMode::SyncAll),
-            Place::Partition { durability: Durability::Synced, index } => {
-                (format!("synced-{index}.fjall"), PersistMode::SyncAll)
-            }
-            Place::Partition { index, .. } => (format!("process-{index}.fjall"), PersistMode::Buffer),
-        };
-        let path = self.directory.join(name);
+        let (path, persist) = self.place(place);
         let database = RwLock::new(Some(open(&path)?));
         sync_directory(&self.directory)?;
         Ok(FjallPartition { path, persist, database })
+    }
+
+    fn remove(&self, place: Place) -> Result<(), Failure> {
+        let (path, _) = self.place(place);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_failure(&path, &error)),
+            _ => Ok(()),
+        }
     }
 }
 

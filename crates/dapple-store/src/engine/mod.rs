@@ -32,6 +32,18 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// [`Failure`], which names the file that is damaged, in use or cannot be read.
     fn open(&self, place: Place) -> Result<Self::Partition, Failure>;
+
+    /// Removes a partition, if it is there. The store does not use it any more; an enumeration that was begun before may
+    /// still have it open.
+    ///
+    /// An engine that keeps it loses only room: the store empties a partition before it uses the place again.
+    ///
+    /// # Errors
+    /// The system's.
+    fn remove(&self, place: Place) -> Result<(), Failure> {
+        let _ = place;
+        Ok(())
+    }
 }
 
 /// A map from table and key to bytes, in the order of the keys, that changes by atomic commits.
@@ -116,7 +128,7 @@ pub enum Place {
     Partition {
         /// The durability of all its tables.
         durability: Durability,
-        /// Its index, less than the number of partitions.
+        /// Its number. A store that changes the number of its partitions goes on with numbers that it has not used.
         index: u32,
     },
 }

@@ -67,6 +67,18 @@ impl Redb {
     }
 }
 
+impl Redb {
+    /// The file of a partition, and whether it is synced.
+    fn place(&self, place: Place) -> (PathBuf, bool) {
+        let (name, synced) = match place {
+            Place::Catalog => ("catalog.redb".to_owned(), true),
+            Place::Partition { durability: Durability::Synced, index } => (format!("synced-{index}.redb"), true),
+            Place::Partition { index, .. } => (format!("process-{index}.redb"), false),
+        };
+        (self.directory.join(name), synced)
+    }
+}
+
 impl Engine for Redb {
     type Partition = RedbPartition;
 
@@ -76,12 +88,7 @@ impl Engine for Redb {
         if self.disk.is_none() {
             fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
         }
-        let (name, synced) = match place {
-            Place::Catalog => ("catalog.redb".to_owned(), true),
-            Place::Partition { durability: Durability::Synced, index } => (format!("synced-{index}.redb"), true),
-            Place::Partition { index, .. } => (format!("process-{index}.redb"), false),
-        };
-        let path = self.directory.join(name);
+        let (path, synced) = self.place(place);
         let page_cache_bytes = self.page_cache_bytes;
         let database = open(self.disk.as_ref(), &path, synced, page_cache_bytes)?;
         if self.disk.is_none() {
@@ -89,6 +96,17 @@ impl Engine for Redb {
         }
         let (disk, database) = (self.disk.clone(), RwLock::new(Some(database)));
         Ok(RedbPartition { path, synced, page_cache_bytes, disk, database })
+    }
+
+    fn remove(&self, place: Place) -> Result<(), Failure> {
+        if self.disk.is_some() {
+            return Ok(());
+        }
+        let (path, _) = self.place(place);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_failure(&path, &error)),
+            _ => Ok(()),
+        }
     }
 }
 
