@@ -79,7 +79,8 @@ impl<E: Engine> Counter<E> {
         self.info.check()?;
         let inner = self.store.inner();
         let write = Write::new(&self.info, Bytes::new(), Action::Increment { by });
-        Ok(inner.home(&self.info).write(write, inner.deadline()).await?.number)
+        let deadline = inner.deadline();
+        Ok(inner.map(deadline).await?.of(&self.info, b"").write(write, deadline).await?.number)
     }
 
     /// The number.
@@ -89,7 +90,9 @@ impl<E: Engine> Counter<E> {
     pub async fn get(&self) -> Result<i64, Error> {
         self.info.check()?;
         let inner = self.store.inner();
-        let record = inner.home(&self.info).read(self.info.id, &Bytes::new(), inner.deadline()).await?;
+        let deadline = inner.deadline();
+        let map = inner.map(deadline).await?;
+        let record = map.of(&self.info, b"").read(self.info.id, &Bytes::new(), deadline).await?;
         self.info.check()?;
         Ok(record.map_or(Ok(0), |record| codec::decode(&record.value))?)
     }

@@ -10,12 +10,19 @@ use dapple_io::time::Instant;
 
 use crate::engine::{Engine, Entry, Partition};
 use crate::error::{Error, Refusal};
+use crate::map::Map;
 use crate::partition::PartitionHandle;
 use crate::record::{Record, now_ms};
+use crate::store::Store;
 use crate::table_info::TableInfo;
 
 pub(crate) struct Entries<E: Engine> {
+    store: Store<E>,
+    /// The epoch of the map that `pages` are of; `None` before the first read.
+    epoch: Option<u64>,
     pages: Vec<Page<E>>,
+    /// All before is returned.
+    from: Bound<Bytes>,
     to: Bound<Bytes>,
     info: Arc<TableInfo>,
     limit: Duration,
@@ -35,18 +42,24 @@ const PAGE_MAX: usize = 512;
 
 impl<E: Engine> Entries<E> {
     pub(crate) fn new(
-        partitions: &[PartitionHandle<E::Partition>],
+        store: &Store<E>,
         info: &Arc<TableInfo>,
         (from, to): (Bound<Bytes>, Bound<Bytes>),
         limit: Duration,
     ) -> Self {
+        Entries { store: store.clone(), epoch: None, pages: Vec::new(), from, to, info: info.clone(), limit }
+    }
+
+    /// Begins anew behind what was returned, in the partitions of the map.
+    fn begin(&mut self, map: &Map<E::Partition>) {
         let page = |partition: &PartitionHandle<E::Partition>| Page {
             partition: partition.clone(),
             entries: VecDeque::new(),
-            from: from.clone(),
+            from: self.from.clone(),
             ended: false,
         };
-        Entries { pages: partitions.iter().map(page).collect(), to, info: info.clone(), limit }
+        self.pages = map.group(self.info.kept.durability).iter().map(page).collect();
+        self.epoch = Some(map.epoch);
     }
 
     pub(crate) fn is_ordered(&self) -> bool {
@@ -66,12 +79,19 @@ impl<E: Engine> Entries<E> {
     /// The next record, expired or not.
     pub(crate) async fn next_kept(&mut self) -> Result<Option<(Vec<u8>, Record)>, Error> {
         self.info.check()?;
+        let store = self.store.clone();
+        let map = store.inner().map(Instant::now() + self.limit).await?;
+        if self.epoch != Some(map.epoch) {
+            self.begin(&map);
+        }
         for page in &mut self.pages {
             page.fill(&self.info, &self.to, Instant::now() + self.limit).await?;
         }
+        drop(map);
         let first = self.pages.iter_mut().filter(|page| !page.entries.is_empty());
         let Some(page) = first.min_by(|a, b| a.entries[0].0.cmp(&b.entries[0].0)) else { return Ok(None) };
         let Some((key, bytes)) = page.entries.pop_front() else { return Ok(None) };
+        self.from = Bound::Excluded(Bytes::copy_from_slice(&key));
         let record = Record::decode(self.info.id, &key, bytes)
             .ok_or_else(|| Refusal::Engine(page.partition.engine().corrupt("a record does not have its checksum")))?;
         Ok(Some((key, record)))

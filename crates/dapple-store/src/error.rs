@@ -83,7 +83,7 @@ pub enum Refusal {
     #[error("{0}")]
     Codec(String),
     /// A watcher was slower than the history is long, and missed changes; or the history begins after the cursor, as it
-    /// does when the store was reopened. Read the table again, then watch from `resume`.
+    /// does when the store was reopened or got another number of partitions. Read the table again, then watch from `resume`.
     #[error("changes were missed: they are older than the history that is kept")]
     Lagged {
         /// The moment from which the changes can be had.

@@ -5,15 +5,18 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod copy;
 mod counter;
 pub mod engine;
 mod entries;
 mod error;
 mod lock;
 mod log;
+mod map;
 mod options;
 mod partition;
 mod record;
+mod repartition;
 mod store;
 mod table;
 mod table_info;
@@ -21,6 +24,7 @@ mod transaction;
 mod watch;
 
 pub use codec::{decode_ordered_key, ordered_key};
+pub use copy::Copied;
 pub use counter::Counter;
 #[cfg(feature = "fjall")]
 pub use engine::Fjall;
@@ -29,6 +33,7 @@ pub use error::{Error, OperationId, Outcome, Refusal};
 pub use lock::{Lock, LockGuard, Token};
 pub use log::{Log, LogIter, Tail};
 pub use options::{Durability, Expect, Kind, Read, StoreOptions, TableOptions, Version, Versioned};
+pub use repartition::Digest;
 pub use store::{PartitionStats, Store, TableSummary};
 pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};
 pub use transaction::{Batch, Key, Transaction, Value};

@@ -120,8 +120,10 @@ impl<E: Engine> Store<E> {
     /// [`Refusal::NoSuchTable`], [`Refusal::WrongKind`]; the last token cannot be read.
     pub async fn lock(&self, name: &str) -> Result<Lock<E>, Error> {
         let info = self.open_info(name, Kind::Lock).await?;
-        let partition = self.inner().home(&info);
-        let record = partition.read(info.id, &Bytes::new(), self.inner().deadline()).await?;
+        let deadline = self.inner().deadline();
+        let map = self.inner().map(deadline).await?;
+        let record = map.of(&info, b"").read(info.id, &Bytes::new(), deadline).await?;
+        drop(map);
         let token: i64 = record.map_or(Ok(0), |record| codec::decode(&record.value))?;
         info.lock.newest.fetch_max(token.unsigned_abs(), SeqCst);
         Ok(Lock { store: self.clone(), info })
@@ -156,7 +158,7 @@ impl<E: Engine> Lock<E> {
             Err(_) => return Err(unavailable(Reason::Deadline, Duration::ZERO)),
         };
         let write = Write::new(&self.info, Bytes::new(), Action::Increment { by: 1 });
-        let reply = self.store.inner().home(&self.info).write(write, deadline).await?;
+        let reply = self.store.inner().map(deadline).await?.of(&self.info, b"").write(write, deadline).await?;
         let token = Token(reply.number.unsigned_abs());
         state.newest.fetch_max(token.0, SeqCst);
         Ok(LockGuard { token, permit: Arc::new(Mutex::new(Some(permit))), _lease: None })

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
 use crate::error::{Error, Refusal};
-use crate::partition::{Action, PartitionHandle, Write, log_ends, log_entries};
+use crate::partition::{Action, Write, log_ends, log_entries};
 use crate::store::Store;
 use crate::table::encode_value;
 use crate::table_info::TableInfo;
@@ -55,8 +55,8 @@ pub struct LogIter<V, E: Engine> {
 /// The entries of a log, also those that will be appended.
 pub struct Tail<V, E: Engine> {
     entries: LogIter<V, E>,
-    /// `None` until the first wait.
-    notify: Option<Arc<Notify>>,
+    /// `None` until the first wait; with the epoch of the map whose partition has it.
+    notify: Option<(u64, Arc<Notify>)>,
 }
 
 /// Entries are read so many at a time.
@@ -195,18 +195,19 @@ where
     async fn ends(&self) -> Result<crate::partition::Ends, Error> {
         self.info.check()?;
         let id = self.info.id;
-        self.partition().call(self.deadline(), move |engine| log_ends(engine, id)).await
+        let deadline = self.deadline();
+        let map = self.store.inner().map(deadline).await?;
+        map.of(&self.info, b"").call(deadline, move |engine| log_ends(engine, id)).await
     }
 
     async fn write(&self, action: Action) -> Result<u64, Error> {
         self.info.check()?;
-        let reply = self.partition().write(Write::new(&self.info, Bytes::new(), action), self.deadline()).await?;
+        let deadline = self.deadline();
+        let map = self.store.inner().map(deadline).await?;
+        let write = Write::new(&self.info, Bytes::new(), action);
+        let reply = map.of(&self.info, b"").write(write, deadline).await?;
         // Positions are numbers of entries.
         Ok(u64::try_from(reply.number).unwrap_or(0))
-    }
-
-    fn partition(&self) -> &PartitionHandle<E::Partition> {
-        self.store.inner().home(&self.info)
     }
 
     fn deadline(&self) -> Instant {
@@ -229,7 +230,9 @@ where
         if self.ready.is_empty() {
             let (id, from) = (self.log.info.id, self.position);
             let read = move |engine: &E::Partition| log_entries(engine, id, from, PAGE);
-            match self.log.partition().call(self.log.deadline(), read).await? {
+            let deadline = self.log.deadline();
+            let map = self.log.store.inner().map(deadline).await?;
+            match map.of(&self.log.info, b"").call(deadline, read).await? {
                 Ok(values) => self.ready = values.into(),
                 Err(first) => {
                     self.position = first;
@@ -259,17 +262,20 @@ where
             if let Some(found) = self.entries.next().await? {
                 return Ok(found);
             }
-            let partition = self.entries.log.partition();
+            let log = &self.entries.log;
+            let inner = log.store.inner();
             match &self.notify {
-                // An append between the look and this line has left its permit.
-                Some(notify) => notify.notified().await,
-                None => {
+                // An append between the look and this line has left its permit, and so has a new map.
+                Some((epoch, notify)) if *epoch == inner.epoch() => notify.notified().await,
+                _ => {
                     let notify = Arc::new(Notify::new());
-                    partition.add_watcher(notify.clone()).await;
-                    self.notify = Some(notify);
+                    let map = inner.map(log.deadline()).await?;
+                    map.of(&log.info, b"").add_watcher(notify.clone()).await;
+                    self.notify = Some((map.epoch, notify));
                 }
             }
-            partition.check_running().await?;
+            let map = inner.map(log.deadline()).await?;
+            map.of(&log.info, b"").check_running().await?;
         }
     }
 }

@@ -2,17 +2,21 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dapple_io::blocking::spawn_blocking;
-use dapple_io::time::Instant;
+use dapple_io::time::{Instant, timeout_at};
 use dapple_sched::{Color, Colored};
-use dapple_sync::sync::Mutex;
+use dapple_sync::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use dapple_tower::Reason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::engine::{Engine, Failure, Partition, Place, TableId};
-use crate::error::{Error, OperationId, Outcome, Refusal};
+use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
+use crate::map::{Groups, Layout, Map};
 use crate::partition::{Action, PartitionHandle, Reply, Write, finish_transactions};
 use crate::record::{NEVER, Record};
 use crate::table_info::{Kept, TableInfo};
@@ -39,10 +43,17 @@ pub struct Store<E: Engine> {
 pub(crate) struct Inner<E: Engine> {
     catalog: PartitionHandle<E::Partition>,
     catalog_table: Arc<TableInfo>,
-    groups: Vec<(Durability, Vec<PartitionHandle<E::Partition>>)>,
+    pub(crate) engine: Arc<E>,
+    /// Every operation holds it for reading; a change of the number of partitions waits for them.
+    map: RwLock<Map<E::Partition>>,
+    /// The epoch of `map`.
+    epoch: AtomicU64,
+    partitions: AtomicUsize,
+    /// One change of the number of partitions at a time.
+    pub(crate) repartitioning: Mutex<()>,
     tables: Colored<HashMap<String, Arc<TableInfo>>>,
     /// Held while the catalog changes, so that `tables` says the same to all others.
-    catalog_change: Mutex<()>,
+    pub(crate) catalog_change: Mutex<()>,
     pub(crate) options: Arc<StoreOptions>,
 }
 
@@ -77,20 +88,12 @@ pub struct TableSummary {
 }
 
 /// The table of names in the catalog; its key for the numbers of tables, and for the store's own properties.
-const NAMES: TableId = TableId(1);
+pub(crate) const NAMES: TableId = TableId(1);
 const NAME_PREFIX: u8 = b'n';
-const NEXT_ID: &[u8] = b"i";
+pub(crate) const NEXT_ID: &[u8] = b"i";
 const LAYOUT: &[u8] = b"l";
-const FORMAT: u64 = 1;
 const NAME_LEN_MAX: usize = 255;
 const PARTITIONS_MAX: u32 = 1024;
-
-/// The properties of a store, in its catalog.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Layout {
-    format: u64,
-    partitions: u32,
-}
 
 impl<E: Engine> Clone for Store<E> {
     fn clone(&self) -> Self {
@@ -104,7 +107,7 @@ impl<E: Engine> Store<E> {
     /// # Errors
     /// The engine's [`Failure`], which names the file: damaged, in use by another process, of another version.
     pub async fn open(engine: E, options: StoreOptions) -> Result<Store<E>, Error> {
-        let opened = spawn_blocking(move || open(&engine, options)).await;
+        let opened = spawn_blocking(move || open(engine, options)).await;
         match opened {
             Ok(inner) => Ok(Store { inner: Arc::new(inner?) }),
             Err(error) => Err(Refusal::Unsupported(format!("the store cannot be opened: {error}")).into()),
@@ -192,7 +195,8 @@ impl<E: Engine> Store<E> {
             })
             .await;
         drop(changing);
-        for partition in inner.partitions(info.kept.durability) {
+        let map = inner.map(inner.deadline()).await?;
+        for partition in map.group(info.kept.durability) {
             let write = Write::new(&info, Bytes::new(), Action::Drop);
             partition.write(write, inner.deadline()).await?;
         }
@@ -213,7 +217,8 @@ impl<E: Engine> Store<E> {
     /// The store cannot be asked now.
     pub async fn outcome(&self, id: OperationId) -> Result<Outcome, Error> {
         let inner = &self.inner;
-        let Some(partition) = inner.all_partitions().find(|partition| partition.index() == id.partition) else {
+        let all = inner.all_partitions(inner.deadline()).await?;
+        let Some(partition) = all.iter().find(|partition| partition.index() == id.partition) else {
             return Ok(Outcome::Unknown);
         };
         partition.outcome(id, inner.deadline()).await
@@ -225,10 +230,8 @@ impl<E: Engine> Store<E> {
     /// # Errors
     /// [`Failure::Corrupt`] names the file.
     pub async fn verify(&self) -> Result<(), Error> {
-        let inner = self.inner.clone();
-        let checked = spawn_blocking(move || {
-            inner.all_partitions().try_for_each(|partition| verify_partition(partition.engine()))
-        });
+        let all = self.inner.all_partitions(self.inner.deadline()).await?;
+        let checked = spawn_blocking(move || all.iter().try_for_each(|partition| verify_partition(partition.engine())));
         match checked.await {
             Ok(result) => Ok(result.map_err(Refusal::Engine)?),
             Err(error) => Err(Refusal::Unsupported(format!("the store cannot be checked: {error}")).into()),
@@ -238,7 +241,9 @@ impl<E: Engine> Store<E> {
     /// The state of each partition, for metrics.
     pub async fn partition_stats(&self) -> Vec<PartitionStats> {
         let mut all = Vec::new();
-        for partition in self.inner.all_partitions() {
+        // Waits at most for the end of a change of the number of partitions.
+        let map = self.inner.map.read().await;
+        for partition in std::iter::once(&self.inner.catalog).chain(map.all()) {
             all.push(partition.stats().await);
         }
         all
@@ -247,7 +252,7 @@ impl<E: Engine> Store<E> {
     /// The number of partitions of each durability.
     #[must_use]
     pub fn partitions(&self) -> usize {
-        self.inner.groups.first().map_or(0, |(_, partitions)| partitions.len())
+        self.inner.partitions.load(SeqCst)
     }
 
     pub(crate) fn is_same(&self, other: &Store<E>) -> bool {
@@ -266,7 +271,12 @@ impl<E: Engine> Store<E> {
         self.inner.tables.read(find).await
     }
 
-    async fn find(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
+    /// All that is in the catalog.
+    pub(crate) async fn infos(&self) -> Vec<Arc<TableInfo>> {
+        self.inner.tables.read(|tables| tables.values().cloned().collect()).await
+    }
+
+    pub(crate) async fn find(&self, name: &str) -> Result<Arc<TableInfo>, Error> {
         let found = self.inner.tables.read(|tables| tables.get(name).cloned()).await;
         found.ok_or_else(|| Refusal::NoSuchTable(name.to_owned()).into())
     }
@@ -327,24 +337,43 @@ impl<E: Engine> Inner<E> {
         Instant::now() + self.options.limit
     }
 
-    pub(crate) fn partitions(&self, durability: Durability) -> &[PartitionHandle<E::Partition>] {
-        let group = self.groups.iter().find(|(of, _)| *of == durability);
-        group.map_or(&[], |(_, partitions)| partitions)
+    /// The map of partitions, for one operation. An operation takes it once: a change of the map waits for all who have
+    /// it, and those who come later wait for the change.
+    pub(crate) async fn map(&self, deadline: Instant) -> Result<RwLockReadGuard<'_, Map<E::Partition>>, Error> {
+        if let Ok(map) = self.map.try_read() {
+            return Ok(map);
+        }
+        let map = timeout_at(deadline, self.map.read()).await;
+        map.map_err(|_| unavailable(Reason::Deadline, Duration::ZERO))
     }
 
-    fn all_partitions(&self) -> impl Iterator<Item = &PartitionHandle<E::Partition>> {
-        std::iter::once(&self.catalog).chain(self.table_partitions())
+    /// The map, when no operation is under way.
+    pub(crate) async fn map_alone(&self, deadline: Instant) -> Result<RwLockWriteGuard<'_, Map<E::Partition>>, Error> {
+        let map = timeout_at(deadline, self.map.write()).await;
+        map.map_err(|_| unavailable(Reason::Deadline, Duration::ZERO))
     }
 
-    /// The partition that holds all of a log, lock or counter.
-    pub(crate) fn home(&self, info: &TableInfo) -> &PartitionHandle<E::Partition> {
-        let partitions = self.partitions(info.kept.durability);
-        &partitions[crc32fast::hash(&info.id.0.to_le_bytes()) as usize % partitions.len()]
+    /// The epoch of the map: what remembers partitions looks here whether they are still the ones.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
     }
 
-    /// The partitions of tables, without the catalog.
-    pub(crate) fn table_partitions(&self) -> impl Iterator<Item = &PartitionHandle<E::Partition>> {
-        self.groups.iter().flat_map(|(_, partitions)| partitions)
+    /// Replaces the map, which the caller has alone.
+    pub(crate) fn set_map(&self, map: &mut Map<E::Partition>, next: Map<E::Partition>) {
+        self.epoch.store(next.epoch, SeqCst);
+        self.partitions.store(next.layout.partitions as usize, SeqCst);
+        *map = next;
+    }
+
+    async fn all_partitions(&self, deadline: Instant) -> Result<Vec<PartitionHandle<E::Partition>>, Error> {
+        let map = self.map(deadline).await?;
+        Ok(std::iter::once(&self.catalog).chain(map.all()).cloned().collect())
+    }
+
+    /// Writes the layout of the store: the commit point of a change of the number of partitions.
+    pub(crate) async fn put_layout(&self, layout: &Layout) -> Result<(), Error> {
+        let put = Action::Put { value: layout.encode()?, expires_ms: NEVER, expect: None };
+        self.catalog_write(Bytes::from_static(LAYOUT), put).await.map(drop)
     }
 
     async fn catalog_write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {
@@ -353,7 +382,7 @@ impl<E: Engine> Inner<E> {
 }
 
 /// Runs a change of the catalog to its end, also if its caller goes: half of it would be seen until the next open.
-async fn to_the_end<T: Send + 'static>(
+pub(crate) async fn to_the_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
     match Color::new().spawn(change).await {
@@ -374,72 +403,108 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn name_key(name: &str) -> Bytes {
+pub(crate) fn name_key(name: &str) -> Bytes {
     [&[NAME_PREFIX], name.as_bytes()].concat().into()
 }
 
 /// Opens catalog and partitions, and finishes the removal of destroyed tables. Blocks.
-fn open<E: Engine>(engine: &E, options: StoreOptions) -> Result<Inner<E>, Refusal> {
+fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal> {
     let options = Arc::new(options);
     let catalog = engine.open(Place::Catalog)?;
-    let layout = layout(&catalog, &options)?;
+    let mut layout = layout(&catalog, &options)?;
     let tables = read_names(&catalog)?;
     let known: HashSet<TableId> = tables.values().map(|info| info.id).collect();
-    let mut index = 1;
-    let mut opened = Vec::new();
-    for &durability in E::DURABILITIES {
-        let mut partitions = Vec::new();
-        for number in 0..layout.partitions {
-            partitions.push((index, engine.open(Place::Partition { durability, index: number })?));
-            index += 1;
-        }
-        opened.push((durability, partitions));
+    if layout.stale.is_some() {
+        remove_stale(&engine, &layout)?;
+        layout.stale = None;
+        write_layout(&catalog, layout.encode()?)?;
     }
-    let all: Vec<_> = opened.iter().flat_map(|(_, group)| group).map(|(index, engine)| (*index, engine)).collect();
+    let opened = open_partitions(&engine, &layout)?;
+    let all: Vec<_> = opened.iter().flat_map(|(_, group)| group).map(|(index, engine)| (*index, &**engine)).collect();
     finish_transactions(&all)?;
-    let mut groups = Vec::new();
-    for (durability, group) in opened {
-        let mut partitions = Vec::new();
-        for (index, partition) in group {
-            remove_destroyed(&partition, &known)?;
-            partitions.push(PartitionHandle::new(index, partition, &options)?);
-        }
-        groups.push((durability, partitions));
+    for (_, partition) in &all {
+        remove_destroyed(*partition, &known)?;
     }
+    let groups = handles(opened, &options)?;
     let kept = Kept { id: NAMES.0, kind: Kind::Hash, durability: E::DURABILITIES[0], expiry: false };
     Ok(Inner {
-        catalog: PartitionHandle::new(0, catalog, &options)?,
+        catalog: PartitionHandle::new(0, Arc::new(catalog), &options)?,
         catalog_table: Arc::new(TableInfo::new("the catalog", kept)),
-        groups,
+        engine: Arc::new(engine),
+        map: RwLock::new(Map { groups, layout, epoch: 0 }),
+        epoch: AtomicU64::new(0),
+        partitions: AtomicUsize::new(layout.partitions as usize),
+        repartitioning: Mutex::new(()),
         tables: Colored::new(tables),
         catalog_change: Mutex::new(()),
         options,
     })
 }
 
+/// Partitions with their numbers, by durability.
+pub(crate) type Opened<P> = Vec<(Durability, Vec<(u32, Arc<P>)>)>;
+
+/// Opens the partitions of a layout. Blocks.
+pub(crate) fn open_partitions<E: Engine>(engine: &E, layout: &Layout) -> Result<Opened<E::Partition>, Failure> {
+    let mut opened = Vec::new();
+    for (at, &durability) in (0..).zip(E::DURABILITIES) {
+        let mut partitions = Vec::new();
+        for number in 0..layout.partitions {
+            let place = Place::Partition { durability, index: layout.first + number };
+            partitions.push((layout.index(at, number), Arc::new(engine.open(place)?)));
+        }
+        opened.push((durability, partitions));
+    }
+    Ok(opened)
+}
+
+/// Makes colors of open partitions. Blocks.
+pub(crate) fn handles<P: Partition>(opened: Opened<P>, options: &Arc<StoreOptions>) -> Result<Groups<P>, Failure> {
+    let mut groups = Vec::new();
+    for (durability, group) in opened {
+        let handles = group.into_iter().map(|(index, partition)| PartitionHandle::new(index, partition, options));
+        groups.push((durability, handles.collect::<Result<_, _>>()?));
+    }
+    Ok(groups)
+}
+
+/// Removes the partitions of the map before. Blocks.
+pub(crate) fn remove_stale<E: Engine>(engine: &E, layout: &Layout) -> Result<(), Failure> {
+    let Some((first, len)) = layout.stale else { return Ok(()) };
+    for &durability in E::DURABILITIES {
+        for index in first..first + len {
+            engine.remove(Place::Partition { durability, index })?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads the properties of the store, or writes those of a new one.
 fn layout<P: Partition>(catalog: &P, options: &StoreOptions) -> Result<Layout, Refusal> {
     if let Some(record) = crate::partition::load(catalog, NAMES, LAYOUT)? {
-        let layout: Layout = codec::decode(&record.value)?;
-        if layout.format != FORMAT {
-            let file = catalog.name();
-            return Err(Failure::Skew { file, found: layout.format, known: FORMAT }.into());
-        }
-        return Ok(layout);
+        return Layout::decode(catalog, &record.value);
     }
     let partitions = match options.partitions {
         0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32).min(PARTITIONS_MAX),
-        partitions if partitions <= PARTITIONS_MAX => partitions,
-        partitions => {
-            let text = format!("{partitions} partitions are too many: {PARTITIONS_MAX} are the most");
-            return Err(Refusal::Unsupported(text));
-        }
+        partitions => partitions,
     };
-    let layout = Layout { format: FORMAT, partitions };
-    let record = Record { version: 0, expires_ms: NEVER, value: codec::encode(&layout)? };
-    let bytes = record.encode(NAMES, LAYOUT);
-    catalog.commit(&[crate::engine::Change::Put(NAMES, LAYOUT.to_vec(), bytes)])?;
+    check_partitions(partitions)?;
+    let layout = Layout::new(partitions);
+    write_layout(catalog, layout.encode()?)?;
     Ok(layout)
+}
+
+pub(crate) fn check_partitions(partitions: u32) -> Result<(), Refusal> {
+    if (1..=PARTITIONS_MAX).contains(&partitions) {
+        return Ok(());
+    }
+    Err(Refusal::Unsupported(format!("a store has 1 to {PARTITIONS_MAX} partitions, not {partitions}")))
+}
+
+/// Writes a layout into a catalog that nothing else writes. Blocks.
+pub(crate) fn write_layout<P: Partition>(catalog: &P, value: Bytes) -> Result<(), Failure> {
+    let record = Record { version: 0, expires_ms: NEVER, value };
+    catalog.commit(&[crate::engine::Change::Put(NAMES, LAYOUT.to_vec(), record.encode(NAMES, LAYOUT))])
 }
 
 fn read_names<P: Partition>(catalog: &P) -> Result<HashMap<String, Arc<TableInfo>>, Refusal> {

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::entries::Entries;
 use crate::error::{Error, Refusal};
 use crate::lock::{Fence, Lock, Token};
-use crate::partition::{Action, Next, PartitionHandle, Reply, Write};
+use crate::partition::{Action, Next, Reply, Write};
 use crate::record::{NEVER, Record, ms_of, now_ms};
 use crate::store::Store;
 use crate::table_info::TableInfo;
@@ -401,6 +401,10 @@ where
         Write { fence: self.fence.clone(), ..Write::new(&self.info, key, action) }
     }
 
+    pub(crate) fn store(&self) -> &Store<E> {
+        &self.store
+    }
+
     pub(crate) fn info(&self) -> &Arc<TableInfo> {
         &self.info
     }
@@ -424,7 +428,8 @@ where
             return Ok(count);
         }
         let id = self.info.id;
-        for partition in self.partitions() {
+        let map = self.store.inner().map(self.deadline()).await?;
+        for partition in map.group(self.info.kept.durability) {
             count += partition.call(self.deadline(), move |engine| crate::engine::Partition::len(engine, id)).await?;
         }
         Ok(count)
@@ -455,7 +460,10 @@ where
     async fn live(&self, key: &K) -> Result<Option<Record>, Error> {
         self.info.check()?;
         let key = self.key(key)?;
-        let record = self.partition(&key).read(self.info.id, &key, self.deadline()).await?;
+        let deadline = self.deadline();
+        let map = self.store.inner().map(deadline).await?;
+        let record = map.of(&self.info, &key).read(self.info.id, &key, deadline).await?;
+        drop(map);
         self.info.check()?;
         Ok(record.filter(|record| record.is_live(now_ms())))
     }
@@ -475,12 +483,13 @@ where
 
     async fn write(&self, key: Bytes, action: Action) -> Result<Reply, Error> {
         self.info.check()?;
-        let partition = self.partition(&key);
-        partition.write(self.prepared(key, action), self.deadline()).await
+        let deadline = self.deadline();
+        let map = self.store.inner().map(deadline).await?;
+        map.of(&self.info, &key).write(self.prepared(key, action), deadline).await
     }
 
     fn raw_entries(&self, from: Bound<Bytes>, to: Bound<Bytes>) -> Entries<E> {
-        Entries::new(self.partitions(), &self.info, (from, to), self.limit.unwrap_or(self.store.inner().options.limit))
+        Entries::new(&self.store, &self.info, (from, to), self.limit.unwrap_or(self.store.inner().options.limit))
     }
 
     pub(crate) fn key(&self, key: &K) -> Result<Bytes, Refusal> {
@@ -492,16 +501,7 @@ where
         Ok(bytes)
     }
 
-    pub(crate) fn partitions(&self) -> &[PartitionHandle<E::Partition>] {
-        self.store.inner().partitions(self.info.kept.durability)
-    }
-
-    pub(crate) fn partition(&self, key: &[u8]) -> &PartitionHandle<E::Partition> {
-        let partitions = self.partitions();
-        &partitions[crc32fast::hash(key) as usize % partitions.len()]
-    }
-
-    fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.limit.unwrap_or(self.store.inner().options.limit)
     }
 }

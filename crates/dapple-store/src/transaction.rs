@@ -11,8 +11,9 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::engine::{Engine, TableId, Transactions};
+use crate::engine::{Partition, TableId, Transactions};
 use crate::error::{Error, Refusal};
+use crate::map::Map;
 use crate::partition::{Action, PartitionHandle, Write, commit_all};
 use crate::record::{NEVER, ms_of};
 use crate::store::Store;
@@ -45,12 +46,9 @@ use crate::{Change, Entry, Expect, Table, Version, codec};
 #[must_use = "a batch does nothing until it is committed"]
 pub struct Batch<E: Transactions> {
     store: Store<E>,
-    writes: Vec<Placed<E>>,
+    writes: Vec<Write>,
     bytes: usize,
 }
-
-/// A write and its partition.
-type Placed<E> = (PartitionHandle<<E as Engine>::Partition>, Write);
 
 /// Reads and writes that happen at one moment, or not at all. [`Store::transaction`] makes it. Clones are the same one.
 pub struct Transaction<E: Transactions>(Arc<Mutex<Work<E>>>);
@@ -58,7 +56,7 @@ pub struct Transaction<E: Transactions>(Arc<Mutex<Work<E>>>);
 /// What a transaction has done so far.
 struct Work<E: Transactions> {
     batch: Batch<E>,
-    reads: HashMap<(TableId, Bytes), Placed<E>>,
+    reads: HashMap<(TableId, Bytes), Write>,
     /// The values that it has written itself, as encoded.
     own: HashMap<(TableId, Bytes), Option<Bytes>>,
 }
@@ -231,33 +229,24 @@ impl<E: Transactions> Batch<E> {
         if self.bytes > len_max {
             return Err(Refusal::TooLong { part: "batch", len: self.bytes, len_max }.into());
         }
-        let partitions = self.partitions();
+        let map = self.store.inner().map(deadline).await?;
+        let partitions = partitions(&map, &self.writes);
         if let [partition] = &partitions[..] {
-            let parts = self.writes.into_iter().map(|(_, write)| write).collect();
-            let reply = partition.write(group(Action::All(parts)), deadline).await?;
+            let reply = partition.write(group(Action::All(self.writes)), deadline).await?;
             return Ok(reply
                 .parts
                 .into_iter()
                 .map(|part| part.map(|reply| reply.version))
                 .collect::<Result<_, _>>()?);
         }
-        let place = |of: &PartitionHandle<_>| partitions.iter().position(|known| known.index() == of.index());
+        let place = |write: &Write| {
+            let index = map.of(&write.table, &write.key).index();
+            partitions.iter().position(|known| known.index() == index)
+        };
         let writes: Vec<(usize, Write)> =
-            self.writes.into_iter().filter_map(|(partition, write)| Some((place(&partition)?, write))).collect();
+            self.writes.into_iter().filter_map(|write| Some((place(&write)?, write))).collect();
         let replies = commit_all(partitions, writes, deadline).await?;
         Ok(replies.into_iter().map(|reply| reply.version).collect())
-    }
-
-    /// The partitions of its writes, each once, in the order of their indices.
-    fn partitions(&self) -> Vec<PartitionHandle<E::Partition>> {
-        let mut partitions: Vec<PartitionHandle<E::Partition>> = Vec::new();
-        for (partition, _) in &self.writes {
-            if !partitions.iter().any(|known| known.index() == partition.index()) {
-                partitions.push(partition.clone());
-            }
-        }
-        partitions.sort_by_key(PartitionHandle::index);
-        partitions
     }
 
     /// Applies each write by itself, and returns the version or error of each: cheaper than so many single writes, and no
@@ -282,11 +271,16 @@ impl<E: Transactions> Batch<E> {
     /// ```
     pub async fn commit_each(self) -> Vec<Result<Version, Error>> {
         let deadline = self.store.inner().deadline();
-        let partitions = self.partitions();
         let len = self.writes.len();
+        let map = match self.store.inner().map(deadline).await {
+            Ok(map) => map,
+            Err(error) => return vec![Err(error); len],
+        };
+        let partitions = partitions(&map, &self.writes);
         let mut parts: Vec<(Vec<usize>, Vec<Write>)> = partitions.iter().map(|_| Default::default()).collect();
-        for (at, (partition, write)) in self.writes.into_iter().enumerate() {
-            if let Some(place) = partitions.iter().position(|known| known.index() == partition.index()) {
+        for (at, write) in self.writes.into_iter().enumerate() {
+            let index = map.of(&write.table, &write.key).index();
+            if let Some(place) = partitions.iter().position(|known| known.index() == index) {
                 parts[place].0.push(at);
                 parts[place].1.push(write);
             }
@@ -310,17 +304,17 @@ impl<E: Transactions> Batch<E> {
 
     fn add<K: Key, V: Value>(&mut self, table: &Table<K, V, E>, key: &K, action: Action) -> Result<(), Error> {
         let write = self.prepared(table, key, action)?;
-        self.bytes += write.1.len();
+        self.bytes += write.len();
         self.writes.push(write);
         Ok(())
     }
 
-    fn prepared<K: Key, V: Value>(&self, table: &Table<K, V, E>, key: &K, action: Action) -> Result<Placed<E>, Error> {
+    fn prepared<K: Key, V: Value>(&self, table: &Table<K, V, E>, key: &K, action: Action) -> Result<Write, Error> {
         if !table.is_of(&self.store) {
             return Err(Refusal::Unsupported("a batch takes tables of its own store only".to_owned()).into());
         }
         let key = table.key(key)?;
-        Ok((table.partition(&key).clone(), table.prepared(key, action)))
+        Ok(table.prepared(key, action))
     }
 }
 
@@ -381,11 +375,24 @@ impl<E: Transactions> Transaction<E> {
 
 impl<E: Transactions> Work<E> {
     async fn commit(mut self, deadline: Instant) -> Result<(), Error> {
-        let mut writes: Vec<Placed<E>> = self.reads.into_values().collect();
+        let mut writes: Vec<Write> = self.reads.into_values().collect();
         writes.append(&mut self.batch.writes);
         self.batch.writes = writes;
         self.batch.commit_until(deadline).await.map(drop)
     }
+}
+
+/// The partitions of writes, each once, in the order of their indices.
+fn partitions<P: Partition>(map: &Map<P>, writes: &[Write]) -> Vec<PartitionHandle<P>> {
+    let mut partitions: Vec<PartitionHandle<P>> = Vec::new();
+    for write in writes {
+        let partition = map.of(&write.table, &write.key);
+        if !partitions.iter().any(|known| known.index() == partition.index()) {
+            partitions.push(partition.clone());
+        }
+    }
+    partitions.sort_by_key(PartitionHandle::index);
+    partitions
 }
 
 /// A write that stands for several.

@@ -79,12 +79,14 @@ pub struct Watch<K, V, E: Engine> {
 /// The changes of all tables of a store from a moment on, as [`Watch`] gives those of one.
 pub struct StoreWatch<E: Engine> {
     raw: RawWatch<E>,
-    store: Store<E>,
 }
 
 struct RawWatch<E: Engine> {
-    /// `None` for those of all tables.
-    table: Option<TableId>,
+    store: Store<E>,
+    /// The epoch of the map that `sources` are of.
+    epoch: u64,
+    /// `None` for all tables.
+    info: Option<Arc<TableInfo>>,
     sources: Vec<Source<E>>,
     notify: Arc<Notify>,
     /// The source that is asked next, so that none starves.
@@ -131,7 +133,8 @@ where
     /// The table was destroyed.
     pub async fn cursor(&self) -> Result<Cursor, Error> {
         self.info().check()?;
-        Ok(cursor(self.partitions()).await)
+        let map = self.store().inner().map(self.deadline()).await?;
+        Ok(cursor(map.group(self.info().kept.durability).iter()).await)
     }
 
     /// Watches from `from` on. A value that expires makes no change; [`remove_expired`](Self::remove_expired) does.
@@ -141,7 +144,7 @@ where
     pub async fn watch(&self, from: &Cursor) -> Result<Watch<K, V, E>, Error> {
         let info = self.info().clone();
         info.check()?;
-        let raw = RawWatch::new(self.partitions().iter(), Some(info.id), from).await;
+        let raw = RawWatch::new(self.store(), Some(info.clone()), from).await?;
         Ok(Watch { raw, info, types: PhantomData })
     }
 }
@@ -163,15 +166,20 @@ where
 
 impl<E: Engine> Store<E> {
     /// The present moment, for [`watch`](Self::watch).
-    pub async fn cursor(&self) -> Cursor {
-        let partitions: Vec<_> = self.inner().table_partitions().cloned().collect();
-        cursor(&partitions).await
+    ///
+    /// # Errors
+    /// The time limit passed while the number of partitions changed.
+    pub async fn cursor(&self) -> Result<Cursor, Error> {
+        let map = self.inner().map(self.inner().deadline()).await?;
+        Ok(cursor(map.all()).await)
     }
 
     /// Watches all tables from `from` on.
-    pub async fn watch(&self, from: &Cursor) -> StoreWatch<E> {
-        let raw = RawWatch::new(self.inner().table_partitions(), None, from).await;
-        StoreWatch { raw, store: self.clone() }
+    ///
+    /// # Errors
+    /// As [`cursor`](Self::cursor).
+    pub async fn watch(&self, from: &Cursor) -> Result<StoreWatch<E>, Error> {
+        Ok(StoreWatch { raw: RawWatch::new(self, None, from).await? })
     }
 }
 
@@ -182,7 +190,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned, E: Engine> Watch<K, V, E> {
     /// [`Refusal::Lagged`] if changes were missed; the next call goes on after them, at the place that the error names.
     /// [`Refusal::Destroyed`]; [`Error::Unavailable`] if the partition has stopped after an error.
     pub async fn next(&mut self) -> Result<Changed<K, V>, Error> {
-        let event = self.raw.next(Some(&self.info)).await?;
+        let event = self.raw.next().await?;
         let is_ordered = self.info.kept.kind == Kind::Ordered;
         let key = if is_ordered { codec::decode_ordered_key(&event.key)? } else { codec::decode(&event.key)? };
         let value = event.record.map(|record| codec::decode(&record.value)).transpose()?;
@@ -203,8 +211,8 @@ impl<E: Engine> StoreWatch<E> {
     /// As [`Watch::next`].
     pub async fn next(&mut self) -> Result<StoreChanged, Error> {
         loop {
-            let Event { table, key, version, record } = self.raw.next(None).await?;
-            if let Some(table) = self.store.name_of(table).await {
+            let Event { table, key, version, record } = self.raw.next().await?;
+            if let Some(table) = self.raw.store.name_of(table).await {
                 let value = record.map(|record| record.value);
                 return Ok(StoreChanged { table, key, value, version: Version(version) });
             }
@@ -219,14 +227,12 @@ impl<E: Engine> StoreWatch<E> {
 }
 
 impl<E: Engine> RawWatch<E> {
-    async fn new<'a>(
-        partitions: impl Iterator<Item = &'a PartitionHandle<E::Partition>>,
-        table: Option<TableId>,
-        from: &Cursor,
-    ) -> RawWatch<E>
-    where
-        E: 'a,
-    {
+    async fn new(store: &Store<E>, info: Option<Arc<TableInfo>>, from: &Cursor) -> Result<RawWatch<E>, Error> {
+        let map = store.inner().map(store.inner().deadline()).await?;
+        let partitions: Vec<_> = match &info {
+            Some(info) => map.group(info.kept.durability).iter().collect(),
+            None => map.all().collect(),
+        };
         let notify = Arc::new(Notify::new());
         let mut sources = Vec::new();
         for partition in partitions {
@@ -237,21 +243,36 @@ impl<E: Engine> RawWatch<E> {
             let (ready, partition) = (VecDeque::new(), partition.clone());
             sources.push(Source { partition, returned, ready, complete: returned });
         }
-        RawWatch { table, sources, notify, turn: 0 }
+        Ok(RawWatch { store: store.clone(), epoch: map.epoch, info, sources, notify, turn: 0 })
+    }
+
+    /// The partitions are others, and so are their histories.
+    async fn begin_anew(&mut self) -> Result<Event, Error> {
+        let map = self.store.inner().map(self.store.inner().deadline()).await?;
+        let resume = match &self.info {
+            Some(info) => cursor(map.group(info.kept.durability).iter()).await,
+            None => cursor(map.all()).await,
+        };
+        drop(map);
+        *self = RawWatch::new(&self.store, self.info.clone(), &resume).await?;
+        Err(Refusal::Lagged { resume }.into())
     }
 
     fn cursor(&self) -> Cursor {
         Cursor(self.sources.iter().map(|source| (source.partition.index(), source.returned)).collect())
     }
 
-    async fn next(&mut self, info: Option<&TableInfo>) -> Result<Event, Error> {
+    async fn next(&mut self) -> Result<Event, Error> {
         loop {
-            if let Some(info) = info {
+            if let Some(info) = &self.info {
                 info.check()?;
+            }
+            if self.epoch != self.store.inner().epoch() {
+                return self.begin_anew().await;
             }
             for _ in 0..self.sources.len() {
                 self.turn = (self.turn + 1) % self.sources.len();
-                let table = self.table;
+                let table = self.info.as_ref().map(|info| info.id);
                 match self.sources[self.turn].next(table).await {
                     Ok(Some(event)) => return Ok(event),
                     Ok(None) => {}
@@ -289,8 +310,8 @@ impl<E: Engine> Source<E> {
     }
 }
 
-async fn cursor<P: crate::engine::Partition>(partitions: &[PartitionHandle<P>]) -> Cursor {
-    let mut all = Vec::with_capacity(partitions.len());
+async fn cursor<'a, P: crate::engine::Partition>(partitions: impl Iterator<Item = &'a PartitionHandle<P>>) -> Cursor {
+    let mut all = Vec::new();
     for partition in partitions {
         all.push((partition.index(), partition.history_end().await));
     }

@@ -370,7 +370,7 @@ pub(super) fn stored_version<P: Partition>(engine: &P) -> Result<u64, Failure> {
     Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
 }
 
-pub(super) fn put_version(version: u64) -> Change {
+pub(crate) fn put_version(version: u64) -> Change {
     Change::Put(OWN, VERSION.to_vec(), version.to_le_bytes().to_vec())
 }
 

@@ -25,7 +25,7 @@ use crate::{PartitionStats, StoreOptions};
 use batch::Progress;
 use state::{Abandoned, Grant, Joined, Keys, Miss, State, Taken, Turn};
 
-pub(crate) use batch::{Action, Next, OWN, Reply, Write};
+pub(crate) use batch::{Action, Next, OWN, Reply, Write, put_version};
 pub(crate) use history::{Event, Lagged};
 pub(crate) use log::{Ends, ends as log_ends, entries as log_entries};
 pub(crate) use transaction::{commit_all, finish_transactions};
@@ -43,6 +43,17 @@ struct Inner<P> {
     progress: Mutex<Progress>,
 }
 
+/// A partition that is held. Dropped, it is released unchanged.
+pub(crate) struct Held(Grant);
+
+impl Held {
+    /// Releases it for no one: neither reads nor writes are answered until the store is reopened.
+    pub(crate) fn stop(self, failure: Failure) {
+        // Only a runtime that shuts down has dropped the combiner.
+        let _ = self.0.done.send(Joined::Stopped(failure));
+    }
+}
+
 impl<P> Clone for PartitionHandle<P> {
     fn clone(&self) -> Self {
         PartitionHandle { inner: self.inner.clone() }
@@ -51,11 +62,11 @@ impl<P> Clone for PartitionHandle<P> {
 
 impl<P: Partition> PartitionHandle<P> {
     /// Takes over an open partition. Blocks.
-    pub(crate) fn new(index: u32, engine: P, options: &Arc<StoreOptions>) -> Result<Self, Failure> {
-        let version = batch::stored_version(&engine)?;
+    pub(crate) fn new(index: u32, engine: Arc<P>, options: &Arc<StoreOptions>) -> Result<Self, Failure> {
+        let version = batch::stored_version(&*engine)?;
         let progress = Mutex::new(Progress { version, finished: Vec::new() });
         let state = Colored::new(State::new(options.cache_bytes, version));
-        let inner = Inner { index, engine: Arc::new(engine), state, options: options.clone(), progress };
+        let inner = Inner { index, engine, state, options: options.clone(), progress };
         Ok(PartitionHandle { inner: Arc::new(inner) })
     }
 
@@ -108,6 +119,17 @@ impl<P: Partition> PartitionHandle<P> {
     async fn barrier(&self, deadline: Instant) -> Result<(), Error> {
         let write = Write::new(&TableInfo::own(), Bytes::new(), Action::Nothing);
         self.write(write, deadline).await.map(drop)
+    }
+
+    /// Waits until this partition is held: all that was queued is done, and no other reads or writes it before the result
+    /// is dropped.
+    pub(crate) async fn hold(&self, deadline: Instant) -> Result<Held, Error> {
+        Ok(Held(self.join(Vec::new(), deadline).await?))
+    }
+
+    /// Has all watchers of this partition look again.
+    pub(crate) async fn wake_watchers(&self) {
+        self.inner.state.with(|state| state.history.wake()).await;
     }
 
     /// Queues a transaction that reads or changes `keys`, and waits until this partition is in its hands.
