@@ -1,5 +1,6 @@
 //! Tests of the store through its public interface.
 
+mod copies;
 mod disk;
 mod durability;
 mod faults;

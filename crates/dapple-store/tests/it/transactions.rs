@@ -165,14 +165,14 @@ fn no_reader_sees_half_of_a_batch() {
 
 /// Memory that outlives its store, and whose commits end after some: the process crashes.
 #[derive(Clone, Default)]
-struct Crashing {
-    partitions: Arc<Mutex<HashMap<String, Arc<MemoryPartition>>>>,
-    commits_left: Arc<AtomicI64>,
+pub(crate) struct Crashing {
+    pub(crate) partitions: Arc<Mutex<HashMap<String, Arc<MemoryPartition>>>>,
+    pub(crate) commits_left: Arc<AtomicI64>,
     /// Whether the commit in which it crashes is in the file.
-    keeps_last: bool,
+    pub(crate) keeps_last: bool,
 }
 
-struct CrashingPartition {
+pub(crate) struct CrashingPartition {
     memory: Arc<MemoryPartition>,
     engine: Crashing,
 }

@@ -130,7 +130,7 @@ fn a_cursor_outlives_the_process_if_nothing_was_written_since() {
 fn a_store_is_watched_with_the_names_of_its_tables() {
     run(async {
         let store = in_memory().await;
-        let mut watch = store.watch(&store.cursor().await).await;
+        let mut watch = store.watch(&store.cursor().await.unwrap()).await.unwrap();
         let table: Table<u32, u32, _> = store.create("t", TableOptions::default()).await.unwrap();
         let counter = store.create_counter("c", TableOptions::default()).await.unwrap();
         table.put(&1, &1).await.unwrap();
