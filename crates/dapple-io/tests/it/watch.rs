@@ -20,7 +20,7 @@ fn readable_is_called_for_as_long_as_there_is_something() {
     b.set_nonblocking(true).unwrap();
     let mut reader = b.try_clone().unwrap();
     let (tx, rx) = mpsc::channel();
-    // One byte a call: level semantics call again.
+    // Reads one byte a call. While bytes are left, the callback is called again (level semantics).
     let callback = Color::new().wrap(move |()| {
         let mut byte = [0];
         if reader.read_exact(&mut byte).is_ok() {

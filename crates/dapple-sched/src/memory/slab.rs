@@ -408,8 +408,8 @@ impl<K: Kind> Slab<K> {
         }
     }
 
-    /// Up to `wanted` blocks that were never handed out, in their order, so that a walk through
-    /// tasks in the order of their making is a walk through memory.
+    /// Up to `wanted` blocks that were never handed out, in the order of their addresses: then a
+    /// walk through tasks in the order of their making is a walk through memory.
     fn carve(&mut self, wanted: usize) -> Chain<K> {
         let (from, chain) = (self.fresh, Chain::new());
         self.fresh = cmp::min(from + wanted, self.blocks);

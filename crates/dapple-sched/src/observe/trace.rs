@@ -104,7 +104,7 @@ pub(crate) struct Record {
     origin: Origin,
     accepted_at: Instant,
     color_id: u64,
-    /// It is a wait: in the end a closure runs in line, which counts instead.
+    /// The node is that of a wait. A closure runs in line at its end, and counts instead.
     waits: bool,
     /// Alive while its color is: the color in which the node is queued, or which is held for it.
     shared: *const Shared,

@@ -144,9 +144,9 @@ pub fn on_worker() -> bool {
 /// events in time afterwards. Does nothing on other threads.
 ///
 /// A worker reads the clock only now and then, and assumes that callbacks in between take as little
-/// as most did. If a few callbacks take milliseconds among many that take none, such as handlers
-/// among tasks that only pass something on, code that measures them anyway can say so. Cost: some
-/// nanoseconds.
+/// as most did. That is wrong for the few callbacks that take milliseconds, such as handlers among
+/// tasks that only pass something on. Code that measures them anyway can tell the worker here.
+/// Cost: some nanoseconds.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

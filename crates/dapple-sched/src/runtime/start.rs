@@ -81,7 +81,8 @@ impl Runtime {
         let shared = &self.handle.shared;
         shared.stop();
         for index in missing {
-            // This thread stands in for the worker's last act: the last of all workers shuts the driver down.
+            // This thread does what the missing worker would do at its end, because the last of all
+            // workers shuts the driver down.
             let worker = Worker::new(shared.clone(), index);
             let _scope = WorkerScope::enter(&worker);
             worker.exit();

@@ -420,7 +420,7 @@ impl Worker {
                 ended.finish();
                 self.end_turn_of_light();
             }
-            // It has a color now, and the color has a turn that ends here.
+            // The task has got a color in its poll; the color's first turn ends here.
             Err(_) if !self.frame.is_light() => {
                 entry.leave();
                 self.end_turn_of_light();

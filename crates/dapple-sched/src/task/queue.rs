@@ -225,8 +225,8 @@ impl Chunk {
         let run = max.min(self.len as usize);
         let mut next = self.head;
         for at in 0..run {
-            // SAFETY: there are so many; from `of`, and no longer in the chunk. The link of the
-            // last one is not followed.
+            // SAFETY: the chunk has at least `run` tasks. Each came from `of`, and leaves the
+            // chunk here. The link of the last one is not followed.
             let task = unsafe { LightTask::from_raw(NonNull::new_unchecked(next)) };
             next = task.task().header().node().next.get().cast();
             to(at, task);

@@ -35,7 +35,8 @@ use crate::sync::refs;
 use crate::task::light;
 use crate::task::waker::raw_waker;
 
-/// A task that is alive for `'a`. Like a reference, but to all of its memory.
+/// A task that is alive for `'a`. Like a reference to the whole block of memory, not only to the
+/// header.
 #[derive(Clone, Copy)]
 pub(crate) struct LiveTask<'a>(NonNull<Header>, PhantomData<&'a Header>);
 

@@ -223,7 +223,7 @@ impl Worker {
                         HomeGuard::of(&mut *own, color).into_iter().for_each(|mut home| _ = home.enqueue());
                         taken += 1;
                     }
-                    // Drained before, and perhaps without handles.
+                    // Its inbox was drained before. If no handles are left, the color is dead.
                     State::Idle if color.len() == 0 => home.dead().into_iter().for_each(|dead| left.dead.push(dead)),
                     State::Idle | State::Queued | State::Reading => left.granted.append(home.enqueue()),
                     State::Held | State::Running => {}
@@ -365,5 +365,5 @@ const SHORT_TURN_NS: u64 = 20_000;
 /// If a queue takes longer than this, its last color waits too long (C6).
 const BEHIND_NS: u64 = 850_000;
 
-/// The longest pause between two offers of help, in puts-off of the alarm (some 30 ms).
+/// The longest pause between two offers of help, counted in rounds of the alarm (some 30 ms).
 const OFFER_PAUSE_MAX: u32 = 64;

@@ -276,8 +276,8 @@ fn c7_a_shutdown_finds_every_task_also_where_others_go_meanwhile() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let first = AbortAll::default();
     let _entered = runtime.enter();
-    // So large that a megabyte has few of them; tasks spawned from outside are in memory in the
-    // order of their spawning.
+    // The tasks are so large that a megabyte has few of them. Tasks spawned from outside are in
+    // memory in the order of their spawning.
     let polled = Arc::new(AtomicUsize::new(0));
     let start = |held: AbortAll| {
         let (dropped, polled) = (drops.one(), polled.clone());
@@ -293,7 +293,7 @@ fn c7_a_shutdown_finds_every_task_also_where_others_go_meanwhile() {
     first.0.lock().unwrap().extend(before.iter().map(|task| task.abort_handle()));
     drop(before);
     (0..EACH).for_each(|_| drop(start(AbortAll::default())));
-    // The last ones are visited first; one of them aborts those that were spawned first.
+    // The shutdown visits the last tasks first; one of them aborts those that were spawned first.
     (1..EACH).for_each(|_| drop(start(AbortAll::default())));
     drop(start(first));
     wait_until("all of them wait", || polled.load(Ordering::Acquire) == 3 * EACH);

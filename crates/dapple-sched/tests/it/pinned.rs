@@ -90,7 +90,8 @@ fn c6_what_is_pinned_waits_for_its_worker_and_nothing_else_does() {
     let _entered = runtime.enter();
     let (stays, lively) = (Color::pinned(0), runtime.handle().new_color_at(0));
     let ran = Arc::new(AtomicBool::new(false));
-    // Queued before the long callback begins, and sent to it.
+    // One callback is queued before the long callback begins (`stays`), the other is sent while it
+    // runs (`also`).
     let start = occupy(&runtime.handle().new_color_at(0));
     let gate = crate::support::Gate::default();
     let (inside, (tx, begun)) = (gate.clone(), collector());

@@ -135,7 +135,7 @@ fn c7_every_policy_keeps_the_age_bound() {
 }
 
 /// The order in which one worker runs a hundred colors, each of which posts to itself when it runs.
-/// So no color has two waiting callbacks, of which a turn would run one or both, as time allows.
+/// So no color has two waiting callbacks: a turn would run one or both, depending on the time.
 fn order(seed: u64) -> Vec<usize> {
     const COLORS: usize = 100;
     let runtime = runtime(1, move |_| Box::new(SeededRandom::new(seed)));

@@ -294,7 +294,7 @@ struct Slow {
     go_on: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-/// A waker with a `clone` that is foreign code and waits.
+/// A waker with a `clone` that waits until the test lets it go on.
 fn slow_waker(slow: &'static Slow) -> Waker {
     use std::task::{RawWaker, RawWakerVTable};
     static SLOW: RawWakerVTable = RawWakerVTable::new(

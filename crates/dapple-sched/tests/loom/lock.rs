@@ -118,8 +118,7 @@ fn the_owner_goes() {
     });
 }
 
-// The owner has another lock when it tries its own, and the thread that is in its own wants that
-// other one.
+// The owner of lock A tries A while it has lock B; another thread has A, and wants B.
 //
 // Caught: an owner that waits (deadlock).
 #[test]

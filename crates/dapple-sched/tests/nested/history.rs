@@ -63,8 +63,8 @@ impl History {
         Inside { history: self, opens }
     }
 
-    /// The expected result for an agent that asks for this now. If it has the color, that follows
-    /// from its open closures.
+    /// The expected result for an agent that asks for this now. The agent's open closures tell
+    /// whether it has the color already.
     pub(crate) fn answer(&self, agent: usize, uses: &[Use]) -> Answer {
         let seen = self.seen();
         let own = || seen.open.iter().filter(|open| open.agent == agent);

@@ -49,7 +49,8 @@ impl Op {
         self.parts.iter().filter(|part| !part.reads).map(|part| part.color)
     }
 
-    /// Whether `holder` holds none of its colors yet; otherwise it would run as a part of that.
+    /// Whether `holder` holds none of this closure's colors. If it holds one, this closure runs as
+    /// a part of `holder`.
     pub(super) fn is_apart_from(&self, holder: &[Part]) -> bool {
         self.parts.iter().all(|part| holder.iter().all(|held| held.color != part.color))
     }

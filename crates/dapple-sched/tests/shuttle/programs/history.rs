@@ -119,8 +119,8 @@ impl History {
 }
 
 impl Seen {
-    /// Of two posts of one poster that share a color which one of them writes, the second starts
-    /// when the first has ended.
+    /// If two posts of one poster share a color, and one of them writes it, the second starts when
+    /// the first has ended.
     fn check_order(&mut self) {
         let at = |event| self.events.iter().position(|seen| *seen == event);
         for (index, later) in self.posted.iter().enumerate() {
