@@ -1,11 +1,13 @@
-//! The attributes of files by NFSv3 (RFC 1813): its procedures NULL and GETATTR, over TCP and UDP, on one port and without a port mapper.
+//! The attributes of files through NFSv3 (RFC 1813): its procedures NULL and GETATTR, over TCP and
+//! UDP, on one port and without a port mapper.
 //!
 //! ```text
 //! cargo run -p rpc --example nfs_attributes -- FOLDER [PORT]
 //! rpcinfo -a 127.0.0.1.27.98 -T tcp 100003 3
 //! ```
 //!
-//! A file handle is a path below the folder, `.` for the folder itself. Types and XDR are those of the crate `nfs3_types`.
+//! A file handle is a path below the folder, `.` for the folder itself. Types and XDR are those of
+//! the crate `nfs3_types`.
 
 use std::ffi::OsStr;
 use std::io::{self, Cursor, ErrorKind};
@@ -30,11 +32,11 @@ async fn main() -> io::Result<()> {
     let listener = TcpListener::bind(format!("127.0.0.1:{port}"))?;
     let address = listener.local_addr()?;
     let socket = UdpSocket::bind(address.to_string())?;
-    // Each call is a task with a color of its own: nothing is shared that could change.
+    // Each call is a task with its own color: it shares no state that could change.
     let service = Arc::new(Service::new().procedure(PROGRAM, VERSION, GETATTR, move |call| {
         drop(dapple::spawn(attributes(root.clone(), call)));
     }));
-    // The two last numbers are the port.
+    // The last two numbers are the port.
     let [high, low] = address.port().to_be_bytes();
     println!("nfs_attributes listens on {address}; try: rpcinfo -a {}.{high}.{low} -T tcp 100003 3", address.ip());
     drop(dapple::spawn(service.clone().serve_udp(socket)));
@@ -52,14 +54,14 @@ async fn attributes(root: Dir, call: Call) {
         Err(error) => Nfs3Result::Err((status_of(&error), Void)),
     };
     let mut results = Vec::new();
-    // Dropping the call says that the server failed.
+    // Dropping the call reports a failure of the server.
     if result.pack(&mut results).is_ok() {
         call.succeed(results);
     }
 }
 
 async fn look(root: &Dir, handle: &[u8]) -> io::Result<fattr3> {
-    // Neither `..` nor a link leads out of the folder: the kernel makes sure of that.
+    // Neither `..` nor a link leads out of the folder: the kernel ensures that.
     let mut options = OpenOptions::new();
     let file = root.open_beneath(OsStr::from_bytes(handle), options.read(true).path_only(true)).await?;
     let of = file.metadata().await?;

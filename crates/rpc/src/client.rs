@@ -1,4 +1,4 @@
-//! Calling a server over TCP or UDP.
+//! A client over TCP or UDP.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,10 +15,12 @@ use dapple::{AbortHandle, Callback, Color, Colored};
 use crate::message::{MARK, call, from_datagram, read_reply};
 use crate::{CALLS_MAX, CallError, MESSAGE_MAX, record};
 
-/// Makes calls to one server. Any number of them may wait for their replies at once, up to [`CALLS_MAX`](crate::CALLS_MAX).
+/// Makes calls to one server. Up to [`CALLS_MAX`](crate::CALLS_MAX) calls may wait for their
+/// replies at once.
 ///
-/// Over UDP, a call that gets no reply is sent again after half a second, then after twice as long, up to five times; a server of this crate
-/// runs it once nevertheless. Over TCP a reply may take a minute. Dropping the client fails the calls that wait.
+/// Over UDP, a call without a reply is sent again after half a second, then after twice as long, up
+/// to five times; a server of this crate still runs it once. Over TCP a reply may take a minute.
+/// Dropping the client fails the waiting calls.
 pub struct Client {
     calls: Colored<Calls>,
     tasks: Vec<AbortHandle>,
@@ -72,7 +74,7 @@ impl Client {
                             reading.with(|calls| calls.answer(xid, result)).await;
                         }
                     }
-                    // No server is there now; it may come before the last try.
+                    // No server is there now; one may start before the last try.
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                     Err(error) => return reading.with(|calls| calls.end(error.kind())).await,
                 }
@@ -83,11 +85,11 @@ impl Client {
 
     /// Calls a procedure with arguments in XDR, and waits for its results.
     ///
-    /// Cancel safe: dropped, the call goes on, and its reply is dropped.
+    /// Cancel safe: if dropped, the call goes on, and its reply is dropped.
     ///
     /// # Errors
     ///
-    /// What the server says, or why there is no reply.
+    /// The server's error, or why there is no reply.
     pub async fn call(
         &self,
         program: u32,
@@ -101,11 +103,12 @@ impl Client {
             let _ = tell.take().map(|tell| tell.send(result));
         });
         self.call_then(program, version, procedure, arguments, callback);
-        // It is dropped untold only where the runtime ends.
+        // It is dropped without a result only when the runtime ends.
         told.await.unwrap_or(Err(CallError::Disconnected(ErrorKind::Interrupted)))
     }
 
-    /// Calls a procedure, and then the callback with the results or the error, in the callback's color. It never does so in line.
+    /// Calls a procedure, and later the callback with the results or the error, in the callback's
+    /// color. Never calls it inline.
     pub fn call_then(
         &self,
         program: u32,
@@ -155,7 +158,7 @@ enum Way {
 
 struct Waiting {
     callback: Callback<Result<Vec<u8>, CallError>>,
-    /// What is sent again over UDP.
+    /// The message to send again over UDP.
     message: Vec<u8>,
     sent: u32,
     /// Dropping it cancels the timer.
@@ -164,7 +167,7 @@ struct Waiting {
 
 impl Calls {
     fn new(way: Way) -> Calls {
-        // A client that starts anew should not go on where it began before.
+        // A client that restarts should not reuse the numbers of its earlier run.
         let last_xid = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ()) as u32;
         Calls { way, waiting: HashMap::new(), last_xid, ended: None }
     }
@@ -201,7 +204,7 @@ impl Calls {
         let Some(waiting) = self.waiting.get_mut(&xid) else { return };
         let delay = match &self.way {
             Way::Udp(socket, server) => {
-                // What cannot be sent now is as good as lost.
+                // A message that cannot be sent now counts as lost.
                 let _ = socket.try_send_to(&waiting.message[MARK..], *server);
                 FIRST_WAIT * (1 << waiting.sent)
             }
@@ -232,7 +235,7 @@ impl Calls {
         }
     }
 
-    /// The second reply to a call, as to one that was sent again, finds none that waits.
+    /// A second reply to a call, such as one that was sent again, finds no waiting call.
     fn answer(&mut self, xid: u32, result: Result<Vec<u8>, CallError>) {
         if let Some(waiting) = self.waiting.remove(&xid) {
             waiting.callback.call(result);
@@ -247,11 +250,11 @@ impl Calls {
     }
 }
 
-/// After how long a call is sent again for the first time.
+/// The wait before the first repetition.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// How often a call is sent over UDP: the last wait ends after 15.5 s.
+/// The number of attempts over UDP: the last wait ends after 15.5 s.
 const TRIES: u32 = 5;
 /// How long a reply may take over TCP.
 const REPLY_MAX: Duration = Duration::from_secs(60);
-/// What stands before the arguments in a call.
+/// The bytes before the arguments in a call.
 const CALL_HEAD: usize = 40 + MARK;

@@ -1,37 +1,38 @@
-//! Calls that came by datagrams, and what they were answered: a call that is sent again must not run again.
+//! Calls in datagrams, with their replies: a repeated call must not run again.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-/// A client's name for a call. The transaction number alone would take a client that starts anew for an old one.
+/// A client's name for a call. The transaction number alone would confuse a restarted client with
+/// its earlier run.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) client: SocketAddr,
     pub(crate) message: Vec<u8>,
 }
 
-/// What is to be done with a call.
+/// The treatment of a call.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Seen {
     /// It is new, and runs.
     Never,
-    /// It runs, and its reply will be the reply to this one.
+    /// It is running; its reply will answer this repetition, too.
     Running,
-    /// This was the reply, which is sent again.
+    /// It was answered with this reply, which is sent again.
     Answered(Vec<u8>),
 }
 
-/// Calls that run, and the last ones that were answered, up to a number of bytes.
+/// Running calls, and the last answered ones, up to a number of bytes.
 #[derive(Default)]
 pub(crate) struct Duplicates {
     calls: HashMap<Key, Option<Vec<u8>>>,
-    /// Those that were answered, the oldest first.
+    /// Answered calls, the oldest first.
     answered: VecDeque<Key>,
     bytes: usize,
 }
 
 impl Duplicates {
-    /// Looks a call up, and notes that it runs from now on if it is new.
+    /// Looks a call up, and records a new one as running.
     pub(crate) fn look(&mut self, key: &Key) -> Seen {
         match self.calls.get(key) {
             Some(Some(reply)) => Seen::Answered(reply.clone()),
@@ -43,7 +44,7 @@ impl Duplicates {
         }
     }
 
-    /// Notes the reply to a call that ran.
+    /// Records the reply to a call.
     pub(crate) fn answer(&mut self, key: Key, reply: Vec<u8>) {
         self.bytes += weight(&key, &reply);
         self.calls.insert(key.clone(), Some(reply));
@@ -61,12 +62,12 @@ impl Duplicates {
     }
 }
 
-/// The key is there twice.
+/// The key is stored twice.
 fn weight(key: &Key, reply: &[u8]) -> usize {
     2 * key.message.len() + reply.len() + ENTRY_BYTES
 }
 
-/// What replies may take, for as long as clients send calls again.
+/// The limit for replies, kept while clients may repeat calls.
 const BYTES_MAX: usize = 4 << 20;
 const ENTRY_BYTES: usize = 256;
 

@@ -36,19 +36,19 @@ pub enum CallError {
         /// The highest version.
         high: u32,
     },
-    /// The server did not accept who the client says it is.
+    /// The server rejected the client's credentials.
     #[error("the server wants other credentials")]
     Unauthorized,
-    /// No reply came in time; over UDP, also not to the calls that were sent again.
+    /// No reply came in time; over UDP, also not to the repeated calls.
     #[error("no reply came in time")]
     TimedOut,
     /// The connection ended first, or the datagram could not be sent.
     #[error("the connection ended: {0}")]
     Disconnected(io::ErrorKind),
-    /// As many calls wait for a reply as may ([`CALLS_MAX`](crate::CALLS_MAX)).
+    /// The limit of waiting calls is reached ([`CALLS_MAX`](crate::CALLS_MAX)).
     #[error("too many calls wait for a reply; try again after one has come")]
     TooManyCalls,
-    /// The message would be longer than [`MESSAGE_MAX`](crate::MESSAGE_MAX).
+    /// The message would exceed [`MESSAGE_MAX`](crate::MESSAGE_MAX).
     #[error("the arguments are too long")]
     TooLong,
 }

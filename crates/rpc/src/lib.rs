@@ -1,9 +1,11 @@
 //! ONC RPC (RFC 5531) on Dapple: servers and clients over TCP and UDP.
 //!
-//! It is an example of a protocol module that other programs use, as libasync's module for RPC was (thesis, section 2.2): calls are
-//! dispatched by program, version and procedure, a call's reply is a callback in a color, and over UDP the client sends again what was
-//! lost while the server answers no call twice. Messages are those of the crate `onc-rpc`; arguments and results are bytes in XDR, for
-//! which a program takes a library of its choice, as the example `nfs_attributes` does. There is no port mapper: a client knows the port.
+//! It is an example of a protocol module that other programs use, like libasync's RPC module
+//! (thesis, section 2.2). Calls are dispatched by program, version and procedure, and a call's
+//! reply is a callback in a color. Over UDP the client repeats lost messages, while the server
+//! answers no call twice. Messages are those of the crate `onc-rpc`; arguments and results are
+//! bytes in XDR, for which a program chooses its own library, as the example `nfs_attributes` does.
+//! There is no port mapper: a client knows the port.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -47,8 +49,9 @@ pub use client::Client;
 pub use error::CallError;
 pub use service::{Call, Service};
 
-/// How long a message may be, in bytes: as long as a datagram.
+/// The longest message in bytes: the size of a datagram.
 pub const MESSAGE_MAX: usize = 64 * 1024;
 
-/// Calls that a server answers at a time, for each TCP connection and for each UDP socket, and that a client may have made.
+/// The limit of calls that a server answers at a time, for each TCP connection and UDP socket, and
+/// of unanswered calls of a client.
 pub const CALLS_MAX: usize = 128;

@@ -1,4 +1,4 @@
-//! Messages as bytes. All of them here begin with the four bytes of a record mark, which datagrams leave out.
+//! Messages as bytes. All begin with the four bytes of a record mark, which datagrams omit.
 
 use onc_rpc::auth::AuthFlavor;
 use onc_rpc::{AcceptedReply, AcceptedStatus, CallBody, Error, MessageType, RejectedReply, ReplyBody, RpcMessage};
@@ -17,7 +17,8 @@ pub(crate) struct Asked {
     pub(crate) arguments: Vec<u8>,
 }
 
-/// Reads a call. The error is the reply to send, if there is one: what is not a call at all gets none.
+/// Reads a call. The error is the reply to send, if there is one: bytes that are not a call get
+/// none.
 pub(crate) fn read_call(message: &[u8]) -> Result<Asked, Option<Vec<u8>>> {
     let parsed = match RpcMessage::try_from(message) {
         Ok(parsed) => parsed,
@@ -38,7 +39,7 @@ pub(crate) fn read_call(message: &[u8]) -> Result<Asked, Option<Vec<u8>>> {
     })
 }
 
-/// Reads a reply: which call it answers, and with what.
+/// Reads a reply: the number of its call, and the result.
 pub(crate) fn read_reply(message: &[u8]) -> Option<(u32, Result<Vec<u8>, CallError>)> {
     let parsed = RpcMessage::try_from(message).ok()?;
     let result = match parsed.reply_body()? {
@@ -60,7 +61,7 @@ pub(crate) fn reply(xid: u32, status: AcceptedStatus<&[u8]>) -> Vec<u8> {
 }
 
 fn bytes(xid: u32, message: MessageType<&[u8], &[u8]>) -> Vec<u8> {
-    RpcMessage::new(xid, message).serialise().expect("memory takes all")
+    RpcMessage::new(xid, message).serialise().expect("a write to memory cannot fail")
 }
 
 /// The message of a datagram.
@@ -76,7 +77,7 @@ pub(crate) fn mark(len: usize) -> [u8; MARK] {
     (LAST_FRAGMENT | len).to_be_bytes()
 }
 
-/// The bit of a mark that says that no more of the record comes.
+/// The bit of a mark for the last fragment of a record.
 pub(crate) const LAST_FRAGMENT: u32 = 1 << 31;
 
 const RPC_VERSION: u32 = 2;

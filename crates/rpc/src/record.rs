@@ -1,4 +1,5 @@
-//! Records on a stream (RFC 5531, section 11): each consists of fragments, and each fragment says its length before it.
+//! Records on a stream (RFC 5531, section 11): each consists of fragments, and each fragment begins
+//! with its length.
 
 use std::io::{self, ErrorKind};
 
@@ -7,7 +8,8 @@ use dapple::net::TcpStream;
 use crate::MESSAGE_MAX;
 use crate::message::{LAST_FRAGMENT, MARK, mark};
 
-/// Reads the next record as if it had come in one fragment. `None`: the stream has ended between two records.
+/// Reads the next record as if it had come in one fragment. `None`: the stream has ended between
+/// two records.
 pub(crate) async fn read(stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut message = vec![0; MARK];
     for fragment in 0..FRAGMENTS_MAX {
@@ -36,5 +38,5 @@ pub(crate) async fn read(stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     Err(io::Error::new(ErrorKind::InvalidData, "a record has too many fragments"))
 }
 
-/// As many as a sensible sender makes of a message.
+/// As many as a reasonable sender makes of a message.
 const FRAGMENTS_MAX: usize = 64;

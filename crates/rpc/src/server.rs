@@ -1,4 +1,4 @@
-//! Serving over TCP and UDP.
+//! A server over TCP and UDP.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::service::Service;
 use crate::{CALLS_MAX, MESSAGE_MAX, record};
 
 impl Service {
-    /// Serves the connections of a listener, each in a task of its own. A connection with [`CALLS_MAX`](crate::CALLS_MAX) calls that wait
-    /// for an answer, or whose answers wait to be sent, is not read from until there is room.
+    /// Serves the connections of a listener, each in its own task. The server stops reading a
+    /// connection with [`CALLS_MAX`](crate::CALLS_MAX) calls that are unanswered or have unsent
+    /// answers, until there is room.
     ///
     /// Dropping the future ends accepting; connections go on until they end. Cancel safe.
     ///
@@ -26,7 +27,7 @@ impl Service {
         loop {
             let (stream, _peer) = listener.accept().await?;
             let service = self.clone();
-            // An error ends the connection, and is the client's to see.
+            // An error ends the connection, where the client sees it.
             drop(dapple::spawn(async move { drop(service.connection(stream).await) }));
         }
     }
@@ -36,22 +37,24 @@ impl Service {
         let (replies, to_send) = mpsc::channel::<Vec<u8>>(CALLS_MAX);
         let writer = dapple::spawn(write(stream.clone(), to_send));
         loop {
-            // Room for the reply comes first. The call takes it along, and gives it back as the reply.
+            // Reserve room for the reply first. The call carries it, and gives it back with the
+            // reply.
             let Ok(room) = replies.clone().reserve_owned().await else { break };
             let Some(message) = timeout(IDLE_MAX, record::read(&stream)).await?? else { break };
             if !self.dispatch(&message, move |reply| drop(room.send(reply))) {
                 break;
             }
         }
-        // What was asked is still answered.
+        // Earlier calls are still answered.
         drop(replies);
         writer.await.map_err(io::Error::other)?
     }
 
-    /// Serves the datagrams of a socket. A call that a client sends again gets the reply that it got, and does not run again. Of calls
-    /// beyond [`CALLS_MAX`](crate::CALLS_MAX) none is kept; their clients send them again.
+    /// Serves the datagrams of a socket. A repeated call gets its earlier reply, and does not run
+    /// again. Calls beyond [`CALLS_MAX`](crate::CALLS_MAX) are dropped; their clients send them
+    /// again.
     ///
-    /// Dropping the future ends it; calls that run are still answered. Cancel safe.
+    /// Dropping the future ends it; running calls are still answered. Cancel safe.
     ///
     /// # Errors
     ///
@@ -63,7 +66,7 @@ impl Service {
         loop {
             let (len, client) = match socket.recv_from(&mut datagram).await {
                 Ok(received) => received,
-                // What was sent to some client could not be delivered.
+                // An earlier datagram could not be delivered.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(error),
             };
@@ -91,7 +94,7 @@ impl Service {
     }
 }
 
-/// A reply that finds no room in the socket is lost as any datagram may be: the client asks again.
+/// A reply without room in the socket is lost like any datagram: the client asks again.
 fn send(socket: &UdpSocket, reply: &[u8], key: &Key) {
     let _ = socket.try_send_to(&reply[MARK..], key.client);
 }

@@ -1,4 +1,4 @@
-//! What a server offers: programs, their versions and procedures; and the calls that its handlers answer.
+//! The service: programs with versions and procedures, and calls for its handlers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,11 @@ use crate::message::{MARK, read_call, reply};
 
 type Handler = Arc<dyn Fn(Call) + Send + Sync>;
 
-/// Programs with versions and procedures, which [`serve_tcp`](Service::serve_tcp) and [`serve_udp`](Service::serve_udp) offer.
+/// Programs with versions and procedures, which [`serve_tcp`](Service::serve_tcp) and
+/// [`serve_udp`](Service::serve_udp) offer.
 ///
-/// Each version of a program has the procedure 0, which does nothing, without further ado (RFC 5531, section 12).
+/// Each version of a program has the procedure 0, which does nothing, automatically (RFC 5531,
+/// section 12).
 #[derive(Default)]
 pub struct Service {
     /// By program, version and procedure.
@@ -26,9 +28,10 @@ impl Service {
         Service::default()
     }
 
-    /// Adds a procedure. The handler is called in the color of the connection or socket that a call came from, and should hand the call on:
-    /// to a color ([`Colored::post`](dapple::Colored::post), [`Callback::call`](dapple::Callback::call)), or to a task. The call may be
-    /// answered there, and later.
+    /// Adds a procedure. The handler runs in the color of the connection or socket, and should pass
+    /// the call on: to a color ([`Colored::post`](dapple::Colored::post),
+    /// [`Callback::call`](dapple::Callback::call)), or to a task. The call can be answered there,
+    /// at any later time.
     #[must_use]
     pub fn procedure(
         mut self,
@@ -43,7 +46,8 @@ impl Service {
         self
     }
 
-    /// Answers a message: with a call for a handler, or at once with an error. What is not a call gets no answer, and is false.
+    /// Answers a message: with a call for a handler, or at once with an error. Bytes that are not a
+    /// call get no answer, and return false.
     pub(crate) fn dispatch(&self, message: &[u8], send: impl FnOnce(Vec<u8>) + Send + 'static) -> bool {
         let asked = match read_call(message) {
             Ok(asked) => asked,
@@ -74,11 +78,12 @@ impl fmt::Debug for Service {
     }
 }
 
-/// A call that waits for its answer. Dropped without one, the server says that it failed (`SYSTEM_ERR`).
+/// A call that waits for its answer. If it is dropped without one, the server reports a failure
+/// (`SYSTEM_ERR`).
 pub struct Call {
     xid: u32,
     arguments: Vec<u8>,
-    /// Takes the reply to the client; gone once there is one.
+    /// Sends the reply to the client; `None` after that.
     send: Option<Box<dyn FnOnce(Vec<u8>) + Send>>,
 }
 
@@ -88,7 +93,8 @@ impl Call {
         &self.arguments
     }
 
-    /// Answers with results, in XDR. Those that are longer than a message may be are a failure of the server.
+    /// Answers with results, in XDR. Results above the limit of a message count as a failure of the
+    /// server.
     pub fn succeed(mut self, results: Vec<u8>) {
         match results.len() <= MESSAGE_MAX - REPLY_HEAD {
             true => self.answer(AcceptedStatus::Success(&results)),
@@ -120,5 +126,5 @@ impl fmt::Debug for Call {
     }
 }
 
-/// What stands before the results in a reply.
+/// The bytes before the results in a reply.
 const REPLY_HEAD: usize = 24 + MARK;

@@ -1,4 +1,4 @@
-//! Servers and clients, and bytes written by hand.
+//! Servers and clients, and hand-written messages.
 
 mod nfs;
 
@@ -20,7 +20,8 @@ const DROP: u32 = 3;
 const LONG: u32 = 4;
 const GARBAGE: u32 = 5;
 
-/// A service with versions 2 and 4 on both transports, and the number of calls that procedure `COUNT` has run.
+/// A service with versions 2 and 4 on both transports, and a counter of the calls of procedure
+/// `COUNT`.
 fn start() -> (SocketAddr, SocketAddr, Arc<AtomicU32>) {
     let runs = Arc::new(AtomicU32::new(0));
     let (counted, total) = (Colored::new(0_u32), runs.clone());
@@ -107,7 +108,7 @@ fn replies_are_callbacks_in_a_color() {
 #[test]
 fn a_client_has_a_bounded_number_of_calls_and_fails_them_at_its_end() {
     run(async {
-        // A server that takes everything and says nothing.
+        // A server that reads everything and never answers.
         let silent = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = Client::tcp(silent.local_addr().unwrap()).await.unwrap();
         let (tell, mut told) = mpsc::channel(2 * CALLS_MAX);
@@ -122,7 +123,7 @@ fn a_client_has_a_bounded_number_of_calls_and_fails_them_at_its_end() {
             let ended = Err(CallError::Disconnected(std::io::ErrorKind::ConnectionAborted));
             assert_eq!(told.recv().await, Some(ended));
         }
-        // One that closes.
+        // A server that closes.
         let client = Client::tcp(silent.local_addr().unwrap()).await.unwrap();
         drop(silent);
         let error = client.call(PROGRAM, 2, ECHO, Vec::new()).await.unwrap_err();
@@ -130,7 +131,8 @@ fn a_client_has_a_bounded_number_of_calls_and_fails_them_at_its_end() {
     });
 }
 
-/// The network loses the first call and the reply to the second one: the client sends the call three times, and it runs once.
+/// The network loses the first call and the reply to the second one: the client sends the call
+/// three times, and it runs once.
 #[test]
 fn a_call_is_sent_again_and_runs_once() {
     run(async {
@@ -156,7 +158,7 @@ fn a_call_is_sent_again_and_runs_once() {
                 replies.push(buffer[..len].to_vec());
                 if round == 2 {
                     network.send_to(&buffer[..len], from).unwrap();
-                    // A second reply is no second result.
+                    // A second reply gives no second result.
                     network.send_to(&buffer[..len], from).unwrap();
                 }
             }
@@ -170,7 +172,7 @@ fn a_call_is_sent_again_and_runs_once() {
     });
 }
 
-/// A call by hand: transaction 9, of this version of RPC, for the procedure that does nothing.
+/// A hand-written call: transaction 9, of this version of RPC, for the procedure that does nothing.
 fn call(rpc_version: u32) -> Vec<u8> {
     let words = [9, 0, rpc_version, PROGRAM, 2, 0, 0, 0, 0, 0];
     words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect()
@@ -188,7 +190,7 @@ fn records_in_pieces_and_other_versions_of_rpc() {
             let mut stream = TcpStream::connect(tcp).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let message = call(2);
-            // In three fragments, one of which is empty, and each byte by itself.
+            // In three fragments, one of which is empty, and each byte alone.
             let mut pieces = 10_u32.to_be_bytes().to_vec();
             pieces.extend_from_slice(&message[..10]);
             pieces.extend_from_slice(&0_u32.to_be_bytes());
@@ -215,7 +217,7 @@ fn records_in_pieces_and_other_versions_of_rpc() {
             let len = socket.recv(&mut reply).unwrap();
             assert_eq!(words(&reply[..len]), [9, 1, 0, 0, 0, 0]);
 
-            // Too long, endless, and no call at all: the connection ends.
+            // Too long, endless, and not a call: the connection ends.
             let endless = 1_u32.to_be_bytes().into_iter().chain([0]).collect::<Vec<u8>>().repeat(100);
             for bytes in [&[0xff; 4][..], &(1_u32 << 30).to_be_bytes(), &endless, b"GET / HTTP/1.1\r\n\r\n"] {
                 let mut stream = TcpStream::connect(tcp).unwrap();
@@ -228,5 +230,5 @@ fn records_in_pieces_and_other_versions_of_rpc() {
     });
 }
 
-/// A limit that only a bug reaches.
+/// Only a bug reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,5 @@
-//! `examples/nfs_attributes.rs`, asked by this crate's client, and by `rpcinfo` where that is installed.
+//! `examples/nfs_attributes.rs`, called by this crate's client, and by `rpcinfo` where that is
+//! installed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Cursor};
@@ -33,7 +34,7 @@ impl Drop for Server {
     }
 }
 
-/// Cargo builds examples for `cargo test`, but not when it is told which tests to run.
+/// Cargo builds examples for `cargo test`, but not when specific tests are selected.
 fn executable() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--package", "rpc", "--example", "nfs_attributes", "--message-format", "json"]);
