@@ -1,4 +1,5 @@
-//! Accounts that outlive the process: each run moves money between them, and they are there at the next.
+//! Accounts that survive the process: each run moves money between them, and the next run finds
+//! them.
 //!
 //! ```text
 //! cargo run --example accounts [DIRECTORY]
@@ -22,7 +23,7 @@ async fn main() -> Result<(), Error> {
     }
     for (from, to) in [("ann", "ben"), ("ben", "cleo"), ("cleo", "ann"), ("ann", "cleo")] {
         let (accounts, from, to) = (&accounts, &from.to_owned(), &to.to_owned());
-        // Both accounts change, or none: also if the process is killed in between.
+        // Both accounts change, or none, even if the process is killed in between.
         let transfer = store.transaction(|tx| async move {
             let (rich, poor) = (tx.get(accounts, from).await?.unwrap_or(0), tx.get(accounts, to).await?.unwrap_or(0));
             let Some(rest) = rich.checked_sub(30) else { return Ok(false) };
@@ -39,7 +40,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// 100 for an account that is new.
+/// A new account starts with 100.
 fn open_account(entry: Option<dapple::store::Entry<u64>>) -> (dapple::store::Change<u64>, ()) {
     match entry {
         Some(_) => (dapple::store::Change::Keep, ()),

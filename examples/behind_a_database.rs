@@ -1,13 +1,15 @@
-//! A service that waits for a database with four connections, behind a stage that finds out how many queries pay.
+//! A service that waits for a database with four connections. A stage in front of it finds out how
+//! many concurrent queries pay.
 //!
 //! ```text
 //! cargo run --example behind_a_database -- 7008
 //! curl -i http://127.0.0.1:7008/17
 //! ```
 //!
-//! The handler awaits, so the workers have next to nothing to do, and admission by the workers' time has nothing to refuse. What is scarce
-//! is elsewhere. The stage in front of it learns from latency and throughput how many queries to have in hand, and refuses what would have
-//! to wait for longer than [`WAIT_MAX`]; who is refused gets 503 at once, with `retry-after`.
+//! The handler awaits, so the workers have almost nothing to do, and admission by the workers' time
+//! has nothing to refuse. The scarce resource is elsewhere. The stage learns from latency and
+//! throughput how many queries to have in flight, and refuses a query that would wait longer than
+//! [`WAIT_MAX`]; its client gets 503 at once, with `retry-after`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use dapple::time::sleep;
 use http::{Request, Response};
 use tower::service_fn;
 
-/// What stands for a database and its pool of connections. The service knows neither number.
+/// A stand-in for a database and its pool of connections. The service knows neither number.
 pub(crate) struct Database {
     connections: Semaphore,
 }
@@ -41,7 +43,7 @@ impl Database {
 pub(crate) const REPLY_MAX: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// The rows, as many at a time as it pays.
+/// The rows, with as many concurrent queries as pay.
 pub(crate) fn rows(database: Arc<Database>) -> Stage<u64, String, BoxError> {
     Stage::builder("rows")
         .width(Width::adaptive(1..=64))
@@ -49,7 +51,7 @@ pub(crate) fn rows(database: Arc<Database>) -> Stage<u64, String, BoxError> {
             true => Err(Refused::new(Reason::Delay { predicted: load.delay, target: WAIT_MAX }, load.delay)),
             false => Ok(()),
         })
-        // The delay is an estimate; this is not.
+        // The delay is an estimate; this is a hard limit.
         .deadline(REPLY_MAX)
         .wrap_fn(move |id| {
             let database = database.clone();
@@ -68,7 +70,7 @@ async fn main() -> std::io::Result<()> {
         let rows = rows.clone();
         async move {
             let id = request.uri().path().trim_start_matches('/').parse()?;
-            // A refusal goes on as it is: `dapple::serve` knows it, and says 503.
+            // The refusal passes unchanged: `dapple::serve` recognizes it, and answers 503.
             let row = rows.ask(id).now().await?;
             Ok::<_, BoxError>(Response::new(row))
         }

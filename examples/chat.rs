@@ -1,4 +1,5 @@
-//! Chat over TCP. Each room is state with a color of its own: what is said in a room has one order, and no room waits
+//! Chat over TCP. Each room is state with its own color: its messages have one order, and no room
+//! waits
 //! for another.      `cargo run --example chat [PORT]`
 
 use std::collections::HashMap;
@@ -34,7 +35,8 @@ async fn visit(stream: Arc<TcpStream>, rooms: Colored<HashMap<String, Room>>) ->
     stream.try_write(b"your name, please; then, on a line of its own, a room\n").ok()?;
     let name = next_line(&stream, &mut received).await?;
     let place = next_line(&stream, &mut received).await?;
-    // Take the room out of the map, then enter it: one state after the other, never one inside the other.
+    // Take the room out of the map, then enter it: one state after the other, never one inside the
+    // other.
     let room = rooms.with(|rooms| find_or_open(rooms, place)).await?;
     room.with(|members| members.push(stream.clone())).await;
     let mut line = Some("(enters)".to_owned());
@@ -52,7 +54,7 @@ fn find_or_open(rooms: &mut HashMap<String, Room>, name: String) -> Option<Room>
     may_open.then(|| rooms.entry(name).or_insert_with(|| Room::new(Vec::new())).clone())
 }
 
-/// Runs in the room's color, so it does not wait: whoever reads too slowly is shown out.
+/// Runs in the room's color, so it does not wait: a visitor that reads too slowly is disconnected.
 fn say(members: &mut Vec<Arc<TcpStream>>, line: &str) {
     let is_told = |member: &TcpStream| member.try_write(line.as_bytes()).is_ok_and(|count| count == line.len());
     members.retain(|member| is_told(member) || member.shutdown(Shutdown::Both).is_err());

@@ -1,4 +1,4 @@
-//! Counts words for everybody together: one shared map, every connection its own color.
+//! Counts words for all clients together: one shared map, every connection its own color.
 //!
 //! ```text
 //! cargo run --example counter [PORT]
@@ -28,19 +28,21 @@ async fn main() -> io::Result<()> {
     }
 }
 
-/// Answers each line with how often anybody has sent it. `None`: the client left, fell silent or stopped reading.
+/// Answers each line with the number of times it was sent, by any client. `None`: the client left,
+/// fell silent or stopped reading.
 async fn visit(stream: TcpStream, counts: Colored<HashMap<String, u64>>) -> Option<()> {
     let mut received = Vec::new();
     loop {
         let word = next_line(&stream, &mut received).await?;
-        // All that touches what is shared. It runs while the map's color is held: one at a time, without a lock.
+        // All access to the shared map is here. It runs while the map's color is held: one at a
+        // time, without a lock.
         let count = counts.with(|counts| add(counts, &word)).await;
         let answer = count.map_or("too many words\n".to_owned(), |count| format!("{count} {word}\n"));
         timeout(SILENCE_MAX, stream.write_all(answer.as_bytes())).await.ok()?.ok()?;
     }
 }
 
-/// One more of `word`; `None` where the map is full and the word new.
+/// Counts `word` once more; `None` if the map is full and the word is new.
 fn add(counts: &mut HashMap<String, u64>, word: &str) -> Option<u64> {
     if counts.len() >= WORDS_MAX && !counts.contains_key(word) {
         return None;

@@ -1,4 +1,5 @@
-//! Fetches many URLs at a time: `cargo run -p dapple --features http-client --example fetch -- URL…`.
+//! Fetches many URLs at a time: `cargo run -p dapple --features http-client --example fetch --
+//! URL…`.
 
 use dapple::http::{Client, Error};
 use dapple::task::Group;
@@ -10,14 +11,14 @@ async fn main() -> Result<(), Error> {
     let pages = Group::limited(AT_ONCE);
     for url in std::env::args().skip(1) {
         let client = client.clone();
-        // Waits while as many are under way as may be: a million URLs take the memory of 64.
+        // Waits while the limit is reached: a million URLs take the memory of 64.
         pages.members().spawn(async move { println!("{}", fetch(&client, &url).await) }).await;
     }
     pages.all_ended().await;
     Ok(())
 }
 
-/// Fetches a page, and says what came of it.
+/// Fetches a page, and returns a line about the result.
 async fn fetch(client: &Client, url: &str) -> String {
     let begun = Instant::now();
     let page = async {
@@ -30,5 +31,5 @@ async fn fetch(client: &Client, url: &str) -> String {
     }
 }
 
-/// Requests that are under way at a time.
+/// The limit of concurrent requests.
 const AT_ONCE: usize = 64;

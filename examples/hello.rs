@@ -1,4 +1,5 @@
-//! Greets every visitor. Each connection is a task with a color of its own, so that they are served in parallel.
+//! Greets every visitor. Each connection is a task with its own color, so that they are served in
+//! parallel.
 //!
 //! ```text
 //! cargo run --example hello [PORT]
@@ -18,7 +19,7 @@ async fn main() -> io::Result<()> {
     println!("hello listens on {addr}; try: curl http://{addr}/");
     loop {
         let (stream, _peer) = listener.accept().await?;
-        // Dropping the handle detaches the task. A visitor who dawdles or vanishes ends only it.
+        // Dropping the handle detaches the task. A slow or vanished visitor ends only its own.
         drop(dapple::spawn(time::timeout(VISIT_MAX, greet(stream))));
     }
 }
@@ -41,7 +42,7 @@ async fn greet(stream: TcpStream) -> io::Result<()> {
     stream.write_all(format!("{head}{greeting}").as_bytes()).await
 }
 
-/// The most that is read of a request.
+/// The limit of a request in bytes.
 const REQUEST_MAX: usize = 16 * 1024;
 
 /// How long a visit may take.

@@ -4,20 +4,21 @@
 //! cargo run --example hybrid_state_machine
 //! ```
 //!
-//! The machine is a line to a server that is not always there. What happens to it comes as events, in any order, and each
-//! is one transition: callbacks are the natural form, and the table below is the whole program. What uses the line is a
-//! sequence of steps, with a loop and an early end: a task is the natural form. Both have the same state between them.
+//! The machine is a connection to a server that is not always up. Events happen to it in any order,
+//! and each is one transition: callbacks are the natural form, and the table below is the whole
+//! program. A user of the connection follows a sequence of steps, with a loop and an early end: a
+//! task is the natural form. Both share the same state.
 //!
-//! | state | event | next | beside that |
+//! | state | event | next | effect |
 //! |---|---|---|---|
-//! | `Down` | somebody asks | `Dialing` | starts to connect, in the background |
+//! | `Down` | a task asks | `Dialing` | starts to connect, in the background |
 //! | `Dialing` | connected | `Up` | **wakes** the tasks that wait for a line; a timer watches for silence |
-//! | `Dialing` | refused | `Down` | tells them, too |
-//! | `Up` | unused for long | `Down` | closes, when the last task has done with it |
+//! | `Dialing` | refused | `Down` | gives them the error |
+//! | `Up` | unused for long | `Down` | closes, after the last task has finished with it |
 //!
-//! The machine has one color, so no two events meet in it. It never waits: what takes time is an event source that calls
-//! back. A task *calls into it* with `with`, which runs a closure in the machine's color, and *waits for it* with a oneshot
-//! channel that the machine keeps.
+//! The machine has one color, so no two events overlap in it. It never waits: slow operations are
+//! event sources that call back. A task *calls into it* with `with`, which runs a closure in the
+//! machine's color, and *waits for it* with a oneshot channel that the machine keeps.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,12 +37,13 @@ async fn main() -> io::Result<()> {
     drop(dapple::spawn(serve(listener)));
     let line = Line::new(addr);
 
-    // Three tasks that ask at once: one connects, all get the line.
+    // Three tasks ask at once: one connects, all get the connection.
     let users: Vec<_> = (b'a'..=b'c').map(|byte| dapple::spawn(use_line(line.clone(), byte))).collect();
     for user in users {
         println!("a task {}", user.await.expect("no panic")?);
     }
-    // Nobody asks for a while: the timer's callback takes the line down, and the next task finds that out.
+    // No task asks for a while: the timer's callback closes the connection, and the next task
+    // notices.
     line.until(|state| matches!(state, State::Down)).await;
     println!("a task {}", use_line(line.clone(), b'x').await?);
 
@@ -51,20 +53,20 @@ async fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// What a user does, top to bottom: gets the line, and talks.
+/// A user, top to bottom: gets the connection, and talks.
 async fn use_line(line: Line, byte: u8) -> io::Result<String> {
     let stream = line.stream().await?;
-    // The machine serves one user at a time: its answers have no names.
+    // The machine serves one user at a time, because its answers have no names.
     let _turn = line.talking.lock().await;
     stream.write_all(&[byte]).await?;
     let mut answer = [0];
     stream.read_exact(&mut answer).await?;
-    // Calls into the machine: something has happened.
+    // A call into the machine, as an event.
     line.machine.with(|machine| machine.is_active = true).await;
     Ok(format!("sent {} and got {}", byte as char, answer[0] as char))
 }
 
-/// The way to the machine, for tasks.
+/// The tasks' handle of the machine.
 #[derive(Clone)]
 struct Line {
     machine: Colored<Machine>,
@@ -74,11 +76,11 @@ struct Line {
 struct Machine {
     addr: SocketAddr,
     state: State,
-    /// Tasks that wait for the line.
+    /// Tasks that wait for the connection.
     waiting: Vec<oneshot::Sender<io::Result<Arc<TcpStream>>>>,
     /// Tasks that wait for a change.
     watching: Vec<oneshot::Sender<()>>,
-    /// The event sources of the present state; the next state drops them, which cancels.
+    /// The event sources of the current state; the next state drops them, which cancels them.
     sources: Vec<Registration>,
     is_active: bool,
     seen: Vec<&'static str>,
@@ -106,7 +108,8 @@ impl Line {
         Line { machine: Colored::new(machine), talking: Arc::default() }
     }
 
-    /// The open line, which is dialed if need be. A task that is canceled here just leaves: nobody hears its answer.
+    /// The open connection, dialed if necessary. A task that is canceled here just leaves: its
+    /// answer is dropped.
     async fn stream(&self) -> io::Result<Arc<TcpStream>> {
         let (tell, told) = oneshot::channel();
         let line = self.machine.clone();
@@ -131,7 +134,7 @@ impl Line {
     }
 }
 
-/// The events. Each is called with the machine, in its color, and returns at once.
+/// The events. Each gets the machine, in its color, and returns at once.
 impl Machine {
     fn ask(&mut self, tell: oneshot::Sender<io::Result<Arc<TcpStream>>>, line: &Colored<Machine>) {
         match &self.state {
@@ -161,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// The timer: nobody has used the line since it last came.
+    /// The timer: no task has used the connection since the last time.
     fn looked(&mut self, (): (), _line: &Colored<Machine>) {
         if !std::mem::take(&mut self.is_active) {
             self.enter_quietly(State::Down);
@@ -175,7 +178,7 @@ impl Machine {
         self.enter_quietly(State::Down);
     }
 
-    /// Goes to a state that waits for an event.
+    /// Enters a state that waits for an event.
     fn enter(&mut self, state: State, source: io::Result<Registration>) {
         self.enter_quietly(state);
         match source {
@@ -198,16 +201,17 @@ impl Machine {
     }
 }
 
-/// A callback of the machine's color. As long as some event source has it, it keeps the machine.
+/// A callback of the machine's color. It keeps the machine alive while an event source has it.
 fn callback<A: Send + 'static>(line: &Colored<Machine>, event: Event<A>) -> dapple::Callback<A> {
     let machine = line.clone();
     line.color().wrap(move |arg| {
-        // It cannot be busy: this callback holds its color. An error: a transition has panicked, and the machine stands.
+        // It cannot be busy: this callback holds its color. An error: a transition has panicked,
+        // and the machine stands still.
         let _ = machine.try_with(|inner| event(inner, arg, &machine));
     })
 }
 
-/// A transition; it gets the handle of the machine for the callbacks that it registers.
+/// A transition; the machine's handle is for the callbacks that it registers.
 type Event<A> = fn(&mut Machine, A, &Colored<Machine>);
 
 /// The other end: answers in capitals, one client after the other.
@@ -221,5 +225,5 @@ async fn serve(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-/// How long nobody may use the line.
+/// How long the connection may be unused.
 const SILENCE: Duration = Duration::from_millis(20);

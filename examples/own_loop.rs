@@ -1,12 +1,14 @@
-//! An event loop of the program's own, beside Dapple's (PLDI 2007, section 4.5): it watches files through inotify.
+//! An event loop of the program's own, next to Dapple's (PLDI 2007, section 4.5): it watches files
+//! through inotify.
 //!
 //! ```text
 //! cargo run --example own_loop
 //! ```
 //!
-//! inotify tells of all watched files through one descriptor, in batches, by numbers that it hands out itself. So one loop
-//! has to read it for everybody and know who waits for which number: the paper's `worker_epoll`, with its registered
-//! continuations. A task just asks, and awaits: `watcher.ask(path).await` returns when the file was changed.
+//! inotify reports all watched files through one descriptor, in batches, by numbers that it assigns
+//! itself. So one loop must read it for all tasks and know which task waits for which number: the
+//! paper's `worker_epoll`, with its registered continuations. A task just asks and awaits:
+//! `watcher.ask(path).await` returns when the file has changed.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,26 +24,27 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// The loop: its descriptor, and who waits for what.
+/// The loop: its descriptor, and the waiting tasks by number.
 struct Watcher {
     inotify: OwnedFd,
     waiting: HashMap<i32, Vec<Reply<Answer>>>,
 }
 
-/// When the file was changed; or why it cannot be watched.
+/// When the file has changed; or why it cannot be watched.
 type Answer = io::Result<&'static str>;
 
 impl EventLoop for Watcher {
     type Request = PathBuf;
     type Answer = Answer;
 
-    /// On a thread of its own. It waits for its descriptor and for the inbox, which tells of requests and of the end.
+    /// Runs on its own thread. It waits for its descriptor and for the inbox, which signals
+    /// requests and the end.
     fn run(mut self, inbox: Inbox<PathBuf, Answer>) {
         while !inbox.is_stopping() {
             let mut fds = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&inbox, PollFlags::IN)];
             match poll(&mut fds, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // All who wait get this as their error.
+                // All waiting tasks get this as their error.
                 Err(error) => panic!("poll: {error}"),
             }
             self.take_events();
@@ -49,7 +52,7 @@ impl EventLoop for Watcher {
                 self.watch(asked.request, asked.reply);
             }
         }
-        // Who still waits learns that the loop has ended, as the replies are dropped.
+        // Tasks that still wait learn that the loop has ended, because the replies are dropped.
     }
 }
 
@@ -60,7 +63,7 @@ impl Watcher {
     }
 
     fn watch(&mut self, path: PathBuf, reply: Reply<Answer>) {
-        // Nobody is told twice, so who was canceled need not be forgotten before.
+        // A canceled task can stay in the list, because no task is answered twice.
         let events = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONESHOT;
         match inotify::add_watch(&self.inotify, &path, events) {
             Ok(number) => self.waiting.entry(number).or_default().push(reply),
@@ -77,7 +80,7 @@ impl Watcher {
                 flags if flags.contains(ReadFlags::CLOSE_WRITE) => "written",
                 flags if flags.contains(ReadFlags::MOVE_SELF) => "moved",
                 flags if flags.contains(ReadFlags::DELETE_SELF) => "deleted",
-                // That a watch has ended, of which we know.
+                // The end of a watch, which the loop knows already.
                 _ => continue,
             };
             for reply in self.waiting.remove(&event.wd()).unwrap_or_default() {
@@ -109,7 +112,8 @@ async fn watch_some(folder: PathBuf) -> io::Result<()> {
 
     // Two tasks wait for the same file, which is one watch for inotify.
     let tasks = [ask(&paths[0]), ask(&paths[1]), ask(&paths[1])];
-    // A change before a task has asked is none that it waits for: so there are changes until all have seen one.
+    // A change before a task's request does not count: so change the files until all tasks have
+    // seen one.
     while tasks.iter().any(|task| !task.is_finished()) {
         fs::write(&paths[0], "after").await?;
         fs::write(&paths[1], "after").await?;
@@ -123,7 +127,8 @@ async fn watch_some(folder: PathBuf) -> io::Result<()> {
     let missing = watcher.ask(folder.join("four")).await?;
     println!("four cannot be watched: {}", missing.expect_err("it is not there"));
 
-    // The third file never changes. Who waits for it is told when the loop is stopped.
+    // The third file never changes. The task that waits for it gets an error when the loop is
+    // stopped.
     let waits = ask(&paths[2]);
     watcher.stop();
     println!("three: {}", waits.await.expect("no panic").expect_err("it was not changed"));

@@ -1,11 +1,13 @@
-//! A scheduler that the program writes itself: threads in an order of its own, on Dapple's workers, sockets, files and timers.
+//! A scheduler written by the program: threads in its own order, on Dapple's workers, sockets,
+//! files and timers.
 //!
 //! ```text
 //! cargo run --release --example own_scheduler
 //! ```
 //!
-//! The scheduler is `shared/scheduler.rs`, in at most 220 lines (PLDI 2007, section 5.2). Here it shows its order and its lock, and says
-//! how often it switches threads; `small_web_server --own-scheduler` serves files on it.
+//! The scheduler is `shared/scheduler.rs`, in at most 220 lines (PLDI 2007, section 5.2). This
+//! program shows its order and its lock, and how often it switches threads; `small_web_server --own-scheduler`
+//! serves files on it.
 
 use std::io;
 use std::sync::Arc;
@@ -25,13 +27,13 @@ fn main() -> io::Result<()> {
     let _entered = runtime.enter();
     let own = Scheduler::start();
     println!("jobs of 30, 10 and 20 steps ended in this order: {:?}", run(&runtime, &own, shortest_first(own.clone())));
-    println!("a waiting lock, a panic beside it: {}", run(&runtime, &own, lock_and_panic(own.clone())));
+    println!("a waiting lock, despite a panic: {}", run(&runtime, &own, lock_and_panic(own.clone())));
     let switches = run(&runtime, &own, switch(own.clone()));
     println!("{switches:.0} switches a second among {THREADS} threads");
     Ok(())
 }
 
-/// Runs a thread and waits for what it returns.
+/// Runs a thread and waits for its result.
 fn run<T: Send + 'static>(
     runtime: &dapple::Runtime,
     own: &Arc<Scheduler>,
@@ -42,7 +44,8 @@ fn run<T: Send + 'static>(
     runtime.block_on(told).expect("the thread ends")
 }
 
-/// Three jobs that begin at once. Each says how much it has left: the shortest is never held up by the others.
+/// Three jobs that begin at once. Each announces how much it has left: the shortest is never
+/// delayed by the others.
 async fn shortest_first(own: Arc<Scheduler>) -> Vec<u64> {
     let ended = Arc::new(Mutex::new(Vec::new()));
     for steps in [30, 10, 20] {
@@ -62,7 +65,8 @@ async fn shortest_first(own: Arc<Scheduler>) -> Vec<u64> {
     ended.lock().await.clone()
 }
 
-/// Threads that wait for a timer and for a blocking call while they hold the lock; one of them panics, and gives the lock back.
+/// Threads that wait for a timer and for a blocking call while they hold the lock; one of them
+/// panics, which releases the lock.
 async fn lock_and_panic(own: Arc<Scheduler>) -> u64 {
     let sum = Arc::new(Mutex::new(0));
     for number in 1..=4 {
@@ -71,7 +75,7 @@ async fn lock_and_panic(own: Arc<Scheduler>) -> u64 {
             let mut sum = sum.lock().await;
             sleep(Duration::from_millis(1)).await;
             assert_ne!(number, 3, "a panic ends one thread");
-            *sum += spawn_blocking(move || number).await.expect("it does not panic");
+            *sum += spawn_blocking(move || number).await.expect("the closure does not panic");
         });
     }
     // 1, 2 and 4 have had their turn, and 3 has not.

@@ -1,11 +1,12 @@
-//! Earliest deadline first: a policy of the program's own picks which color runs next.
+//! Earliest deadline first: the program's own policy picks the next color.
 //!
 //! ```text
 //! cargo run --example policy_deadline
 //! ```
 //!
-//! Two hundred requests arrive at once, each with a deadline; together they can be met, but not in the order in which
-//! they came. Time is counted in units of work, so that the figures do not depend on the machine.
+//! Two hundred requests arrive at once, each with a deadline; together they can be met, but not in
+//! the order of arrival. Time is counted in units of work, so that the figures do not depend on the
+//! machine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -24,10 +25,10 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// What the program knows of its colors, by [`Color::id`].
+/// The program's facts about its colors, by [`Color::id`].
 type Deadlines = Mutex<HashMap<u64, u64>>;
 
-/// Of the colors that wait, takes the one with the earliest deadline; those without one come last.
+/// Takes the waiting color with the earliest deadline; colors without one come last.
 struct Earliest {
     deadlines: Arc<Deadlines>,
     waiting: BTreeSet<(u64, RunnableKey)>,
@@ -54,14 +55,14 @@ impl Policy for Earliest {
     }
 
     fn pick(&mut self) -> Option<RunnableKey> {
-        // Where deadlines are equal, the smaller key: whoever has waited longer.
+        // For equal deadlines the smaller key, which has waited longer.
         let (_, key) = self.waiting.pop_first()?;
         self.deadline_of.remove(&key);
         Some(key)
     }
 }
 
-/// Serves the requests on one worker, and says how many were answered in time.
+/// Serves the requests on one worker, and returns how many were answered in time.
 fn serve(builder: dapple::Builder, deadlines: &Arc<Deadlines>) -> io::Result<u64> {
     let runtime = builder.workers(1).build()?;
     let _entered = runtime.enter();
@@ -72,7 +73,7 @@ fn serve(builder: dapple::Builder, deadlines: &Arc<Deadlines>) -> io::Result<u64
     Color::new().post(move || {
         for n in 0..REQUESTS {
             let color = Color::new();
-            // Deadlines in any order: the n-th request is the (n * 77)-th most urgent.
+            // Deadlines in mixed order: the n-th request is the (n * 77)-th most urgent.
             let deadline = (n * 77 % REQUESTS + 1) * WORK * 5 / 4;
             deadlines.lock().unwrap().insert(color.id(), deadline);
             let (clock, in_time, alive) = (clock.clone(), counted.clone(), alive.clone());
@@ -90,5 +91,5 @@ fn serve(builder: dapple::Builder, deadlines: &Arc<Deadlines>) -> io::Result<u64
 
 const REQUESTS: u64 = 200;
 
-/// What each takes.
+/// The work of each request.
 const WORK: u64 = 100;

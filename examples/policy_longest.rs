@@ -1,15 +1,18 @@
-//! The longest color first: what one color has to do cannot be shared, so it should start early (thesis, section 7.1).
+//! The longest color first: the work of one color cannot be shared, so it should start early
+//! (thesis, section 7.1).
 //!
 //! ```text
 //! cargo run --example policy_longest
 //! ```
 //!
-//! Twelve colors with one callback each, then two with six and one with twelve, on two workers. Oldest first, the long ones begin
-//! last, and in the end one worker has callbacks to go and the other one none. Longest first, both end after 18 units of time.
+//! Twelve colors with one callback each, then two with six and one with twelve, on two workers.
+//! Oldest first, the long ones begin last, and in the end one worker still has callbacks and the
+//! other one none. Longest first, both end after 18 units of time.
 //!
-//! A [`Policy`] picks among the colors of its own worker: a longer one that waits at another worker is passed over. [`AllWorkers`] looks
-//! at all of them, with nothing but pinned colors and states: the program keeps one table of what waits, from which each worker takes
-//! the longest color of all, and runs it in line.
+//! A [`Policy`] picks among the colors of its own worker: it misses a longer one that waits at
+//! another worker. [`AllWorkers`] looks at all of them, using only pinned colors and states: the
+//! program keeps one table of waiting callbacks, from which each worker takes the longest color of
+//! all, and runs it inline.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -44,14 +47,16 @@ fn report(name: &str, units: f64, passed: usize) {
     println!("{name}: {units:.1} units of time; {passed} times a worker passed over a longer color");
 }
 
-/// What the policies of all workers know, and how often one of them took a color while a longer one waited somewhere.
+/// The shared facts of all policies, and how often one of them took a color while a longer one
+/// waited anywhere.
 #[derive(Default)]
 struct Published {
     lengths: Mutex<HashMap<(usize, RunnableKey), usize>>,
     passed: AtomicUsize,
 }
 
-/// Picks among the colors of one worker: the longest, or the oldest. It looks at all of them: enough for a few hundred.
+/// Picks among the colors of one worker: the longest, or the oldest. It looks at all of them, which
+/// is fast enough for a few hundred.
 struct PerWorker {
     worker: usize,
     by_length: bool,
@@ -83,13 +88,14 @@ impl Policy for PerWorker {
     }
 }
 
-/// Stands for one callback's work, so that the example needs no two cores. Never block a worker otherwise.
+/// Stands for one callback's work, so that the example needs no two cores. Never block a worker in
+/// a real program.
 fn work(alive: Sender<()>) {
     thread::sleep(UNIT);
     drop(alive);
 }
 
-/// Leaves it to the runtime where the callbacks run, and to its policy when.
+/// Leaves the place of each callback to the runtime, and the order to its policy.
 fn post_all(alive: &Sender<()>) {
     for length in LENGTHS {
         let color = Color::new();
@@ -99,8 +105,8 @@ fn post_all(alive: &Sender<()>) {
     }
 }
 
-/// What waits in the whole program: the length of each color, the number of the color, and the color's own callbacks. A color that
-/// a worker runs is not in the table, so that no other worker waits for it.
+/// The waiting callbacks of the whole program: the length of each color, its number, and its own
+/// callbacks. A color that a worker runs is not in the table, so no other worker waits for it.
 struct AllWorkers {
     waiting: Mutex<BinaryHeap<(usize, Reverse<usize>)>>,
     colors: Vec<Colored<Vec<Sender<()>>>>,
@@ -118,7 +124,8 @@ impl AllWorkers {
         }
     }
 
-    /// Makes the worker that the color is pinned to run one callback of the longest color, again and again.
+    /// Lets the worker that the color is pinned to run one callback of the longest color,
+    /// repeatedly.
     fn post_next(self: Arc<Self>, worker: Color) {
         worker.clone().post(move || {
             let mut waiting = self.waiting.lock().expect("no callback panics in it");
@@ -134,7 +141,7 @@ impl AllWorkers {
     }
 }
 
-/// How many units of time all callbacks take on two workers.
+/// The time of all callbacks on two workers, in units.
 fn run(builder: Builder, start: impl FnOnce(&Sender<()>) + Send + 'static) -> io::Result<f64> {
     let runtime = builder.workers(2).build()?;
     let _entered = runtime.enter();

@@ -1,5 +1,6 @@
-//! A policy that knows the program's resources: it bounds the number of tasks inside a stage, where each needs a buffer
-//! (resource-aware scheduling, which the PLDI 2007 paper names as what an application may want).
+//! A policy that knows the program's resources: it bounds the number of tasks inside a stage where
+//! each needs a buffer. The PLDI 2007 paper names such resource-aware scheduling as a wish of
+//! applications.
 //!
 //! ```text
 //! cargo run --example policy_stage
@@ -23,7 +24,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// What the program knows, and the policy with it; and who waits for what the policy cannot prevent (see `pick`).
+/// The program's facts, shared with the policy; and the tasks that wait when the policy cannot
+/// prevent an entry (see `pick`).
 struct Stage(Mutex<State>, Notify);
 
 #[derive(Clone, Default)]
@@ -36,7 +38,8 @@ struct State {
     at_door: HashSet<u64>,
 }
 
-/// Runs first who is inside, as that gives a buffer back; who is at the door, only if there is room. Of each kind the oldest.
+/// Runs tasks inside the stage first, because they return a buffer; tasks at the entry only if
+/// there is room. The oldest of each kind.
 struct Aware(Arc<Stage>, BTreeSet<(bool, RunnableKey)>);
 
 impl Policy for Aware {
@@ -51,7 +54,8 @@ impl Policy for Aware {
 
     fn pick(&mut self) -> Option<RunnableKey> {
         let &(is_at_door, key) = self.1.first()?;
-        // "None" lets the scheduler take the oldest, as it also does now and then (C7): so the door itself is shut, too.
+        // "None" lets the scheduler take the oldest, as it also does from time to time (C7): so the
+        // entry itself also checks.
         let picked = !is_at_door || !self.0.0.lock().unwrap().is_full();
         (picked && self.1.remove(&(is_at_door, key))).then_some(key)
     }

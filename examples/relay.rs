@@ -1,12 +1,13 @@
-//! Copies bytes from one device to another, whatever they are: TCP, a Unix socket, a pipe or a file, as the names say. Or lets
-//! others connect, and sends back each line that they write, in capitals.
+//! Copies bytes from one device to another: TCP, a Unix socket, a pipe or a file, as the names say.
+//! Or accepts connections, and echoes each line in capitals.
 //!
 //! ```text
 //! cargo run --example relay FROM TO
 //! cargo run --example relay echo AT
 //! ```
 //!
-//! A name is `tcp:HOST:PORT`, `unix:PATH`, `pipe:PATH`, `file:PATH` or `append:PATH`. Nothing in this program depends on which.
+//! A name is `tcp:HOST:PORT`, `unix:PATH`, `pipe:PATH`, `file:PATH` or `append:PATH`. No code in
+//! this program depends on the kind.
 
 use std::io;
 
@@ -27,7 +28,7 @@ async fn main() -> io::Result<()> {
     }
 }
 
-/// A source, a sink, and nothing in between: while the sink is full, the source is not read.
+/// A source directly into a sink: while the sink is full, the source is not read.
 async fn relay(from: &str, to: &str) -> io::Result<()> {
     let sink = Sink::<Any>::open(to).await?;
     let source = Source::<Any>::open(from).await?;
@@ -42,13 +43,14 @@ async fn echo(at: &str) -> io::Result<()> {
     let mut listener = Listener::<Any>::bind(at).await?;
     println!("relay listens on {}; try: nc", listener.local_name()?);
     while let Some(connection) = listener.next().await {
-        // Dropping the handle detaches the task: a visitor who vanishes ends only it.
+        // Dropping the handle detaches the task: a vanished visitor ends only its own.
         drop(dapple::spawn(serve(connection?)));
     }
     Ok(())
 }
 
-/// Lines from a source to a queue, from there through a closure to a sink. Who writes faster than he reads waits.
+/// Lines from a source to a queue, then through a closure to a sink. A client that writes faster
+/// than it reads waits.
 async fn serve(connection: Connection<Any>) -> io::Result<()> {
     let source = connection.source.decode(Lines::new(LINE_LEN_MAX));
     let sink = connection.sink.encode(Lines::new(2 * LINE_LEN_MAX));
@@ -64,5 +66,5 @@ async fn serve(connection: Connection<Any>) -> io::Result<()> {
 /// The longest line. Longer ones end the connection.
 const LINE_LEN_MAX: usize = 4096;
 
-/// Lines of one visitor that wait.
+/// The limit of one visitor's waiting lines.
 const LINES_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Books two seats side by side, in either of two theaters, and waits while neither has any.
+//! Books two adjacent seats in either of two theaters, and waits while neither has any.
 //!
 //! ```text
 //! cargo run --example seats
@@ -6,7 +6,7 @@
 
 use dapple::stm::{StmResult, TVar, Tx, atomically};
 
-/// A row of seats: who sits there, if anybody.
+/// A row of seats, each with its guest, if any.
 #[derive(Clone)]
 struct Theater {
     name: &'static str,
@@ -18,7 +18,7 @@ impl Theater {
         Theater { name, seats: (0..4).map(|_| TVar::new(None)).collect() }
     }
 
-    /// Books two seats side by side, or waits for them.
+    /// Books two adjacent seats, or waits for them.
     fn book(&self, tx: &mut Tx, guest: &'static str) -> StmResult<(&'static str, usize)> {
         for (index, pair) in self.seats.windows(2).enumerate() {
             if tx.read(&pair[0])?.is_none() && tx.read(&pair[1])?.is_none() {
@@ -27,11 +27,11 @@ impl Theater {
                 return Ok((self.name, index));
             }
         }
-        // Until somebody leaves one of the seats that were looked at.
+        // Until a guest leaves one of the seats read here.
         tx.retry()
     }
 
-    /// Leaves all seats of a guest; says how many there were.
+    /// Frees all seats of a guest; returns their number.
     fn leave(&self, tx: &mut Tx, guest: &'static str) -> StmResult<usize> {
         let mut left = 0;
         for seat in &self.seats {
@@ -51,13 +51,13 @@ async fn main() {
     let visits = guests.map(|guest| {
         let (globe, rose) = (globe.clone(), rose.clone());
         dapple::spawn(async move {
-            // The Globe if it has room, else the Rose, else whichever has room first.
+            // The Globe if it has room, else the Rose, else the first to have room.
             let (theater, seat) =
                 atomically(|tx| tx.or_else(|tx| globe.book(tx, guest), |tx| rose.book(tx, guest))).await;
             println!("{guest} sits in the {theater}, seats {seat} and {}", seat + 1);
             dapple::yield_now().await;
             let left = atomically(|tx| Ok(globe.leave(tx, guest)? + rose.leave(tx, guest)?)).await;
-            assert_eq!(left, 2, "nobody else sat there");
+            assert_eq!(left, 2, "no other guest sat there");
         })
     });
     for visit in visits {

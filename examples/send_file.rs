@@ -1,20 +1,22 @@
-//! Sends files over sockets: `send_file` of the PLDI 2007 paper (Figure 13), with its nested exception handlers, as a task.
+//! Sends files over sockets: `send_file` of the PLDI 2007 paper (Figure 13), with its nested
+//! exception handlers, as a task.
 //!
 //! ```text
 //! cargo run --example send_file [PORT] [FOLDER]
 //! ```
 //!
-//! A client sends the name of a file in a line of its own, and gets `ok LENGTH` and the bytes, or `error: …` and why.
-//! `?` as a name asks how many files are open, were sent, and failed.
+//! A client sends the name of a file in a line, and gets `ok LENGTH` and the bytes, or `error: …`
+//! with the reason. `?` as a name returns how many files are open, were sent, and failed.
 //!
 //! | the paper | here |
 //! |---|---|
-//! | `sys_throw e` | `return Err(e)`; `?` throws on what another has thrown |
+//! | `sys_throw e` | `return Err(e)`; `?` rethrows |
 //! | `sys_catch f handler` | `match f.await { Err(e) => … }`, or `map_err` |
-//! | a handler that cleans up and throws again | a destructor: it also runs for a panic, and where the task is canceled |
+//! | a handler that cleans up and throws again | a destructor: it also runs for a panic, and when the task is canceled |
 //!
-//! The handlers, from the inside out, each for what only it can do: [`send_file`] closes the file, [`answer`] tells the client,
-//! [`session`] decides whether to go on, [`supervise`] learns of all that was not foreseen.
+//! The handlers, from the innermost outward, each for what only it can do: [`send_file`] closes the
+//! file, [`answer`] tells the client, [`session`] decides whether to go on, [`supervise`] handles
+//! everything unforeseen.
 
 use std::fmt;
 use std::io;
@@ -63,25 +65,28 @@ impl Count {
     }
 }
 
-/// What can go wrong: the exceptions of this program.
+/// The errors: the exceptions of this program.
 enum Problem {
-    /// The client asked for what it does not get. It is told, and may ask again.
+    /// The request is refused. The client gets an error, and may ask again.
     Refused(&'static str),
-    /// The disk failed, or the file changed, before anything of it was sent. The client is told.
+    /// The disk failed, or the file changed, before any part of it was sent. The client gets an
+    /// error.
     File(io::Error),
-    /// The same when it is too late to say so, as the client counts on bytes: only the end of the connection can tell.
+    /// The same, too late for an error, because the client expects bytes: only the end of the
+    /// connection can signal it.
     Broken { at: u64, cause: io::Error },
     /// The client is gone, or does not read.
     Client(io::Error),
 }
 
-/// Copies until the end of the file, which is `len` away (`copy_data` of the paper). It handles nothing.
+/// Copies until the end of the file, which has `len` bytes (`copy_data` of the paper). It handles
+/// no errors.
 async fn copy_data(file: &File, stream: &TcpStream, len: u64) -> Result<(), Problem> {
     let mut at = 0;
     while at < len {
         let chunk = file.read_at(at, CHUNK).await.map_err(|cause| Problem::Broken { at, cause })?;
         if chunk.is_empty() {
-            // What this throws is caught by the same handlers.
+            // The same handlers catch this.
             return Err(Problem::Broken { at, cause: io::ErrorKind::UnexpectedEof.into() });
         }
         let rest = usize::try_from(len - at).unwrap_or(usize::MAX);
@@ -92,10 +97,10 @@ async fn copy_data(file: &File, stream: &TcpStream, len: u64) -> Result<(), Prob
     Ok(())
 }
 
-/// The innermost handler: whatever `copy_data` throws, the file is closed, and what was thrown goes on.
+/// The innermost handler: for any error of `copy_data`, the file is closed and the error goes on.
 async fn send_file(server: &Server, stream: &TcpStream, name: &str) -> Result<u64, Problem> {
     let path = server.path_of(name)?;
-    // A pipe would keep us waiting for somebody to write to it.
+    // Opening a pipe would wait for a writer.
     if !fs::metadata(&path).await.map_err(not_found)?.is_file() {
         return Err(Problem::Refused("not a file"));
     }
@@ -104,10 +109,11 @@ async fn send_file(server: &Server, stream: &TcpStream, name: &str) -> Result<u6
     send(stream, format!("ok {len}\n").as_bytes()).await?;
     copy_data(&opened.file, stream, len).await?;
     Ok(len)
-    // Here, and at each `?` after it was made, `opened` is dropped: the paper writes `file_close fd` twice.
+    // Here, and at each earlier `?`, `opened` is dropped: the paper writes `file_close fd` twice.
 }
 
-/// The middle handler: tells the client, if it still listens for words, and throws on what it cannot handle.
+/// The middle handler: tells the client, if it still expects text, and rethrows what it cannot
+/// handle.
 async fn answer(server: &Server, stream: &TcpStream, name: &str) -> Result<(), Problem> {
     let why = match send_file(server, stream, name).await {
         Ok(_len) => {
@@ -126,7 +132,8 @@ async fn answer(server: &Server, stream: &TcpStream, name: &str) -> Result<(), P
     send(stream, format!("error: {why}\n").as_bytes()).await
 }
 
-/// The outer handler: one request after the other, until the client leaves or something breaks the connection.
+/// The outer handler: one request after the other, until the client leaves or an error breaks the
+/// connection.
 async fn session(server: &Server, stream: &TcpStream) -> Result<(), Problem> {
     let mut received = Vec::new();
     while let Some(name) = next_line(stream, &mut received).await {
@@ -138,8 +145,8 @@ async fn session(server: &Server, stream: &TcpStream) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Around all of it, for what nobody foresaw: a panic ends the session's task only, with all its destructors, and is the
-/// result of who joins it.
+/// The outermost handler, for everything unforeseen: a panic ends only the session's task, with all
+/// its destructors, and is the result of its join.
 async fn supervise(stream: TcpStream, server: Arc<Server>) {
     let task = dapple::spawn(async move { session(&server, &stream).await });
     match task.await {
@@ -149,7 +156,7 @@ async fn supervise(stream: TcpStream, server: Arc<Server>) {
     }
 }
 
-/// A file that is open, and counted as such. Dropping it closes it, from wherever it is left.
+/// An open file, counted as such. Dropping it closes it, on every path.
 struct Opened<'a> {
     file: File,
     server: &'a Server,
@@ -169,7 +176,7 @@ impl Drop for Opened<'_> {
 }
 
 impl Server {
-    /// Files of the folder itself only: no way leads out of it.
+    /// Files of the folder itself only: no path leads out of it.
     fn path_of(&self, name: &str) -> Result<PathBuf, Problem> {
         let mut parts = Path::new(name).components();
         match (parts.next(), parts.next()) {
@@ -212,8 +219,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Bytes that are read and sent at once.
+/// Bytes read and sent at once.
 const CHUNK: usize = 64 * 1024;
 
-/// How long a client may not read.
+/// How long a client may stop reading.
 const SEND_MAX: Duration = Duration::from_secs(30);

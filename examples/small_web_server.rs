@@ -1,19 +1,22 @@
-//! A small web server: the files of a folder over HTTP/1.1, with a cache, in at most 370 lines (PLDI 2007, section 5.2).
+//! A small web server: the files of a folder over HTTP/1.1, with a cache, in at most 370 lines
+//! (PLDI 2007, section 5.2).
 //!
 //! ```text
 //! cargo run --example small_web_server -- FOLDER [--port N] [--workers N] [--cache-mb N] [--own-scheduler]
 //! ```
 //!
-//! Each connection is a task with a color of its own, written top to bottom. Two tables are shared, and each has a color: the pages, and
-//! the folders that are held open. A look-up wants the longest prefix of a path whose folder is open. As in the libasync-mp thesis, the
-//! connection hashes every prefix in its own color, in parallel with all others; in the color of a table it compares numbers, no more.
-//! Look-ups only read, so they also overlap each other, which the thesis still had to wish for.
+//! Each connection is a task with its own color, written top to bottom. Two tables are shared, and
+//! each has a color: the pages, and the open folders. A lookup needs the longest prefix of a path
+//! with an open folder. As in the libasync-mp thesis, the connection hashes every prefix in its own
+//! color, in parallel with all others; in the color of a table it only compares numbers. Lookups
+//! only read, so they also overlap each other, which the thesis could only wish for.
 //!
-//! No path leads out of the folder. The server opens one name after the other, each *beneath* the folder before it, and the kernel makes
-//! sure of that, whatever links and renames do. Names that begin with a dot are not served, be they written `..` or `%2e%2e`.
+//! No path leads out of the folder. The server opens one name after the other, each *beneath* the
+//! previous folder, and the kernel enforces that against all links and renames. Names that begin
+//! with a dot are not served, whether written `..` or `%2e%2e`.
 //!
-//! `dapple serve` is the server to use in earnest. With `--own-scheduler`, the same connections run on the scheduler of
-//! `own_scheduler.rs` instead of Dapple's.
+//! Use `dapple serve` for real sites. With `--own-scheduler`, the same connections run on the
+//! scheduler of `own_scheduler.rs` instead of Dapple's.
 
 use std::collections::{BTreeMap, VecDeque, hash_map::RandomState};
 use std::hash::{BuildHasher, Hasher};
@@ -44,7 +47,7 @@ fn main() -> Result<(), String> {
             "--workers" => workers = number().ok_or("--workers takes a number from 1")?,
             "--cache-mb" => cache_mb = number().ok_or("--cache-mb takes a number from 1")?,
             "--own-scheduler" => own = true,
-            _ if word.starts_with("--") || folder.is_some() => return Err(format!("{word} is no option")),
+            _ if word.starts_with("--") || folder.is_some() => return Err(format!("{word} is not an option")),
             _ => folder = Some(word),
         }
     }
@@ -78,7 +81,7 @@ async fn accept(server: Arc<Server>, listener: TcpListener, own: Option<Arc<Sche
         let (stream, _peer) = listener.accept().await?;
         server.counts.connections.fetch_add(1, Relaxed);
         let mut connection = Connection { server: server.clone(), stream, received: Vec::new(), replies: Vec::new() };
-        // An error is a client that went away or was too slow; no other client needs to know.
+        // An error is a client that left or was too slow; no other client needs to know.
         let thread = async move { drop(connection.run().await) };
         match &own {
             None => drop(dapple::spawn(thread)),
@@ -95,7 +98,7 @@ struct Server {
     counts: Counts,
 }
 
-/// What the server tells at its end.
+/// The numbers that the server prints at its end.
 #[derive(Debug, Default)]
 struct Counts {
     connections: AtomicU64,
@@ -105,7 +108,7 @@ struct Counts {
     bytes: AtomicU64,
 }
 
-/// A file as it was when the server looked.
+/// A file in the state that the server last saw.
 struct Page {
     len: u64,
     modified: SystemTime,
@@ -121,7 +124,8 @@ enum Body {
 }
 
 impl Server {
-    /// The page at the end of a path: from the cache, if the server looked at the file a moment ago; otherwise it looks again.
+    /// The page at the end of a path: from the cache, if the server looked at the file a moment
+    /// ago; otherwise it looks again.
     async fn page(&self, steps: &[Step]) -> io::Result<Arc<Page>> {
         let (last, folders) = steps.split_last().ok_or(ErrorKind::NotFound)?;
         let cached = self.pages.read(|pages| pages.get(last)).await;
@@ -153,7 +157,8 @@ impl Server {
         Ok(page)
     }
 
-    /// The last of these folders: from the longest path to one that is open, one folder down after the other.
+    /// Opens the last of these folders: from the longest open prefix down, one folder after the
+    /// other.
     async fn folder(&self, folders: &[Step]) -> io::Result<Dir> {
         let is_open = |open: &Table<Dir>, at: usize| Some((open.get(&folders[at]).filter(|found| found.1)?.0, at + 1));
         let longest = |open: &Table<Dir>| (0..folders.len()).rev().find_map(|at| is_open(open, at));
@@ -175,7 +180,8 @@ struct Step {
     hash: u64,
 }
 
-/// The steps of a target, hashed in the color of the caller; none where it names nothing that could be served.
+/// The steps of a target, hashed in the color of the caller; empty if it names nothing that could
+/// be served.
 fn steps(target: &str, random: &RandomState) -> Vec<Step> {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     let index = target.ends_with('/').then_some("index.html");
@@ -194,10 +200,11 @@ fn steps(target: &str, random: &RandomState) -> Vec<Step> {
     steps
 }
 
-/// Values by the hash of their path, up to a total weight. A value that was used since it last came up for removal stays.
+/// Values by the hash of their path, up to a total weight. A value that was used since its last
+/// turn for removal stays.
 struct Table<V> {
     entries: BTreeMap<u64, Entry<V>>,
-    /// In the order in which they come up.
+    /// In the order of their turns.
     order: VecDeque<u64>,
     weight: usize,
     weight_max: usize,
@@ -216,7 +223,7 @@ impl<V: Clone> Table<V> {
         Table { entries: BTreeMap::new(), order: VecDeque::new(), weight: 0, weight_max }
     }
 
-    /// The value, and whether it need not be looked at again.
+    /// The value, and whether it is still fresh.
     fn get(&self, step: &Step) -> Option<(V, bool)> {
         let entry = self.entries.get(&step.hash).filter(|entry| entry.path == step.path)?;
         entry.is_used.store(true, Relaxed);
@@ -246,12 +253,12 @@ struct Connection {
     stream: TcpStream,
     /// Read, and not yet parsed.
     received: Vec<u8>,
-    /// Written when they are long enough, or nothing more can be answered before something is read.
+    /// Written when they are long enough, or when the next answer needs more input.
     replies: Vec<u8>,
 }
 
 impl Connection {
-    /// One request after the other, until the client ends or has to.
+    /// One request after the other, until the client ends or must end.
     async fn run(&mut self) -> io::Result<()> {
         let mut deadline = None;
         loop {
@@ -275,7 +282,8 @@ impl Connection {
             }
         }
         self.flush().await?;
-        // The client closes first: closing with something unread would reset the connection, and lose the last reply.
+        // The client closes first: closing with unread data would reset the connection, and lose
+        // the last reply.
         self.stream.shutdown(Shutdown::Write)?;
         let deadline = Instant::now() + HANG_UP_MAX;
         while self.receive(deadline).await? {
@@ -284,10 +292,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads until there is a line more. False: the client has ended.
+    /// Reads until there is another line. False: the client has ended.
     async fn receive(&mut self, deadline: Instant) -> io::Result<bool> {
         loop {
-            // In no variable that lives while it waits: a connection at rest has no buffer.
+            // Not in a variable that lives while it waits: an idle connection has no buffer.
             let start = self.received.len();
             match read_now(&self.stream, &mut self.received) {
                 Ok(1..) if self.received.len() < HEAD_MAX && !self.received[start..].contains(&b'\n') => {}
@@ -332,7 +340,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Replies with a status instead of a page, and says it in words.
+    /// Replies with a status instead of a page, and with its text.
     fn refuse(&mut self, request: &Request, status: &str, fields: &str) -> io::Result<()> {
         self.server.counts.errors.fetch_add(1, Relaxed);
         let fields = format!("content-type: text/plain\r\n{fields}");
@@ -365,27 +373,28 @@ fn status_of(error: &io::Error) -> &'static str {
     match error.kind() {
         NotFound | NotADirectory | CrossesDevices | InvalidInput => "404 Not Found",
         PermissionDenied => "403 Forbidden",
-        // It changed while it was read, the disk failed, or descriptors ran out.
+        // The file changed while it was read, the disk failed, or descriptors ran out.
         _ => "503 Service Unavailable",
     }
 }
 
-/// What the server understands of a request.
+/// The parts of a request that the server understands.
 #[derive(Default)]
 struct Request {
-    /// How many bytes it takes of what was received.
+    /// The number of received bytes that it takes.
     len: usize,
     target: String,
     is_head: bool,
     is_kept: bool,
     none_match: Option<String>,
     modified_since: Option<SystemTime>,
-    /// The status to reply with instead of a page; where it is not clear where the next request begins, there is none.
+    /// The status to reply with instead of a page; `None` if the start of the next request is
+    /// unknown.
     refusal: Option<&'static str>,
 }
 
 impl Request {
-    /// The first request, if all of it is there. The error is a status.
+    /// The first request, if it is complete. The error is a status.
     fn parse(received: &[u8]) -> Result<Option<Request>, &'static str> {
         let mut fields = [httparse::EMPTY_HEADER; PARTS_MAX];
         let mut head = httparse::Request::new(&mut fields);
@@ -401,7 +410,7 @@ impl Request {
             return Err("501 Not Implemented");
         }
         let target = head.path.unwrap_or_default();
-        // An address in full, as for a proxy, names the host twice.
+        // A full address, as for a proxy, names the host twice.
         let target = target.strip_prefix("http://").map_or(target, |rest| rest.find('/').map_or("/", |at| &rest[at..]));
         let (mut request, mut hosts) = (Request { len, target: target.to_owned(), ..Request::default() }, 0);
         (request.is_head, request.is_kept) = (method == "HEAD", is_1_1);
@@ -430,18 +439,19 @@ impl Request {
     }
 }
 
-/// How long a page or folder is believed to be as it was.
+/// How long a page or folder is assumed unchanged.
 const FRESH: Duration = Duration::from_secs(1);
-/// Larger files are read for each request, a chunk after the other.
+/// Larger files are read for each request, chunk by chunk.
 const PAGE_MAX: u64 = 1 << 20;
 const CHUNK: usize = 64 << 10;
-/// Folders that are held open, each with a descriptor.
+/// The limit of open folders, each with a descriptor.
 const FOLDERS_MAX: usize = 256;
-/// What a page in the cache takes beside its body and its path, in bytes.
+/// The size of a cached page besides its body and its path, in bytes.
 const ENTRY_BYTES: usize = 512;
 const HEAD_MAX: usize = 16 << 10;
-/// Of a head or a path.
+/// The limit for a head or a path.
 const PARTS_MAX: usize = 64;
-/// How long a client may take to send a whole head, from the end of the last one, or to read a chunk.
+/// How long a client may take to send a whole head, from the end of the last one, or to read a
+/// chunk.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 const HANG_UP_MAX: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! A server whose every request costs as much CPU as its address says: what experiments about overload run against.
+//! A server with requests that cost as much CPU as their address says, for experiments about
+//! overload.
 //!
 //! ```text
 //! cargo run --release --example spin_server -- --port 7007 --workers 1
@@ -6,9 +7,9 @@
 //! curl -H 'X-Class: high' 'http://127.0.0.1:7007/?us=5000'
 //! ```
 //!
-//! The handler burns the CPU without ever awaiting, as a program does that computes. What would be
-//! answered too late is refused at once with 503, by the admission control that `dapple::serve` has unless told otherwise. A request may
-//! say how important it is; health checks (`/healthz`) need not.
+//! The handler uses the CPU without ever awaiting, as a computing program does. The admission
+//! control of `dapple::serve`, which is on by default, refuses at once with 503 what would be
+//! answered too late. A request may state its importance; health checks (`/healthz`) need not.
 
 use std::convert::Infallible;
 use std::process::ExitCode;
@@ -63,7 +64,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     })
 }
 
-/// The handler. It has nothing to wait for.
+/// The handler. It never waits.
 async fn spin(request: Request<Body>) -> Result<Response<String>, Infallible> {
     let asked = asked_class(request.headers()).and_then(|_| asked_us(request.uri().query().unwrap_or_default()));
     let (status, text) = match asked {
@@ -75,7 +76,8 @@ async fn spin(request: Request<Body>) -> Result<Response<String>, Infallible> {
     Ok(response)
 }
 
-/// Whoever says a class gets it; in earnest it would be told by who is asking. Health checks are of a class of their own as it is.
+/// The class that the request states; a real server would derive it from the client. Health checks
+/// have their own class already.
 fn class_of(headers: &HeaderMap, offer: Offer) -> Offer {
     match asked_class(headers) {
         Ok(Some(class)) => offer.class(class),
@@ -89,7 +91,7 @@ fn asked_class(headers: &HeaderMap) -> Result<Option<Class>, String> {
         b"high" => Ok(Some(Class::HIGH)),
         b"normal" => Ok(Some(Class::NORMAL)),
         b"low" => Ok(Some(Class::LOW)),
-        _ => Err(format!("X-Class: {value:?} is none of high, normal and low")),
+        _ => Err(format!("X-Class: {value:?} is not one of high, normal and low")),
     }
 }
 
@@ -98,11 +100,12 @@ fn asked_us(query: &str) -> Result<u64, String> {
     let Some(value) = values.next() else { return Ok(0) };
     match value.parse() {
         Ok(us) if us <= US_MAX => Ok(us),
-        _ => Err(format!("us={value:?} is no number of microseconds from 0 to {US_MAX}")),
+        _ => Err(format!("us={value:?} is not a number of microseconds from 0 to {US_MAX}")),
     }
 }
 
-/// Uses up so much CPU, and returns how much it was. Time in which somebody else has the core does not count.
+/// Uses this much CPU, and returns the amount. Time in which other threads have the core does not
+/// count.
 fn burn(cost: Duration) -> Duration {
     let begin = cpu_time();
     loop {
@@ -116,7 +119,7 @@ fn burn(cost: Duration) -> Duration {
     }
 }
 
-/// What this thread has used so far.
+/// The CPU time of this thread so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
@@ -130,7 +133,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// `None`: help is wanted.
+    /// `None`: the user wants help.
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
         let mut arguments = Arguments { port: PORT, workers: None, target_delay: None, has_admission: true };
         while let Some(word) = words.next() {
@@ -147,7 +150,7 @@ impl Arguments {
                 }
                 "--no-admission" if inline.is_none() => arguments.has_admission = false,
                 "--help" | "-h" if inline.is_none() => return Ok(None),
-                _ => return Err(format!("{name:?} is no option")),
+                _ => return Err(format!("{name:?} is not an option")),
             }
         }
         Ok(Some(arguments))
@@ -172,8 +175,9 @@ usage: spin_server [--port N] [--workers N] [--target-delay-ms N | --no-admissio
 
 const PORT: u16 = 7007;
 
-/// More than any request is worth.
+/// More than any request needs.
 const US_MAX: u64 = 60_000_000;
 
-/// Between two looks at the clock, which take a call to the kernel each: a microsecond or two.
+/// The number of spins between two reads of the clock, each of which costs a system call: a
+/// microsecond or two.
 const SPINS: u32 = 32;

@@ -1,11 +1,11 @@
-//! A program that hosts a stage of its own, for other processes and machines.
+//! A program that hosts its own stage, for other processes and machines.
 //!
 //! ```text
 //! cargo run --features remote --example stage_host -- --listen 127.0.0.1:7000 --replicas 2
 //! curl -d '"stage by stage"' -H 'content-type: application/json' http://127.0.0.1:7000/stages/count
 //! ```
 //!
-//! `--help` lists what else it understands: it is what `dapple stage-host` does, with other stages.
+//! `--help` lists its options: it does the same as `dapple stage-host`, with other stages.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     host_main(Host::builder().register_stages("count", |_replica| count()))
 }
 
-/// How often each word occurs. Two texts at a time, and a hundred that wait; one more is refused.
+/// Counts each word. Two texts at a time, and a hundred waiting; one more is refused.
 fn count() -> Stage<String, BTreeMap<String, u32>> {
     Stage::builder("count").queue_len_max(100).width(2).shed().color_each().wrap_fn(|text: String| async move {
         let mut counts = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! A web proxy in the callback style of the papers: Figure 2-1 of the libasync-mp thesis, completed, with the change of
-//! its Figure 3-2.
+//! A web proxy in the callback style of the papers: Figure 2-1 of the libasync-mp thesis,
+//! completed, with the change of its Figure 3-2.
 //!
 //! ```text
 //! cargo run --example web_proxy [PORT]
@@ -7,19 +7,21 @@
 //!
 //! # One core, and all of them
 //!
-//! The callbacks of a connection have one color, which is chosen in one line, in `accept_cb`:
+//! The callbacks of a connection have one color, chosen in one line, in `accept_cb`:
 //!
 //! | | |
 //! |---|---|
 //! | one core | `let color = Color::DEFAULT;` |
 //! | every core | `let color = Color::new();` |
 //!
-//! With the default color the whole program runs as if single-threaded. With a fresh color for each connection (the papers
-//! took the descriptor's number, which is `Color::named`) different connections are read, parsed and relayed in parallel,
-//! and each by itself is still served by one callback at a time. No other line differs: the callbacks carry their color to
-//! the event sources, as the papers' `cwrap` does, and share nothing but what is in their own `Connection`.
+//! With the default color the whole program runs as if single-threaded. With a new color for each
+//! connection (the papers used the descriptor's number, which is `Color::named`), different
+//! connections are read, parsed and relayed in parallel, and each by itself is still served by one
+//! callback at a time. No other line differs: the callbacks carry their color to the event sources,
+//! as the papers' `cwrap` does, and share only the state in their own `Connection`.
 //!
-//! One request per connection; addresses with `http://` only. The same as tasks: `web_proxy_async.rs`.
+//! One request per connection; addresses with `http://` only. The same as tasks:
+//! `web_proxy_async.rs`.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -52,22 +54,23 @@ fn accept_cb((client, _peer): (TcpStream, SocketAddr)) {
     connection.clone().post(move |slot| *slot = Connection::start(client, &connection).ok());
 }
 
-/// One connection of a client, and what it waits for. `None` once it has ended, which closes and cancels all of it.
+/// One connection of a client, and its event sources. `None` after its end, which closes and
+/// cancels all of it.
 type Shared = Colored<Option<Connection>>;
 
 struct Connection {
     client: Arc<TcpStream>,
-    /// What the client has sent so far.
+    /// The client's bytes so far.
     received: Vec<u8>,
     /// From client to server and back.
     pipes: Option<[Pipe; 2]>,
-    /// Some bytes have moved since this was last looked at.
+    /// Some bytes have moved since the last check.
     is_active: bool,
-    /// The event sources of the present stage: whoever goes on to the next one replaces them.
+    /// The event sources of the current step; the next step replaces them.
     waits: Vec<Registration>,
 }
 
-/// A callback of the connection's color that gets the connection as long as there is one. An error ends it.
+/// A callback of the connection's color that gets the connection while it exists. An error ends it.
 fn wrap<A: Send + 'static>(connection: &Shared, f: fn(&mut Connection, &Shared, A) -> io::Result<()>) -> Callback<A> {
     let shared = connection.clone();
     connection.color().wrap(move |arg| {
@@ -88,8 +91,8 @@ impl Connection {
         Ok(Connection { client, received: Vec::new(), pipes: None, is_active: false, waits: vec![request, late] })
     }
 
-    /// Answers with an error, and waits for the client to hang up: closing while there is something to read would reset
-    /// the connection, and the answer could be lost.
+    /// Answers with an error, and waits for the client to hang up: closing with unread data would
+    /// reset the connection, and the answer could be lost.
     fn refuse(&mut self, this: &Shared, status: &str, why: &str) -> io::Result<()> {
         let len = why.len() + 1;
         let head = format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len}\r\n");
@@ -118,13 +121,14 @@ fn req_cb(connection: &mut Connection, this: &Shared, (): ()) -> io::Result<()> 
     }
 }
 
-/// The request is complete. Figure 3-2 posts this part to a color of its own; here `req_cb` has that color already.
+/// The request is complete. Figure 3-2 posts this part to its own color; here `req_cb` has that
+/// color already.
 fn parse_request_cb(connection: &mut Connection, this: &Shared, len: usize) -> io::Result<()> {
     let mut request = match parse_request(&connection.received[..len]) {
         Ok(request) => request,
         Err(why) => return connection.refuse(this, "400 Bad Request", why),
     };
-    // What was read past the head belongs to the body.
+    // Bytes after the head belong to the body.
     request.head.extend_from_slice(&connection.received[len..]);
     connection.received = request.head;
     // Resolves the name and connects, both without blocking.
@@ -151,7 +155,7 @@ fn up_cb(connection: &mut Connection, this: &Shared, (): ()) -> io::Result<()> {
     let Some([up, down]) = &mut connection.pipes else { return Ok(()) };
     match up.relay(|| wrap(this, up_cb)) {
         Ok(moved) => connection.is_active |= moved,
-        // A server that does not want all of the request may still have an answer.
+        // A server that does not want the whole request may still have an answer.
         Err(_) => up.end(),
     }
     if up.is_over && down.is_over { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
@@ -165,13 +169,14 @@ fn down_cb(connection: &mut Connection, this: &Shared, (): ()) -> io::Result<()>
         return Err(ErrorKind::UnexpectedEof.into());
     }
     if down.is_over {
-        // The answer has been sent. Closing waits for the client to hang up, or the end could be lost.
+        // The answer has been sent. Closing waits for the client to hang up, or the end could be
+        // lost.
         connection.waits = vec![event::after(HANG_UP_TIME_MAX, wrap(this, late_cb))?];
     }
     Ok(())
 }
 
-/// Called every so often: nothing may have moved since the last time.
+/// Called periodically: ends the connection if no bytes have moved since the last time.
 fn idle_cb(connection: &mut Connection, _this: &Shared, (): ()) -> io::Result<()> {
     if std::mem::take(&mut connection.is_active) { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
 }
@@ -184,7 +189,7 @@ fn late_cb(_connection: &mut Connection, _this: &Shared, (): ()) -> io::Result<(
     Err(ErrorKind::TimedOut.into())
 }
 
-/// Reads what nobody wants any more.
+/// Reads and discards the rest.
 fn drain_cb(connection: &mut Connection, _this: &Shared, (): ()) -> io::Result<()> {
     match connection.client.try_read(&mut [0; 4096]) {
         Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -193,8 +198,8 @@ fn drain_cb(connection: &mut Connection, _this: &Shared, (): ()) -> io::Result<(
     }
 }
 
-/// One direction of the relay. It reads only when all that it has read before is written, so a slow reader slows the
-/// other side down, and nothing piles up here.
+/// One direction of the relay. It reads only when all its earlier data is written, so a slow reader
+/// slows the other side down, and no data piles up here.
 struct Pipe {
     from: Arc<TcpStream>,
     to: Arc<TcpStream>,
@@ -210,7 +215,7 @@ impl Pipe {
         Pipe { from: from.clone(), to: to.clone(), pending, is_over: false, waits: None }
     }
 
-    /// Moves what can be moved now, and sees to it that `again` is called when there is more. True: something has moved.
+    /// Moves what can be moved now, and registers `again` for more. True: some bytes have moved.
     fn relay(&mut self, again: impl FnOnce() -> Callback<()>) -> io::Result<bool> {
         let mut moved = false;
         let mut chunk = [0; 16 * 1024];
@@ -245,7 +250,7 @@ impl Pipe {
 
     /// Passes the end of the stream on; the other direction goes on.
     fn end(&mut self) {
-        // A connection that is gone needs no end.
+        // A closed connection needs no end.
         let _ = self.to.shutdown(Shutdown::Write);
         self.is_over = true;
         self.waits = None;
@@ -255,14 +260,14 @@ impl Pipe {
 /// How long a client may take to send the head of its request.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long finding and reaching the server may take.
+/// How long it may take to find and reach the server.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long nothing may move; twice that at worst.
+/// How long no bytes may move; twice that at worst.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How long a client that has its answer may take to hang up.
 const HANG_UP_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A connection with much to move lets others go first after so many steps.
+/// A busy connection yields to others after this many steps.
 const ROUNDS_MAX: usize = 16;

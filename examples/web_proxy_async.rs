@@ -1,4 +1,4 @@
-//! The proxy of `web_proxy.rs` as tasks: the same steps, written from top to bottom.
+//! The proxy of `web_proxy.rs` as tasks: the same steps, written top to bottom.
 //!
 //! ```text
 //! cargo run --example web_proxy_async [PORT]
@@ -11,8 +11,8 @@
 //! | one core | `drop(Color::DEFAULT.spawn(serve(client)));` |
 //! | every core | `drop(dapple::spawn(serve(client)));` |
 //!
-//! `dapple::spawn` gives each connection's task a color of its own. The two tasks that relay one connection take its
-//! color, so they never overlap and share their counter without a lock.
+//! `dapple::spawn` gives each connection's task its own color. The two tasks that relay one
+//! connection take its color, so they never overlap and share their counter without a lock.
 //!
 //! One request per connection; addresses with `http://` only.
 
@@ -40,7 +40,7 @@ async fn main() -> io::Result<()> {
     }
 }
 
-/// One connection. An error ends it; there is nobody to tell.
+/// One connection. An error ends it and is not reported.
 async fn serve(client: TcpStream) -> io::Result<()> {
     let (received, len) = match timeout(HEAD_TIME_MAX, read_head(&client)).await?? {
         (received, Some(len)) => (received, len),
@@ -55,7 +55,7 @@ async fn serve(client: TcpStream) -> io::Result<()> {
         Ok(Err(error)) => return refuse(&client, "502 Bad Gateway", &format!("no connection: {error}")).await,
         Err(_) => return refuse(&client, "502 Bad Gateway", "no connection in time").await,
     };
-    // What was read past the head belongs to the body.
+    // Bytes after the head belong to the body.
     relay(client, server, [&request.head, &received[len..]].concat()).await
 }
 
@@ -76,9 +76,9 @@ async fn read_head(client: &TcpStream) -> io::Result<(Vec<u8>, Option<usize>)> {
     Ok((received, None))
 }
 
-/// Moves bytes in both directions until the answer has ended, or nothing moves any more.
+/// Moves bytes in both directions until the answer has ended, or no bytes move any more.
 async fn relay(client: TcpStream, server: TcpStream, request: Vec<u8>) -> io::Result<()> {
-    // Of this task's color, so that counting is never contended.
+    // In this task's color, so that counting is never contended.
     let color = Color::current();
     let moved = Colored::with_color(0, &color);
     let (client_read, client_write) = client.into_split();
@@ -88,7 +88,8 @@ async fn relay(client: TcpStream, server: TcpStream, request: Vec<u8>) -> io::Re
     loop {
         let before = moved.with(|moved| *moved).await;
         if timeout(IDLE_TIME_MAX, &mut down).await.is_ok() {
-            // The answer has been sent. Closing waits for the client to hang up, or the end could be lost.
+            // The answer has been sent. Closing waits for the client to hang up, or the end could
+            // be lost.
             let _ = timeout(HANG_UP_TIME_MAX, &mut up).await;
             break;
         }
@@ -101,8 +102,8 @@ async fn relay(client: TcpStream, server: TcpStream, request: Vec<u8>) -> io::Re
     Ok(())
 }
 
-/// Moves bytes in one direction. It reads only when all that it has read before is written, so a slow reader slows the
-/// other side down. The end of the stream is passed on: dropping the writing half is what says it.
+/// Moves bytes in one direction. It reads only when all its earlier data is written, so a slow
+/// reader slows the other side down. Dropping the writing half passes the end of the stream on.
 async fn copy(
     mut pending: Vec<u8>,
     from: ReadHalf<TcpStream>,
@@ -126,8 +127,8 @@ async fn copy(
     }
 }
 
-/// Answers with an error, and waits for the client to hang up: closing while there is something to read would reset the
-/// connection, and the answer could be lost.
+/// Answers with an error, and waits for the client to hang up: closing with unread data would reset
+/// the connection, and the answer could be lost.
 async fn refuse(client: &TcpStream, status: &str, why: &str) -> io::Result<()> {
     let len = why.len() + 1;
     let head = format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len}\r\n");
@@ -143,10 +144,10 @@ async fn refuse(client: &TcpStream, status: &str, why: &str) -> io::Result<()> {
 /// How long a client may take to send the head of its request.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long finding and reaching the server may take.
+/// How long it may take to find and reach the server.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long nothing may move; twice that at worst.
+/// How long no bytes may move; twice that at worst.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How long a client that has its answer may take to hang up.

@@ -1,5 +1,5 @@
-//! One program for all fuzz targets; the variable `DAPPLE_FUZZ_TARGET` names one. The properties are those that the tests play
-//! again on what was found.
+//! One program for all fuzz targets; the variable `DAPPLE_FUZZ_TARGET` selects one. The tests
+//! replay the same properties on the corpus.
 
 #![no_main]
 

@@ -1,16 +1,16 @@
-//! Plays again what fuzzing found worth keeping; the tests of several crates include this file.
+//! Replays the fuzzing corpus; the tests of several crates include this file.
 
 use std::panic::catch_unwind;
 use std::path::Path;
 
-/// A property: panics where it does not hold.
+/// A property: panics if it does not hold.
 type Property = fn(&[u8]);
 
 /// Calls each property with all files of its target's corpus.
 ///
 /// # Panics
 ///
-/// Where a property does not hold, or a target has no corpus.
+/// If a property does not hold, or a target has no corpus.
 pub(crate) fn all(properties: &[(&str, Property)]) {
     for (name, property) in properties {
         // Every crate is two folders below the root.

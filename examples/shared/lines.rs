@@ -1,12 +1,12 @@
-//! Lines of text from a client who may send anything, at any speed, or nothing at all.
+//! Lines of text from a client that may send anything, at any speed, or nothing at all.
 
 use std::time::Duration;
 
 use dapple::net::TcpStream;
 use dapple::time::timeout;
 
-/// The next line, without its end and without control characters; `received` keeps what came after it. `None`: the
-/// client is gone, has been silent for too long, or sends a line that does not end.
+/// The next line, without its end and without control characters; `received` keeps the bytes after
+/// it. `None`: the client is gone, has been silent for too long, or sends an endless line.
 pub(crate) async fn next_line(stream: &TcpStream, received: &mut Vec<u8>) -> Option<String> {
     while !received.contains(&b'\n') {
         if received.len() >= LINE_MAX {
@@ -21,12 +21,12 @@ pub(crate) async fn next_line(stream: &TcpStream, received: &mut Vec<u8>) -> Opt
     }
     let end = received.iter().position(|&byte| byte == b'\n')?;
     let line: Vec<u8> = received.drain(..=end).collect();
-    // Escape sequences that one client sends must not reach the terminal of another.
+    // Escape sequences of one client must not reach the terminal of another.
     Some(String::from_utf8_lossy(&line).chars().filter(|letter| !letter.is_control()).collect())
 }
 
-/// Bytes.
+/// In bytes.
 const LINE_MAX: usize = 1024;
 
-/// How long a client may say nothing.
+/// How long a client may be silent.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(600);

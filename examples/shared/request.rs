@@ -1,25 +1,26 @@
-//! What a proxy must understand of HTTP/1.1: the head of a request for `http://HOST[:PORT]/PATH`.
+//! The part of HTTP/1.1 that a proxy needs: the head of a request for `http://HOST[:PORT]/PATH`.
 
-/// Where to connect, and what to say there.
+/// The server to connect to, and the request for it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Request {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// The head as the server wants it: without the server's name in the first line, and asking it to close.
+    /// The head for the server: without the server's name in the first line, and with a request to
+    /// close.
     pub(crate) head: Vec<u8>,
 }
 
 /// How long a head can be, in bytes.
 pub(crate) const HEAD_MAX: usize = 16 * 1024;
 
-/// The length of the head, up to the empty line and with it, if it is complete. `checked`: so many bytes had been
-/// looked at before the last ones came.
+/// The length of the head, including the empty line, if it is complete. `checked` bytes had been
+/// searched before the last ones came.
 pub(crate) fn head_len(received: &[u8], checked: usize) -> Option<usize> {
     let start = checked.saturating_sub(END.len() - 1);
     received[start..].windows(END.len()).position(|bytes| bytes == END).map(|at| start + at + END.len())
 }
 
-/// Parses a complete head. The error is a sentence for whoever sent it.
+/// Parses a complete head. The error is a sentence for the client.
 pub(crate) fn parse_request(head: &[u8]) -> Result<Request, &'static str> {
     let head = str::from_utf8(head).map_err(|_| "the head is not text")?;
     let mut lines = head.trim_end_matches("\r\n").split("\r\n");
@@ -40,7 +41,8 @@ pub(crate) fn parse_request(head: &[u8]) -> Result<Request, &'static str> {
         if name.is_empty() || !name.bytes().all(is_of_a_name) {
             return Err("a header line is malformed");
         }
-        // About this connection, and not for the server. `Host` was the proxy's to say (RFC 9112, section 3.2.2).
+        // These fields concern this connection, not the server. `Host` was the proxy's to set (RFC
+        // 9112, section 3.2.2).
         if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
             head.push_str(line);
             head.push_str("\r\n");
@@ -50,7 +52,7 @@ pub(crate) fn parse_request(head: &[u8]) -> Result<Request, &'static str> {
     Ok(Request { host, port, head: head.into_bytes() })
 }
 
-/// Splits `HOST[:PORT]`; an IPv6 address stands in brackets.
+/// Splits `HOST[:PORT]`; an IPv6 address is in brackets.
 fn host_and_port(authority: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| "the port is not a number")?),

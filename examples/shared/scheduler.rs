@@ -1,6 +1,7 @@
-//! A scheduler of the program's own, for threads of the program's own, as in section 4 of the PLDI 2007 paper: in at most 220 lines.
+//! A scheduler of the program's own, for threads of its own, as in section 4 of the PLDI 2007
+//! paper: in at most 220 lines.
 //!
-//! | the paper has | here |
+//! | the paper | here |
 //! |---|---|
 //! | a thread: a trace of system calls | a `Thread` around a future, which runs from one wait to the next |
 //! | the ready queue, and event loops that take threads from it | `Queue`, and `Scheduler::run_some` once for each worker |
@@ -8,10 +9,11 @@
 //! | exceptions | `Result` in a thread; a panic ends one thread |
 //! | `sys_mutex` | [`Mutex`] |
 //!
-//! The order is the program's own. A thread says by [`set_rank`] how many of those that become ready later may go first: the one with the
-//! least left to do should say the least. So a thread waits for a bounded number of others.
+//! The order is the program's own. With [`set_rank`], a thread says how many of those that become
+//! ready later may go first: the one with the least work left should choose the lowest number. So a
+//! thread waits for a bounded number of others.
 
-#![allow(dead_code, reason = "an example need not use all of it")]
+#![allow(dead_code, reason = "an example may use a part of it")]
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -34,9 +36,9 @@ pub(crate) struct Scheduler {
 
 struct Queue {
     ready: BinaryHeap<Ready>,
-    /// How many threads have become ready so far.
+    /// The number of threads that have become ready so far.
     arrived: u64,
-    /// The colors of the loops that rest, as nothing was ready for them.
+    /// The colors of resting loops, which found no ready thread.
     resting: Vec<Color>,
 }
 
@@ -54,7 +56,7 @@ impl Scheduler {
         Arc::new(Thread { scheduler: self.clone(), state, rank: AtomicU64::new(0) }).wake();
     }
 
-    /// Puts a thread in line, and starts a loop that rests.
+    /// Adds a thread to the queue, and starts a resting loop.
     fn push(self: &Arc<Self>, thread: Arc<Thread>) {
         let mut queue = lock(&self.queue);
         queue.arrived += 1;
@@ -70,7 +72,8 @@ impl Scheduler {
         color.post(move || scheduler.run_some(own));
     }
 
-    /// A loop: runs threads in a callback, and lets the other callbacks of its worker go first after a few.
+    /// A loop: runs threads in a callback, and yields to the other callbacks of its worker after a
+    /// few.
     fn run_some(self: Arc<Self>, color: Color) {
         for _ in 0..ROUND {
             let mut queue = lock(&self.queue);
@@ -82,7 +85,7 @@ impl Scheduler {
     }
 }
 
-/// A thread in line. The lowest place is the greatest, which the heap gives first.
+/// A queued thread. The lowest place is the greatest, which the heap returns first.
 struct Ready {
     place: u64,
     thread: Arc<Thread>,
@@ -116,11 +119,11 @@ struct Thread {
 
 type Body = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Who has the body of a thread.
+/// The holder of a thread's body.
 enum State {
     Waiting(Body),
     Ready(Body),
-    /// A loop has it. What happens meanwhile makes it ready again.
+    /// A loop has it. A wake meanwhile makes it ready again.
     Running {
         is_woken: bool,
     },
@@ -169,7 +172,8 @@ impl Wake for Thread {
     }
 }
 
-/// Says how many of the threads that become ready later may go before the calling thread, when it is ready after its next wait.
+/// Sets how many threads that become ready later may go before the calling thread, after its next
+/// wait.
 pub(crate) fn set_rank(rank: u64) {
     RANK.set(rank);
 }
@@ -195,7 +199,8 @@ impl<T> Mutex<T> {
         Mutex(sync::Mutex::new((Some(value), Vec::new())))
     }
 
-    /// Waits for the value. Dropping the guard wakes all that wait: the order of the scheduler says which of them is next.
+    /// Waits for the value. Dropping the guard wakes all waiters: the scheduler's order decides
+    /// which is next.
     pub(crate) async fn lock(&self) -> Guard<'_, T> {
         let take = |cx: &mut Context<'_>| {
             let mut line = lock(&self.0);
@@ -218,13 +223,13 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.value.as_ref().expect("it is there until the guard is dropped")
+        self.value.as_ref().expect("the value is there until the guard is dropped")
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.value.as_mut().expect("it is there until the guard is dropped")
+        self.value.as_mut().expect("the value is there until the guard is dropped")
     }
 }
 
@@ -238,15 +243,15 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// No code of others runs under these locks, so a panic leaves nothing half done.
+/// No foreign code runs under these locks, so a panic leaves no state half changed.
 fn lock<T>(mutex: &sync::Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 thread_local! {
-    /// What the thread that runs here has said last.
+    /// The last rank that the running thread set.
     static RANK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Threads that a loop runs in one callback.
+/// Threads run by a loop in one callback.
 const ROUND: usize = 16;

@@ -17,7 +17,7 @@ fn it_shows_its_order_and_its_lock() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     assert!(text.contains("ended in this order: [10, 20, 30]\n"), "{text}");
-    assert!(text.contains("a waiting lock, a panic beside it: 7\n"), "{text}");
+    assert!(text.contains("a waiting lock, despite a panic: 7\n"), "{text}");
     assert!(text.contains(" switches a second among 100 threads\n"), "{text}");
 }
 

@@ -269,7 +269,7 @@ fn wrong_flags_are_said() {
     for (arguments, says) in [
         (&["--port", "x", "."][..], "--port takes a number"),
         (&[".", "--workers", "0"], "--workers takes a number from 1"),
-        (&[".", "--fast"], "--fast is no option"),
+        (&[".", "--fast"], "--fast is not an option"),
         (&[], "usage: small_web_server FOLDER"),
         (&["/no/such/folder", "--port", "0"], "cannot open /no/such/folder"),
     ] {

@@ -104,7 +104,7 @@ fn requests_say_their_class() {
         client.write_all(request.as_bytes()).unwrap();
         let (status, body) = reply(&mut client).expect("it answers");
         assert_eq!(status, expected, "{class}: {body}");
-        assert_eq!(body.contains("is none of high, normal and low"), expected == 400, "{body}");
+        assert_eq!(body.contains("is not one of high, normal and low"), expected == 400, "{body}");
     }
 }
 
@@ -115,8 +115,8 @@ fn wrong_flags_are_said() {
         (&["--port"], "--port needs a value"),
         (&["--workers=0"], "--workers takes a number from 1"),
         (&["--target-delay-ms", "0"], "--target-delay-ms takes a number from 1"),
-        (&["--no-admission=yes"], "\"--no-admission\" is no option"),
-        (&["7007"], "\"7007\" is no option"),
+        (&["--no-admission=yes"], "\"--no-admission\" is not an option"),
+        (&["7007"], "\"7007\" is not an option"),
     ] {
         let output = Command::new(executable("spin_server")).args(arguments).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
