@@ -1,4 +1,4 @@
-//! What a peer of HTTP/2 can do to have much work done, or much kept, for little of its own.
+//! Attacks by a peer of HTTP/2: much work or memory for the server, little for the peer.
 
 use std::io;
 
@@ -6,39 +6,39 @@ use crate::frames::{
     ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, Frames, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, block,
 };
 
-/// One way of it.
+/// One attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
-    /// Asks, and takes it back at once (CVE-2023-44487).
+    /// Sends requests and resets them at once (CVE-2023-44487).
     RapidReset,
-    /// Asks, and lets the server take it back, by an error in the stream (CVE-2025-8671).
+    /// Sends requests and makes the server reset them, through stream errors (CVE-2025-8671).
     MadeYouReset,
-    /// A head that does not end (CVE-2024-27316).
+    /// An endless head (CVE-2024-27316).
     Continuations,
-    /// The same in pieces without a byte.
+    /// The same in empty pieces.
     EmptyContinuations,
-    /// Settings, over and over, whose acknowledgements are read (CVE-2019-9515).
+    /// Repeated settings, with the acknowledgments read (CVE-2019-9515).
     Settings,
-    /// Pings, over and over, whose answers are read (CVE-2019-9512).
+    /// Repeated pings, with the answers read (CVE-2019-9512).
     Pings,
-    /// Pings whose answers are not read.
+    /// Repeated pings, with the answers unread.
     DeafPings,
-    /// Priorities, which mean nothing any more (CVE-2019-9513).
+    /// Priorities, which have no meaning any more (CVE-2019-9513).
     Priorities,
-    /// Pieces of a body without a byte (CVE-2019-9518).
+    /// Empty pieces of a body (CVE-2019-9518).
     EmptyData,
-    /// Takes replies by the byte (CVE-2019-9511).
+    /// Reads replies byte by byte (CVE-2019-9511).
     SmallWindows,
-    /// Asks on all streams and takes nothing (CVE-2019-9517).
+    /// Sends requests on all streams and reads nothing (CVE-2019-9517).
     ClosedWindows,
-    /// Small heads that stand for large ones (CVE-2016-6581).
+    /// Small heads that expand to large ones (CVE-2016-6581).
     LargeHeads,
-    /// Bodies on all streams that do not go on.
+    /// Bodies on all streams that stop.
     StandingBodies,
 }
 
 impl Attack {
-    /// All of them.
+    /// All attacks.
     pub const ALL: [Attack; 13] = [
         Attack::RapidReset,
         Attack::MadeYouReset,
@@ -55,7 +55,7 @@ impl Attack {
         Attack::StandingBodies,
     ];
 
-    /// The window that streams have at first for this.
+    /// The initial window of streams for this attack.
     pub fn window(self) -> u32 {
         match self {
             Attack::SmallWindows | Attack::ClosedWindows => 0,
@@ -63,9 +63,10 @@ impl Attack {
         }
     }
 
-    /// So many steps, of a hundred frames each, nobody is to put up with. Where answers are read, the server has read what they answer;
-    /// elsewhere what is written may still be in buffers, which hold some megabytes, while the server has not had its turn: as
-    /// many more as are beyond any buffer.
+    /// The number of steps, of a hundred frames each, that no server should tolerate. Where answers
+    /// are read, the server has read the frames that they answer. Otherwise some megabytes may
+    /// still be in buffers, before the server has had its turn: those attacks get more steps than
+    /// any buffer holds.
     pub fn steps(self) -> u32 {
         match self {
             Attack::Settings | Attack::Pings | Attack::SmallWindows => 300,
@@ -73,11 +74,12 @@ impl Attack {
         }
     }
 
-    /// Goes on with it, in so many steps of a hundred frames; false if the server has put up with all of them.
+    /// Continues the attack for this many steps of a hundred frames; false if the server has
+    /// tolerated all of them.
     ///
     /// # Errors
     ///
-    /// Nothing could be read or written for too long.
+    /// No data could be read or written for too long.
     pub fn play(self, frames: &mut Frames, path: &str, steps: u32) -> io::Result<bool> {
         for step in 0..steps {
             if step == 0 {
@@ -101,7 +103,7 @@ impl Attack {
         }
     }
 
-    /// A hundred frames; the number and the kind of those that answer them, and are read.
+    /// Sends a hundred frames; returns the number and kind of the answers to read.
     fn put(self, frames: &mut Frames, path: &str, step: u32) -> (u8, u32) {
         let head = block(path, &AUTHORITY);
         let mut expected = (DATA, 0);
@@ -114,7 +116,7 @@ impl Attack {
                 }
                 Attack::MadeYouReset => {
                     frames.put(HEADERS, END_HEADERS, stream, &head);
-                    // No room is an error of the stream only.
+                    // A missing increment is an error of the stream only.
                     frames.put(WINDOW_UPDATE, 0, stream, &[0; 4]);
                 }
                 Attack::Continuations => {
@@ -151,7 +153,7 @@ impl Attack {
     }
 }
 
-/// Waits for so many frames; false where the connection ends before.
+/// Waits for this many frames; false if the connection ends before.
 fn read(frames: &mut Frames, (kind, mut count): (u8, u32)) -> io::Result<bool> {
     while count > 0 {
         match frames.receive()? {
@@ -164,7 +166,7 @@ fn read(frames: &mut Frames, (kind, mut count): (u8, u32)) -> io::Result<bool> {
     Ok(true)
 }
 
-/// A field of 3 KB that goes into the table, and a thousand times its number.
+/// A field of 3 KB that enters the table, and a thousand references to it.
 fn large(head: &[u8]) -> Vec<u8> {
     let mut block = head.to_vec();
     // A literal with a new name; its value has a length of three bytes.

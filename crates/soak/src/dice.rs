@@ -1,6 +1,6 @@
-//! Chance that can be repeated.
+//! Random numbers that can be repeated.
 
-/// Numbers that a seed decides (xorshift).
+/// Random numbers from a seed (xorshift).
 pub struct Dice(u64);
 
 impl Dice {
@@ -19,7 +19,7 @@ impl Dice {
         (self.0 >> 11) % sides
     }
 
-    /// Bytes of any kind.
+    /// Random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.roll(256) as u8).collect()
     }

@@ -1,4 +1,4 @@
-//! What a server in service meets.
+//! Events in the life of a server.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use soak::Dice;
 use crate::round::Round;
 use crate::web::{Kept, Server};
 
-/// One of these.
+/// One event.
 #[derive(Clone, Copy)]
 pub(crate) enum Event {
-    /// It reads everything again, with new certificates; connections go on.
+    /// It reloads everything, with new certificates; connections go on.
     Reload,
-    /// It does not run for a while.
+    /// It is stopped for a while.
     Stop,
     /// A new process takes over.
     Upgrade,
@@ -32,7 +32,7 @@ impl Event {
     }
 }
 
-/// On a connection from before, it goes on as if nothing had been; new ones are shown the new certificate, soon.
+/// An earlier connection goes on unchanged; new ones soon get the new certificate.
 fn reload(server: &Server, round: &Round<'_>, dice: &mut Dice) -> Result<(), String> {
     let mut kept = Kept::begin(&server.target)?;
     kept.ask(round.site, dice)?;
@@ -51,7 +51,7 @@ fn reload(server: &Server, round: &Round<'_>, dice: &mut Dice) -> Result<(), Str
 
 pub(crate) const EVENTS: [Event; 4] = [Event::Reload, Event::Stop, Event::Reload, Event::Upgrade];
 
-/// Not within the warm-up, which is shorter.
+/// Longer than the warm-up, which has no events.
 pub(crate) const EVENTS_EVERY: Duration = Duration::from_secs(11);
 
 const RELOAD_MAX: Duration = Duration::from_secs(10);

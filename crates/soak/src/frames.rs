@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that speaks in single frames, so that it can break rules and take its time.
+//! An HTTP/2 client that works on single frames, so that it can break rules and pause.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -8,11 +8,11 @@ use crate::Wire;
 pub const DATA: u8 = 0;
 /// A head, or its beginning.
 pub const HEADERS: u8 = 1;
-/// A stream that one side takes back.
+/// One side cancels a stream.
 pub const RST_STREAM: u8 = 3;
-/// What one side asks of the other.
+/// The settings of one side.
 pub const SETTINGS: u8 = 4;
-/// Whether the other side is there.
+/// A check that the other side is alive.
 pub const PING: u8 = 6;
 /// No more streams.
 pub const GOAWAY: u8 = 7;
@@ -28,23 +28,23 @@ pub(crate) const END_HEADERS: u8 = 4;
 /// One connection.
 pub struct Frames {
     wire: Wire,
-    /// What is sent, until it is [flushed](Frames::flush).
+    /// Frames not yet [flushed](Frames::flush).
     unsent: Vec<u8>,
 }
 
 /// One frame.
 #[derive(Debug)]
 pub struct Frame {
-    /// Such as [`DATA`].
+    /// The type, such as [`DATA`].
     pub kind: u8,
-    /// What they mean depends on the kind.
+    /// Their meaning depends on the type.
     pub flags: u8,
-    /// What follows the nine bytes of the head.
+    /// The bytes after the nine of the frame header.
     pub payload: Vec<u8>,
 }
 
 impl Frames {
-    /// Begins on a new connection, and says that streams have this much of a window at first.
+    /// Starts on a new connection, with this initial window for streams.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Asks for a path; `more` are further fields.
+    /// Requests a path; `more` are further fields.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Frames {
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block(path, more))
     }
 
-    /// Takes a stream back.
+    /// Resets a stream.
     ///
     /// # Errors
     ///
@@ -76,11 +76,12 @@ impl Frames {
         self.send(RST_STREAM, 0, stream, &CANCEL)
     }
 
-    /// The next frame; settings and pings are acknowledged. `None` where the server has ended the connection, however it did.
+    /// The next frame; acknowledges settings and pings. `None` if the server has ended the
+    /// connection in any way.
     ///
     /// # Errors
     ///
-    /// Nothing came for too long.
+    /// No frame came for too long.
     pub fn receive(&mut self) -> io::Result<Option<Frame>> {
         let mut head = [0; 9];
         if !self.read(&mut head)? {
@@ -94,17 +95,18 @@ impl Frames {
         let frame = Frame { kind: head[3], flags: head[4], payload };
         if matches!(frame.kind, SETTINGS | PING) && frame.flags & ACK == 0 {
             let payload = if frame.kind == PING { &frame.payload[..] } else { &[] };
-            // Whoever ends the connection with this may have sent more before.
+            // A server that ends the connection with this may have sent more before.
             let _ = self.send(frame.kind, ACK, 0, payload);
         }
         Ok(Some(frame))
     }
 
-    /// The frames up to the first of this kind, which is the last; `None` where the connection ends first.
+    /// Reads up to the first frame of this type, and returns it; `None` if the connection ends
+    /// first.
     ///
     /// # Errors
     ///
-    /// Nothing came for too long.
+    /// No frame came for too long.
     pub fn until(&mut self, kind: u8) -> io::Result<Option<Frame>> {
         loop {
             match self.receive()? {
@@ -124,12 +126,12 @@ impl Frames {
         self.flush()
     }
 
-    /// The connection below.
+    /// The underlying connection.
     pub fn wire(&mut self) -> &mut Wire {
         &mut self.wire
     }
 
-    /// As [`send`](Frames::send), but with those that follow in one write.
+    /// As [`send`](Frames::send), but in one write with the next frames.
     pub(crate) fn put(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
         self.unsent.extend(&len[1..]);
@@ -144,7 +146,7 @@ impl Frames {
         sent
     }
 
-    /// False where the connection has ended.
+    /// False if the connection has ended.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<bool> {
         match self.wire.read_exact(buf) {
             Ok(()) => Ok(true),
@@ -161,13 +163,14 @@ fn is_end(error: &io::Error) -> bool {
     )
 }
 
-/// The head of a request: `:method` GET and `:scheme` http by their numbers, all else spelled out.
+/// The head of a request: `:method` GET and `:scheme` http as indexes, all other fields as
+/// literals.
 pub(crate) fn block(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let mut block = vec![0x82, 0x86];
     for (name, value) in [(":path", path)].iter().chain(more) {
         block.push(0);
         for text in [name, value] {
-            // Longer ones are of no use here, and would have a length of several bytes.
+            // Longer values are not needed here, and would have a length of several bytes.
             block.push(text.len().min(126) as u8);
             block.extend(&text.as_bytes()[..text.len().min(126)]);
         }

@@ -1,22 +1,22 @@
-//! Handshakes of TLS that do not come to their end.
+//! TLS handshakes that do not finish.
 
 use std::io::{self, Read, Write};
 
 use crate::{Trust, Wire};
 
-/// Where a client stops.
+/// The point where a client stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
-    /// In the middle of its first record, of which it sends so many bytes.
+    /// Within its first record, after this many bytes.
     Hello(usize),
-    /// When the server has answered: it never sends the end.
+    /// After the server's answer: it never sends the end.
     Answered,
-    /// After its first record, in bytes that are no TLS.
+    /// After its first record, with bytes that are not TLS.
     Nonsense,
 }
 
 impl Unfinished {
-    /// Goes as far, on a connection that is new.
+    /// Plays it on a new connection.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Peers that do what nobody should, for `cargo xtask soak web` and for the tests of `dapple serve`, which play them one at a time.
+//! Misbehaving peers, for `cargo xtask soak web` and for the tests of `dapple serve`, which play
+//! them one at a time.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,8 @@
-//! `soak`: good and hostile clients at `dapple serve`, in a mix, for as long as wanted; `cargo xtask soak web` starts it.
+//! `soak`: good and hostile clients of `dapple serve`, mixed, for any time; `cargo xtask soak web`
+//! starts it.
 //!
-//! Every good request is answered right, whatever the others do; and when all are gone, nothing of them is left.
+//! Every good request must be answered correctly, whatever the others do; and after all clients
+//! have left, no trace of them may remain.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +44,7 @@ fn run(options: &Options) -> Result<(), String> {
     let [plain, encrypted] = servers;
     let servers = [plain?, encrypted?];
     let round = Round { servers: &servers, authority: &authority, site: &site, handle: runtime.handle() };
-    // What a first round leaves is what the server keeps on purpose: pages, pools, handles.
+    // After a first round, only what the server keeps on purpose remains: pages, pools, handles.
     round.run(WARM_UP, *seed)?;
     let base = settled(&servers)?;
     round.run(Duration::from_secs_f64(60.0 * minutes), seed.wrapping_add(1))?;
@@ -91,8 +93,8 @@ fn is_back(base: &Footprint, last: &Footprint) -> Result<(), String> {
 
 const WARM_UP: Duration = Duration::from_secs(10);
 
-/// What may come and go: a handle that is kept for the next, a timer.
+/// Allowed fluctuation: a handle kept for the next use, a timer.
 const DESCRIPTORS_MORE: usize = 4;
 
-/// What an allocator may hold on to.
+/// Memory that an allocator may retain.
 const RESIDENT_KB_MORE: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! All clients for a while, and what happens to the servers meanwhile.
+//! All clients for a while, and the events of the servers meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use soak::Dice;
 use crate::events::{EVENTS, EVENTS_EVERY};
 use crate::web::{Authority, Server, Site, be_good, be_good_by_http2, be_hostile};
 
-/// What there is to a round.
+/// The parts of a round.
 #[derive(Clone, Copy)]
 pub(crate) struct Round<'a> {
     pub(crate) servers: &'a [Server],
     pub(crate) authority: &'a Authority,
     pub(crate) site: &'a Site,
-    /// Where clients of HTTP/2 run.
+    /// The runtime of HTTP/2 clients.
     pub(crate) handle: &'a Handle,
 }
 
-/// What clients have done.
+/// Counters of the clients' actions.
 #[derive(Default)]
 struct Tally {
     is_over: AtomicBool,
@@ -29,7 +29,7 @@ struct Tally {
 }
 
 impl Round<'_> {
-    /// Lets them run for so long; the first problem ends it.
+    /// Runs them for this long; the first problem ends it.
     pub(crate) fn run(&self, length: Duration, seed: u64) -> Result<(), String> {
         let (began, tally) = (Instant::now(), Tally::default());
         let outcome = std::thread::scope(|scope| {
@@ -51,7 +51,7 @@ impl Round<'_> {
         outcome
     }
 
-    /// One after the other, until it is over.
+    /// Runs one client after the other, until the end.
     fn client(&self, number: u64, mut dice: Dice, tally: &Tally) -> Result<(), String> {
         let _entered = self.handle.enter();
         let mut outcome = Ok(());
@@ -94,7 +94,7 @@ impl Round<'_> {
     }
 }
 
-/// Clients up to here speak HTTP/1.1, up to there HTTP/2, and all others do what nobody should.
+/// Clients below this speak HTTP/1.1, below the next HTTP/2; all others are hostile.
 const HTTP1: u64 = 8;
 const HTTP2: u64 = 16;
 const CLIENTS: u64 = 48;

@@ -1,4 +1,4 @@
-//! A connection that blocks, plain or encrypted.
+//! A blocking connection, plain or encrypted.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -8,16 +8,17 @@ use std::time::Duration;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Whose certificates a client believes.
+/// The certificates that a client trusts.
 #[derive(Clone)]
 pub struct Trust(Arc<ClientConfig>);
 
 impl Trust {
-    /// This certificate, and those that it signs. Clients offer `alpn`, and resume no session.
+    /// Trusts this certificate, and those that it signs. Clients offer `alpn`, and resume no
+    /// session.
     ///
     /// # Errors
     ///
-    /// It is no certificate.
+    /// It is not a certificate.
     pub fn new(root: CertificateDer<'static>, alpn: &str) -> Result<Trust, rustls::Error> {
         let mut roots = RootCertStore::empty();
         roots.add(root)?;
@@ -29,31 +30,31 @@ impl Trust {
         Ok(Trust(Arc::new(config)))
     }
 
-    /// The client's side of a handshake with a server of this name.
+    /// The client side of a handshake with a server of this name.
     ///
     /// # Errors
     ///
-    /// It is no name.
+    /// It is not a valid name.
     pub fn begin(&self, name: &'static str) -> io::Result<ClientConnection> {
         let name = ServerName::try_from(name).map_err(io::Error::other)?;
         ClientConnection::new(self.0.clone(), name).map_err(io::Error::other)
     }
 }
 
-/// See the module.
+/// See the [module](self).
 pub enum Wire {
-    /// As it is.
+    /// Unencrypted.
     Plain(TcpStream),
-    /// By TLS.
+    /// With TLS.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Wire {
-    /// Connects to this machine. Whoever reads or writes in vain for 40 s gets an error.
+    /// Connects to this machine. A read or write without progress for 40 s returns an error.
     ///
     /// # Errors
     ///
-    /// The connection does not come about.
+    /// The connection fails.
     pub fn plain(port: u16) -> io::Result<Wire> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -62,13 +63,13 @@ impl Wire {
         Ok(Wire::Plain(stream))
     }
 
-    /// The same by TLS, after the handshake.
+    /// The same with TLS, after the handshake.
     ///
     /// # Errors
     ///
-    /// The connection does not come about, or the server is not trusted.
+    /// The connection fails, or the server is not trusted.
     pub fn tls(port: u16, name: &'static str, trust: &Trust) -> io::Result<Wire> {
-        let Wire::Plain(mut stream) = Wire::plain(port)? else { unreachable!("it is not encrypted") };
+        let Wire::Plain(mut stream) = Wire::plain(port)? else { unreachable!("the connection is not encrypted") };
         let mut session = trust.begin(name)?;
         while session.is_handshaking() {
             session.complete_io(&mut stream)?;
@@ -76,7 +77,7 @@ impl Wire {
         Ok(Wire::Tls(Box::new(StreamOwned::new(session, stream))))
     }
 
-    /// The connection below.
+    /// The underlying connection.
     pub fn socket(&self) -> &TcpStream {
         match self {
             Wire::Plain(stream) => stream,
@@ -84,11 +85,12 @@ impl Wire {
         }
     }
 
-    /// Changes the keys of an encrypted connection, and asks the server to do so too. Nothing where there are none.
+    /// Changes the keys of an encrypted connection, and asks the server to do so, too. Does nothing
+    /// on a plain one.
     ///
     /// # Errors
     ///
-    /// The connection is gone, or the version of TLS does not have this.
+    /// The connection is gone, or its version of TLS does not support this.
     pub fn change_keys(&mut self) -> io::Result<()> {
         let Wire::Tls(stream) = self else { return Ok(()) };
         stream.conn.refresh_traffic_keys().map_err(io::Error::other)?;
@@ -121,5 +123,5 @@ impl Write for Wire {
     }
 }
 
-/// A connection on which nothing goes for so long is stuck.
+/// A connection without progress for this long is stuck.
 const PATIENCE: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! Whoever vouches for the servers, and goes on to do so with new certificates.
+//! A certificate authority for the servers, which also renews their certificates.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::target::NAME;
 
-/// A certificate authority, with a folder for the server's files; gone when dropped.
+/// A certificate authority, with a folder for the server's files, deleted on drop.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) root: CertificateDer<'static>,

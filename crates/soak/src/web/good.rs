@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 that asks, and checks each answer.
+//! An HTTP/1.1 client that checks each answer.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -7,7 +7,7 @@ use soak::{Dice, Wire};
 use super::Target;
 use super::site::{Site, Want};
 
-/// Some requests on one connection, each of which has to be answered right.
+/// Some requests on one connection, each of which must be answered correctly.
 pub(crate) fn be_good(target: &Target, site: &Site, dice: &mut Dice) -> Result<(), String> {
     let wire = target.http1().map_err(|error| format!("a good client cannot connect: {error}"))?;
     let mut stream = BufReader::new(wire);
@@ -16,7 +16,8 @@ pub(crate) fn be_good(target: &Target, site: &Site, dice: &mut Dice) -> Result<(
         match ask(&mut stream, &want, dice) {
             Ok(Goes::On) => {}
             Ok(Goes::Ends) => break,
-            // A connection may end between two requests at any time, and the second is asked again elsewhere.
+            // A connection may end between two requests at any time; then the second is sent again
+            // elsewhere.
             Ok(Goes::Unanswered) if number > 0 => return be_good(target, site, dice),
             Ok(Goes::Unanswered) => {
                 return Err(format!("a good request for {}, the first of its connection, has no answer", want.name));
@@ -27,7 +28,7 @@ pub(crate) fn be_good(target: &Target, site: &Site, dice: &mut Dice) -> Result<(
     Ok(())
 }
 
-/// A connection that is kept while something happens to the server.
+/// A connection that is kept during an event of the server.
 pub(crate) struct Kept(BufReader<Wire>);
 
 impl Kept {
@@ -36,7 +37,7 @@ impl Kept {
         Ok(Kept(BufReader::new(wire)))
     }
 
-    /// Asks once more on it.
+    /// Sends one more request on it.
     pub(crate) fn ask(&mut self, site: &Site, dice: &mut Dice) -> Result<(), String> {
         match ask(&mut self.0, &site.want(dice), dice) {
             Ok(Goes::On) => Ok(()),
@@ -46,10 +47,10 @@ impl Kept {
     }
 }
 
-/// How it goes on with a connection.
+/// How the connection goes on.
 enum Goes {
     On,
-    /// The reply said that it is the last one.
+    /// The reply was announced as the last one.
     Ends,
     /// It was closed before a byte of the reply.
     Unanswered,

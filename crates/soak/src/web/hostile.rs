@@ -1,4 +1,4 @@
-//! Clients that do what nobody should. What comes of it, they do not care.
+//! Hostile clients. They ignore the results.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -9,9 +9,9 @@ use soak::{Attack, Dice, Frames, Trust, Unfinished, Wire};
 use super::target::NAME;
 use super::{Site, Target};
 
-/// Something of that.
+/// One hostile act.
 pub(crate) fn be_hostile(target: &Target, site: &Site, dice: &mut Dice) {
-    // The server may have no place, or be on its way to the next process.
+    // The server may have no place, or be changing to the next process.
     let done = match dice.roll(3) {
         0 => attack(target, site, dice),
         1 => handshake(target, dice),
@@ -31,7 +31,7 @@ fn attack(target: &Target, site: &Site, dice: &mut Dice) -> io::Result<()> {
     Ok(())
 }
 
-/// Stops in the middle of a handshake, or does what comes to the same where there is none.
+/// Stops in the middle of a handshake, or does the equivalent without TLS.
 fn handshake(target: &Target, dice: &mut Dice) -> io::Result<()> {
     let (mut wire, trust) = target.bare()?;
     match trust {
@@ -55,7 +55,7 @@ fn misbehave(stream: &mut Wire, site: &Site, dice: &mut Dice) -> io::Result<()> 
     let pause = pause(dice);
     let big = site.big();
     match dice.roll(10) {
-        // Comes and goes.
+        // Connects and leaves.
         0 => {}
         1 => {
             let len = dice.roll(3_000) as usize;
@@ -66,7 +66,7 @@ fn misbehave(stream: &mut Wire, site: &Site, dice: &mut Dice) -> io::Result<()> 
             stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")?;
             std::thread::sleep(pause);
         }
-        // Asks for much and reads none of it, or some.
+        // Requests much and reads none of it, or some.
         3 => {
             stream.write_all(format!("GET /{big} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(20).as_bytes())?;
             std::thread::sleep(pause);
@@ -81,26 +81,26 @@ fn misbehave(stream: &mut Wire, site: &Site, dice: &mut Dice) -> io::Result<()> 
             stream.socket().shutdown(Shutdown::Write)?;
             stream.read_to_end(&mut Vec::new())?;
         }
-        // Framing in disguise.
+        // Disguised framing.
         6 => {
             stream.write_all(
                 b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / ",
             )?;
             std::thread::sleep(pause);
         }
-        // Heads without end.
+        // Endless heads.
         7 => {
             for _ in 0..100 {
                 stream.write_all(&[b'x'; 1_000])?;
             }
         }
-        // New keys, over and over.
+        // Repeated new keys.
         8 => {
             for _ in 0..100 {
                 stream.change_keys()?;
             }
         }
-        // Many small requests, whose replies nobody reads.
+        // Many small requests, with unread replies.
         _ => stream.write_all("GET /2.bin HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500).as_bytes())?,
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that asks for much at a time, and checks each answer.
+//! An HTTP/2 client that sends many requests at a time, and checks each answer.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use soak::Dice;
 
 type Sender = SendRequest<Empty<Bytes>>;
 
-/// Some requests on one connection, at the same time, each of which has to be answered right.
+/// Concurrent requests on one connection, each of which must be answered correctly.
 pub(crate) fn be_good_by_http2(target: &Target, site: &Site, dice: &mut Dice) -> Result<(), String> {
     for _ in 0..TRIES_MAX {
         let wants: Vec<Want> = (0..=dice.roll(12)).map(|_| site.want(dice)).collect();
@@ -29,10 +29,10 @@ pub(crate) fn be_good_by_http2(target: &Target, site: &Site, dice: &mut Dice) ->
     Err(format!("of {TRIES_MAX} connections of HTTP/2, one after the other, none took all requests"))
 }
 
-/// How it went with the requests of a connection.
+/// The result of a connection's requests.
 enum Goes {
     On,
-    /// The server takes no more of them.
+    /// The server takes no more requests.
     Away,
 }
 
@@ -86,14 +86,15 @@ async fn ask(mut sender: Sender, want: Want) -> Result<Goes, String> {
     if body.to_bytes() == want.body { Ok(Goes::On) } else { Err(wrong("the bytes are wrong".to_owned())) }
 }
 
-/// Whether the server ended the connection politely, and did not begin to answer. hyper tells the reason in words only.
+/// Whether the server ended the connection regularly, without a begun answer. hyper gives the
+/// reason only as text.
 fn is_farewell(error: &hyper::Error) -> bool {
     let words = format!("{error:?}");
     error.is_canceled() || error.is_closed() || words.contains("NO_ERROR") || words.contains("REFUSED_STREAM")
 }
 
-/// One process after the other may say farewell, but not to everybody.
+/// Successive processes may end the connection, but not every time.
 const TRIES_MAX: usize = 5;
 
-/// Requests that take so long are stuck.
+/// A request that takes this long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);

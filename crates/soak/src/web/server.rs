@@ -11,18 +11,18 @@ use rustls::pki_types::CertificateDer;
 
 use super::{Authority, Target};
 
-/// A running `dapple serve`; ended when dropped.
+/// A running `dapple serve`; ended on drop.
 pub(crate) struct Server {
-    /// The first process. The later ones are started by the one before each.
+    /// The first process. Each later one is started by the one before it.
     child: Child,
     /// The process that serves now.
     id: AtomicU32,
     pub(crate) target: Target,
-    /// What it is called in messages.
+    /// Its name in messages.
     name: &'static str,
 }
 
-/// What it takes of the machine.
+/// Its use of the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Footprint {
     pub(crate) descriptors: usize,
@@ -55,12 +55,12 @@ impl Server {
         Ok(Server { id: AtomicU32::new(child.id()), child, target, name })
     }
 
-    /// What it takes when no client is left; an error if one stays longer than the limits allow.
+    /// Its use of the machine without clients; an error if one stays longer than the limits allow.
     pub(crate) fn settled(&self) -> Result<Footprint, String> {
         let began = Instant::now();
         loop {
             let open = self.open()?;
-            // The one that asks.
+            // The connection of this question.
             if open <= 1 {
                 break;
             }
@@ -69,7 +69,8 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(500));
         }
-        // The descriptor of the last one is closed a moment later, and threads of the blocking pool end when they were idle for long.
+        // The last descriptor closes a moment later, and idle threads of the blocking pool end
+        // later, too.
         let mut last = self.footprint()?;
         loop {
             std::thread::sleep(REST);
@@ -82,7 +83,7 @@ impl Server {
     }
 
     fn open(&self) -> Result<usize, String> {
-        let text = status(&self.target).map_err(|error| format!("the server does not tell its status: {error}"))?;
+        let text = status(&self.target).map_err(|error| format!("the server does not report its status: {error}"))?;
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("{error} in {text:?}"))?;
         let open = json["connections"]["open"].as_u64().ok_or("the status has no connections")?;
         usize::try_from(open).map_err(|error| error.to_string())
@@ -101,7 +102,7 @@ impl Server {
         Ok(Footprint { descriptors, threads, resident_kb })
     }
 
-    /// The certificate that new connections are shown; none without TLS.
+    /// The certificate for new connections; `None` without TLS.
     pub(crate) fn certificate(&self) -> Result<Option<CertificateDer<'static>>, String> {
         let wire = self.target.http1().map_err(|error| format!("no connection by {}: {error}", self.name))?;
         let soak::Wire::Tls(stream) = &wire else { return Ok(None) };
@@ -117,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Has a new process take over, and waits for the end of the old one.
+    /// Lets a new process take over, and waits for the end of the old one.
     pub(crate) fn upgrade(&self) -> Result<(), String> {
         let old = self.id();
         let children = format!("/proc/{old}/task/{old}/children");
@@ -125,11 +126,11 @@ impl Server {
         let began = Instant::now();
         let mut new = None;
         while is_alive(old) {
-            // The last that was seen: it is the only child.
+            // The last one seen: it is the only child.
             let child = std::fs::read_to_string(&children).unwrap_or_default().trim().parse::<u32>().ok();
             new = child.or(new);
             if began.elapsed() > GONE_WITHIN {
-                return Err(format!("process {old} is there {GONE_WITHIN:?} after its upgrade"));
+                return Err(format!("process {old} still runs {GONE_WITHIN:?} after its upgrade"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -138,7 +139,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends it as a service manager does; it has to be there still, and to be gone soon after.
+    /// Ends it as a service manager does; it must still run, and end soon.
     pub(crate) fn stop(mut self) -> Result<(), String> {
         self.signal("TERM")?;
         let began = Instant::now();
@@ -157,7 +158,7 @@ impl Server {
     }
 }
 
-/// Whether there is a process with this number that has not ended.
+/// Whether a process with this number runs.
 fn is_alive(id: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -184,5 +185,5 @@ fn status(target: &Target) -> std::io::Result<String> {
 /// Longer than a thread of the blocking pool waits for its next job (10 s).
 const REST: Duration = Duration::from_secs(12);
 
-/// The limits of a connection let nobody stay longer.
+/// By the server's limits, no connection lasts longer.
 const GONE_WITHIN: Duration = Duration::from_secs(60);

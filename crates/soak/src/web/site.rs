@@ -1,17 +1,17 @@
-//! The files that are asked for.
+//! The requested files.
 
 use std::path::PathBuf;
 
 use bytes::Bytes;
 use soak::Dice;
 
-/// See the module; gone when dropped.
+/// See the [module](self); deleted on drop.
 pub(crate) struct Site {
     pub(crate) folder: PathBuf,
     files: Vec<(String, Bytes)>,
 }
 
-/// A good request, and what answers it.
+/// A good request and its expected answer.
 pub(crate) struct Want {
     pub(crate) method: &'static str,
     pub(crate) name: String,
@@ -22,7 +22,7 @@ pub(crate) struct Want {
 }
 
 impl Site {
-    /// Small ones, and some that are too long for the cache.
+    /// Small files, and some that are too large for the cache.
     pub(crate) fn make() -> Result<Site, String> {
         let folder = std::env::temp_dir().join(format!("dapple-soak-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -37,7 +37,7 @@ impl Site {
         Ok(site)
     }
 
-    /// One of the good requests.
+    /// A random good request.
     pub(crate) fn want(&self, dice: &mut Dice) -> Want {
         let (name, content) = &self.files[dice.roll(self.files.len() as u64) as usize];
         let first = dice.roll(content.len().max(1) as u64) as usize;
@@ -52,7 +52,7 @@ impl Site {
         Want { method, name: name.clone(), field, status, body }
     }
 
-    /// The largest.
+    /// The largest file.
     pub(crate) fn big(&self) -> &str {
         self.files.last().map_or("", |(name, _)| name)
     }

@@ -1,4 +1,4 @@
-//! Where a server is, and how one speaks to it.
+//! The address of a server, and how to connect to it.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -9,14 +9,14 @@ use dapple::tls::{TlsConnector, TlsStream};
 use rustls::pki_types::CertificateDer;
 use soak::{Trust, Wire};
 
-/// See the module.
+/// See the [module](self).
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) port: u16,
     trusts: Option<Trusts>,
 }
 
-/// Whoever is believed, by HTTP/1.1, by HTTP/2, and by whom awaits.
+/// The trusted roots, for HTTP/1.1, for HTTP/2, and for tasks.
 #[derive(Clone)]
 struct Trusts {
     http1: Trust,
@@ -36,7 +36,7 @@ impl Target {
         Ok(Target { port, trusts: root.map(trusts).transpose()? })
     }
 
-    /// A connection of HTTP/1.1.
+    /// A connection for HTTP/1.1.
     pub(crate) fn http1(&self) -> io::Result<Wire> {
         match &self.trusts {
             None => Wire::plain(self.port),
@@ -76,7 +76,7 @@ pub(crate) enum Connected {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Who all servers are.
+/// The name of all servers.
 pub(crate) const NAME: &str = "soak.example";
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(40);
