@@ -15,11 +15,8 @@ const EXEMPT: &[&str] = &[
     "crates/dapple-store/",
     "crates/dapple/",
     "crates/ecosystem/",
-    "crates/rpc/",
-    "crates/soak/",
     "crates/xtask/",
     "docs/rfc.md",
-    "examples/",
 ];
 
 /// Words, and what to write instead. They are matched as whole words, in small letters or with a capital.
