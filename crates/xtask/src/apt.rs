@@ -1,8 +1,9 @@
-//! Programs that the system can install without a question.
+//! Installs system packages without a question.
 
 use std::process::{Command, Stdio};
 
-/// Installs packages by apt, where this is root, for the step `step`. Returns whether they are there then.
+/// Installs packages with apt, if this is root, for the step `step`. Returns whether they are
+/// installed then.
 pub(crate) fn install(step: &str, packages: &[&str]) -> bool {
     let id = Command::new("id").arg("-u").output();
     if !id.is_ok_and(|id| id.stdout.trim_ascii() == b"0") {

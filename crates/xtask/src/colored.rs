@@ -1,9 +1,10 @@
-//! How much of a program had to be colored: what its code hands to the runtime, and how much of that names a color.
+//! How much of a program had to be colored: the calls that hand code to the runtime, and those
+//! among them that name a color.
 //!
-//! The papers counted calls to `wrap`, each of which makes a callback: in their web server of 1,260 lines there are 39, and 23 of
-//! them were given a color or a processor (`cpucb`). Counted here, in code without comments, literals and tests, is each call
-//! by which a program hands code to the runtime; see [`WAYS`]. A loose look at tokens, and so a few calls may be taken for
-//! what they are not: the list that `--list` prints can be read through in a minute.
+//! The papers counted calls to `wrap`, each of which makes a callback: their web server of 1,260
+//! lines has 39, and 23 of them got a color or a processor (`cpucb`). This counts, in code without
+//! comments, literals and tests, each call that hands code to the runtime; see [`WAYS`]. It looks
+//! at tokens only, so it may misjudge a few calls: the list of `--list` takes a minute to read.
 
 use crate::tidy::Source;
 use crate::workspace::Workspace;
@@ -43,11 +44,12 @@ pub(crate) fn run(list: bool) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What is looked at; what is not there is left out.
+/// The programs to count; skips missing ones.
 const PROGRAMS: [&str; 4] =
     ["crates/dapple-cli/src/serve", "crates/dapple-serve/src", "crates/dapple-cli/src/proxy", "examples/web_proxy.rs"];
 
-/// Words before a `(` by which code is handed to the runtime, and whether they do so through a state that has a color.
+/// Words before a `(` that hand code to the runtime, and whether they do so through a state with a
+/// color.
 const WAYS: [(&str, bool); 15] = [
     ("spawn", false),
     ("spawn_background", false),
@@ -69,11 +71,11 @@ const WAYS: [(&str, bool); 15] = [
 const LEGEND: &str = "
 lines: of code, without comments, blank lines and tests. handed: calls that hand a callback or a task to the runtime. color: those
 that name one (Color::…, a value called color). state: those that name a state, which has a color (Colored). neither: tasks with a
-color of their own, blocking calls, callbacks whose color a helper names. serial: lines that --serial makes different, by the word
+color of their own, blocking calls, callbacks with a color from a helper. serial: lines that --serial makes different, by the word
 `serial` and the blocks that it chooses, or, in an example, by a comment `on one core`.
 ";
 
-/// What was counted in a program.
+/// The counts of a program.
 #[derive(Default)]
 struct Count {
     lines: usize,
@@ -121,7 +123,7 @@ impl Count {
     }
 }
 
-/// The calls of a line that hand code over: where the word of each begins, and which it is.
+/// The calls of a line that hand code over: the position of each word, and the way.
 fn calls(code: &str) -> Vec<(usize, (&'static str, bool))> {
     let mut found = Vec::new();
     for way in WAYS {
@@ -140,11 +142,11 @@ fn is_call(code: &str, at: usize, (word, through_state): (&str, bool)) -> bool {
         return false;
     }
     if !through_state {
-        // Threads and processes are the system's.
+        // Threads and processes belong to the system.
         return !after.starts_with("()") && !before.contains("thread::");
     }
-    // Other things are read, posted and chosen by these words too: only those that take a closure are meant, and not those of
-    // a thread's own variables, which are statics.
+    // These words also read, post and choose other things: count only calls with a closure, and not
+    // those of thread-local variables, which are statics.
     let argument = after[1..].trim_start();
     let takes_closure = argument.starts_with('|') || argument.starts_with("move |");
     let receiver: String = before.trim_end_matches('.').chars().rev().take_while(|letter| is_name(*letter)).collect();

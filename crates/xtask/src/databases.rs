@@ -1,10 +1,11 @@
-//! `cargo xtask databases`: sqlx with a real PostgreSQL and redis with a real redis-server, in tasks of Dapple's.
+//! `cargo xtask databases`: sqlx with a real PostgreSQL and redis with a real redis-server, in
+//! Dapple's tasks.
 
 use crate::apt;
 use crate::workspace::cargo;
 use std::path::PathBuf;
 
-/// For `cargo xtask databases`: installs the servers where they are missing, and runs the tests that start them.
+/// For `cargo xtask databases`: installs missing servers, and runs the tests that start them.
 pub(crate) fn run() -> Result<bool, String> {
     install()?;
     let mut command = cargo();
@@ -13,8 +14,8 @@ pub(crate) fn run() -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// For `cargo xtask test`, before its tests, which find the servers themselves. A server that cannot be had is an error in CI; elsewhere
-/// the tests that need it are left out, and say so.
+/// For `cargo xtask test`, before its tests, which find the servers themselves. A missing server is
+/// an error in CI; elsewhere the tests that need it are skipped, and report that.
 pub(crate) fn install_if_missing() -> Result<bool, String> {
     match install() {
         Err(problem) if std::env::var_os("CI").is_none() => println!("databases: SKIPPED, {problem}"),
@@ -41,12 +42,12 @@ fn is_there(variable: &str, name: &str) -> bool {
     let own = std::env::var_os(variable).map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(name));
-    // Debian keeps one folder for each version of PostgreSQL, none of them on the path.
+    // Debian has one folder for each version of PostgreSQL, none of them on the path.
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let in_versions = versions.map(|version| version.path().join("bin").join(name));
     own.into_iter().chain(in_path).chain(in_versions).any(|path| path.is_file())
 }
 
-/// The variable that says where one is, its program, and Debian's package.
+/// The variable with its path, the program, and Debian's package.
 const SERVERS: [(&str, &str, &str); 2] =
     [("POSTGRES", "postgres", "postgresql"), ("REDIS_SERVER", "redis-server", "redis-server")];

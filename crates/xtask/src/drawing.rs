@@ -1,13 +1,13 @@
-//! The drawing of the crates: who uses whom, as an SVG file, from cargo's metadata.
+//! The drawing of the crates and their dependencies, as an SVG file, from cargo's metadata.
 
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The drawing, from the root.
+/// The file of the drawing, from the root.
 const PATH: &str = "docs/img/crates.svg";
-/// Crates that no program is built of.
+/// Crates that are not part of any program.
 const LEFT_OUT: &[&str] = &["bench", "ecosystem", "rpc", "soak", "xtask"];
 
 const BOX_WIDTH: usize = 132;
@@ -17,7 +17,7 @@ const POINT_WIDTH: usize = 40;
 const ROW_HEIGHT: usize = 84;
 const MARGIN: usize = 20;
 
-/// Each crate, with the crates of ours that it is built with.
+/// Each crate, with the workspace crates that it depends on.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Writes the drawing.
@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<bool, String> {
     Ok(true)
 }
 
-/// Test and build dependencies are left out.
+/// Without test and build dependencies.
 fn uses(packages: &[Value]) -> Uses {
     let name = |package: &Value| package["name"].as_str().unwrap_or_default().to_owned();
     let ours: BTreeSet<String> = packages.iter().map(name).filter(|name| !LEFT_OUT.contains(&name.as_str())).collect();
@@ -42,7 +42,7 @@ fn uses(packages: &[Value]) -> Uses {
     packages.iter().map(|package| (name(package), used(package))).filter(|(name, _)| ours.contains(name)).collect()
 }
 
-/// The same without the lines that follow from others.
+/// The transitive reduction: without edges that follow from others.
 fn reduced(uses: &Uses) -> Uses {
     let follows = |name: &str, used: &str| {
         uses[name].iter().any(|between| between.as_str() != used && reaches(uses, between, used))
@@ -57,7 +57,7 @@ fn reaches(uses: &Uses, from: &str, to: &str) -> bool {
     uses[from].contains(to) || uses[from].iter().any(|next| reaches(uses, next, to))
 }
 
-/// Each crate with its row from the bottom: right below the lowest of those that use it.
+/// The row of each crate from the bottom: directly below the lowest crate that uses it.
 fn levels(uses: &Uses) -> BTreeMap<String, usize> {
     fn height(uses: &Uses, name: &str) -> usize {
         uses[name].iter().map(|used| height(uses, used) + 1).max().unwrap_or(0)
@@ -69,13 +69,13 @@ fn levels(uses: &Uses) -> BTreeMap<String, usize> {
     uses.keys().map(|name| (name.clone(), level(uses, name))).collect()
 }
 
-/// A point by which a line passes a row, named after the crate that it leads to.
+/// A point where a line passes a row, named after the crate that it leads to.
 fn point(to: &str, level: usize) -> String {
     format!("{to}@{level}")
 }
 
-/// The same with a point in each row that a line passes, and all rows from the top down. A crate or point stands near the
-/// middle of those above it.
+/// Adds a point in each row that a line passes; returns all rows from the top down. A crate or
+/// point is near the middle of those above it.
 fn laid_out(uses: &Uses) -> (Uses, Vec<Vec<String>>) {
     let levels = levels(uses);
     let top = levels.values().copied().max().unwrap_or(0);

@@ -5,7 +5,7 @@ use crate::workspace::{Workspace, cargo};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// For `cargo xtask etcd`: an etcd that cannot be had is an error.
+/// For `cargo xtask etcd`: a missing etcd is an error.
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     match find(&workspace).or_else(|| download(&workspace)) {
@@ -14,7 +14,7 @@ pub(crate) fn run() -> Result<bool, String> {
     }
 }
 
-/// For `cargo xtask test`: where etcd cannot be had, the check is left out.
+/// For `cargo xtask test`: skips the check without etcd.
 pub(crate) fn run_if_there() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     match find(&workspace).or_else(|| download(&workspace)) {
@@ -26,10 +26,10 @@ pub(crate) fn run_if_there() -> Result<bool, String> {
     }
 }
 
-/// The tests start it themselves; this says where it is.
+/// The tests start etcd themselves; this gives them its path.
 fn test(etcd: &Path) -> Result<bool, String> {
     let mut command = cargo();
-    // As all tests are built; those of other packages are none by this name.
+    // Built like all tests; no test of another package has this name.
     command.arg("test").args(suite::ALL.split(' ')).args(["--test", "it", "stage_host::etcd"]).env("ETCD", etcd);
     let status = command.status().map_err(|error| format!("cannot run cargo: {error}"))?;
     Ok(status.success())
@@ -42,7 +42,8 @@ fn find(workspace: &Workspace) -> Option<PathBuf> {
     own.into_iter().chain(in_path).chain([unpacked(workspace)]).find(|path| path.is_file())
 }
 
-/// Of a Debian package, which is unpacked and not installed: nothing of the system changes, and no service starts.
+/// From a Debian package, which is unpacked and not installed: the system does not change, and no
+/// service starts.
 fn download(workspace: &Workspace) -> Option<PathBuf> {
     let folder = folder(workspace);
     std::fs::create_dir_all(&folder).ok()?;

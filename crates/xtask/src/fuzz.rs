@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::workspace::Workspace;
 
-/// What `cargo xtask fuzz --help` prints.
+/// The text of `cargo xtask fuzz --help`.
 pub(crate) const HELP: &str = "\
 cargo xtask fuzz [TARGET...] [--minutes N] [--keep]
 
@@ -19,14 +19,14 @@ fuzz/artifacts.
 Needs a nightly toolchain and cargo-fuzz (`rustup toolchain install nightly`, `cargo install cargo-fuzz`).
 ";
 
-/// What the arguments ask for.
+/// The arguments of the command.
 struct Plan<'a> {
     targets: Vec<&'a str>,
     minutes: u32,
     keep: bool,
 }
 
-/// Runs what the arguments ask for; true if all properties held.
+/// Runs the command; true if all properties held.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let plan = plan(args)?;
     let workspace = Workspace::own()?;
@@ -80,7 +80,7 @@ fn plan<'a>(args: &[&'a str]) -> Result<Plan<'a>, String> {
     Ok(plan)
 }
 
-/// The targets are those for which there is a folder in the corpus.
+/// Each folder in the corpus is a target.
 fn known(root: &Path) -> Result<Vec<String>, String> {
     let folder = root.join("fuzz/corpus");
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -90,7 +90,7 @@ fn known(root: &Path) -> Result<Vec<String>, String> {
 }
 
 fn build(fuzz: &Path, target: &Path) -> Result<bool, String> {
-    // By rustup's cargo: the one that runs this has its toolchain already.
+    // With rustup's cargo: the one that runs this has a fixed toolchain already.
     let mut command = Command::new("cargo");
     command.args(["+nightly", "fuzz", "build", "--fuzz-dir"]).arg(fuzz).arg("any");
     for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTFLAGS"] {

@@ -1,11 +1,12 @@
-//! `cargo xtask h2spec`: the conformance tests of HTTP/2 against `dapple serve`, plain and encrypted.
+//! `cargo xtask h2spec`: the conformance tests of HTTP/2 against `dapple serve`, plain and
+//! encrypted.
 
 use crate::served::{self, Server};
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// For `cargo xtask h2spec`: a tool that cannot be had is an error.
+/// For `cargo xtask h2spec`: a missing tool is an error.
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     match find(&workspace).or_else(|| install(&workspace)) {
@@ -14,7 +15,7 @@ pub(crate) fn run() -> Result<bool, String> {
     }
 }
 
-/// For `cargo xtask test`: where the tool cannot be had, the check is left out.
+/// For `cargo xtask test`: skips the check without the tool.
 pub(crate) fn run_if_there() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     match find(&workspace).or_else(|| install(&workspace)) {
@@ -90,7 +91,7 @@ fn find(workspace: &Workspace) -> Option<PathBuf> {
     own.into_iter().chain(in_path).chain([folder(workspace).join("h2spec")]).find(|path| path.is_file())
 }
 
-/// By Go, where that is there.
+/// With Go, if it is installed.
 fn install(workspace: &Workspace) -> Option<PathBuf> {
     let folder = folder(workspace);
     println!("h2spec: go install {PACKAGE}, into {}", folder.display());
@@ -107,8 +108,8 @@ const PACKAGE: &str = "github.com/summerwind/h2spec/cmd/h2spec@latest";
 
 const INSTALL: &str = "install Go, then `cargo xtask h2spec` installs it, or set H2SPEC to where it is";
 
-/// What h2spec 2.6 has. One may fail: a server that speaks HTTP/1.1 on the same port answers a preface that is wrong in words of HTTP/1.1,
-/// where the test wants silence.
+/// The number of tests in h2spec 2.6. One may fail: a server that also speaks HTTP/1.1 on the port
+/// answers a wrong preface in HTTP/1.1, where the test expects silence.
 const TESTS_MIN: u32 = 145;
 const FAILED_MAX: u32 = 1;
 

@@ -1,11 +1,11 @@
-//! Whether every dependency may be used: its license must allow it by the list below.
+//! Checks that every dependency has an allowed license.
 //!
-//! Security advisories are not checked here, as their database lives on the network and `cargo xtask ci` shall pass
-//! without it: `cargo install cargo-deny && cargo deny check advisories`.
+//! Security advisories are not checked here, because their database is on the network and `cargo
+//! xtask ci` must work without it: `cargo install cargo-deny && cargo deny check advisories`.
 
 use crate::workspace::Workspace;
 
-/// Licenses that ask for no more than a notice.
+/// Licenses that require no more than a notice.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -14,7 +14,7 @@ const ALLOWED: &[&str] = &[
     "BSD-3-Clause",
     "BSL-1.0",
     "CC0-1.0",
-    // For data: Mozilla's list of certificate authorities. Asks that its text goes with the data.
+    // For data: Mozilla's list of certificate authorities. Requires its text with the data.
     "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
@@ -24,7 +24,7 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// Checks all packages that a build here uses; true if all may be used.
+/// Checks all packages of a build here; true if all are allowed.
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::with_dependencies()?;
     let mut refused = 0;
@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<bool, String> {
     Ok(refused == 0)
 }
 
-/// Whether an SPDX expression can be met with allowed licenses alone. `/` is how old crates write OR.
+/// Whether allowed licenses alone satisfy an SPDX expression. Old crates write `/` for OR.
 fn allows(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -55,7 +55,7 @@ fn allows(expression: &str) -> bool {
     allowed && parser.next == words.len()
 }
 
-/// Reads `AND` before `OR`, as SPDX says; something malformed is not allowed.
+/// `AND` binds before `OR`, as in SPDX; malformed expressions are not allowed.
 struct Parser<'a> {
     words: &'a [&'a str],
     next: usize,

@@ -1,8 +1,9 @@
-//! What a developer and CI run: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`, `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`,
-//! `site`, `links`, `bench`, `fuzz`, `sanitize`, `soak`, `store-torture`.
+//! The commands of developers and CI: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`,
+//! `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`, `site`, `links`, `bench`, `fuzz`,
+//! `sanitize`, `soak`, `store-torture`.
 //!
-//! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the network for the
-//! dependencies' first download.
+//! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the
+//! network for the dependencies' first download.
 
 #![forbid(unsafe_code)]
 
@@ -124,7 +125,7 @@ cargo xtask COMMAND
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how
   store-torture
-            histories of a store whose process is killed, checked for linearizability; --help tells how
+            histories of a store with killed processes, checked for linearizability; --help tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
 ";

@@ -1,7 +1,8 @@
-//! `cargo xtask mutants`: plants deliberate bugs in a copy of a crate that has models, and looks whether these catch them.
+//! `cargo xtask mutants`: plants deliberate bugs in a copy of a crate with models, and checks that
+//! the models catch them.
 //!
-//! Not a part of `ci`: each bug is a build and a run. The bugs are in the crate's `tests/mutations.txt`; the head of the
-//! scheduler's tells how they are written.
+//! Not a part of `ci`: each bug needs a build and a run. The crate's `tests/mutations.txt` lists
+//! the bugs; the head of the scheduler's explains the format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +15,9 @@ use crate::workspace::{Workspace, cargo};
 #[derive(Debug, PartialEq, Eq)]
 struct Mutant {
     what: String,
-    /// Which of `MODELED`.
+    /// One of `MODELED`.
     package: &'static str,
-    /// Below the crate's folder.
+    /// Path in the crate's folder.
     file: String,
     suite: String,
     test: String,
@@ -24,16 +25,16 @@ struct Mutant {
     after: String,
 }
 
-/// What became of a bug.
+/// The result of a bug.
 enum Fate {
-    /// With the line by which it was found.
+    /// With the line of the failure.
     Caught(String),
     Escaped,
     /// It could not be tried.
     Broken(String),
 }
 
-/// Tries all bugs, or those whose text contains one of `words`; true if all were caught.
+/// Tries all bugs, or those with one of `words` in their text; true if all were caught.
 pub(crate) fn run(words: &[&str]) -> Result<bool, String> {
     let workspace = Workspace::own()?;
     let mutants = all(&workspace.root)?;
@@ -91,7 +92,7 @@ impl Mutant {
         let sound = read(&path)?;
         match sound.matches(&self.before).count() {
             1 => {}
-            n => return Ok(Fate::Broken(format!("what it replaces occurs {n} times in {}", self.file))),
+            n => return Ok(Fate::Broken(format!("the text to replace occurs {n} times in {}", self.file))),
         }
         write(&path, &sound.replacen(&self.before, &self.after, 1))?;
         let fate = self.run_test(tree, folder);
@@ -103,7 +104,7 @@ impl Mutant {
         let command = |args: &[&str]| {
             let mut command = cargo();
             command.current_dir(tree).args(["test", "-p", self.package, "--release", "--test", &self.suite]);
-            // Most of the time goes into builds, which so take less.
+            // Builds take most of the time; these settings shorten them.
             command
                 .args(["--config", &format!("profile.release.package.{}.opt-level=0", self.package)])
                 .env("CARGO_INCREMENTAL", "1");
@@ -131,19 +132,20 @@ impl Mutant {
     }
 }
 
-/// What a command printed, and whether it succeeded; `None` where it was stopped.
+/// The output of a command, and whether it succeeded; `None` if it was stopped.
 struct Output {
     passed: Option<bool>,
     text: String,
 }
 
-/// Runs a command that may not end. It prints into a file, as a pipe would have to be emptied meanwhile.
+/// Runs a command that may not end. Its output goes to a file, because a pipe would have to be read
+/// meanwhile.
 fn output(mut command: Command, folder: &Path, timeout: Duration) -> Result<Output, String> {
     let path = folder.join("output.txt");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = fs::File::create(&path).map_err(failed)?;
     command.stdin(Stdio::null()).stdout(file.try_clone().map_err(failed)?).stderr(file);
-    // A group of its own, so that a test that hangs is stopped with the cargo that started it.
+    // Its own process group, so that a hanging test is stopped together with its cargo.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().map_err(|error| format!("cannot run cargo: {error}"))?;
     let deadline = Instant::now() + timeout;
@@ -181,7 +183,7 @@ fn parse(package: &'static str, text: &str) -> Result<Vec<Mutant>, String> {
             mutants.push(Mutant { what: what.to_owned(), package, file, suite, test, before, after });
             continue;
         }
-        // What stands above the first block is for people.
+        // Text above the first block is a comment.
         let Some(mutant) = mutants.last_mut() else { continue };
         if let Some(file) = line.strip_prefix("in ") {
             file.clone_into(&mut mutant.file);
@@ -200,7 +202,7 @@ fn parse(package: &'static str, text: &str) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Copies what a build needs. Files that did not change keep their time, so that builds are short.
+/// Copies the files of a build. Unchanged files keep their time, so that builds are short.
 fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
     let mut folders = vec![PathBuf::from("crates"), PathBuf::from("examples")];
     let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
@@ -226,7 +228,7 @@ fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes what an earlier run left in the tree and what is no longer there.
+/// Removes files of an earlier run that do not exist any more.
 fn remove_others(tree: &Path, files: &[PathBuf]) -> Result<(), String> {
     let wanted: std::collections::BTreeSet<&PathBuf> = files.iter().collect();
     let mut folders = vec![PathBuf::from("crates"), PathBuf::from("examples")];

@@ -1,6 +1,7 @@
-//! `cargo xtask sanitize`: the integration tests of what has unsafe code, under AddressSanitizer, ThreadSanitizer and Miri.
+//! `cargo xtask sanitize`: the integration tests of crates with unsafe code, with AddressSanitizer,
+//! ThreadSanitizer and Miri.
 //!
-//! A toolchain may lack what one of them needs. Then the command says which component that is, and goes on with the others.
+//! If a toolchain lacks a component, the command names it, and goes on with the other tools.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -8,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::steps::{Step, run_all};
 use crate::workspace::Workspace;
 
-/// What `cargo xtask sanitize --help` prints.
+/// The text of `cargo xtask sanitize --help`.
 pub(crate) const HELP: &str = "\
 cargo xtask sanitize [address|thread|miri...] [--require]
 
@@ -23,7 +24,7 @@ A stable toolchain runs the first two by way of RUSTC_BOOTSTRAP. Each says which
 missing and how to install it.
 ";
 
-/// What checks while a test runs.
+/// A tool that checks a running test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tool {
     Address,
@@ -33,22 +34,22 @@ enum Tool {
 
 /// A toolchain that could run a tool.
 struct Toolchain {
-    /// As `rustup run` takes it; none for the one that runs this program.
+    /// As in `rustup run`; `None` for the one that runs this program.
     name: Option<&'static str>,
-    /// What rustc says it is.
+    /// rustc's version.
     version: String,
     sysroot: PathBuf,
     host: String,
 }
 
-/// How a tool is to run, or what is missing for it.
+/// How to run a tool, or what it lacks.
 struct Plan {
     steps: Vec<Step>,
     says: String,
     lacks: Option<String>,
 }
 
-/// Runs the tools that the arguments name; true if none found anything, and nothing is missing that was required.
+/// Runs the named tools; true if none found a problem, and no required component is missing.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let (tools, require) = parse(args)?;
     let workspace = Workspace::own()?;
@@ -75,8 +76,8 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     Ok(clean && (!require || lacking.is_empty()))
 }
 
-/// AddressSanitizer over the crate with most of the unsafe code, as steps of `cargo xtask ci`; none where the toolchain lacks
-/// its runtime.
+/// AddressSanitizer over the crate with most of the unsafe code, as steps of `cargo xtask ci`;
+/// empty if the toolchain lacks its runtime.
 pub(crate) fn address_steps(workspace: &Workspace) -> Vec<Step> {
     match Toolchain::find(None).filter(|own| own.has_runtime("asan")) {
         Some(own) => own.address("-p dapple-sched", workspace),
@@ -94,8 +95,9 @@ fn address(own: &Toolchain, workspace: &Workspace) -> Plan {
     Plan { steps: own.address(PACKAGES, workspace), says: own.describe(), lacks: None }
 }
 
-/// With a std that is built with it. The std that comes with a toolchain hides what its mutexes, channels and counts put in
-/// order: thousands of reports, many of them in our own code, which no list can tell from a race.
+/// With a std that is built with the sanitizer. The std of a toolchain hides the synchronization of
+/// its mutexes, channels and counts: thousands of reports, many of them in our own code, which no
+/// list can tell from a race.
 fn thread(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
     let Some(able) = toolchains.iter().find(|toolchain| toolchain.has_source() && toolchain.has_runtime("tsan")) else {
         return Plan::missing(&Toolchain::install(None, "rust-src"));
@@ -104,7 +106,7 @@ fn thread(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
     let step = able.sanitizer("ThreadSanitizer", &args, "thread", workspace);
     let before = std::env::var("TSAN_OPTIONS").unwrap_or_default();
     let step = step.env("TSAN_OPTIONS", format!("{THREAD_OPTIONS} {before}").trim().to_owned());
-    // Of a panic that a test is about, it would take half a minute to find the lines.
+    // It would take half a minute to symbolize an expected panic.
     let step = step.env("RUST_BACKTRACE", "0".to_owned());
     Plan { steps: vec![step], says: format!("{}, with a std built for it", able.describe()), lacks: None }
 }
@@ -121,7 +123,7 @@ fn miri(toolchains: &[Toolchain], workspace: &Workspace) -> Plan {
 }
 
 impl Plan {
-    /// Not run, but what installs that which is missing.
+    /// Not run; contains the command that installs the missing parts.
     fn missing(install: &str) -> Plan {
         Plan { steps: Vec::new(), says: "not run".to_owned(), lacks: Some(format!("it needs: {install}")) }
     }
@@ -140,7 +142,7 @@ impl Tool {
 }
 
 impl Toolchain {
-    /// Asks a toolchain what it is; none where it is not installed.
+    /// The facts about a toolchain; `None` if it is not installed.
     fn find(name: Option<&'static str>) -> Option<Toolchain> {
         let (verbose, sysroot) = (ask(name, &["-vV"])?, ask(name, &["--print", "sysroot"])?);
         let host = verbose.lines().find_map(|line| line.strip_prefix("host: "))?.to_owned();
@@ -188,7 +190,7 @@ impl Toolchain {
         }
     }
 
-    /// All tests, and memory that nothing frees; then those that forget at random what they cannot keep in reach.
+    /// All tests with leak detection; then those that deliberately leak at random.
     fn address(&self, packages: &str, workspace: &Workspace) -> Vec<Step> {
         let clean = format!("{} --skip {FORGETS}", tests("", packages));
         let forgets = format!("test -p dapple-sched --test it {FORGETS}");
@@ -199,7 +201,8 @@ impl Toolchain {
         ]
     }
 
-    /// Tests that are built with a sanitizer. With a target, as build scripts and macros would be built with it too.
+    /// Tests built with a sanitizer. With a target, because otherwise build scripts and macros
+    /// would be built with it, too.
     fn sanitizer(&self, name: &'static str, args: &str, sanitizer: &str, workspace: &Workspace) -> Step {
         let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
         let step = self.step(name, args).flags("RUSTFLAGS", &flags).env("CARGO_BUILD_TARGET", self.host.clone());
@@ -207,12 +210,13 @@ impl Toolchain {
     }
 }
 
-/// Tests that compile programs of their own gain nothing, and would compile them with the sanitizer's flags.
+/// Tests that compile other programs gain nothing, and would compile them with the sanitizer's
+/// flags.
 fn tests(flags: &str, packages: &str) -> String {
     format!("test {flags}{packages} --test it --no-fail-fast -- --skip compile_fail")
 }
 
-/// What `rustc ARGS` of a toolchain prints.
+/// The output of a toolchain's `rustc ARGS`.
 fn ask(toolchain: Option<&str>, args: &[&str]) -> Option<String> {
     let mut command = match toolchain {
         Some(name) => {
@@ -240,27 +244,28 @@ fn parse(args: &[&str]) -> Result<(Vec<Tool>, bool), String> {
     Ok((if tools.is_empty() { Tool::ALL.to_vec() } else { tools }, require))
 }
 
-/// Those of some distributions lack it.
+/// Some distributions' toolchains lack it.
 const RUNTIME: &str = "a toolchain with the sanitizer's runtime, as rustup has them for Linux and macOS";
 
-/// Beside the toolchain that runs this program, the one that may have Miri.
+/// The toolchain that may have Miri, besides the current one.
 const NIGHTLY: &str = "nightly";
 
-/// What has unsafe code.
+/// Crates with unsafe code.
 const PACKAGES: &str = "-p dapple-sched -p dapple-sync -p dapple-stm -p dapple-io -p dapple-flow";
 
-/// Random programs that forget futures and handles of tasks: those leak, which is right.
+/// Random programs that forget futures and handles of tasks: those leak, correctly.
 const FORGETS: &str = "random_nesting";
 
-/// Tests that send this process a signal. ThreadSanitizer calls the handler when the thread that got the signal next makes a call
-/// that it intercepts. A thread that sleeps in the kernel by a system call of its own, as std's locks do, makes none.
+/// Tests that send this process a signal. ThreadSanitizer calls the handler at the next intercepted
+/// call of the thread that got the signal. A thread that sleeps in its own system call, as std's
+/// locks do, makes none.
 const SIGNALS: &str = "signal";
 
-/// A test forks a child that starts threads, which ThreadSanitizer takes for a mistake.
+/// A test forks a child that starts threads, which ThreadSanitizer reports as a mistake.
 const THREAD_OPTIONS: &str = "die_after_fork=0";
 
-/// Miri has neither epoll nor io_uring, so that this is without dapple-io. Threads that outlive the tests would be told as
-/// leaks; AddressSanitizer looks for those.
+/// Miri has neither epoll nor io_uring, so this omits dapple-io. It would report threads that
+/// outlive the tests as leaks; AddressSanitizer looks for leaks.
 const MIRI_TESTS: &str = "miri test -p dapple-sched -p dapple-sync -p dapple-stm --test it --no-fail-fast";
 const MIRI_FLAGS: &str = "-Zmiri-tree-borrows -Zmiri-ignore-leaks";
 

@@ -1,4 +1,4 @@
-//! `dapple serve` and other servers, as a user starts them.
+//! `dapple serve` and other servers, started as by a user.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use crate::suite;
 use crate::workspace::{Workspace, cargo};
 
-/// Builds the program, in the way in which the tests have built it already: a mere build of it would give its dependencies
-/// other features, and so build them again.
+/// Builds the program with the features that the tests use: a plain build would give its
+/// dependencies other features, and so build them again.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, String> {
     let built = cargo().arg("test").args(suite::ALL.split(' ')).args(["--test", "it", "--no-run"]).status();
     if !built.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
@@ -17,12 +17,12 @@ pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf, String> {
     Ok(workspace.target.join("debug/dapple"))
 }
 
-/// A running server; ended when dropped.
+/// A running server; ended on drop.
 pub(crate) struct Server {
     child: Child,
-    /// Where it says that it serves.
+    /// Its announced address.
     pub(crate) url: String,
-    /// Held open: a program that writes more would fail otherwise.
+    /// Kept open: otherwise a program that writes more would fail.
     output: Option<BufReader<ChildStdout>>,
 }
 
@@ -33,7 +33,7 @@ impl Server {
         Server::spawn(command)
     }
 
-    /// Any program whose first line says where it serves.
+    /// Any program that prints its address in its first line.
     pub(crate) fn spawn(mut command: Command) -> Result<Server, String> {
         let child = command.stdout(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;

@@ -1,4 +1,4 @@
-//! Runs steps one after the other, says what it does, and sums up.
+//! Runs steps one after the other, reports them, and adds up their results.
 
 use crate::workspace::cargo;
 use std::io::{BufRead, BufReader, Write};
@@ -8,33 +8,34 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A test program that prints nothing for so long hangs. (What compiles prints to standard error, so this allows for a whole build.)
+/// A test program without output for this long hangs. (Compilers print to standard error, so this
+/// includes a whole build.)
 const SILENCE_MAX: Duration = Duration::from_secs(25 * 60);
 
 /// One step.
 pub(crate) struct Step {
     name: &'static str,
     work: Work,
-    /// As rustup names it; none for the one that runs this program.
+    /// As in rustup; `None` for the one that runs this program.
     toolchain: Option<String>,
     must_test: bool,
 }
 
 enum Work {
-    /// Arguments for cargo, and environment on top of ours.
+    /// Arguments for cargo, and variables added to the environment.
     Cargo { args: Vec<String>, env: Vec<(&'static str, String)> },
-    /// A check of our own: yields whether it passed.
+    /// A check of this program: returns whether it passed.
     Check(fn() -> Result<bool, String>),
 }
 
-/// What a step came to.
+/// The result of a step.
 struct Outcome {
     name: &'static str,
     passed: u64,
     failed: u64,
     took: Duration,
-    /// Processor time of all that it started, which other work on the machine does not lengthen; zero where the system
-    /// does not tell.
+    /// Processor time of all its processes, which other work on the machine does not lengthen; zero
+    /// where the system does not report it.
     cpu: Duration,
     advice: Option<String>,
 }
@@ -46,28 +47,30 @@ impl Step {
         Step { name, work: Work::Cargo { args, env: Vec::new() }, toolchain: None, must_test: false }
     }
 
-    /// A check of our own.
+    /// A check of this program.
     pub(crate) fn check(name: &'static str, check: fn() -> Result<bool, String>) -> Step {
         Step { name, work: Work::Check(check), toolchain: None, must_test: false }
     }
 
-    /// Fails where a test program has no test: models are compiled in by a flag, and without it their file is empty and passes.
+    /// Fails if a test program has no test: a flag compiles the models in, and without it their
+    /// file is empty and passes.
     pub(crate) fn must_test(self) -> Step {
         Step { must_test: true, ..self }
     }
 
-    /// Adds flags to one of cargo's flag variables, after what the user has in it.
+    /// Adds flags to one of cargo's flag variables, after the user's.
     pub(crate) fn flags(self, variable: &'static str, flags: &str) -> Step {
         let before = std::env::var(variable).unwrap_or_default();
         self.env(variable, format!("{before} {flags}").trim().to_owned())
     }
 
-    /// Builds in a folder of its own: with other flags in the same one, each would rebuild what the other built.
+    /// Builds in a separate folder: builds with other flags in the same one would rebuild each
+    /// other's results.
     pub(crate) fn target(self, folder: PathBuf) -> Step {
         self.env("CARGO_TARGET_DIR", folder.display().to_string())
     }
 
-    /// By this toolchain's cargo.
+    /// Uses this toolchain's cargo.
     pub(crate) fn toolchain(self, name: &str) -> Step {
         Step { toolchain: Some(name.to_owned()), ..self }
     }
@@ -94,7 +97,8 @@ impl Step {
             advice =
                 Some("a program ran no test: is the flag that compiles them in spelled as in the sources?".to_owned());
         }
-        // A step without tests counts as one; so does one that failed for another reason than a test, such as not compiling.
+        // A step without tests counts as one, and so does one that failed for another reason than a
+        // test, such as a compile error.
         match (ok, tally.passed, tally.failed) {
             (true, 0, 0) => tally.passed = 1,
             (false, _, 0) => tally.failed = 1,
@@ -116,7 +120,8 @@ impl Step {
     }
 }
 
-/// Runs all steps, also after one failed, and ends with a line `N passed, N failed`. True if nothing failed.
+/// Runs all steps, even after a failure, and ends with a line `N passed, N failed`. True if none
+/// failed.
 pub(crate) fn run_all(steps: &[Step]) -> bool {
     let mut outcomes = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -148,7 +153,7 @@ fn verdict(outcome: &Outcome) -> String {
     format!("{word}: {} passed, {} failed", outcome.passed, outcome.failed)
 }
 
-/// Processor time of the processes that this one started and that are over, and of those that they waited for.
+/// Processor time of this process's ended children, and of those that they waited for.
 fn cpu_of_children() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // `PID (NAME) STATE PARENT …`, where a name may contain anything.
@@ -157,9 +162,9 @@ fn cpu_of_children() -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * TICK_MS)
 }
 
-/// Fields of `/proc/self/stat` behind the name and before user and system time of the children.
+/// Fields of `/proc/self/stat` between the name and the children's user and system time.
 const CPU_FIELDS: usize = 13;
-/// All Linux systems tell times in units of this.
+/// The unit of times on all Linux systems.
 const TICK_MS: u64 = 10;
 
 fn run_cargo(
@@ -187,7 +192,7 @@ fn run_cargo(
     };
     let mut tally = Tally::default();
     if let Some(output) = child.stdout.take() {
-        // Passed on line by line, so that a long step shows what it does.
+        // Passed on line by line, so that a long step shows its progress.
         let pass_on = |line: &str| {
             tally.read(line);
             println!("{line}");
@@ -199,7 +204,8 @@ fn run_cargo(
     (ok, tally, None)
 }
 
-/// Each line of `output`, until it ends. `when_silent` is called whenever nothing has come for `silence_max`.
+/// Each line of `output`, until it ends. Calls `when_silent` after each `silence_max` without
+/// output.
 fn follow(output: ChildStdout, silence_max: Duration, mut line: impl FnMut(&str), mut when_silent: impl FnMut()) {
     let (tx, rx) = mpsc::channel();
     let reader = thread::spawn(move || {
@@ -219,7 +225,8 @@ fn follow(output: ChildStdout, silence_max: Duration, mut line: impl FnMut(&str)
     let _ = reader.join();
 }
 
-/// Ends what cargo runs just now, but not cargo: it reports that as a failure, and goes on with the other tests.
+/// Ends cargo's current children, but not cargo: it reports a failure, and goes on with the other
+/// tests.
 fn end_children(cargo: u32) {
     for (pid, name) in children(cargo) {
         let minutes = SILENCE_MAX.as_secs() / 60;
@@ -228,7 +235,7 @@ fn end_children(cargo: u32) {
     }
 }
 
-/// The processes whose parent this is, where the system has `/proc`.
+/// The children of this process, on systems with `/proc`.
 fn children(parent: u32) -> Vec<(u32, String)> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let child = |entry: std::fs::DirEntry| {
@@ -243,7 +250,7 @@ fn children(parent: u32) -> Vec<(u32, String)> {
     processes.flatten().filter_map(child).collect()
 }
 
-/// What to install for `cargo fmt` and `cargo clippy`, which are parts that a toolchain may lack.
+/// The component to install for `cargo fmt` and `cargo clippy`, which a toolchain may lack.
 fn missing_component(args: &[String]) -> Option<String> {
     let component = match args.first().map(String::as_str) {
         Some("fmt") => "rustfmt",
@@ -261,7 +268,7 @@ fn missing_component(args: &[String]) -> Option<String> {
 struct Tally {
     passed: u64,
     failed: u64,
-    /// Programs that ran none.
+    /// Programs without a test.
     empty: u64,
 }
 
@@ -319,7 +326,7 @@ mod tests {
             }
         };
         follow(hangs.stdout.take().unwrap(), Duration::from_millis(200), |line| lines.push(line.to_owned()), end);
-        // Named `sh` as long as it has not become `sleep`. Where the shell is slow to go on, it is found a second time.
+        // Named `sh` until it has become `sleep`. If the shell is slow, it is found a second time.
         let is_told = |name: &String| ["sleep", "sh"].contains(&name.as_str());
         assert!(!ended.is_empty() && ended.iter().all(is_told), "{ended:?}");
         assert_eq!(lines, ["after it"]);

@@ -20,7 +20,8 @@ pub(crate) fn ci() -> Result<bool, String> {
         Step::cargo("clippy", "clippy --workspace --all-targets -- -D warnings"),
     ];
     steps.extend(test_steps(&workspace));
-    // What a release would send, and whether cargo takes it. The crates have been built already.
+    // A dry run of the release: whether cargo accepts the packages. The crates have been built
+    // already.
     steps.push(Step::cargo("packages", "publish --workspace --dry-run --no-verify --allow-dirty --locked"));
     steps.extend(targets::steps(&workspace));
     steps.extend(sanitize::address_steps(&workspace));
@@ -29,27 +30,28 @@ pub(crate) fn ci() -> Result<bool, String> {
 }
 
 fn test_steps(workspace: &Workspace) -> Vec<Step> {
-    // A build of some packages gives those below them other features than a build of all, and so builds them again. The
-    // steps build all or, where flags differ, few packages at once.
+    // A build of some packages gives their dependencies other features than a build of all, and so
+    // builds them again. The steps build all, or, with other flags, few packages at once.
     let models = |name, args: &str, model: &str| {
         let flag = format!("--cfg dapple_{model}");
         Step::cargo(name, args).flags("RUSTFLAGS", &flag).target(workspace.target.join(model)).must_test()
     };
     vec![
         Step::check("databases", databases::install_if_missing),
-        // Without words that choose among them: unit, integration and doc tests; the examples are built.
+        // Without a filter: unit, integration and doc tests; the examples are built.
         Step::cargo("tests", &format!("test {ALL} --no-fail-fast")),
         Step::check("browser", browser::run_if_there),
         Step::check("h2spec", h2spec::run_if_there),
         Step::check("cache-tests", cache_tests::run_if_there),
         Step::check("etcd", etcd::run_if_there),
         Step::check("store-torture", torture::run_if_there),
-        // Names by the system's resolver, and what asks for names. No other feature changes what another one does.
+        // With the system's resolver, and the code that resolves names. No other feature changes
+        // the behavior of another one.
         Step::cargo(
             "without dns",
             "test -p dapple-io --no-default-features --lib --tests --no-fail-fast -- net:: happy_eyeballs:: stream:: watch::",
         ),
-        // Races show at full speed or not at all. What the compiler refuses is the same.
+        // Races show only at full speed. Compile errors are the same.
         Step::cargo(
             "release mode",
             "test -p dapple-sched -p dapple-stm --release --lib --tests --no-fail-fast -- --skip compile_fail",
@@ -70,7 +72,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
 /// Builds in release mode and runs the bench with these arguments.
 pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
     let mut commands = vec![vec!["build", "--release", "-p", "dapple-cli", "-p", "bench"]];
-    // What else runs beside its peers.
+    // Other programs needed next to its peers.
     if args.first() == Some(&"overload") {
         commands.push(vec!["build", "--release", "-p", "dapple", "--features", "serve", "--example", "spin_server"]);
     }
@@ -96,6 +98,6 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What cargo builds for tests, the same in all steps: with HTTP/3, a preview that no default build has. (Clippy sees the
-/// programs without it.)
+/// The features of all test steps: with HTTP/3, a preview that no default build has. (Clippy sees
+/// the programs without it.)
 pub(crate) const ALL: &str = "--workspace --features dapple-cli/http3";

@@ -1,4 +1,5 @@
-//! Steps of CI for the oldest Rust and for aarch64, where the machine has what they need. Elsewhere each says what is missing.
+//! Steps of CI for the oldest Rust and for aarch64, where the machine has what they need. Elsewhere
+//! each says what is missing.
 
 use crate::steps::Step;
 use crate::workspace::Workspace;
@@ -9,8 +10,9 @@ pub(crate) fn steps(workspace: &Workspace) -> Vec<Step> {
     vec![oldest_rust(workspace), aarch64(workspace)]
 }
 
-/// All features of the libraries but those that need a later Rust. clippy's `incompatible_msrv` looks for functions of std that are too
-/// new at every build; this also finds syntax and dependencies.
+/// All features of the libraries but those that need a later Rust. clippy's `incompatible_msrv`
+/// looks for functions of std that are too new at every build; this also finds syntax and
+/// dependencies.
 fn oldest_rust(workspace: &Workspace) -> Step {
     let installed = printed("rustup", &["toolchain", "list"]);
     match toolchain(&installed, OLDEST) {
@@ -26,7 +28,8 @@ fn oldest_rust(workspace: &Workspace) -> Step {
     }
 }
 
-/// The library with its server, compiled for aarch64; where a linker and an emulator are there, the scheduler's tests run, too.
+/// The library with its server, compiled for aarch64; where a linker and an emulator are there, the
+/// scheduler's tests run, too.
 fn aarch64(workspace: &Workspace) -> Step {
     let installed = printed("rustup", &["target", "list", "--installed"]);
     if !installed.lines().any(|line| line == AARCH64) {
@@ -58,7 +61,7 @@ fn toolchain<'a>(list: &'a str, version: &str) -> Option<&'a str> {
     })
 }
 
-/// What a program prints; nothing where it is not there.
+/// The output of a program; empty if it is not installed.
 fn printed(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()

@@ -1,26 +1,27 @@
-//! What cargo says about the workspace.
+//! The workspace according to cargo.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The workspace as `cargo metadata` tells it.
+/// The workspace from `cargo metadata`.
 pub(crate) struct Workspace {
     /// Its root folder.
     pub(crate) root: PathBuf,
-    /// Where cargo builds; models build in folders of their own below it.
+    /// cargo's build folder; models build in subfolders.
     pub(crate) target: PathBuf,
-    /// The packages: our own, or with dependencies, as asked.
+    /// The packages: our own, or with dependencies, as requested.
     pub(crate) packages: Vec<Value>,
 }
 
 impl Workspace {
-    /// Only our own packages; needs no network.
+    /// Our own packages; needs no network.
     pub(crate) fn own() -> Result<Workspace, String> {
         Workspace::read(&["--no-deps"])
     }
 
-    /// All packages that a build on this platform uses. Those of other platforms are in the lock file too, and large.
+    /// All packages of a build on this platform. Those of other platforms are in the lock file,
+    /// too, and large.
     pub(crate) fn with_dependencies() -> Result<Workspace, String> {
         let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output();
         let version = output.map_err(|error| format!("cannot run rustc: {error}"))?.stdout;
@@ -53,7 +54,7 @@ impl Workspace {
     }
 }
 
-/// The cargo that started us, or the one on PATH.
+/// The cargo that started this program, or the one on the path.
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }

@@ -1,4 +1,4 @@
-//! Finding, installing and driving Chromium.
+//! Finds, installs and drives Chromium.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use crate::apt;
 
-/// How a user gets it.
+/// How a user installs it.
 pub(super) const INSTALL: &str =
     "`apt-get install chromium` or your system's way installs it, and CHROMIUM=/path/to/it says where it is";
 
-/// A browser that can be started.
+/// An installed browser.
 pub(super) struct Chromium {
     program: PathBuf,
 }
 
 impl Chromium {
-    /// What the variable `CHROMIUM` names, or the first one on the path.
+    /// The program in the variable `CHROMIUM`, or the first one on the path.
     pub(super) fn find() -> Option<Chromium> {
         if let Some(program) = std::env::var_os("CHROMIUM") {
             return Some(Chromium { program: program.into() });
@@ -28,16 +28,16 @@ impl Chromium {
         programs.find(|program| program.is_file()).map(|program| Chromium { program })
     }
 
-    /// Installs it where that needs no question: as root, by apt.
+    /// Installs it if that needs no question: as root, with apt.
     pub(super) fn install() -> Option<Chromium> {
         apt::install("browser", &["chromium"]).then(Chromium::find)?
     }
 
-    /// Loads a page in a new profile, and returns what the document has become when it was loaded.
+    /// Loads a page in a new profile, and returns the loaded document.
     pub(super) fn dump_dom(&self, url: &str, profile: &Path) -> Result<String, String> {
         let mut command = Command::new(&self.program);
         command.args(FLAGS).arg(format!("--user-data-dir={}", profile.display())).arg(url);
-        // It leaves nothing among the user's own settings.
+        // It leaves no files among the user's settings.
         command.envs(["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"].map(|folder| (folder, profile)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let named = |error| format!("cannot run {}: {error}", self.program.display());
@@ -50,7 +50,7 @@ impl Chromium {
             return Ok(output);
         }
         let last = errors.lines().rev().take(5).collect::<Vec<_>>().join("\n");
-        Err(format!("the browser did not end well within {} s; it said last:\n{last}", LIMIT.as_secs()))
+        Err(format!("the browser did not succeed within {} s; its last output was:\n{last}", LIMIT.as_secs()))
     }
 }
 
@@ -64,7 +64,7 @@ fn read_in_thread(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandl
     })
 }
 
-/// Whether it ended well by itself within the limit; afterwards it has ended.
+/// Whether it succeeded within the limit; afterwards it has ended.
 fn wait(child: &mut Child) -> std::io::Result<bool> {
     let begin = Instant::now();
     loop {
@@ -82,7 +82,8 @@ fn wait(child: &mut Child) -> std::io::Result<bool> {
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// No window, nothing but the page on the network, and certificates of nobody. HTTP/3 would be another protocol than asked for.
+/// No window, no network access besides the page, and any certificate. HTTP/3 would be a different
+/// protocol than requested.
 const FLAGS: &[&str] = &[
     "--headless",
     "--no-sandbox",
@@ -95,7 +96,7 @@ const FLAGS: &[&str] = &[
     "--disable-component-update",
     "--disable-sync",
     "--ignore-certificate-errors",
-    // Time that is not spent waiting for the network.
+    // Only time spent waiting for the network counts.
     "--virtual-time-budget=60000",
     "--dump-dom",
 ];

@@ -1,4 +1,5 @@
-//! A browser loads a page with 200 assets from `dapple serve`, and tells what it got and by which protocol.
+//! A browser loads a page with 200 assets from `dapple serve`, and reports what it got over which
+//! protocol.
 
 mod chromium;
 mod page;
@@ -13,11 +14,11 @@ use std::path::Path;
 struct Way {
     name: &'static str,
     options: &'static [&'static str],
-    /// What the browser calls the protocol, as the ALPN does.
+    /// The browser's name of the protocol, as in ALPN.
     protocol: &'static str,
 }
 
-/// For `cargo xtask browser`: a browser that is missing is an error.
+/// For `cargo xtask browser`: a missing browser is an error.
 pub(crate) fn run() -> Result<bool, String> {
     match Chromium::find() {
         Some(chromium) => load_all(&chromium),
@@ -25,7 +26,7 @@ pub(crate) fn run() -> Result<bool, String> {
     }
 }
 
-/// For `cargo xtask test`: a browser that is missing is installed where that is simple, and the check is left out elsewhere.
+/// For `cargo xtask test`: installs a missing browser if that is simple, otherwise skips the check.
 pub(crate) fn run_if_there() -> Result<bool, String> {
     match Chromium::find().or_else(Chromium::install) {
         Some(chromium) => load_all(&chromium),
@@ -64,7 +65,7 @@ fn load(chromium: &Chromium, dapple: &Path, folder: &Path, way: &Way) -> Result<
     judge(&dom, way.protocol)
 }
 
-/// Whether the page says that it is whole; the page compares the contents, here it is counted.
+/// Whether the page reports success; the page compares the contents, this counts them.
 fn judge(dom: &str, protocol: &str) -> Result<String, String> {
     let begin = dom.find(RESULT_BEGIN).map(|at| at + RESULT_BEGIN.len());
     let text = begin.and_then(|begin| dom[begin..].split_once("</pre>")).map(|(text, _)| text.trim());

@@ -1,4 +1,4 @@
-//! The page and its assets. Each asset does something that the page can see and that no other one does.
+//! The page and its assets. Each asset has a visible effect that no other one has.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -32,12 +32,12 @@ pub(super) fn write(site: &Path) -> std::io::Result<()> {
     )
 }
 
-/// Makes an element of the page so wide, after several KB that must come in order.
+/// Sets the width of an element of the page, after several KB that must come in order.
 fn style(at: usize) -> String {
     format!("{}#styled-{at} {{ width: {}px; height: 1px; }}\n", filler(at, "/* ", " */\n"), 100 + at)
 }
 
-/// Sums over its own text, so that a changed byte shows.
+/// Computes a sum over its own text, so that a changed byte shows.
 fn script(at: usize) -> String {
     let text = filler(at, "", ";");
     let sum: u64 = text.bytes().map(u64::from).sum();
@@ -46,7 +46,7 @@ fn script(at: usize) -> String {
     )
 }
 
-/// As wide and high as no other one.
+/// A unique width and height.
 fn image(at: usize) -> String {
     let (width, height) = (10 + at, 110 - at);
     let filler = filler(at, "<!-- ", " -->\n");
@@ -60,7 +60,7 @@ fn filler(at: usize, before: &str, behind: &str) -> String {
     (0..1 + at * at / 4).map(|line| format!("{before}{at} {line}{behind}")).collect()
 }
 
-/// What the page looks at when everything has been loaded.
+/// The page's check after everything has been loaded.
 fn check() -> String {
     format!(
         "\

@@ -1,11 +1,11 @@
-//! Tests that a cache has to pass by the suite's words, and that `dapple proxy` does not.
+//! Tests that the suite requires of a cache and `dapple proxy` fails.
 
-/// Why this test is expected to fail; `None` where it is not.
+/// Why this test is expected to fail; `None` if it is not.
 pub(super) fn reason(id: &str) -> Option<&'static str> {
     EXPECTED.iter().find(|(_, ids)| ids.contains(&id)).map(|(why, _)| *why)
 }
 
-/// The reason, and the tests; the same for both proxies.
+/// A reason and its tests; the same for both proxies.
 type Group = (&'static str, &'static [&'static str]);
 
 const EXPECTED: &[Group] = &[

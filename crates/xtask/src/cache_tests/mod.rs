@@ -1,11 +1,13 @@
-//! `cargo xtask cache-tests`: the public tests for HTTP caches, http-cache-tests, against both forms of `dapple proxy`.
+//! `cargo xtask cache-tests`: the public tests for HTTP caches, http-cache-tests, against both
+//! forms of `dapple proxy`.
 //!
-//! The suite comes from npm, its last version there, and nothing of it is in this repository. Its tests are of three kinds: what a cache
-//! has to do (`required`), should do (`optimal`), and may do (`check`). Only of the first kind all have to pass, but for those that
-//! [`expected`] lists with the reason.
+//! The suite is the last version on npm, and this repository has no part of it. Its tests are of
+//! three kinds: what a cache must do (`required`), should do (`optimal`), and may do (`check`).
+//! Only the first kind must pass, except for the tests in [`expected`], each with a reason.
 //!
-//! Tests wait 3 s for responses to become stale, and a hundred run at once; so a busy machine may make one fail. What fails
-//! unexpectedly runs again, with few others beside it, and counts as passed if it passes then: a fault of the cache does not go away.
+//! Tests wait 3 s for responses to become stale, and a hundred run at once, so a busy machine may
+//! make one fail. An unexpected failure runs again with few others, and counts as passed if it
+//! passes then: a real fault does not disappear.
 
 mod expected;
 
@@ -19,14 +21,14 @@ use crate::apt;
 use crate::served::{self, Server};
 use crate::workspace::Workspace;
 
-/// For `cargo xtask cache-tests`: a suite that cannot be had is an error.
+/// For `cargo xtask cache-tests`: a missing suite is an error.
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     let suite = find(&workspace).map_or_else(|| install(&workspace), Ok);
     check(&workspace, &suite.map_err(|problem| format!("there is no http-cache-tests: {problem}; {INSTALL}"))?)
 }
 
-/// For `cargo xtask test`: where the suite cannot be had, the check is left out.
+/// For `cargo xtask test`: skips the check without the suite.
 pub(crate) fn run_if_there() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     match find(&workspace).map_or_else(|| install(&workspace), Ok) {
@@ -52,7 +54,7 @@ fn check(workspace: &Workspace, suite: &Path) -> Result<bool, String> {
         command.args(["proxy", "--port", "0"]);
         match proxy {
             Proxy::Forward => command.arg("--allow-private"),
-            // Some tests have the server end connections, which is no reason to put it out of service here.
+            // Some tests let the server end connections, which must not put it out of service here.
             Proxy::Reverse => command.args(["--to", &origin_url, "--cache-mb", "64", "--fail-after", "1000"]),
         };
         let server = Server::spawn(command)?;
@@ -69,7 +71,7 @@ fn check(workspace: &Workspace, suite: &Path) -> Result<bool, String> {
     Ok(all_good)
 }
 
-/// Whether all went as expected. `run` runs these tests, or all where none is named.
+/// Whether all tests went as expected. `run` runs these tests, or all if none is named.
 fn judge(proxy: Proxy, run: impl Fn(&[String]) -> Result<Vec<Verdict>, String>) -> Result<bool, String> {
     let all = run(&[])?;
     let count = |kind: &str| {
@@ -107,19 +109,20 @@ fn judge(proxy: Proxy, run: impl Fn(&[String]) -> Result<Vec<Verdict>, String>) 
     Ok(odd.is_empty())
 }
 
-/// Which proxy is tested.
+/// The proxy under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proxy {
     Forward,
     Reverse,
 }
 
-/// How one test went.
+/// The result of one test.
 #[derive(Clone, Debug)]
 struct Verdict {
     id: String,
     kind: String,
-    /// `passed`, `failed`, `setup` (it did not come to what it is about), `dependency` (a test that it depends on did not pass).
+    /// `passed`, `failed`, `setup` (it did not reach its subject), `dependency` (a test that it
+    /// depends on did not pass).
     result: String,
     text: String,
 }
@@ -142,7 +145,7 @@ fn find(workspace: &Workspace) -> Option<PathBuf> {
     own.or_else(|| Some(unpacked(workspace)).filter(|folder| folder.join("server/server.mjs").is_file()))
 }
 
-/// By npm, without the packages that the suite's own programs need.
+/// With npm, without the packages that only the suite's own programs need.
 fn install(workspace: &Workspace) -> Result<PathBuf, String> {
     let folder = folder(workspace);
     std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
@@ -185,7 +188,7 @@ const SCRIPT: &str = "crates/xtask/src/cache_tests/run.mjs";
 /// How often a test may run.
 const TRIES_MAX: usize = 3;
 
-/// So many tests a cache has to pass, those of `CDN-Cache-Control` apart.
+/// The number of required tests, without those of `CDN-Cache-Control`.
 const REQUIRED_MIN: usize = 150;
 
 #[cfg(test)]
@@ -198,7 +201,7 @@ mod tests {
         Verdict::read(&format!(r#"{{"id":"test-{id}","kind":"required","result":"{result}","text":""}}"#)).unwrap()
     }
 
-    /// What comes of a run in which one test fails so often.
+    /// The outcome of a run in which one test fails this often.
     fn outcome(failures: usize) -> Result<bool, String> {
         let runs = Cell::new(0);
         judge(Proxy::Forward, |ids| {

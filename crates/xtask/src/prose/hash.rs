@@ -2,7 +2,8 @@
 
 use super::{Lines, Sentence, markdown};
 
-/// The sentences of all lines that are nothing but a comment. Lines that follow each other are one paragraph.
+/// The sentences of all lines that are nothing but a comment. Lines that follow each other are one
+/// paragraph.
 pub(super) fn sentences(path: &str, text: &str) -> Vec<Sentence> {
     let lines: Lines = text.lines().enumerate().map(|(index, line)| (index + 1, comment(line))).collect();
     markdown::sentences(path, &lines)

@@ -1,4 +1,5 @@
-//! Paragraphs, list items, headings and table cells of Markdown. Documentation comments are Markdown, too.
+//! Paragraphs, list items, headings and table cells of Markdown. Documentation comments are
+//! Markdown, too.
 
 use super::{Lines, Sentence, split};
 

@@ -1,7 +1,8 @@
-//! The sentences of the repository: comments, documentation, messages, texts of `--help`, and Markdown.
+//! The sentences of the repository: comments, documentation, messages, texts of `--help`, and
+//! Markdown.
 //!
-//! Two commands read them: `cargo xtask tidy` checks each one, and `cargo xtask sentences` prints a random sample for a person
-//! to judge.
+//! Two commands read them: `cargo xtask tidy` checks each one, and `cargo xtask sentences` prints a
+//! random sample for a person to judge.
 
 mod hash;
 mod markdown;

@@ -1,4 +1,5 @@
-//! Comments and messages of Rust source. Documentation comments of a command line's arguments are its `--help`.
+//! Comments and messages of Rust source. Documentation comments of a command line's arguments are
+//! its `--help`.
 
 use super::{Lines, Sentence, markdown, split};
 use crate::tidy::{Source, Span};
@@ -40,7 +41,8 @@ struct Comment {
 }
 
 impl Comment {
-    /// Whether a comment belongs to the same paragraph: the same marker in the same column of the next line.
+    /// Whether a comment belongs to the same paragraph: the same marker in the same column of the
+    /// next line.
     fn goes_on(&self, span: &Span, marker: &str) -> bool {
         let follows = self.lines.last().is_some_and(|(line, _)| line + 1 == span.line);
         follows && self.marker == marker && self.column == span.column
@@ -62,7 +64,8 @@ fn line_comment(text: &str) -> Option<(&'static str, &str)> {
     ["///", "//!", "//"].into_iter().find_map(|marker| Some((marker, text.strip_prefix(marker)?)))
 }
 
-/// The lines of a literal that read as prose, with their numbers. An escaped line break joins lines.
+/// The lines of a literal that read as prose, with their numbers. An escaped line break joins
+/// lines.
 fn message(span: &Span) -> Lines {
     let text = span.text.trim_start_matches(['r', '#']).trim_end_matches('#').trim_matches('"');
     let mut lines = vec![(span.line, String::new())];

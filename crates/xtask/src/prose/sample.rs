@@ -15,10 +15,10 @@ again as long as the texts are the same.
 
   --seed N   chooses the sample; default 1
   --count N  how many sentences; default 100
-  PATH       only files whose path starts so, such as crates/dapple-io; default: all of the repository
+  PATH       only files with this start of their path, such as crates/dapple-io; default: all of the repository
 ";
 
-/// What the command line asks for.
+/// The arguments of the command.
 #[derive(Debug, PartialEq)]
 struct Request {
     seed: u64,
@@ -62,7 +62,8 @@ fn parse(arguments: &[&str]) -> Result<Request, String> {
     Ok(request)
 }
 
-/// Draws without putting back (the first steps of a Fisher-Yates shuffle), then sorts by file and line.
+/// Draws without putting back (the first steps of a Fisher-Yates shuffle), then sorts by file and
+/// line.
 fn draw(mut all: Vec<Sentence>, seed: u64, count: usize) -> Vec<Sentence> {
     let count = count.min(all.len());
     let mut state = seed;

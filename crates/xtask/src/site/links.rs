@@ -7,9 +7,9 @@ pub(crate) struct Link {
     pub(crate) line: usize,
     /// The bytes of `[text](target)`.
     pub(crate) whole: std::ops::Range<usize>,
-    /// What stands in the brackets.
+    /// The text in the brackets.
     pub(crate) text: String,
-    /// What stands in the parentheses.
+    /// The target in the parentheses.
     pub(crate) target: String,
 }
 

@@ -1,7 +1,9 @@
-//! `cargo xtask site`: the documentation as a site with search, by mdBook, from the files that the repository shows.
+//! `cargo xtask site`: the documentation as a site with search, by mdBook, from the files that the
+//! repository shows.
 //!
-//! Pages keep their paths, so that links between them hold. Links to other files of the repository get a copy of that file, links to
-//! folders a page that lists what is in them. A link to nothing fails the command, and so does a program that no test runs.
+//! Pages keep their paths, so that links between them hold. Links to other files of the repository
+//! get a copy of that file, links to folders a page that lists what is in them. A link to nothing
+//! fails the command, and so does a program that no test runs.
 
 mod links;
 mod pages;
@@ -160,7 +162,8 @@ impl Site {
         }
     }
 
-    /// A page with a program in Rust is part of some crate's documentation, whose tests run the program.
+    /// A page with a program in Rust is part of some crate's documentation; the documentation tests
+    /// run the program.
     fn find_untested(&mut self) -> Result<(), String> {
         let mut sources = String::new();
         for entry in entries(&self.root.join("crates"))? {

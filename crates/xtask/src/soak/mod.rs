@@ -1,11 +1,11 @@
-//! `cargo xtask soak`: random work for a long time. That of the scheduler is in the bench, and runs once for each
-//! number of workers; that of `dapple serve` is in `soak`.
+//! `cargo xtask soak`: random work for a long time. The scheduler's part is in the bench, and runs
+//! once for each number of workers; that of `dapple serve` is in `soak`.
 
 use crate::workspace::{Workspace, cargo};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What `cargo xtask soak --help` prints.
+/// The text of `cargo xtask soak --help`.
 pub(crate) const HELP: &str = "\
 cargo xtask soak scheduler [--minutes M] [--workers N,...] [--seed S]
 
@@ -30,7 +30,7 @@ their connections, their descriptors, threads, and all but 16 MB of their memory
 if --program names one.
 ";
 
-/// Runs the soak that the arguments ask for; true if nothing failed.
+/// Runs the requested soak; true if it did not fail.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let rest = match args {
         ["scheduler", rest @ ..] => rest,
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
         command.args(["soak", "scheduler", "--workers", &workers.to_string()]).args(&rest);
         let status = command.status().map_err(|error| format!("cannot run {}: {error}", bench.display()))?;
         if let Some(2) = status.code() {
-            // It has said what is wrong with the arguments, which are the same for the others.
+            // The bench has reported a mistake in the arguments, which are the same for the others.
             return Ok(false);
         }
         passed &= status.success();
@@ -66,7 +66,7 @@ fn web(args: &[&str]) -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// Builds a package in release mode; the path of its program, or `None` if cargo has said what is wrong.
+/// Builds a package in release mode; returns its program, or `None` if cargo has reported an error.
 fn build(package: &str, program: &str) -> Result<Option<PathBuf>, String> {
     let status = cargo().args(["build", "--release", "-p", package]).status();
     if !status.map_err(|error| format!("cannot run cargo: {error}"))?.success() {
@@ -75,7 +75,7 @@ fn build(package: &str, program: &str) -> Result<Option<PathBuf>, String> {
     Ok(Some(Workspace::own()?.target.join("release").join(program)))
 }
 
-/// The numbers of workers, and what is left for the bench.
+/// The numbers of workers, and the arguments for the bench.
 fn split<'a>(args: &[&'a str]) -> Result<(Vec<u16>, Vec<&'a str>), String> {
     let (mut workers, mut rest) = ("2,8", Vec::new());
     let mut args = args.iter();
@@ -88,7 +88,7 @@ fn split<'a>(args: &[&'a str]) -> Result<(Vec<u16>, Vec<&'a str>), String> {
     }
     let number = |text: &str| match text.parse() {
         Ok(number) if (1..=1024).contains(&number) => Ok(number),
-        _ => Err(format!("--workers {workers}: `{text}` is no number from 1 to 1024; pass some, such as 2,8")),
+        _ => Err(format!("--workers {workers}: `{text}` is not a number from 1 to 1024; pass some, such as 2,8")),
     };
     Ok((workers.split(',').map(number).collect::<Result<_, _>>()?, rest))
 }

@@ -1,13 +1,13 @@
 //! Every public future says whether it may be dropped before it resolves, and what is lost then.
 //!
-//! A function counts if it is `async`, if its result is an `impl Future`, or if that is a public type of the same crate which is a
-//! future. So do the functions of public traits.
+//! A function counts if it is `async`, if its result is an `impl Future`, or if that is a public
+//! type of the same crate which is a future. So do the functions of public traits.
 
 use super::Finding;
 use super::source::{Source, block_end};
 use std::collections::HashSet;
 
-/// The crates whose users await what they are given.
+/// The crates with public futures.
 const CRATES: &[&str] = &["dapple", "dapple-flow", "dapple-io", "dapple-sched", "dapple-stm", "dapple-sync"];
 /// One of these must be in the documentation, in any case of letters.
 const WORDS: &[&str] = &["cancel safe", "cancel-safe"];
@@ -46,7 +46,7 @@ fn check_file(source: &Source<'_>, futures: &HashSet<String>) -> Vec<Finding> {
         let is_in_trait = traits.iter().any(|range| range.contains(&line));
         let Some(signature) = signature(source, line, is_in_trait) else { continue };
         if is_future(&signature, futures) && !says_it(source, line) {
-            let what = "a public future whose documentation does not say whether it is cancel safe; add a section \
+            let what = "the documentation of a public future does not say whether it is cancel safe; add a section \
                         `# Cancel safety`: what is lost when it is dropped before it resolves";
             findings.push(Finding::new(source.path, line + 1, what));
         }
@@ -91,7 +91,7 @@ fn is_future(signature: &str, futures: &HashSet<String>) -> bool {
     signature.contains("async fn ") || is_impl || futures.contains(last_name(result))
 }
 
-/// What stands behind the arrow of the function itself: the last one that is in no parentheses.
+/// The result type after the function's own arrow: the last one outside of parentheses.
 fn result_of(signature: &str) -> Option<&str> {
     let mut depth = 0_i32;
     let mut arrow = None;

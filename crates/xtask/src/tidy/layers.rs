@@ -1,12 +1,12 @@
-//! Who may use whom, and what every manifest says.
+//! The permitted dependencies between crates, and the required parts of every manifest.
 
 use super::Finding;
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::path::Path;
 
-/// The crates and the ones of ours that each may depend on, from the bottom up. Test dependencies are free: they are in
-/// nobody's program, and cargo allows them to point upward.
+/// The crates and the ones of ours that each may depend on, from the bottom up. Test dependencies
+/// are free: they are in no program, and cargo allows them to point upward.
 const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-sched", Some(&[])),
     ("dapple-macros", Some(&[])),

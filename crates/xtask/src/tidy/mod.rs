@@ -14,7 +14,7 @@ pub(crate) use source::{Source, Span};
 use std::path::Path;
 use std::process::Command;
 
-/// Something to mend.
+/// A violation of the style.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Finding {
     /// Path from the root.
@@ -31,7 +31,7 @@ impl Finding {
     }
 }
 
-/// Checks the whole work tree and prints what it found; true if there was nothing.
+/// Checks the whole work tree and prints the findings; true if there are none.
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     let texts = texts_of(&workspace)?;
@@ -59,7 +59,7 @@ pub(crate) fn texts() -> Result<Vec<(String, String)>, String> {
 }
 
 fn texts_of(workspace: &Workspace) -> Result<Vec<(String, String)>, String> {
-    // A file that is listed but gone, or not text, has no style.
+    // A listed file that is gone, or is not text, has no style.
     let read = |path: String| std::fs::read_to_string(workspace.root.join(&path)).ok().map(|text| (path, text));
     Ok(files(workspace)?.into_iter().filter_map(read).collect())
 }
@@ -75,7 +75,8 @@ fn check_file(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// What git tracks or would track; without git, everything below the root but the build folder.
+/// The files that git tracks or would track; without git, everything in the root except the build
+/// folder.
 fn files(workspace: &Workspace) -> Result<Vec<String>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&workspace.root);

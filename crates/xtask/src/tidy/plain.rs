@@ -15,7 +15,6 @@ const EXEMPT: &[&str] = &[
     "crates/dapple-store/",
     "crates/dapple/",
     "crates/ecosystem/",
-    "crates/xtask/",
     "docs/rfc.md",
 ];
 

@@ -1,4 +1,5 @@
-//! Every `unsafe impl` of `Send` or `Sync` is in the table of `docs/safety.md`, and no line of it is out of date.
+//! Every `unsafe impl` of `Send` or `Sync` is in the table of `docs/safety.md`, and each of its
+//! lines is current.
 
 use super::Finding;
 use super::source::Source;
@@ -32,7 +33,7 @@ pub(crate) fn check(sources: &[Source<'_>], page: &str) -> Vec<Finding> {
     findings
 }
 
-/// The type of which a line of code promises `Send` or `Sync`.
+/// The type for which a line of code promises `Send` or `Sync`.
 fn promised(code: &str) -> Option<&str> {
     let (before, name) = code.split_once(" Send for ").or_else(|| code.split_once(" Sync for "))?;
     let end = name.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(name.len());

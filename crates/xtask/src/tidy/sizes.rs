@@ -1,4 +1,5 @@
-//! Files of at most 800 lines and functions of at most 70, tests apart. Some programs show how little it takes, and may not grow.
+//! Files of at most 800 lines and functions of at most 70, without tests. Some programs demonstrate
+//! brevity, and may not grow.
 
 use super::Finding;
 use super::source::{Source, block_end};
@@ -6,7 +7,8 @@ use super::source::{Source, block_end};
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Programs with the size that the PLDI 2007 paper states for the same thing: lines of code, without comments and blank lines.
+/// Programs with the size that the PLDI 2007 paper gives for its own: lines of code, without
+/// comments and blank lines.
 const CODE_LINES_MAX: [(&str, usize); 2] =
     [("examples/small_web_server.rs", 370), ("examples/shared/scheduler.rs", 220)];
 
@@ -43,7 +45,8 @@ pub(crate) fn check(source: &Source<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The name of the function defined on this line, and the column behind it. `fn(…)` without a name is a type.
+/// The name of the function defined on this line, and the column after it. `fn(…)` without a name
+/// is a type.
 fn function(code: &str) -> Option<(&str, usize)> {
     let start = code.match_indices("fn ").map(|(at, _)| at).find(|at| {
         let before = code[..*at].chars().next_back();

@@ -1,4 +1,5 @@
-//! Rust source with its comments and literals told apart, so that a word in a string is not taken for code.
+//! Rust source with comments and literals separated, so that a word in a string is not taken for
+//! code.
 
 use std::ops::Range;
 
@@ -6,11 +7,11 @@ use std::ops::Range;
 pub(crate) struct Source<'a> {
     /// Path from the root.
     pub(crate) path: &'a str,
-    /// The text as it is, by lines.
+    /// The original lines.
     pub(crate) lines: Vec<&'a str>,
-    /// The text with comments and the insides of literals blanked, by the same lines.
+    /// The lines with comments and the contents of literals blanked.
     pub(crate) code: Vec<String>,
-    /// Lines (from 0) inside of `#[cfg(test)] mod … { }`.
+    /// Lines (from 0) inside `#[cfg(test)] mod … { }`.
     tests: Vec<Range<usize>>,
 }
 
@@ -24,7 +25,7 @@ pub(crate) struct Span {
 }
 
 impl<'a> Source<'a> {
-    /// Takes a file apart.
+    /// Analyzes a file.
     pub(crate) fn new(path: &'a str, text: &'a str) -> Source<'a> {
         let code: Vec<String> = blank(text).lines().map(str::to_owned).collect();
         let tests = test_modules(&code);
@@ -50,7 +51,7 @@ impl<'a> Source<'a> {
         spans
     }
 
-    /// Whether the file holds nothing but tests.
+    /// Whether the file contains only tests.
     pub(crate) fn is_test_file(&self) -> bool {
         self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
     }
@@ -66,10 +67,12 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The line that closes the first brace opened at or after a line, and whether a `;` came before any brace.
+/// The line that closes the first brace opened at or after a line, and whether a `;` came before
+/// any brace.
 pub(crate) fn block_end(code: &[String], start: usize, column: usize) -> Option<usize> {
     let mut depth = 0_i32;
-    // Parentheses and brackets: a `;` in `[u8; 4]` or a brace in a default value ends no signature.
+    // Parentheses and brackets: a `;` in `[u8; 4]` or a brace in a default value does not end a
+    // signature.
     let mut nested = 0_i32;
     for (offset, line) in code[start..].iter().enumerate() {
         let skipped = if offset == 0 { column } else { 0 };
@@ -103,7 +106,8 @@ fn test_modules(code: &[String]) -> Vec<Range<usize>> {
     starts.filter(is_module).filter_map(whole).collect()
 }
 
-/// Replaces comments and the insides of string and character literals by spaces; lines stay where they are.
+/// Replaces comments and the contents of string and character literals by spaces; lines keep their
+/// numbers.
 fn blank(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -172,8 +176,8 @@ fn string_end(letters: &[char], start: usize) -> usize {
     (at + 1).min(letters.len())
 }
 
-/// Whether the letter before belongs to the same name: the `r` of `for` starts no literal, but those of `br"…"` and
-/// `cr"…"` do.
+/// Whether the letter before belongs to the same name: the `r` of `for` starts no literal, but
+/// those of `br"…"` and `cr"…"` do.
 fn follows_name(letters: &[char], at: usize) -> bool {
     let is_name = |at: usize| letters[at].is_alphanumeric() || letters[at] == '_';
     match at {
@@ -195,7 +199,7 @@ fn raw_end(letters: &[char], start: usize) -> Option<usize> {
     Some((quote + 1..letters.len()).find(closes).map_or(letters.len(), |at| at + 1 + hashes))
 }
 
-/// A character literal; a lifetime is none.
+/// A character literal, but not a lifetime.
 fn char_end(letters: &[char], start: usize) -> Option<usize> {
     match (letters.get(start + 1), letters.get(start + 2)) {
         (Some('\\'), _) => Some((find(letters, start + 3, |letter| letter == '\'') + 1).min(letters.len())),

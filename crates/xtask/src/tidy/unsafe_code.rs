@@ -1,13 +1,14 @@
-//! Unsafe code only where it may be, with its reason; and the scheduler's discipline of orderings.
+//! Unsafe code only in some crates, with a reason; and the scheduler's rule for orderings.
 
 use super::Finding;
 use super::source::Source;
 
 /// Crates that may hold unsafe code.
 const UNSAFE_CRATES: &[&str] = &["dapple-sched", "dapple-io", "dapple-sync"];
-/// The crate whose handshakes are all read-modify-writes on one word (ARCHITECTURE.md says why).
+/// The crate in which all handshakes are read-modify-writes on one word (ARCHITECTURE.md says why).
 const NO_FENCE_CRATE: &str = "dapple-sched";
-/// How far above an unsafe site its reason may stand, when code lies between, as in a `let` of several lines.
+/// How many lines above an unsafe site its reason may be, with code in between, as in a `let` of
+/// several lines.
 const NEAR_LINES: usize = 3;
 
 /// Checks one file.
@@ -37,7 +38,7 @@ pub(crate) fn check(source: &Source<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A block, implementation, trait or function; not the type of one, nor the name of a lint.
+/// A block, implementation, trait or function; not a type, nor the name of a lint.
 fn is_unsafe_site(code: &str) -> bool {
     code.match_indices("unsafe").any(|(at, word)| {
         let before = code[..at].chars().next_back();
@@ -49,8 +50,8 @@ fn is_unsafe_site(code: &str) -> bool {
     })
 }
 
-/// Whether the reason stands on the line, or above it: through comments and attributes as far as they go, through code a
-/// few lines.
+/// Whether the reason is on the line or above it: across any comments and attributes, and a few
+/// lines of code.
 fn has_reason(source: &Source<'_>, line: usize) -> bool {
     let names_it = |text: &str| text.contains("SAFETY:") || text.contains("# Safety");
     if names_it(source.lines[line]) {

@@ -1,9 +1,9 @@
-//! Words that stay out: British spelling, what was left undone, and paths of one machine.
+//! Forbidden words: British spelling, unfinished work, and paths of one machine.
 
 use super::Finding;
 use super::source::Source;
 
-/// Starts of words, and how America spells them. Split so that this file passes its own check.
+/// Starts of words, with the American spelling. Split so that this file passes its own check.
 const BRITISH: &[(&str, &str)] = &[
     (concat!("col", "our"), "color"),
     (concat!("behav", "iour"), "behavior"),
@@ -24,7 +24,7 @@ const BRITISH: &[(&str, &str)] = &[
     (concat!("analy", "se"), "analyze"),
 ];
 
-/// What must not be on the main branch, and what to do about it.
+/// Forbidden on the main branch, with the remedy.
 const LEFT_UNDONE: &[(&str, &str)] = &[
     (concat!("tod", "o!"), "write it, or leave the item out"),
     (concat!("unimple", "mented!"), "write it, or leave the item out"),
@@ -34,16 +34,16 @@ const LEFT_UNDONE: &[(&str, &str)] = &[
 /// Notes to oneself, also in comments.
 const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 
-/// Folders that exist on one machine only.
+/// Folders of one machine.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tm", "p/t-"), concat!("/ro", "ot/")];
 
-/// Kinds of files whose words are read.
+/// The checked kinds of files.
 const TEXT: &[&str] = &["rs", "md", "toml", "html", "css", "js", "sh", "yml", "yaml", "txt"];
 
 /// Checks any text file.
 pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
     let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
-    // Files without an extension are scripts here. The lock file is cargo's.
+    // Files without an extension are scripts here. The lock file belongs to cargo.
     let name = path.rsplit('/').next().unwrap_or(path);
     if name.contains('.') && !TEXT.contains(&extension) {
         return Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn check_text(path: &str, text: &str) -> Vec<Finding> {
     for (index, line) in text.lines().enumerate() {
         let lower = line.to_lowercase();
         for (british, american) in BRITISH {
-            // A method that is called has the name that a library gave it; one of ours is found where it is defined.
+            // A library names the methods that are called; our own are found at their definition.
             let is_called = |at: usize| path.ends_with(".rs") && lower[..at].ends_with('.');
             if lower.match_indices(british).any(|(at, _)| starts_at(&lower, at) && !is_called(at)) {
                 findings.push(Finding::new(path, index + 1, format!("`{british}` is British; write `{american}`")));
@@ -99,7 +99,8 @@ fn starts_at(line: &str, at: usize) -> bool {
     !line[..at].ends_with(char::is_alphanumeric)
 }
 
-/// Whether a path of the machine starts here: a longer path, such as one within the repository, may end like it.
+/// Whether a path of the machine starts here: a longer path, such as one within the repository, may
+/// end in the same way.
 fn holds_path(line: &str, path: &str) -> bool {
     let starts =
         |before: Option<char>| before.is_none_or(|letter| !letter.is_alphanumeric() && !"._-/".contains(letter));

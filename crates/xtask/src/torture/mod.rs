@@ -1,4 +1,5 @@
-//! `cargo xtask store-torture`: histories of a store, with kills of its process, checked for linearizability by porcupine.
+//! `cargo xtask store-torture`: histories of a store, with kills of its process, checked for
+//! linearizability by porcupine.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -11,9 +12,9 @@ use crate::workspace::{Workspace, cargo};
 pub(crate) const HELP: &str = "\
 cargo xtask store-torture [--minutes N | --short]
 
-Ten clients work on eight keys of a store on redb, whose process is killed (SIGKILL) again and again in between. Their
-histories, 30,000 operations each, are checked by porcupine (a Go module, built by Go). Runs for so many minutes (10 if
-not said), and at least one history; or, with --short, one of 3,000 operations, as in CI. The files of a history that is not linearizable stay.
+Ten clients work on eight keys of a store on redb; its process is killed (SIGKILL) repeatedly meanwhile. porcupine (a Go
+module, built by Go) checks their histories of 30,000 operations each. Runs for N minutes (default 10), and at least one
+history; or, with --short, one of 3,000 operations, as in CI. Keeps the files of a history that is not linearizable.
 ";
 
 /// The form of one history.
@@ -117,7 +118,8 @@ impl Programs {
         Ok(is_linearizable)
     }
 
-    /// Runs one process of the store, and kills it after so many lines. Returns the number of lines.
+    /// Runs one process of the store, and kills it after so many lines. Returns the number of
+    /// lines.
     fn epoch(
         &self,
         store: &Path,
