@@ -1,4 +1,5 @@
-//! More about colors: posted callbacks, priorities, several colors at once, colors that are held for reading.
+//! More about colors: posted callbacks, priorities, several colors at once, colors held for
+//! reading.
 
 #[doc(inline)]
 pub use dapple_sched::{

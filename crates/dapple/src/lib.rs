@@ -1,8 +1,8 @@
 //! Write a network service as if it ran on one core; let it use all of them.
 //!
-//! Every callback and every task has a **color**. What has the same color runs one at a time, in order; what has
-//! different colors may run in parallel. State belongs to a color ([`Colored`]) and can be touched only while that is
-//! held, so there is no lock to forget and no data race to chase.
+//! Every callback and every task has a **color**. Work of one color runs one at a time, in order;
+//! work of different colors may run in parallel. State belongs to a color ([`Colored`]) and can be
+//! touched only while that is held, so there is no lock to forget and no data race to chase.
 //!
 //! ```
 //! use dapple::Colored;
@@ -10,7 +10,7 @@
 //! #[dapple::main]
 //! async fn main() {
 //!     let hits = Colored::new(0);
-//!     // Ten tasks, each with a color of its own: they run in parallel.
+//!     // Ten tasks, each with its own color: they run in parallel.
 //!     let tasks: Vec<_> = (0..10)
 //!         .map(|_| {
 //!             let hits = hits.clone();
@@ -27,23 +27,23 @@
 //!
 //! # Where to find what
 //!
-//! | to | use |
+//! | purpose | use |
 //! |---|---|
 //! | start a runtime | [`#[dapple::main]`](main), [`block_on`], or [`builder`] for every choice |
-//! | run a task in parallel with all others | [`spawn`]: it gets a color of its own |
+//! | run a task in parallel with all others | [`spawn`]: it gets its own color |
 //! | run tasks one at a time | [`Color::spawn`] with one color; [`Color::DEFAULT`] for the papers' behavior |
 //! | change several small things at once, or wait for a condition on them | [`stm`] |
 //! | start tasks that must be over when a function returns, cancel, carry values along | [`mod@task`] |
-//! | share state | [`Colored`]; what is not `Send`: [`state::Pinned`], [`Color::spawn_pinned`] |
+//! | share state | [`Colored`]; for types that are not `Send`: [`state::Pinned`], [`Color::spawn_pinned`] |
 //! | post a callback, wrap one for many calls | [`Color::post`], [`Color::wrap`] |
 //! | run a program of callbacks that was written for one thread | [`Callback::here`] |
 //! | hold several colors at once, or share one for reading | [`mod@color`] |
-//! | wait for one another: locks, channels, slots | [`mod@sync`], which says when a color is the better tool |
+//! | wait for one another: locks, channels, slots | [`mod@sync`], which says when a color is better |
 //! | sockets, files, pipes, time, signals, child processes | [`net`], [`fs`], [`pipe`], [`time`], [`signal`], [`process`] |
 //! | the same as callbacks | [`mod@event`] |
-//! | sources, sinks and queues, alike for all devices, which a configuration may name | [`flow`] |
-//! | call what blocks | [`blocking`] |
-//! | wait for events in a way of one's own | [`mod@event_loop`] |
+//! | sources, sinks and queues for any device, which a configuration may name | [`flow`] |
+//! | call blocking code | [`blocking`] |
+//! | wait for events in your own way | [`mod@event_loop`] |
 //! | encrypt a connection | `tls`, with the feature of that name |
 //! | ask HTTP servers | `http::Client`, with the feature `http-client` |
 //! | serve an axum `Router`, a tonic service, any tower service | `serve(listener, service).await`, with the feature of that name |
@@ -52,7 +52,8 @@
 //! | choose what runs next | [`policy`]: priorities, or a policy of your own |
 //! | look at a running program | [`observe`], [`dump`] |
 //!
-//! Programmers who know tokio start best with [`coming_from_tokio`].//!
+//! tokio users start best with [`coming_from_tokio`].
+//!
 //! # Features
 //!
 //! No feature is on by default.
@@ -61,8 +62,8 @@
 //! |---|---|
 //! | `serve` | `serve`: a server for tower services, axum and tonic among them |
 //! | `tls` | TLS by rustls, on streams, servers and clients |
-//! | `http-client` | an HTTP client, with `tls`; `http-decompression` and `http-json` add what its responses may be |
-//! | `store` | tables that outlive the process, on redb; `store-fjall` adds an engine for tables that are mostly written |
+//! | `http-client` | an HTTP client, with `tls`; `http-decompression` and `http-json` add formats of its responses |
+//! | `store` | tables that survive the process, on redb; `store-fjall` adds an engine for write-heavy tables |
 //! | `remote` | [`stage`]s of other processes and machines over HTTP/2; `remote-tls` the same encrypted |
 //! | `dns` | names looked up on Dapple's own sockets, with a cache (87 crates); without it the system's resolver looks them up, in the blocking pool |
 //! | `hyper`, `tokio`, `futures-io` | the I/O traits of those crates on Dapple's streams; `tokio` brings in the traits, not the runtime |
@@ -93,17 +94,19 @@ pub use dapple_sched::{Callback, Color, Colored, Handle, JoinHandle, Runtime, sp
 #[doc(inline)]
 pub use dapple_sync::{sync, task, task_local};
 
-/// TLS on Dapple's streams, by rustls.
+/// TLS on Dapple's streams, with rustls.
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use dapple_tls as tls;
 
-/// HTTP clients: one with pool, redirects and limits, and a connector for hyper-util's and for tonic.
+/// HTTP clients: one with a pool, redirects and limits, and a connector for hyper-util's and
+/// tonic's.
 #[cfg(feature = "http-client")]
 #[doc(inline)]
 pub use dapple_client as http;
 
-/// Any tower service over HTTP/1.1 and HTTP/2, with limits, time-outs and a staged end built in.
+/// A server for any tower service over HTTP/1.1 and HTTP/2, with built-in limits, time-outs and
+/// staged shutdown.
 #[cfg(feature = "serve")]
 #[doc(inline)]
 pub use dapple_serve as serve;
@@ -113,11 +116,12 @@ pub use dapple_serve::serve;
 
 pub mod stage;
 
-/// Software transactional memory: transactions over any number of variables, whose `retry` suspends the task.
+/// Software transactional memory: transactions over any number of variables, with a `retry` that
+/// suspends the task.
 #[doc(inline)]
 pub use dapple_stm as stm;
 
-/// Tables that outlive the process: typed, durable, split into partitions that are colors.
+/// Tables that survive the process: typed, durable, split into partitions that are colors.
 #[cfg(feature = "store")]
 #[doc(inline)]
 pub use dapple_store as store;
@@ -132,13 +136,13 @@ pub mod state;
 #[doc(hidden)]
 pub mod testing;
 
-// The short paths of what stands in the modules above.
+// The short paths of names in the modules above.
 #[doc(hidden)]
 pub use self::{color::*, observe::*, policy::*, runtime::*, state::*};
 
-/// A [`Builder`] for a runtime with the system's driver (epoll) already in it.
+/// A [`Builder`] for a runtime that includes the system's driver (epoll).
 ///
-/// [`Runtime::builder`] is the bare one: it has no driver, so that nothing in [`net`] and [`time`] works on its
+/// [`Runtime::builder`] has no driver, so that nothing in [`net`] and [`time`] works on its
 /// runtimes.
 ///
 /// ```
@@ -163,15 +167,16 @@ pub fn builder_with(config: Config) -> Builder {
     dapple_io::runtime_builder_with(config)
 }
 
-/// Starts a runtime with the defaults, drives `future` on the calling thread, and stops the runtime when that is done.
+/// Starts a runtime with the defaults, drives `future` on the calling thread, and then stops the
+/// runtime.
 ///
-/// The future runs on the calling thread, which is no worker; what it spawns runs on the workers. Whatever is still
-/// running when it ends is dropped, so await what must be finished.
+/// The future runs on the calling thread, which is not a worker; its spawned tasks run on the
+/// workers. Tasks that still run when it ends are dropped, so await those that must finish.
 ///
 /// # Panics
 ///
-/// When called on a worker, where waiting would stop others; `await` the future there. Also when the runtime cannot be
-/// started, for which the system's limits on threads and open files are the usual reasons.
+/// When called on a worker, where waiting would block others; `await` the future there. Also when
+/// the runtime cannot be started, usually because of the system's limits on threads and open files.
 ///
 /// ```
 /// use std::time::Duration;
@@ -184,13 +189,15 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     run_main(None, None, future)
 }
 
-/// Drives `future` on the calling thread, which is no worker, beside a runtime that is there already.
+/// Drives `future` on the calling thread, which is not a worker, while a runtime runs elsewhere.
 ///
-/// This is how a plain thread of a program on Dapple awaits something; [`block_on`] would start one more runtime for it.
+/// A plain thread of a program on Dapple awaits futures with it; [`block_on`] would start another
+/// runtime.
 ///
 /// # Panics
 ///
-/// When called on a worker, which must not wait (`await` the future there), or while the thread holds a color.
+/// When called on a worker, which must not block (`await` the future there), or while the thread
+/// holds a color.
 ///
 /// ```
 /// #[dapple::main]
@@ -222,7 +229,7 @@ pub fn run_main<F: Future>(workers: Option<usize>, context: Option<testing::Cont
     }
 }
 
-// The programs of these pages are compiled and run with the documentation tests.
+// The documentation tests compile and run the programs of these pages.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 mod readme {}

@@ -1,4 +1,4 @@
-//! What can be asked of a running program: dumps, counters, slow callbacks and traces.
+//! Insight into a running program: dumps, counters, slow callbacks and traces.
 
 #[doc(inline)]
 pub use dapple_io::ClockDump;

@@ -1,4 +1,4 @@
-//! Which runnable color goes first: priorities, and policies of a program's own.
+//! Which runnable color goes first: priorities, and a program's own policies.
 
 #[doc(inline)]
 pub use dapple_sched::{Policy, Priority, Runnable, RunnableKey, SeededRandom};

@@ -1,4 +1,4 @@
-//! More about runtimes and tasks: builders, drivers, what ends with an error.
+//! More about runtimes and tasks: builders, drivers, errors.
 
 #[doc(inline)]
 pub use dapple_io::{Config, Connection, EpollDriver};

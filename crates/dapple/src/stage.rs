@@ -1,8 +1,9 @@
-//! Stages: bounded queues, admission control, composition, and tower middleware that needs no reactor.
+//! Stages: bounded queues, admission control, composition, and tower middleware that needs no
+//! reactor.
 //!
-//! Load is met with a queue and a decision, never with a collapse: what a stage or a layer admits, delays, refuses and drops is
-//! explicit. Stages follow the design framework of S. Gribble's dissertation (Berkeley, 2000; chapters 3, 7 and 10): wrap,
-//! pipeline, combine, replicate.
+//! Overload is met with a queue and a decision, not with a collapse: a stage or a layer admits,
+//! delays, refuses and drops explicitly. Stages follow the design framework of S. Gribble's
+//! dissertation (Berkeley, 2000; chapters 3, 7 and 10): wrap, pipeline, combine, replicate.
 
 /// Stages in other processes and on other machines, over HTTP/2.
 #[cfg(feature = "remote")]
@@ -14,7 +15,7 @@ pub use dapple_stage::*;
 pub use dapple_tower::{Backoff, BoxError, Reason, Refused, admission, balance, middleware, throttle};
 
 pub mod operators {
-    //! How stages are put together: the composition operators of Gribble's dissertation (4.2).
+    //! Composition operators of Gribble's dissertation (4.2), which put stages together.
     //!
     //! | operator | one to | variants |
     //! |---|---|---|
@@ -23,9 +24,9 @@ pub mod operators {
     //! | [`aggregate`] | (many to) one | FIFO, round robin, by priority |
     //! | [`broadcast`] | all | unordered, ordered per sender, by a named sequencer; each reliable or not |
     //! | [`commit`] | all or none | |
-    //! | [`queue`] | many to many | balance and aggregation without a node in the middle |
+    //! | [`queue`] | many to many | balance and aggregation without a central node |
     //!
-    //! `docs/operators.md` has one table of what each promises.
+    //! `docs/operators.md` has one table of their guarantees.
 
     #[doc(inline)]
     pub use dapple_commit as commit;

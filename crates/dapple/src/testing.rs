@@ -1,4 +1,5 @@
-//! What `#[dapple::test]` expands to calls of. Not for programs: it may change with the attribute.
+//! The functions that `#[dapple::test]` expands to. Not for programs: they may change with the
+//! attribute.
 
 use std::any::Any;
 use std::fmt::Write;
@@ -17,23 +18,23 @@ use dapple_io::{Config, EpollDriver};
 use dapple_sched::foreign::KeptWaker;
 use dapple_sched::{Builder, Handle, Runtime};
 
-/// What the attribute says.
+/// The attribute's options.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Of the test's runtime.
+    /// The workers of the test's runtime.
     pub workers: usize,
     /// A clock that stands still, or the real one.
     pub standing_clock: bool,
     /// Real time after which the test fails; `None` for the default.
     pub limit_s: Option<u64>,
-    /// What else the runtime gets.
+    /// Further settings of the runtime.
     pub context: Option<Context>,
 }
 
 /// A setting of the runtime that an attribute asks for.
 pub type Context = fn(Builder) -> Builder;
 
-/// What the option `tokio` of the attributes stands for.
+/// The expansion of the attributes' option `tokio`.
 #[cfg(feature = "tokio-compat")]
 #[doc(hidden)]
 #[macro_export]
@@ -43,7 +44,7 @@ macro_rules! __tokio_context {
     };
 }
 
-/// What the option `tokio` of the attributes stands for.
+/// The expansion of the attributes' option `tokio`.
 #[cfg(not(feature = "tokio-compat"))]
 #[doc(hidden)]
 #[macro_export]
@@ -55,7 +56,7 @@ macro_rules! __tokio_context {
     };
 }
 
-/// Runs a test in a runtime and on a thread of its own, so that it can be given up when it hangs.
+/// Runs a test in a new runtime and on a new thread, so that a hanging test can be given up.
 ///
 /// # Panics
 ///
@@ -70,7 +71,7 @@ where
     let give_up = Arc::new(GiveUp::default());
     let (over, is_over) = mpsc::channel::<()>();
     let (started, has_started) = mpsc::channel::<Handle>();
-    // Tests are told apart by their threads' names, in the messages of panics too.
+    // The names of threads identify tests, also in the messages of panics.
     let name = thread::current().name().unwrap_or("dapple-test").to_owned();
     let thread = thread::Builder::new().name(name).spawn({
         let give_up = give_up.clone();
@@ -78,7 +79,8 @@ where
             let _over = over;
             let runtime = runtime(options);
             let _ = started.send(runtime.handle().clone());
-            // A report says what the error was, on the output that the harness captures. It need not be `Send`.
+            // A report contains the error, on the output that the harness captures. It need not be
+            // `Send`.
             let report = runtime.block_on(unless(&give_up, test())).map(Termination::report);
             drop(runtime);
             report
@@ -88,7 +90,7 @@ where
     // An error of another kind: the thread has ended.
     let timed_out = limit.is_some_and(|limit| is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout));
     if timed_out {
-        // Before the test is dropped, which changes what is seen.
+        // Before the test is dropped, which would change the picture.
         let mut message = picture(limit.unwrap_or_default(), has_started.try_recv().ok());
         give_up.now();
         if is_over.recv_timeout(LAST_RESPITE) == Err(RecvTimeoutError::Timeout) {
@@ -99,12 +101,12 @@ where
         panic!("{message}");
     }
     match thread.join() {
-        Ok(report) => report.expect("nobody gave up"),
+        Ok(report) => report.expect("the test was not given up"),
         Err(payload) => end_as(payload),
     }
 }
 
-/// The panic has been reported on the thread where it was; the test ends with it.
+/// Ends the test with a panic that was reported on its own thread.
 fn end_as(payload: Box<dyn Any + Send>) -> ! {
     resume_unwind(payload)
 }
@@ -117,7 +119,8 @@ fn runtime(options: Options) -> Runtime {
     builder.build().unwrap_or_else(|error| panic!("the test's runtime could not start: {error}"))
 }
 
-/// The limit of the environment goes before that of the attribute: it says how slow a machine is.
+/// The limit in the environment overrides that of the attribute: it depends on the speed of the
+/// machine.
 fn limit(limit_s: Option<u64>) -> Option<Duration> {
     let given = std::env::var(LIMIT_VARIABLE).ok().map(|text| match text.trim().parse() {
         Ok(limit_s) => limit_s,
@@ -127,7 +130,7 @@ fn limit(limit_s: Option<u64>) -> Option<Duration> {
     (limit_s > 0).then(|| Duration::from_secs(limit_s))
 }
 
-/// What a test that hangs was doing.
+/// The state of a hanging test.
 fn picture(limit: Duration, runtime: Option<Handle>) -> String {
     let mut text = format!(
         "the test is not over after {} s of real time (`limit_s` in its attribute, or {LIMIT_VARIABLE}, changes that).",
@@ -144,7 +147,7 @@ fn picture(limit: Duration, runtime: Option<Handle>) -> String {
     text
 }
 
-/// The wish to end a test that hangs.
+/// A request to end a hanging test.
 #[derive(Default)]
 struct GiveUp {
     is_wanted: AtomicBool,
@@ -160,14 +163,14 @@ impl GiveUp {
     }
 }
 
-/// The future's output, or `None` where it was given up before.
+/// The future's output, or `None` if it was given up first.
 async fn unless<F: Future>(give_up: &GiveUp, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {
         let waker = KeptWaker::from(cx.waker());
         let old = give_up.waker.lock().unwrap_or_else(PoisonError::into_inner).replace(waker);
         drop(old);
-        // Acquire pairs with `GiveUp::now`; after the waker is there.
+        // Acquire pairs with `GiveUp::now`; after the waker is stored.
         if give_up.is_wanted.load(Ordering::Acquire) {
             return Poll::Ready(None);
         }
@@ -176,11 +179,11 @@ async fn unless<F: Future>(give_up: &GiveUp, future: F) -> Option<F::Output> {
     .await
 }
 
-/// Seconds of real time that a test may take, instead of what its attribute says; 0: as long as it likes.
+/// Overrides the attribute's limit, in seconds of real time; 0 for no limit.
 const LIMIT_VARIABLE: &str = "DAPPLE_TEST_LIMIT_S";
 
-/// Seconds of real time that a test may take if nothing is said.
+/// The default limit in seconds of real time.
 const LIMIT_DEFAULT_S: u64 = 60;
 
-/// How long a test that was given up may take to drop what it has.
+/// How long a given-up test may take to drop its values.
 const LAST_RESPITE: Duration = Duration::from_secs(3);

@@ -1,4 +1,5 @@
-//! `examples/behind_a_database.rs`: what is scarce is elsewhere. The clock stands, so that times are exact.
+//! `examples/behind_a_database.rs`: the scarce resource is elsewhere. The clock stands still, so
+//! that times are exact.
 
 #[path = "../../../../examples/behind_a_database.rs"]
 #[allow(dead_code, reason = "the program around it runs as a process")]
@@ -14,13 +15,14 @@ use dapple::time::{Instant, interval};
 use self::example::{Database, REPLY_MAX, rows};
 use crate::examples::Example;
 
-/// What the database does in a second, by its pool.
+/// The number of requests that the database's pool serves in a second.
 const CAPACITY: usize = 200;
-/// The width has to be found first.
+/// The time to find the width.
 const WARM_UP: usize = 2;
 const SECS: usize = 20;
 
-/// Latencies of those that got a row, of so many a second; how many were refused.
+/// Offers this many requests a second; returns the latencies of those that got a row, and the
+/// number of refused ones.
 macro_rules! offer {
     ($per_second:expr, $ask:expr) => {{
         let mut ticks = interval(Duration::from_secs(1) / u32::try_from($per_second).unwrap());
@@ -42,7 +44,7 @@ macro_rules! offer {
 }
 
 #[dapple::test]
-async fn without_a_stage_hardly_anybody_is_in_time() {
+async fn without_a_stage_almost_no_request_is_in_time() {
     let database = Arc::new(Database::new());
     let replies = offer!(5 * CAPACITY, |id| {
         let database = database.clone();
@@ -54,7 +56,7 @@ async fn without_a_stage_hardly_anybody_is_in_time() {
 }
 
 #[dapple::test]
-async fn with_it_those_who_are_taken_are_in_time_and_the_others_know_soon() {
+async fn with_it_accepted_requests_are_in_time_and_others_are_refused_soon() {
     let rows = rows(Arc::new(Database::new()));
     let replies = offer!(5 * CAPACITY, |id| rows.ask(id).now());
     let mut served: Vec<Duration> = Vec::new();
@@ -77,11 +79,11 @@ async fn with_it_those_who_are_taken_are_in_time_and_the_others_know_soon() {
     println!("{} of {}, {refused_at_once} of {refused} at once, width {width}", served.len(), CAPACITY * SECS);
     assert!(served.len() * 100 >= CAPACITY * SECS * 80, "{} of {}", served.len(), CAPACITY * SECS);
     assert!(refused_at_once * 100 >= refused * 95, "{refused_at_once} of {refused}");
-    assert!(width <= 16, "four would do, and it stays about there: {width}");
+    assert!(width <= 16, "four are enough, and the width stays near that: {width}");
 }
 
 #[dapple::test]
-async fn nobody_is_refused_where_there_is_enough() {
+async fn no_request_is_refused_below_capacity() {
     let rows = rows(Arc::new(Database::new()));
     let mut replies = offer!(CAPACITY / 2, |id| rows.ask(id).now()).into_iter();
     let late = replies.by_ref().take(CAPACITY / 2 * WARM_UP).filter(|(reply, _)| reply.is_err()).count();

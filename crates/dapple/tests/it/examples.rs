@@ -1,4 +1,4 @@
-//! The examples, run as a newcomer runs them and talked to over TCP, by clients who behave and by clients who do not.
+//! The examples, run as by a new user, with regular and hostile TCP clients.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-/// A running example; killed when dropped.
+/// A running example; killed on drop.
 pub(crate) struct Example {
     pub(crate) child: Child,
     pub(crate) addr: SocketAddr,
@@ -59,8 +59,8 @@ impl Drop for Example {
     }
 }
 
-/// The path of an example's program, which is built the first time. Cargo builds examples for `cargo test`, but not
-/// when it is told which tests to run.
+/// The path of an example's program, which is built the first time. Cargo builds examples for
+/// `cargo test`, but not when specific tests are selected.
 pub(crate) fn executable(name: &str) -> PathBuf {
     static BUILT: OnceLock<String> = OnceLock::new();
     let messages = BUILT.get_or_init(|| {
@@ -83,7 +83,7 @@ fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Whether the other side has closed: an end or a reset, after whatever else it sent.
+/// Whether the other side has closed, by an end or a reset, after any other data.
 fn is_closed(stream: &mut TcpStream) -> bool {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |_| true)
@@ -114,7 +114,8 @@ impl Lines {
 #[test]
 fn hello_greets_each_connection_in_its_own_color() {
     let hello = Example::start("hello");
-    // The second is greeted while the first is still at his request: the number of a color that has ended may be given again.
+    // The second client is greeted while the first still sends its request; the number of an ended
+    // color may be reused.
     let mut first = hello.connect();
     first.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     let second = hello.ask(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -125,7 +126,7 @@ fn hello_greets_each_connection_in_its_own_color() {
         color.split(',').next().unwrap().to_owned()
     });
     assert_ne!(colors[0], colors[1]);
-    // Somebody who never ends his request, and somebody who says nothing and leaves.
+    // A client that never ends its request, and one that leaves silently.
     let mut endless = hello.connect();
     let _ = endless.write_all(&[b'a'; 64 * 1024]);
     assert!(is_closed(&mut endless));
@@ -134,7 +135,7 @@ fn hello_greets_each_connection_in_its_own_color() {
 }
 
 #[test]
-fn counter_counts_for_everybody_together() {
+fn counter_counts_for_all_clients_together() {
     let counter = Example::start("counter");
     let (mut a, mut b) = (Lines::new(counter.connect()), Lines::new(counter.connect()));
     a.say("fish\n");
@@ -162,12 +163,12 @@ fn counter_counts_for_everybody_together() {
 }
 
 #[test]
-fn counter_shows_out_who_sends_no_end_of_line() {
+fn counter_disconnects_clients_without_line_ends() {
     let counter = Example::start("counter");
     let mut hostile = counter.connect();
     let _ = hostile.write_all(&[b'x'; 100_000]);
     assert!(is_closed(&mut hostile));
-    // Bytes that are no text, and a client that ends in the middle of a word.
+    // Bytes that are not text, and a client that ends in the middle of a word.
     let mut strange = counter.connect();
     strange.write_all(b"\xff\xfe\x1b[2J\nhalf").unwrap();
     strange.shutdown(Shutdown::Write).unwrap();
@@ -178,7 +179,7 @@ fn counter_shows_out_who_sends_no_end_of_line() {
 }
 
 #[test]
-fn chat_tells_everybody_in_the_room_in_one_order() {
+fn chat_sends_to_all_in_the_room_in_one_order() {
     let chat = Example::start("chat");
     let enter = |name: &str, room: &str| {
         let mut visitor = Lines::new(chat.connect());
@@ -198,14 +199,14 @@ fn chat_tells_everybody_in_the_room_in_one_order() {
     let mut heard = [first.as_str(), second.as_str()];
     heard.sort_unstable();
     assert_eq!(heard, ["ann: hello\n", "bob: [31mhi\n"]);
-    // Gone without a word.
+    // Gone silently.
     drop(bob);
     assert_eq!(ann.hear(), "bob: (leaves)\n");
     cat.say("alone\n");
     assert_eq!(cat.hear(), "cat: alone\n");
 }
 
-/// Answers like a web server: with what it was sent, and a body of as many bytes as the path says.
+/// Answers like a web server: with the request, and a body of the size in the path.
 fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -253,7 +254,7 @@ fn proxies_fetch_a_page() {
         let head = format!("GET /a?b HTTP/1.1\r\nHost: {origin}\r\nConnection: close\r\nA: b\r\n\r\n");
         let expected = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{head}");
         assert_eq!(proxy.ask(request.as_bytes()), expected);
-        // The same a byte at a time, and by name.
+        // The same byte by byte, and with a host name.
         let request = request.replace("127.0.0.1", "localhost");
         let mut stream = proxy.connect();
         stream.set_nodelay(true).unwrap();
@@ -303,7 +304,7 @@ fn proxies_pass_on_half_of_a_close() {
 
 #[test]
 fn proxies_refuse_what_they_cannot_do() {
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped: no process listens there.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for proxy in PROXIES.map(Example::start) {
         for (request, status) in [
@@ -313,14 +314,14 @@ fn proxies_refuse_what_they_cannot_do() {
             ("\r\n\r\n".to_owned(), 400),
             (format!("GET http://{nobody}/ HTTP/1.1\r\n\r\n"), 502),
             ("GET http://no.such.host.invalid/ HTTP/1.1\r\n\r\n".to_owned(), 502),
-            // More than a head may have, and no end.
+            // Above the limit of a head, and without an end.
             (format!("GET http://a/ HTTP/1.1\r\nA: {}", "b".repeat(100_000)), 400),
         ] {
             let answer = proxy.ask(request.as_bytes());
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:.60}: {answer}");
             assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
         }
-        // Clients that vanish at every stage harm nobody.
+        // Clients that vanish at any stage do no harm.
         let origin = origin();
         for request in
             ["", "GET", "GET http://a/ HTTP/1.1\r\n", &format!("GET http://{origin}/9000000 HTTP/1.1\r\n\r\n")]
@@ -416,7 +417,7 @@ fn relay_echoes_lines_over_tcp_and_unix_sockets() {
         assert_eq!(lines.next().unwrap().unwrap(), "HELLO");
         writer.write_all(b"ld\r\n").unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), "WORLD");
-        // Somebody who sends no end of a line.
+        // A client that never sends a line end.
         let (mut hostile, reader) = connect();
         let _ = hostile.write_all(&[b'x'; 100_000]);
         let goodbye = BufReader::new(reader).lines().next();
@@ -429,7 +430,7 @@ fn relay_echoes_lines_over_tcp_and_unix_sockets() {
     std::fs::remove_file(&socket).unwrap();
 }
 
-/// Runs an example to its end, and returns the numbers that end its lines, or stand before `of`.
+/// Runs an example to its end, and returns the numbers at the end of its lines, or before `of`.
 fn figures(name: &str) -> Vec<f64> {
     let output = Command::new(executable(name)).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -438,9 +439,10 @@ fn figures(name: &str) -> Vec<f64> {
     text.lines().map(|line| figure(line).unwrap_or_else(|| panic!("{name}: {line:?}"))).collect()
 }
 
-/// What they gain is a matter of time, which a busy machine does not give; that they tell it is not.
+/// The test checks that they print their gains; the gains themselves depend on a machine that is
+/// not busy.
 #[test]
-fn policies_of_ones_own_tell_what_they_gain() {
+fn own_policies_print_their_gains() {
     let [by_default, by_deadline] = figures("policy_deadline")[..] else { panic!("two lines") };
     assert!((0.0..=200.0).contains(&by_default) && (0.0..=200.0).contains(&by_deadline), "{by_default} {by_deadline}");
     let figures = figures("policy_longest");
@@ -449,7 +451,7 @@ fn policies_of_ones_own_tell_what_they_gain() {
     assert!(source.lines().count() <= 150, "it shows how little that takes");
 }
 
-/// Runs an example to its end, and returns what it printed.
+/// Runs an example to its end, and returns its output.
 fn lines(name: &str) -> Vec<String> {
     let output = Command::new(executable(name)).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -474,7 +476,7 @@ fn a_state_machine_of_callbacks_serves_tasks() {
     for (line, byte) in lines.iter().zip(["a", "b", "c", "x"]) {
         assert_eq!(line, &format!("a task sent {byte} and got {}", byte.to_uppercase()));
     }
-    // On a machine that is busy the line may be taken down once more.
+    // On a busy machine the connection may be closed once more.
     assert!(lines[4].starts_with("the machine went through: down dialing up down dialing up"), "{lines:?}");
     assert!(lines[5].starts_with("it dialed "), "{lines:?}");
 }
@@ -503,7 +505,7 @@ fn send_file_handles_what_goes_wrong_at_each_level() {
         assert!(body == sent);
     };
     fetch(&mut client);
-    // What the client can be told, it is told, and the next request is served.
+    // The client gets an error where possible, and the next request is served.
     for (name, why) in [
         ("no-such-file", "no such file"),
         ("src", "not a file"),
@@ -519,7 +521,7 @@ fn send_file_handles_what_goes_wrong_at_each_level() {
     fetch(&mut client);
     client.say("?\n");
     assert_eq!(client.hear(), "open 0, sent 2, failed 7\n");
-    // Others have other problems: one who leaves at once, one who leaves in the middle of a line.
+    // Other problems: a client that leaves at once, one that leaves in the middle of a line.
     drop(server.connect());
     let mut half = server.connect();
     half.write_all(b"Cargo.to").unwrap();
@@ -529,7 +531,7 @@ fn send_file_handles_what_goes_wrong_at_each_level() {
 
 #[test]
 fn send_file_closes_what_it_cannot_send() {
-    // A folder of our own, with a file that no socket buffers.
+    // A separate folder, with a file that no socket buffers.
     let folder = std::env::temp_dir().join(format!("dapple-send-file-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let large = std::fs::File::create(folder.join("large")).unwrap();
@@ -540,14 +542,14 @@ fn send_file_closes_what_it_cannot_send() {
         watcher.say("?\n");
         watcher.hear()
     };
-    // One who does not read, and goes.
+    // A client that does not read, and leaves.
     let mut deaf = Lines::new(server.connect());
     deaf.say("large\n");
     assert_eq!(deaf.hear(), format!("ok {}\n", 64 << 20));
     assert_eq!(state(), "open 1, sent 0, failed 0\n");
     drop(deaf);
     wait_for(&mut state, "open 0, sent 0, failed 1\n");
-    // A file that shrinks while it is sent: too late to say so, and the connection ends.
+    // A file that shrinks while it is sent: too late for an error, so the connection ends.
     let mut cheated = Lines::new(server.connect());
     cheated.say("large\n");
     assert_eq!(cheated.hear(), format!("ok {}\n", 64 << 20));
@@ -567,5 +569,5 @@ fn wait_for(state: &mut impl FnMut() -> String, expected: &str) {
     }
 }
 
-/// How long a test waits for an example to say something.
+/// How long a test waits for an example's output.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! `docs/first-hour.md` quotes messages: each is what Dapple says.
+//! `docs/first-hour.md` quotes messages: each is what Dapple prints.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,7 +6,7 @@ use dapple::{Colored, Runtime};
 
 const PAGE: &str = include_str!("../../../../docs/first-hour.md");
 
-/// That the page quotes all of what `f` panics with, or of its end.
+/// The page must quote the whole panic message of `f`, or its end.
 fn quoted(f: impl FnOnce()) {
     let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it panics");
     let message = payload

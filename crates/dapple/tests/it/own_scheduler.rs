@@ -21,7 +21,8 @@ fn it_shows_its_order_and_its_lock() {
     assert!(text.contains(" switches a second among 100 threads\n"), "{text}");
 }
 
-/// Threads on several workers that wake each other while they run, wait and end: no wake is lost, and no two hold the lock.
+/// Threads on several workers that wake each other while they run, wait and end: no wake is lost,
+/// and no two hold the lock.
 #[dapple::test(workers = 3)]
 async fn no_wake_is_lost() {
     let own = Scheduler::start();
@@ -35,7 +36,7 @@ async fn no_wake_is_lost() {
             for round in 0..50 {
                 set_rank(number % 7 * 100);
                 let (ask, answer) = oneshot::channel();
-                // Wakes the one that waits for it, on whatever worker that is.
+                // Wakes the thread that waits for it, on any worker.
                 other.spawn(async move {
                     let _ = ask.send(round);
                 });
@@ -55,7 +56,8 @@ async fn no_wake_is_lost() {
     assert_eq!(*sum.lock().await, 5_000);
 }
 
-/// A thread that lets a thousand others go first is passed by a thousand, and then has its turn while they go on.
+/// A thread that lets a thousand others go first is passed by a thousand, and then has its turn
+/// while they go on.
 #[dapple::test(workers = 1)]
 async fn a_rank_is_no_starvation() {
     let own = Scheduler::start();

@@ -1,4 +1,5 @@
-//! `examples/small_web_server.rs`, on Dapple's scheduler and on the one of `examples/shared/scheduler.rs`.
+//! `examples/small_web_server.rs`, on Dapple's scheduler and on the one of
+//! `examples/shared/scheduler.rs`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -70,7 +71,7 @@ fn hear(stream: &mut BufReader<TcpStream>, has_body: bool) -> Option<Reply> {
     Some(reply)
 }
 
-/// Sends one request on a connection of its own.
+/// Sends one request on a new connection.
 fn ask(server: &Example, target: &str, fields: &str) -> Reply {
     let mut stream = server.connect();
     stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes()).unwrap();
@@ -114,7 +115,7 @@ fn a_page_that_changes_is_read_again() {
     let site = site();
     let server = start(site.path(), &[]);
     let tag = ask(&server, "/a/b/page.txt", "").field("etag").unwrap().to_owned();
-    // The folder is another one, too.
+    // The folder has changed, too.
     fs::rename(site.path().join("a"), site.path().join("old")).unwrap();
     fs::create_dir_all(site.path().join("a/b")).unwrap();
     fs::write(site.path().join("a/b/page.txt"), "a newer page").unwrap();
@@ -224,7 +225,8 @@ fn what_is_no_request_is_refused() {
     assert_eq!(hear(&mut BufReader::new(stream), true), None);
 }
 
-/// Forty files of 100 KB in a cache of one MB, and eight clients: every body is checked, and the server counts all of it.
+/// Forty files of 100 KB in a cache of one MB, and eight clients: every body is checked, and the
+/// server counts all of it.
 #[test]
 fn a_cache_that_is_too_small_and_numbers_at_the_end() {
     for scheduler in SCHEDULERS {

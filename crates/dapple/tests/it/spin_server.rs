@@ -1,4 +1,5 @@
-//! `examples/spin_server.rs`, and with it `dapple::serve` as a process of its own: its descriptors, its memory, its signals.
+//! `examples/spin_server.rs`, which also tests `dapple::serve` in a separate process: its
+//! descriptors, memory and signals.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ fn start(arguments: &[&str]) -> Example {
     Example::run("spin_server", command)
 }
 
-/// Status and body of a reply on a connection that stays.
+/// Status and body of a reply on a connection that stays open.
 fn ask(stream: &mut TcpStream, target: &str) -> Option<(u16, String)> {
     stream.write_all(format!("GET {target} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).ok()?;
     reply(stream)
@@ -38,7 +39,7 @@ fn reply(stream: &mut TcpStream) -> Option<(u16, String)> {
 }
 
 #[test]
-fn it_burns_what_it_is_asked_for() {
+fn it_uses_the_requested_cpu_time() {
     let server = start(&["--workers", "1"]);
     let mut client = server.connect();
     let begin = Instant::now();
@@ -55,9 +56,9 @@ fn it_burns_what_it_is_asked_for() {
     assert_eq!(ask(&mut client, "/").expect("it answers").0, 200);
 }
 
-/// Also while its only worker is in a handler that never awaits.
+/// Even while its only worker is in a handler that never awaits.
 #[test]
-fn it_says_by_a_signal_what_it_does() {
+fn a_signal_makes_it_dump_its_state() {
     let mut command = Command::new(executable("spin_server"));
     command.args(["--port", "0", "--workers", "1", "--no-admission"]).env("DAPPLE_DUMP", "SIGQUIT");
     command.stderr(std::process::Stdio::piped());
@@ -72,7 +73,7 @@ fn it_says_by_a_signal_what_it_does() {
         while lines.len() < 3 {
             let mut line = String::new();
             assert!(said.read_line(&mut line).unwrap() > 0, "it has ended after {lines:?}");
-            // Lines before the first are what was left of another dump.
+            // Earlier lines are the rest of another dump.
             if !lines.is_empty() || line == "dapple: dump of all runtimes (1), by SIGQUIT\n" {
                 lines.push(line);
             }
@@ -148,7 +149,7 @@ fn a_second_sigterm_ends_it_at_once() {
     let mut server = start(&["--workers", "2"]);
     let mut client = server.connect();
     client.write_all(b"GET /?us=60000000 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    // A signal that comes before the last one was heard is the same.
+    // A signal before the previous one was handled counts as the same.
     let begin = Instant::now();
     while server.child.try_wait().unwrap().is_none() {
         assert!(begin.elapsed() < PATIENCE, "it goes on");
@@ -158,7 +159,8 @@ fn a_second_sigterm_ends_it_at_once() {
     assert!(reply(&mut client).is_none(), "it was cut");
 }
 
-/// With 64 descriptors there is room for some thirty connections: those that rest make room for who has a request.
+/// With 64 descriptors there is room for some thirty connections: idle ones make room for those
+/// with a request.
 #[test]
 fn few_descriptors_serve_many_clients() {
     let mut command = Command::new("sh");
@@ -178,14 +180,14 @@ fn few_descriptors_serve_many_clients() {
     assert_eq!(ask(&mut server.connect(), "/").expect("it answers").0, 200);
 }
 
-/// Connections that rest cost some memory and nothing else.
+/// Idle connections cost only some memory.
 #[test]
 fn ten_thousand_connections_may_rest() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let descriptors = usize::try_from(limit.maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let count = 10_000.min(descriptors / 2);
-    // All of them come from one address within a moment: what they cost is not the question here.
+    // All of them come from one address at once; their cost is not the subject here.
     let server = start(&["--no-admission"]);
     let before = resident(&server);
     let mut clients: Vec<TcpStream> = Vec::with_capacity(count);
@@ -203,7 +205,8 @@ fn ten_thousand_connections_may_rest() {
     }
 }
 
-/// The bound that docs/serving.md states, with as many heads as there are connections, all as long as they may be, and none that ends.
+/// The bound in docs/serving.md, with a head on each connection, all at the longest length, and
+/// none that ends.
 #[test]
 fn the_longest_heads_take_no_more_than_is_stated() {
     let limit = getrlimit(Resource::Nofile);
@@ -215,7 +218,8 @@ fn the_longest_heads_take_no_more_than_is_stated() {
     for client in &mut clients {
         client.write_all(head.as_bytes()).unwrap();
     }
-    // Those that took the machine too long have ended with 408 meanwhile; what they took counts.
+    // Connections that took the machine too long have ended with 408 meanwhile; their memory
+    // counts.
     let mut told = 0;
     for client in &mut clients {
         let _ = client.write_all(b"\r\n\r\n");
@@ -229,15 +233,15 @@ fn the_longest_heads_take_no_more_than_is_stated() {
 
 const SLOW_HEADS: u64 = 2_000;
 const HEAD_LEN: usize = 64 << 10;
-/// What a head may have, and 16 KB.
+/// The limit of a head, and 16 KB.
 const EACH_MAX: u64 = (64 + 16) << 10;
 
-/// Bytes of memory that the server has.
+/// The server's resident memory in bytes.
 fn resident(server: &Example) -> u64 {
     memory(server, "VmRSS:")
 }
 
-/// Of a line of what the kernel knows of the server's memory.
+/// A value of the kernel's report on the server's memory.
 fn memory(server: &Example, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says it");

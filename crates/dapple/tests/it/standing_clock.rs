@@ -1,5 +1,5 @@
-//! `#[dapple::test]`: nothing here sleeps in real time, and nothing is late. Exact times are compared, as the clock stands
-//! while anything runs.
+//! `#[dapple::test]`: no test here sleeps in real time, and none is late. Times are compared
+//! exactly, because the clock stands while any work runs.
 
 use std::io;
 use std::sync::Arc;
@@ -96,14 +96,15 @@ async fn two_tasks_that_call_each_other_are_never_overtaken() {
     assert!(!too_late.is_finished());
 }
 
-/// Who finds a worker asleep is about to wake it, and others rely on that: also if he is a thread that nobody counts.
+/// A thread that finds a worker asleep is about to wake it, and others rely on that, even if the
+/// clock does not count this thread.
 #[dapple::test]
 async fn a_wake_up_on_its_way_is_not_overtaken() {
     let start = Instant::now();
     let _too_late = dapple::spawn(sleep(SECOND));
     let color = Color::new();
     let over = Arc::new(AtomicBool::new(false));
-    // Wakes workers all the time, and is preempted now and then before it does.
+    // Wakes workers all the time, and is sometimes preempted before it does.
     let threads = [0, 1, 2].map(|_| {
         let (color, over, handle) = (Color::new(), over.clone(), Handle::current());
         std::thread::spawn(move || {
@@ -131,7 +132,7 @@ async fn a_sleep_that_is_moved_ends_when_it_is_moved_to() {
         let shared = Arc::new(std::sync::Mutex::new(Box::pin(sleep_until(start + from))));
         let waiting = shared.clone();
         let task = dapple::spawn(std::future::poll_fn(move |cx| waiting.lock().unwrap().as_mut().poll(cx)));
-        // Only when all wait, the task among them.
+        // Only when all wait, including the task.
         sleep(SECOND).await;
         shared.lock().unwrap().as_mut().reset(start + to);
         assert_eq!(shared.lock().unwrap().deadline(), start + to);
@@ -175,7 +176,7 @@ async fn callbacks_for_deadlines_go_by_it() {
     often.cancel();
 }
 
-/// A server that answers with what it gets, twice, and sleeps before the second time.
+/// A server that echoes its input twice, and sleeps before the second time.
 async fn echo(listener: TcpListener) -> io::Result<()> {
     let (stream, _) = listener.accept().await?;
     let mut buf = vec![0; 64 * 1024];
@@ -263,7 +264,7 @@ async fn a_function_on_the_pool_is_waited_for() {
         7
     });
     assert_eq!(timeout(Duration::from_millis(1), slow).await.expect("the clock stands").unwrap(), 7);
-    // Also one that nobody awaits; when it has ended, time goes on.
+    // Even one that is not awaited; when it has ended, time goes on.
     let (tx, rx) = std::sync::mpsc::channel();
     drop(blocking::spawn_blocking(move || {
         std::thread::sleep(Duration::from_millis(50));
@@ -313,7 +314,7 @@ async fn files() -> io::Result<()> {
 
 #[dapple::test]
 async fn files_are_waited_for() -> io::Result<()> {
-    // On a worker, which has a ring; and on this thread, whose calls go to the pool.
+    // On a worker, which has a ring; and on this thread, which uses the pool.
     dapple::spawn(files()).await.unwrap()?;
     files().await
 }
@@ -429,7 +430,7 @@ async fn nested_groups_end_in_their_time() {
         }
         group.join_all().await;
     });
-    // The slowest inner group would need nine seconds; the limit aborts it with one member to go.
+    // The slowest inner group would need nine seconds; the limit aborts it with one member left.
     assert!(timeout(SECOND * 8, outer).await.is_err());
     assert_eq!(start.elapsed(), SECOND * 8);
     assert_eq!(inner_ended.load(Ordering::Relaxed), 8);
@@ -476,7 +477,7 @@ fn runtimes_have_clocks_of_their_own() {
     });
     assert_eq!(passed, HOUR);
     assert_eq!(two.block_on(async { other_start.elapsed() }), Duration::ZERO);
-    // A thread that only posts and arms counts for nothing, and still wakes the clock.
+    // A thread that only posts and arms does not count, but still wakes the clock.
     let (tx, rx) = std::sync::mpsc::channel();
     let _entered = two.enter();
     let _alarm = event::after(HOUR, Color::new().wrap(move |()| tx.send(()).unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! How a `#[dapple::test]` fails.
+//! The failures of a `#[dapple::test]`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use dapple::time::sleep;
 
 const STANDING: Options = Options { workers: 2, standing_clock: true, limit_s: None, context: None };
 
-/// What the test panics with.
+/// The panic message of the test.
 fn failure(f: impl FnOnce() -> ExitCode) -> String {
     let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("the test fails");
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
@@ -46,7 +46,7 @@ fn a_test_that_blocks_says_so() {
 }
 
 #[test]
-fn a_test_whose_clock_cannot_jump_says_why() {
+fn a_test_with_a_clock_that_cannot_jump_says_why() {
     let limited = Options { limit_s: Some(1), ..STANDING };
     let text = failure(|| {
         run(limited, || async {

@@ -1,4 +1,4 @@
-//! Colors and state inside a tokio program: a Dapple runtime beside it, awaited across.
+//! Colors and state inside a tokio program: a Dapple runtime in the same process, awaited across.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ fn state_and_tasks_are_awaited_from_tokio() {
                         state.with(|list| list.push(n)).await;
                         tokio::task::yield_now().await;
                     }
-                    // A Dapple task, joined by a tokio one; it runs on a Dapple worker.
+                    // A Dapple task, joined by a tokio task; it runs on a Dapple worker.
                     handle.spawn(async move { (n, dapple::on_worker()) }).await.unwrap()
                 })
             })
@@ -62,7 +62,7 @@ fn tokio_is_awaited_from_dapple() {
     assert_eq!(state.with_blocking(|sum| *sum), 5_050);
 }
 
-/// Ends when a timer and a task of tokio's have, inside a task of Dapple's.
+/// Ends after a timer and a task of tokio, inside a Dapple task.
 async fn needs_tokio() -> u32 {
     let task = dapple::spawn(async {
         assert!(dapple::on_worker());
@@ -92,7 +92,8 @@ fn the_attribute_of_main_brings_tokio() {
     assert_eq!(main(), 42);
 }
 
-/// Answers with what a timer and a task of tokio's make of the request, and needs tokio's context to be dropped, as do sqlx's connections.
+/// Answers with the results of a tokio timer and task, and needs tokio's context on drop, as sqlx's
+/// connections do.
 async fn by_tokio(request: http::Request<dapple::serve::Body>) -> Result<http::Response<String>, Infallible> {
     struct EndsInTokio;
     impl Drop for EndsInTokio {
@@ -107,7 +108,7 @@ async fn by_tokio(request: http::Request<dapple::serve::Body>) -> Result<http::R
     Ok(http::Response::new(tokio::spawn(async move { format!("{path} by tokio") }).await.unwrap()))
 }
 
-/// What that server replies to `GET PATH`.
+/// The server's reply to `GET PATH`.
 fn get(addr: SocketAddr, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(addr).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
