@@ -1,4 +1,5 @@
-//! An axum router behind Dapple's own middleware: a shed, a limit and a time limit, which need no tokio runtime.
+//! An axum router behind Dapple's own middleware: a shed, a limit and a time limit, which need no
+//! tokio runtime.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! An axum router on Dapple: served by hyper, asked by a client of hyper's. No tokio runtime anywhere.
+//! An axum router on Dapple: served by hyper, asked by a client of hyper's. No tokio runtime
+//! anywhere.
 
 use axum::{Router, body::Body, extract::Path, routing::get};
 use dapple::hyper_rt::Timer;

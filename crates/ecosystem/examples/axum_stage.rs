@@ -1,4 +1,5 @@
-//! A `Stage` behind an axum route: who finds its queue full gets 503 at once, with `Retry-After` and the reason.
+//! A `Stage` behind an axum route: if its queue is full, the client gets 503 at once, with
+//! `Retry-After` and the reason.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
@@ -8,7 +9,8 @@ use axum::{Router, routing::get};
 use dapple::stage::{BoxError, Stage, StageError};
 use tower::ServiceExt;
 
-/// What axum is to make a reply of: handlers have no other errors, and `dapple::serve` never sees them.
+/// The error that axum turns into a reply: handlers have no other, and `dapple::serve` never sees
+/// them.
 struct Failure(StageError<BoxError>);
 
 impl IntoResponse for Failure {

@@ -1,4 +1,5 @@
-//! hickory on Dapple's sockets and timers. For addresses, `dapple::net::Resolver` has hickory inside, and a cache.
+//! hickory on Dapple's sockets and timers. For addresses, `dapple::net::Resolver` has hickory
+//! inside, and a cache.
 
 use dapple::{hickory_rt::Provider, net::UdpSocket};
 use hickory_proto::op::{Message, OpCode};
@@ -8,7 +9,7 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfi
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a name server says that has a text for every name.
+/// The answer of a name server with a text for every name.
 fn answer(packet: &[u8]) -> Result<Vec<u8>, Problem> {
     let question = Message::from_vec(packet)?;
     let query = question.queries.first().ok_or("no question")?.clone();

@@ -1,4 +1,5 @@
-//! reqwest needs a tokio runtime around it: `async_compat::Compat` brings one, and the task stays Dapple's.
+//! reqwest needs a tokio runtime around it: `async_compat::Compat` brings one, and the task stays
+//! Dapple's.
 
 use async_compat::CompatExt;
 use axum::{Router, routing::post};
@@ -25,7 +26,8 @@ async fn main() -> Result<(), Problem> {
         let client = reqwest::Client::builder().no_proxy().build()?;
         client.post(url).body("hello").send().await?.error_for_status()?.text().await
     };
-    // Without `compat` this panics: "there is no reactor running, must be called from the context of a Tokio 1.x runtime".
+    // Without `compat` this panics: "there is no reactor running, must be called from the context
+    // of a Tokio 1.x runtime".
     let text = dapple::spawn(ask.compat()).await??;
     assert_eq!(text, "HELLO");
     println!("reqwest was answered: {text}");

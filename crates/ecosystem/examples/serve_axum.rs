@@ -1,4 +1,5 @@
-//! An axum router behind `dapple::serve`: HTTP/1.1 and HTTP/2 with limits, admission control and a staged end, in one line.
+//! An axum router behind `dapple::serve`: HTTP/1.1 and HTTP/2 with limits, admission control and a
+//! staged end, in one line.
 
 use axum::{Router, extract::Path, routing::get};
 use dapple::net::{TcpListener, TcpStream};

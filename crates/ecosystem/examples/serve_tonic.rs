@@ -1,4 +1,5 @@
-//! A tonic service behind `dapple::serve`, in one line: its health service, asked by a client of tonic's.
+//! A tonic service behind `dapple::serve`, in one line: its health service, asked by a client of
+//! tonic's.
 
 use dapple::hyper_rt::Executor;
 use dapple::net::{TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! `tokio::sync` on Dapple: tasks of different colors wait for one another, and no tokio runtime is there.
+//! `tokio::sync` on Dapple: tasks of different colors wait for one another, and no tokio runtime is
+//! there.
 
 use std::sync::Arc;
 

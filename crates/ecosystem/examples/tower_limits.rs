@@ -1,4 +1,5 @@
-//! tower's `ConcurrencyLimit` with `LoadShed` in front: two requests at a time, and the rest are refused at once.
+//! tower's `ConcurrencyLimit` with `LoadShed` in front: two requests at a time, and the rest are
+//! refused at once.
 
 use std::convert::Infallible;
 use std::sync::Arc;

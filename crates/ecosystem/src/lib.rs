@@ -1,5 +1,6 @@
-//! Libraries of Rust's ecosystem on Dapple, without a tokio runtime, unless a row says so. Each row is a program of at most 40
-//! lines that checks its own result; `tests/` runs them all, and tests more of each library than an example can show.
+//! Libraries of Rust's ecosystem on Dapple, without a tokio runtime, unless a row says so. Each row
+//! is a program of at most 40 lines that checks its own result; `tests/` runs them all, and tests
+//! more of each library than an example can show.
 //!
 //! | library | example | what joins it to Dapple |
 //! |---|---|---|
@@ -15,8 +16,9 @@
 //! | hickory, with a resolver of its own | `hickory_lookup` | feature `dns`: `hickory_rt::Provider` |
 //! | reqwest | `reqwest_client` | `async_compat::Compat`, which brings a tokio runtime of one thread |
 //!
-//! `tests/it/whole_runtime.rs` has those that need tokio's runtime, in a runtime of Dapple's that was built with
-//! `dapple::builder().tokio()`: `tokio::{net, spawn, time}`, reqwest, tonic's `Channel`, axum's `ws`, tokio-tungstenite, redis.
+//! `tests/it/whole_runtime.rs` has those that need tokio's runtime, in a runtime of Dapple's that
+//! was built with `dapple::builder().tokio()`: `tokio::{net, spawn, time}`, reqwest, tonic's
+//! `Channel`, axum's `ws`, tokio-tungstenite, redis.
 //!
 //! ```text
 //! cargo run -p ecosystem --example axum_router

@@ -56,7 +56,8 @@ fn many_ask_at_once_on_four_workers() {
     many_ask_at_once(4);
 }
 
-/// The future stays a task of Dapple's: it runs on a worker and in its color, with tokio's context only while it is polled.
+/// The future stays a task of Dapple's: it runs on a worker and in its color, with tokio's context
+/// only while it is polled.
 #[test]
 fn the_context_is_there_for_that_future_only() {
     run(2, async {
@@ -74,7 +75,7 @@ fn the_context_is_there_for_that_future_only() {
     });
 }
 
-/// What the documentation says that it does, with the words that a user finds in it.
+/// The behavior that the documentation states, with the words that a user finds in it.
 #[test]
 fn without_the_adapter_it_panics() {
     run(1, async {

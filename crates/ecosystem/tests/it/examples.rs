@@ -5,7 +5,8 @@ use std::process::Command;
 
 /// Builds all examples, and returns their programs by name.
 ///
-/// Of the whole workspace, so that in CI, which tests all of it, their libraries have been built with these features before.
+/// Of the whole workspace, so that in CI, which tests all of it, their libraries have been built
+/// with these features before.
 fn build(names: &[String]) -> Vec<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--workspace", "--message-format", "json"]);

@@ -1,4 +1,4 @@
-//! What is built, by what cargo says.
+//! The built packages, according to cargo.
 
 use std::process::Command;
 
@@ -14,7 +14,8 @@ fn features_of_tokio(arguments: &[&str]) -> Vec<String> {
     line.split_whitespace().nth(2).unwrap_or_default().split(',').map(str::to_owned).collect()
 }
 
-/// All libraries but those that need the adapter come without tokio's runtime, reactor and timers' driver.
+/// All libraries but those that need the adapter come without tokio's runtime, reactor and timers'
+/// driver.
 #[test]
 fn no_runtime_of_tokio_is_built() {
     let dapple = features_of_tokio(&["--package", "dapple", "--features", "full"]);

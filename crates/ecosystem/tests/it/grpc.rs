@@ -80,7 +80,7 @@ fn health_is_checked_on_four_workers() {
     health_is_checked(4);
 }
 
-/// A stream that stays open tells each change, to everyone who watches.
+/// An open stream sends each change to every watcher.
 #[test]
 fn health_is_watched() {
     run(2, async {
@@ -120,7 +120,7 @@ fn pages_and_calls_share_a_port() {
     });
 }
 
-/// What is not there is said in gRPC's words, over gRPC.
+/// A missing item is reported as a gRPC status, over gRPC.
 #[test]
 fn an_unknown_method_is_unimplemented() {
     run(1, async {

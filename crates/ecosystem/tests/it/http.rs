@@ -103,7 +103,8 @@ fn large_bodies_go_both_ways_on_four_workers() {
     large_bodies_go_both_ways(4);
 }
 
-/// Handlers of different connections, and of different streams of one connection, hold different colors.
+/// Handlers of different connections, and of different streams of one connection, hold different
+/// colors.
 #[test]
 fn requests_run_in_parallel() {
     run(2, async {
@@ -152,7 +153,8 @@ fn handlers_share_state_by_its_color() {
     });
 }
 
-/// Connections of one color take turns, and a request that waits does not keep the others from theirs.
+/// Connections of one color take turns, and a request that waits does not keep the others from
+/// theirs.
 #[test]
 fn clients_of_one_color_do_not_wait_for_one_another() {
     run(2, async {
@@ -201,7 +203,7 @@ fn a_shutdown_finishes_what_is_in_flight_and_closes_what_is_idle() {
             while idle.send("GET", "/", Body::empty()).await.is_ok() {
                 dapple::yield_now().await;
             }
-            assert!(dapple::net::TcpStream::connect(addr).await.is_err(), "nobody listens any more");
+            assert!(dapple::net::TcpStream::connect(addr).await.is_err(), "no server listens any more");
             assert!(dapple::time::timeout(std::time::Duration::ZERO, &mut stopping).await.is_err());
             gate.notify_one();
             assert_eq!(answer.await.unwrap(), (StatusCode::OK, "finished".into()));
@@ -212,7 +214,7 @@ fn a_shutdown_finishes_what_is_in_flight_and_closes_what_is_idle() {
 
 /// A body that the client no longer wants ends the handler's stream, and the server goes on.
 #[test]
-fn a_client_that_leaves_in_the_middle_harms_nobody() {
+fn a_client_that_leaves_in_the_middle_harms_no_other() {
     run(2, async {
         let endless = get(async || {
             let large = Bytes::from(vec![7; LARGE]);

@@ -16,7 +16,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 use crate::server::Server;
 use crate::{assert_no_tokio, run};
 
-/// Work that waits for a permit, and counts who is in it.
+/// Work that waits for a permit, and counts the tasks in it.
 #[derive(Clone)]
 struct Work {
     gate: Arc<Semaphore>,
@@ -127,7 +127,7 @@ fn a_call_that_is_dropped_makes_room() {
     });
 }
 
-/// Around a route: who comes too many is answered with 503 while the others are still being served.
+/// Around a route: excess requests get 503 while the others are still being served.
 #[test]
 fn a_route_sheds_its_load() {
     run(2, async {

@@ -47,7 +47,8 @@ fn assert_no_tokio() {
     assert!(tokio::runtime::Handle::try_current().is_err(), "and no thread of tokio's");
 }
 
-/// Two that are inside at the same time: each waits for the other, and blocks its worker while it does.
+/// Two that are inside at the same time: each waits for the other, and blocks its worker while it
+/// does.
 #[derive(Default)]
 struct Meeting {
     there: Mutex<u32>,

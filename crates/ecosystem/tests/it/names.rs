@@ -1,4 +1,5 @@
-//! hickory, inside of Dapple's resolver and with one of its own, asked at once by tasks of many colors.
+//! hickory, inside of Dapple's resolver and with one of its own, asked at once by tasks of many
+//! colors.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,7 +12,8 @@ use hickory_resolver::config::{self, ConnectionConfig, NameServerConfig};
 
 use crate::{assert_no_tokio, run};
 
-/// A name server on Dapple, for `*.test`: addresses and mail servers in a datagram, texts by TCP only.
+/// A name server on Dapple, for `*.test`: addresses and mail servers in a datagram, texts by TCP
+/// only.
 fn start_server() -> SocketAddr {
     // The same port for both; another program may have one of the two.
     let (tcp, udp) = (0..100)
@@ -135,4 +137,5 @@ fn hickory_finds_what_is_no_address() {
 }
 
 /// One string of a text record.
-const LONG: &str = "a text that is repeated until it does not fit into one datagram of the size that everybody takes; ";
+const LONG: &str =
+    "a text that is repeated until it does not fit into one datagram of the size that every resolver takes; ";

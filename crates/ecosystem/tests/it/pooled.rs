@@ -1,4 +1,5 @@
-//! Clients with a pool of their own, on Dapple's connector: hyper-util's, and tonic's channel. No tokio runtime is there.
+//! Clients with a pool of their own, on Dapple's connector: hyper-util's, and tonic's channel. No
+//! tokio runtime is there.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -62,8 +63,9 @@ fn builder() -> Builder {
     builder
 }
 
-/// Asks the same server again and again, until a connection has been used twice. With HTTP/2 that is the first one; one of HTTP/1.1 is given
-/// back by a task, so that the next request may not find it.
+/// Asks the same server again and again, until a connection has been used twice. With HTTP/2 that
+/// is the first one; one of HTTP/1.1 is given back by a task, so that the next request may not find
+/// it.
 async fn asks(client: &Client<Connector, Body>, origin: &str, version: Version, seen: &Seen) {
     for asked in 1.. {
         let request = Request::get(format!("{origin}/version")).body(Body::empty()).unwrap();
@@ -137,7 +139,8 @@ fn what_keeps_a_connection_from_being_made_is_said() {
     });
 }
 
-/// tonic's own channel, by TLS and without, with calls at the same time and a stream that stays open.
+/// tonic's own channel, by TLS and without, with calls at the same time and a stream that stays
+/// open.
 #[test]
 fn tonics_channel_connects_by_this_connector() {
     run(2, async {

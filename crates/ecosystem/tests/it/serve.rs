@@ -63,7 +63,7 @@ fn handlers_know_the_peer_and_large_bodies_get_axums_own_answer() {
     });
 }
 
-/// A body in pieces, whose length is not known before.
+/// A body in pieces, with a length that is not known before.
 fn in_pieces(mut pieces: Vec<Bytes>) -> impl hyper::body::Body<Data = Bytes, Error = std::convert::Infallible> + Send {
     struct Pieces<F>(F);
     impl<F: FnMut() -> Option<Bytes> + Unpin> hyper::body::Body for Pieces<F> {
@@ -98,7 +98,7 @@ fn grpc_is_served_and_watched_and_told_of_deadlines() {
         assert_eq!(watch.message().await.unwrap().unwrap().status(), Told::Serving);
         reporter.set_service_status("shop", ServingStatus::NotServing).await;
         assert_eq!(watch.message().await.unwrap().unwrap().status(), Told::NotServing);
-        // A deadline that has passed before anybody looks.
+        // A deadline that has passed before any task looks.
         let mut late = tonic::Request::new(shop());
         late.metadata_mut().insert("grpc-timeout", "0n".parse().unwrap());
         let refused = client.check(late).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! An HTTP server as a user would write it: HTTP/1.1 and HTTP/2 on one port, told apart by their first bytes.
+//! An HTTP server as a user would write it: HTTP/1.1 and HTTP/2 on one port, told apart by their
+//! first bytes.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -69,7 +70,8 @@ impl Server {
     }
 }
 
-/// Serves one connection until it ends, or until it is over and what is in flight has been finished.
+/// Serves one connection until it ends, or until it is over and what is in flight has been
+/// finished.
 pub(crate) async fn serve<S: Read + Write + Unpin + Send + 'static>(
     stream: S,
     router: Router,
@@ -79,7 +81,8 @@ pub(crate) async fn serve<S: Read + Write + Unpin + Send + 'static>(
     http.http1().timer(Timer::new());
     http.http2().timer(Timer::new());
     let mut connection = pin!(http.serve_connection(stream, TowerToHyperService::new(router)));
-    // hyper-util has `GracefulShutdown` for this, but the feature that it is behind builds tokio's runtime.
+    // hyper-util has `GracefulShutdown` for this, but the feature that it is behind builds tokio's
+    // runtime.
     if is_over.run_until_cancelled(connection.as_mut()).await.is_none() {
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;

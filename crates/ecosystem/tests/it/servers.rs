@@ -1,4 +1,5 @@
-//! sqlx with a real PostgreSQL and redis with a real redis-server, which the tests start. `cargo xtask databases` gets both.
+//! sqlx with a real PostgreSQL and redis with a real redis-server, which the tests start. `cargo
+//! xtask databases` gets both.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -28,7 +29,8 @@ impl Drop for Server {
     }
 }
 
-/// The program that the variable names, or one in these folders or on the path; `None` where there is none.
+/// The program that the variable names, or one in these folders or on the path; `None` where there
+/// is none.
 fn find(variable: &str, name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     if let Some(program) = std::env::var_os(variable) {
         let program = PathBuf::from(program);

@@ -45,7 +45,7 @@ fn everywhere<F: Future<Output = ()> + Send>(test: impl Fn(Tasks) -> F + Copy + 
     }
 }
 
-/// Counts who is inside, and the most that were.
+/// Counts the tasks inside, and their maximum.
 #[derive(Default)]
 struct Inside {
     now: AtomicUsize,
@@ -93,7 +93,7 @@ fn a_lock_has_many_readers_or_one_writer() {
             let (pair, together) = (pair.clone(), together.clone());
             all.push(tasks.spawn(async move {
                 let read = pair.read().await;
-                // All four hold it, or nobody comes past this.
+                // All four hold it, or no task passes this point.
                 together.wait().await;
                 assert_eq!(*read, (0, 0));
             }));
@@ -190,7 +190,7 @@ fn a_watch_shows_the_latest_value_to_all() {
 }
 
 #[test]
-fn a_broadcast_reaches_all_and_tells_who_is_late() {
+fn a_broadcast_reaches_all_and_reports_late_receivers() {
     everywhere(async |tasks: Tasks| {
         let (tx, mut late) = broadcast::channel(4);
         let listening = (0..3).map(|_| {

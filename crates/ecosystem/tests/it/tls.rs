@@ -1,4 +1,5 @@
-//! rustls as server and client under hyper, and against rustls as it is, which blocks a thread of the test's.
+//! rustls as server and client under hyper, and against rustls as it is, which blocks a thread of
+//! the test's.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -23,7 +24,8 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use crate::server::{Client, read, serve};
 use crate::{assert_no_tokio, run};
 
-/// Serves `router` with TLS, HTTP/1.1 or HTTP/2 as the client would have it, and says whom to trust.
+/// Serves `router` with TLS, HTTP/1.1 or HTTP/2 as the client prefers; also returns a client that
+/// trusts it.
 fn start(router: Router) -> (SocketAddr, TlsConnector, Certificates) {
     let certificates = Certificates::self_signed(["localhost"]).unwrap();
     let connector = TlsConnector::with_roots([certificates.first().clone()]).unwrap();
@@ -102,7 +104,7 @@ fn requests_are_answered_in_secret_on_four_workers() {
 }
 
 #[test]
-fn a_server_that_nobody_vouches_for_is_refused() {
+fn a_server_with_an_untrusted_certificate_gets_no_connection() {
     run(2, async {
         let (addr, _, _) = start(Router::new());
         let other = Certificates::self_signed(["localhost"]).unwrap();

@@ -1,4 +1,5 @@
-//! tower-http's layers around a router behind `dapple::serve`. Of these only the timeout needs tokio's context.
+//! tower-http's layers around a router behind `dapple::serve`. Of these only the timeout needs
+//! tokio's context.
 
 use std::future::pending;
 use std::sync::Arc;

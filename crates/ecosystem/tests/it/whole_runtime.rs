@@ -1,4 +1,5 @@
-//! Libraries made for tokio, in tasks of a runtime that has tokio's context: none of them has an adapter around it.
+//! Libraries made for tokio, in tasks of a runtime that has tokio's context: none of them has an
+//! adapter around it.
 
 use std::future::Future;
 use std::sync::mpsc;
@@ -207,7 +208,8 @@ fn websockets_of_axum_and_tungstenite() {
     });
 }
 
-/// Enough of Redis for one client: it answers `GET` with what `SET` has stored last, and all else with `+OK`.
+/// Enough of Redis for one client: it answers `GET` with what `SET` has stored last, and all else
+/// with `+OK`.
 async fn small_redis(listener: TcpListener) {
     let (stream, _) = listener.accept().await.unwrap();
     let (mut pending, mut stored) = (Vec::new(), Vec::new());
@@ -233,7 +235,8 @@ async fn small_redis(listener: TcpListener) {
     }
 }
 
-/// The words of the first command, an array of strings, and its length; `None` until all of it is there.
+/// The words of the first command, an array of strings, and its length; `None` until all of it is
+/// there.
 fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut lines = text.split_inclusive("\r\n").filter(|line| line.ends_with("\r\n"));
@@ -265,7 +268,8 @@ fn redis_stores_and_reads() {
     });
 }
 
-/// A tokio runtime of Dapple's own drops its tasks when Dapple's runtime ends; one of the program's goes on.
+/// A tokio runtime of Dapple's own drops its tasks when Dapple's runtime ends; one of the program's
+/// goes on.
 #[test]
 fn the_runtime_of_tokio_ends_with_dapple_unless_it_is_the_programs() {
     let (tx, rx) = mpsc::channel::<()>();

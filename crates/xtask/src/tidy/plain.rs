@@ -13,8 +13,6 @@ const EXEMPT: &[&str] = &[
     "crates/dapple-client/",
     "crates/dapple-remote/",
     "crates/dapple-store/",
-    "crates/dapple/",
-    "crates/ecosystem/",
     "docs/rfc.md",
 ];
 
