@@ -31,5 +31,5 @@ pub mod operators {
     #[doc(inline)]
     pub use dapple_commit as commit;
     #[doc(inline)]
-    pub use dapple_stage::operators::{aggregate, broadcast, direct, queue};
+    pub use dapple_stage::operators::{aggregate, broadcast, direct, gather, queue};
 }

@@ -6,6 +6,7 @@
 //! | [`balance`](dapple_tower::balance) | one of many | by load, power of two choices |
 //! | [`aggregate`] | (many to) one | FIFO, round robin, by priority |
 //! | [`broadcast`] | all | unordered, ordered per sender, by a named sequencer; each reliable or not |
+//! | [`gather`] | all parts of a whole, by a time limit | partial answers |
 //! | `dapple_commit` | all or none | |
 //! | [`queue`] | many to many | balance and aggregation without a central node |
 //!
@@ -16,6 +17,7 @@ pub mod aggregate;
 pub mod broadcast;
 mod credits;
 pub mod direct;
+pub mod gather;
 pub mod queue;
 
 // The documentation tests compile and run the programs of the page.

@@ -3,5 +3,6 @@
 mod aggregate;
 mod broadcast;
 mod direct;
+mod gather;
 mod lossy;
 mod queue;
