@@ -1,7 +1,7 @@
 //! Lines and bars over groups, as SVG.
 //!
-//! Numbers of workers and the like stand side by side as words do, not at their distance: on a scale, 1 and 2 would be
-//! pressed together by 16, and that is where most happens.
+//! Numbers of workers and the like are placed at equal distances, as words are: on a linear scale,
+//! 16 would squeeze 1 and 2 together, where most happens.
 
 mod curves;
 
@@ -18,25 +18,25 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 use std::path::Path;
 
-/// What is drawn.
+/// The content of a chart.
 pub(crate) struct Chart {
-    /// One line above.
+    /// One line above the chart.
     pub(crate) title: String,
-    /// Small print below.
+    /// Small print below it.
     pub(crate) footer: String,
-    /// What the groups are numbers of.
+    /// The quantity of the groups.
     pub(crate) x_title: String,
-    /// What is measured, and its unit.
+    /// The measured quantity, and its unit.
     pub(crate) y_title: String,
     /// Whether each step up the axis is a factor; lines only.
     pub(crate) y_log: bool,
-    /// What stands along the horizontal axis.
+    /// The groups along the horizontal axis.
     pub(crate) groups: Vec<usize>,
-    /// What stands there instead, where they are no numbers; otherwise empty.
+    /// Their names, if they are not numbers; otherwise empty.
     pub(crate) group_names: Vec<String>,
-    /// What is compared.
+    /// The compared series.
     pub(crate) series: Vec<Series>,
-    /// Bars side by side even where lines could be drawn.
+    /// Bars even where lines are possible.
     pub(crate) bars_wanted: bool,
 }
 
@@ -46,11 +46,11 @@ pub(crate) struct Series {
     pub(crate) label: String,
     /// Its place in the palette.
     pub(crate) style: usize,
-    /// One per group; none where nothing was measured.
+    /// One for each group; `None` without a measurement.
     pub(crate) points: Vec<Option<Spread>>,
 }
 
-/// What several runs of the same thing measured.
+/// The spread of several runs of the same case.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Spread {
     pub(crate) least: f64,
@@ -59,7 +59,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of these values; none where there are none.
+    /// The spread of these values; `None` without any.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
         let values: Vec<f64> = values.collect();
         (!values.is_empty()).then(|| Spread {
@@ -70,7 +70,7 @@ impl Spread {
     }
 }
 
-/// Makes a folder for plots, and sees whether it can be written to: before the runs rather than after them.
+/// Makes a folder for plots, and checks that it is writable: before the runs, not after them.
 pub(crate) fn make_plot_folder(folder: &Path) -> Result<()> {
     let problem = || format!("cannot write plots to {}: pass a folder that you may write to", folder.display());
     std::fs::create_dir_all(folder).with_context(problem)?;
@@ -78,7 +78,7 @@ pub(crate) fn make_plot_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many groups can be named along the horizontal axis.
+/// The number of groups that can be named along the horizontal axis.
 const KEY_POINTS_MAX: usize = 24;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -90,8 +90,8 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
 const PALE: RGBColor = RGBColor(225, 225, 225);
 
-/// Okabe and Ito's palette, which the color-blind can tell apart; two shades of one where a peer has two placements.
-/// The last ones are for peers that only `colors` has.
+/// Okabe and Ito's palette, which color-blind people can distinguish; two shades of one color for a
+/// peer with two placements. The last ones are for peers that only `colors` has.
 const PALETTE: [RGBColor; 13] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
@@ -109,17 +109,17 @@ const PALETTE: [RGBColor; 13] = [
 ];
 
 impl Chart {
-    /// Whether it is drawn as bars: one group, or a number of workers each.
+    /// Whether it is drawn as bars: one group, or one number of workers each.
     pub(crate) fn as_bars(&self) -> bool {
         self.groups.len() < 2 || self.bars_wanted
     }
 
-    /// A line per series, with a bar from least to most at each point.
+    /// A line for each series, with a bar from the least to the most at each point.
     pub(crate) fn lines(&self) -> Result<String> {
         self.draw(Chart::draw_lines)
     }
 
-    /// Bars side by side, with the median written above each.
+    /// Bars with the median written above each.
     pub(crate) fn bars(&self) -> Result<String> {
         self.draw(Chart::draw_bars)
     }
@@ -187,7 +187,7 @@ impl Chart {
         least.log10() - 0.1..most.log10() + 0.1
     }
 
-    /// Where a value stands on the vertical axis.
+    /// The position of a value on the vertical axis.
     fn y(&self, value: f64) -> f64 {
         if self.y_log { value.max(f64::MIN_POSITIVE).log10() } else { value }
     }
@@ -208,7 +208,7 @@ impl Chart {
         for (order, series) in self.series.iter().enumerate().rev() {
             let ink = PALETTE[series.style % PALETTE.len()];
             let width = if series.style < 2 { 3 } else { 2 };
-            // A little aside of each other, so that no spread hides another.
+            // Slightly offset from each other, so that no spread hides another.
             let aside = (order as f64 - (self.series.len() - 1) as f64 / 2.0) * 0.018;
             let points = series.points.iter().enumerate();
             let points: Vec<(f64, Spread)> =
@@ -275,7 +275,7 @@ fn text(size: i32, h_pos: HPos, v_pos: VPos) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK).pos(Pos::new(h_pos, v_pos))
 }
 
-/// A number with as many decimals as matter.
+/// A number with the decimals that matter.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -285,7 +285,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The errors of drawing differ in type and say little; the file's name is added by the caller.
+/// Drawing errors have various types and say little; the caller adds the file's name.
 fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("{error}")
 }
@@ -333,7 +333,7 @@ mod tests {
             bars_wanted: false,
         };
         assert_eq!(chart.y_range(), 0.9..3.1);
-        let svg = chart.lines().expect("it is drawn");
+        let svg = chart.lines().expect("the chart is drawn");
         let has_line = |text: &str| svg.lines().any(|line| line.trim() == text);
         assert!(has_line("in flight") && has_line("10") && has_line("100") && has_line("1000"), "{svg}");
     }

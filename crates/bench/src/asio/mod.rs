@@ -1,11 +1,12 @@
-//! The peer on Boost.Asio: one program in C++, in this folder, which the bench builds where `g++` and Boost are installed.
+//! The peer on Boost.Asio: one program in C++, in this folder, which the bench builds where `g++`
+//! and Boost are installed.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the program beside the bench's own, unless it is there already; yields where it is.
+/// Builds the program next to the bench's own, unless it exists; returns its path.
 pub(crate) fn build() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the bench's own executable")?;
     let folder = own.parent().context("the bench's own executable is in no folder")?.join("bench-peers");
@@ -14,7 +15,7 @@ pub(crate) fn build() -> Result<PathBuf> {
         return Ok(program);
     }
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // Another bench may build it too: it is moved to its place in one step.
+    // Another bench may build it, too: it is moved to its place in one step.
     let scratch = tempfile::tempdir_in(&folder).context("cannot make a folder for the C++ program")?;
     let built = compile(scratch.path())?;
     std::fs::rename(&built, &program).with_context(|| format!("cannot write {}", program.display()))?;
@@ -35,7 +36,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Another source, or other flags, are another program.
+/// Another source or other flags make another program.
 fn version() -> u64 {
     let mut hasher = DefaultHasher::new();
     (SOURCE, FLAGS).hash(&mut hasher);

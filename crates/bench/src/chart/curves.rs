@@ -1,4 +1,4 @@
-//! Curves over a scale, as SVG: panels side by side, with what was varied written beside the points.
+//! Curves over a scale, as SVG: adjacent panels, with the varied parameter written at the points.
 
 use super::{FONT, INK, LEGEND_WIDTH, PALE, PALETTE, Spread, drawing, short, text};
 use anyhow::Result;
@@ -7,21 +7,22 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 use std::ops::Range;
 
-/// What is drawn.
+/// The content of the drawing.
 pub(crate) struct Curves {
-    /// One line above.
+    /// One line above the drawing.
     pub(crate) title: String,
-    /// Small print below.
+    /// Small print below it.
     pub(crate) footer: String,
-    /// From left to right. Who has the same place in the palette has the same name in all of them.
+    /// From left to right. Curves with the same place in the palette have the same name in all
+    /// panels.
     pub(crate) panels: Vec<Panel>,
 }
 
 /// One pair of axes.
 pub(crate) struct Panel {
-    /// What is measured along the horizontal axis, and its unit.
+    /// The quantity along the horizontal axis, and its unit.
     pub(crate) x_title: String,
-    /// What is measured along the vertical axis, and its unit.
+    /// The quantity along the vertical axis, and its unit.
     pub(crate) y_title: String,
     /// Whether each step to the right is a factor.
     pub(crate) x_log: bool,
@@ -29,7 +30,7 @@ pub(crate) struct Panel {
     pub(crate) y_log: bool,
     /// Whether the labels of points are written.
     pub(crate) labeled: bool,
-    /// What is compared.
+    /// The compared curves.
     pub(crate) curves: Vec<Curve>,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Curve {
 pub(crate) struct Point {
     pub(crate) x: Spread,
     pub(crate) y: Spread,
-    /// What is written beside it.
+    /// The text next to it.
     pub(crate) label: String,
 }
 
@@ -150,7 +151,7 @@ impl Panel {
     }
 }
 
-/// From zero to the largest value; of a logarithmic axis, from the least to the largest.
+/// From zero to the largest value; for a logarithmic axis, from the least to the largest.
 fn range(log: bool, spreads: impl Iterator<Item = Spread> + Clone) -> Range<f64> {
     let most = spreads.clone().map(|spread| spread.most).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     if !log {
@@ -160,12 +161,12 @@ fn range(log: bool, spreads: impl Iterator<Item = Spread> + Clone) -> Range<f64>
     place(true, least) - 0.2..place(true, most) + 0.2
 }
 
-/// Where a value stands on an axis.
+/// The position of a value on an axis.
 fn place(log: bool, value: f64) -> f64 {
     if log { value.max(f64::MIN_POSITIVE).log2() } else { value }
 }
 
-/// What stands at a place.
+/// The value at a position.
 fn value(log: bool, place: f64) -> f64 {
     if log { place.exp2() } else { place }
 }
@@ -194,7 +195,7 @@ mod tests {
         let points = || vec![point(100.0, 1.0, "P=1"), point(900.0, 8.0, "P=8")];
         let panels = vec![panel(false, points()), panel(true, points())];
         let svg = Curves { title: "above".to_owned(), footer: "below".to_owned(), panels }.svg();
-        let svg = svg.expect("it is drawn");
+        let svg = svg.expect("the curves are drawn");
         let lines_with = |text: &str| svg.lines().filter(|line| line.trim() == text).count();
         assert_eq!((lines_with("P=1"), lines_with("P=8"), lines_with("a curve")), (2, 2, 1), "{svg}");
         assert!(lines_with("above") == 1 && lines_with("below") == 1, "{svg}");

@@ -1,11 +1,12 @@
 //! The workloads on actors: `actix`, an actor per color, a thread ("arbiter") per worker.
 //!
-//! An actor stays on the thread that it was started on for ever, so where the colors are placed is where they run: gathered,
-//! all are on one thread and the others stand idle.
+//! An actor stays for ever on the thread that started it, so the placement of the colors decides
+//! where they run: gathered, all are on one thread and the others are idle.
 //!
-//! Best form: `do_send`, which neither waits for room nor makes a place for an answer, to addresses that are made once. To
-//! itself, an actor has `notify`, which is three times as fast, as it does not pass through the mailbox; it does not keep the
-//! order of several, so it is used where one is in flight.
+//! Best form: `do_send`, which neither waits for room nor makes a place for an answer, to addresses
+//! that are made once. For messages to itself, an actor has `notify`, which is three times as fast,
+//! because it bypasses the mailbox; it does not keep the order of several, so it is used where one
+//! is in flight.
 
 use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
@@ -14,7 +15,7 @@ use crate::words::name;
 use actix::{Actor, Addr, Arbiter, AsyncContext, Context, Handler, Message, System};
 use anyhow::{Result, bail};
 
-/// Starts the run's actors on so many threads.
+/// Starts the run's actors on this many threads.
 pub(crate) fn start(run: &'static Run, workers: usize, placement: Placement) -> Result<Started> {
     let system = System::new();
     let arbiters: Vec<Arbiter> = (0..workers).map(|_| Arbiter::new()).collect();
@@ -35,12 +36,12 @@ struct Threads {
 }
 
 impl Threads {
-    /// Starts the `index`-th actor of several where the placement says.
+    /// Starts the `index`-th of several actors at its placement.
     fn start<A: Actor<Context = Context<A>> + Send>(&self, index: usize, actor: A) -> Addr<A> {
         self.start_with(index, actor, |_| ())
     }
 
-    /// Likewise; `first` tells it something before it runs.
+    /// Likewise; `first` gives it a message before it runs.
     fn start_with<A: Actor<Context = Context<A>> + Send>(
         &self,
         index: usize,
@@ -79,7 +80,7 @@ struct Posted {
     last: bool,
 }
 
-/// Whom an actor knows. Actors that know each other can only be told after both were started.
+/// The peers of an actor. Actors that know each other get them only after both were started.
 struct Meet<T>(T);
 
 impl Message for Step {

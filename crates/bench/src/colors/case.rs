@@ -1,4 +1,4 @@
-//! What is measured: workloads, peers, and the sizes of one case.
+//! The cases: workloads, peers, and sizes.
 
 use super::outside::Program;
 use crate::words::name;
@@ -23,7 +23,7 @@ pub(crate) enum Workload {
     W5,
 }
 
-/// Who runs a workload.
+/// A system that runs a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[value(rename_all = "kebab-case")]
@@ -46,11 +46,13 @@ pub(crate) enum Peer {
     ParkingLot,
     /// Go, a goroutine with a buffered channel per color, GOMAXPROCS as many as workers; needs `go`
     GoChannel,
-    /// Go, a slice behind a mutex per color, and a goroutine while something waits in it; needs `go`
+    /// Go, a slice behind a mutex per color, and a goroutine while something waits in it; needs
+    /// `go`
     GoMailbox,
     /// Go, a goroutine per poster or token and a mutex per account (W3 in line, W5); needs `go`
     GoMutex,
-    /// Boost.Asio, a strand per color, `asio::post`, a recycling allocator, `-O3`; needs `g++` and Debian's `libboost-dev`
+    /// Boost.Asio, a strand per color, `asio::post`, a recycling allocator, `-O3`; needs `g++` and
+    /// Debian's `libboost-dev`
     AsioStrand,
 }
 
@@ -70,8 +72,9 @@ impl Peer {
         Peer::AsioStrand,
     ];
 
-    /// Whether the peer has a form of the workload. Threads that share mutexes have no queue, so they run only what runs
-    /// in line; whose callbacks are messages has nothing but queues, and holds one at a time.
+    /// Whether the peer has a form of the workload. Threads that share mutexes have no queue, so
+    /// they run only inline work. Peers with callbacks as messages have only queues, and hold one
+    /// color at a time.
     pub(crate) fn runs(self, workload: Workload) -> bool {
         match self {
             Peer::Dapple => true,
@@ -84,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// The program of its own that holds the peer; none for peers in this one.
+    /// The separate program of the peer; `None` for peers in this one.
     pub(crate) fn program(self) -> Option<Program> {
         match self {
             Peer::GoChannel => Some(Program::Go("channel")),
@@ -95,19 +98,20 @@ impl Peer {
         }
     }
 
-    /// Whether the peer lets its caller say where a color starts.
+    /// Whether the peer lets its caller choose where a color starts.
     pub(crate) fn places(self) -> bool {
         matches!(self, Peer::Dapple | Peer::Actix)
     }
 
-    /// Whether what one poster sends to one color must arrive in order. A mutex per color does not keep it.
+    /// Whether messages from one poster to one color must arrive in order. A mutex per color does
+    /// not keep it.
     pub(crate) fn keeps_order(self) -> bool {
         self != Peer::TokioSpawnMutex
     }
 }
 
-/// Where the colors are at home when the run starts. A hint: colors move. Where a row has none, there is one place only, or
-/// the peer has no say in it.
+/// The homes of the colors at the start of the run. A hint: colors move. A row without one has only
+/// one place, or the peer decides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Placement {
@@ -118,7 +122,7 @@ pub(crate) enum Placement {
 }
 
 impl Placement {
-    /// The worker at which the `index`-th color of several is at home.
+    /// The worker that is the home of the `index`-th color.
     pub(crate) fn home(self, index: usize, workers: usize) -> usize {
         match self {
             Placement::Gathered => 0,
@@ -133,7 +137,8 @@ pub(crate) struct Case {
     /// Which workload
     #[arg(long)]
     pub(crate) workload: Workload,
-    /// W1: colors; W2: colors posted to; W3: colors that post, or threads; W4: always 2; W5: accounts
+    /// W1: colors; W2: colors posted to; W3: colors that post, or threads; W4: always 2; W5:
+    /// accounts
     #[arg(long)]
     pub(crate) colors: usize,
     /// W1: callbacks in flight per color; W4, W5: in all; W2: by the one poster; W3: per poster
@@ -151,11 +156,11 @@ pub(crate) const W2_BURSTS: u64 = 16;
 /// W3: bursts in flight per poster.
 pub(crate) const W3_BURSTS: u64 = 2;
 
-/// How many are in flight where a workload leaves it open and nobody says.
+/// The numbers in flight if neither the workload nor the user sets one.
 pub(crate) const USUAL_IN_FLIGHT: [u64; 2] = [1, 64];
 
 impl Case {
-    /// The case with the sizes that its workload dictates; `None` is the workload's usual number.
+    /// The case with the sizes that its workload requires; `None` is the workload's usual number.
     pub(crate) fn new(workload: Workload, colors: Option<usize>, in_flight: Option<u64>, work_ns: u64) -> Case {
         let usual = if matches!(workload, Workload::W2 | Workload::W5) { 1_000 } else { 16 };
         let colors = colors.unwrap_or(usual);
@@ -180,7 +185,7 @@ impl Case {
         cases
     }
 
-    /// One line for people.
+    /// One line for readers.
     pub(crate) fn title(&self) -> String {
         let what = match self.workload {
             Workload::W1 => "each callback posts one child of its own color",

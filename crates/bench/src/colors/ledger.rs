@@ -1,9 +1,10 @@
-//! The state that the callbacks of one run work on, and the check that they left it right.
+//! The state that the callbacks of one run change, and the check that the result is right.
 //!
-//! Every peer runs its callbacks on the same lanes, so all do the same work and pass the same check. A lane is the state
-//! of one color. It is plain memory in all but type: a callback loads the counter, works, and stores it one higher, never
-//! by a read-modify-write. Two callbacks of one color that overlap thus lose an update, and the count misses what was due.
-//! Relaxed atomics rather than a `Cell`, so that a peer that breaks the rule shows a wrong sum instead of being undefined.
+//! Every peer runs its callbacks on the same lanes, so all do the same work and pass the same
+//! check. A lane is the state of one color. It is plain memory in all but type: a callback loads
+//! the counter, works, and stores it one higher, never with a read-modify-write. Two overlapping
+//! callbacks of one color thus lose an update, and the count is too low. Relaxed atomics instead of
+//! a `Cell`, so that a peer that breaks the rule shows a wrong sum instead of being undefined.
 
 mod transfers;
 
@@ -14,24 +15,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Rela
 use std::time::{Duration, Instant};
 use transfers::Token;
 
-/// What the check says of a run in which no callback ran at all.
+/// The result of the check for a run without any callback.
 pub(crate) const NOTHING_RAN: &str = "no callback ran";
 
-/// The state of one color. Far from its neighbors: side by side, the processor fetches ahead what another worker writes,
-/// and the run measures that.
+/// The state of one color. Far from its neighbors: the processor would otherwise prefetch lines
+/// that another worker writes, and the run would measure that.
 #[derive(Default)]
 #[repr(align(512))]
 pub(crate) struct Lane {
-    /// Callbacks run; only touched by a callback that holds the color (and read by the one who measures).
+    /// Callbacks run; changed only by a callback that holds the color (and read by the
+    /// measurement).
     count: AtomicU64,
-    /// Callbacks that met a counter that they did not expect: an order that was not kept, or an overlap.
+    /// Callbacks that met an unexpected counter: a broken order, or an overlap.
     breaks: AtomicU64,
     /// Callbacks that must have run at the end; added to once per token or poster, when it ends.
     due: AtomicU64,
     /// W5: units in the account; touched as `count`.
     balance: AtomicU64,
-    /// For peers that lock: beside what it guards, as in a `Mutex<T>`. In a row of their own, the locks of 64 colors would
-    /// share a cache line.
+    /// For peers that lock: next to the guarded state, as in a `Mutex<T>`. In a separate row, the
+    /// locks of 64 colors would share cache lines.
     pub(crate) lock: Mutex<()>,
     /// Likewise, for tasks that wait for it.
     pub(crate) task_lock: tokio::sync::Mutex<()>,
@@ -49,7 +51,7 @@ impl Lane {
         self.count.store(count + 1, Relaxed);
     }
 
-    /// One callback of a color whose callbacks come from several posters, each checked on a lane of its own.
+    /// One callback of a color with callbacks from several posters, each checked on its own lane.
     #[inline]
     fn step_unordered(&self) {
         self.count.store(self.count.load(Relaxed) + 1, Relaxed);
@@ -61,21 +63,22 @@ impl Lane {
     }
 }
 
-/// One run: its lanes, and the word that ends it.
+/// One run: its lanes, and the flag that ends it.
 pub(crate) struct Run {
-    /// What is run.
+    /// The case.
     pub(crate) case: Case,
     /// The work in each callback.
     pub(crate) spin: Spin,
-    /// W1, W2, W4: a lane per color. W5: one per account. W3: what came from each poster, touched under the counter's color only.
+    /// W1, W2, W4: a lane for each color. W5: one for each account. W3: the callbacks of each
+    /// poster, changed only under the counter's color.
     pub(crate) lanes: Vec<Lane>,
-    /// W3: the counter that everyone posts to.
+    /// W3: the counter that all posters post to.
     pub(crate) counter: Lane,
-    /// W2, W3: the position of each poster, touched under the poster's color only.
+    /// W2, W3: the position of each poster, changed only under the poster's color.
     pub(crate) posters: Vec<Lane>,
-    /// W5: what each token did.
+    /// W5: the transfers of each token.
     tokens: Vec<Token>,
-    /// On a line of its own: every callback reads it, and it is written once.
+    /// On its own cache line: every callback reads it, and it is written once.
     stop: Line<AtomicBool>,
     finished: Line<AtomicU64>,
 }
@@ -118,7 +121,7 @@ impl Run {
         self.stop.0.store(true, Relaxed);
     }
 
-    /// W1: the chain whose next callback would have been the `expected`-th of color `lane` ends here.
+    /// W1: ends the chain before the `expected`-th callback of color `lane`.
     pub(crate) fn end_w1(&self, lane: &Lane, expected: u64) {
         lane.owe(expected / self.case.in_flight);
         self.finish();
@@ -132,14 +135,15 @@ impl Run {
         self.finish();
     }
 
-    /// W3 without posters: a thread ends that has run this many callbacks.
+    /// W3 without posters: ends a thread after this many callbacks.
     pub(crate) fn end_w3(&self, poster: usize, callbacks: u64) {
         self.posters[poster].count.store(callbacks, Relaxed);
         self.finish();
     }
 
-    /// W2: the poster's next burst. `post` is called with the color's index, the callback's number in that color, and
-    /// whether it is the last of the burst, which must bring the next one. False: the end was asked for, nothing posted.
+    /// W2: the poster's next burst. Calls `post` with the color's index, the callback's number in
+    /// that color, and whether it is the last of the burst, which must bring the next one. False:
+    /// the run is ending, and nothing was posted.
     #[inline]
     pub(crate) fn burst_w2(&self, mut post: impl FnMut(usize, u64, bool)) -> bool {
         if self.stopping() {
@@ -160,8 +164,9 @@ impl Run {
         true
     }
 
-    /// W3: the next burst of a poster. `post` is called with the callback's number among the poster's, and whether it is
-    /// the last of the burst, which must bring the next one. False: the end was asked for, nothing posted.
+    /// W3: the next burst of a poster. Calls `post` with the callback's number among the poster's,
+    /// and whether it is the last of the burst, which must bring the next one. False: the run is
+    /// ending, and nothing was posted.
     #[inline]
     pub(crate) fn burst_w3(&self, poster: usize, mut post: impl FnMut(u64, bool)) -> bool {
         if self.stopping() {
@@ -184,7 +189,7 @@ impl Run {
         self.counter.step_unordered();
     }
 
-    /// A chain, a poster's burst or a thread has ended, and has said before what it owes.
+    /// A chain, a poster's burst or a thread has ended, after adding its due callbacks.
     fn finish(&self) {
         self.finished.0.fetch_add(1, Release);
     }
@@ -215,7 +220,7 @@ impl Run {
             }
             if Instant::now() > end {
                 return match finished == tokens {
-                    // What is missing now, `verify` names.
+                    // `verify` names what is missing.
                     true => Ok(()),
                     false => Err(format!(
                         "{finished} of {tokens} chains ended within {limit:?}: callbacks were lost or starved"
@@ -226,7 +231,7 @@ impl Run {
         }
     }
 
-    /// What the final positions of posters and tokens say that each color must have run.
+    /// Derives the due callbacks of each color from the final positions of posters and tokens.
     fn settle_posted(&self) {
         match self.case.workload {
             Workload::W2 => {
@@ -251,12 +256,13 @@ impl Run {
         self.lanes.iter().chain([&self.counter])
     }
 
-    /// How often a callback met a counter that it did not expect.
+    /// How often a callback met an unexpected counter.
     pub(crate) fn order_breaks(&self) -> u64 {
         self.all_lanes().map(|lane| lane.breaks.load(Relaxed)).sum()
     }
 
-    /// Whether every color ran exactly what was due, something did run, and, where asked, in order.
+    /// Whether every color ran exactly its due callbacks, at least one ran, and, if required, in
+    /// order.
     pub(crate) fn verify(&self, ordered: bool) -> Result<(), String> {
         for (index, lane) in self.all_lanes().enumerate() {
             let (count, due) = (lane.count.load(Relaxed), lane.due.load(Relaxed));

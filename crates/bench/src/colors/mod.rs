@@ -1,4 +1,5 @@
-//! `bench colors`: serial per color, parallel across colors, beside what people use today.
+//! `bench colors`: serial within a color, parallel across colors, compared with current
+//! alternatives.
 
 mod actix;
 mod case;
@@ -38,23 +39,23 @@ use trial::{Measured, Outcome, SETTLE_LIMIT};
 pub(crate) struct Args {
     #[command(flatten)]
     output: Output,
-    /// Who runs (default: all that have a form of the workload)
+    /// The peers (default: all that have a form of the workload)
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Peer>,
-    /// What is run
+    /// The workloads
     #[arg(long, value_delimiter = ',', value_name = "W,...", default_value = "w1")]
     workload: Vec<Workload>,
     /// Nanoseconds of work in each callback
     #[arg(long, value_delimiter = ',', value_name = "NS,...", default_value = "0,100,1000", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     work_ns: Vec<u64>,
-    /// Callbacks in flight: per color in W1 and in all in W4 (default: 1 and 64), in all in W5 (default: 64); W2 and W3
-    /// have their own
+    /// Callbacks in flight: per color in W1 and in all in W4 (default: 1 and 64), in all in W5
+    /// (default: 64); W2 and W3 have their own
     #[arg(long, value_delimiter = ',', value_name = "K,...", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     in_flight: Vec<u64>,
     /// Colors (default: 16; 1000 in W2 and W5; W4 always has 2)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     colors: Option<u32>,
-    /// Where colors are at home at first, for peers that let one say so; with one worker there is no choice
+    /// Initial homes of the colors, for peers with a choice; with one worker there is none
     #[arg(long, value_delimiter = ',', value_name = "WHERE,...", default_value = "gathered,split")]
     placement: Vec<Placement>,
     /// Numbers of workers
@@ -71,7 +72,7 @@ pub(crate) struct Args {
     plot: Option<PathBuf>,
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested cases and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 600.0)?;
     let cases = cases(args)?;
@@ -102,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     verdict(&all, report::failure)
 }
 
-/// The cases asked for, each once, or what is wrong with the request.
+/// The requested cases, each once, or the mistake in the request.
 fn cases(args: &Args) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for &workload in &args.workload {
@@ -112,7 +113,7 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
         );
         ensure!(
             !peers(args, workload).is_empty(),
-            "none of the peers asked for has a form of {}: leave --peer out to see who has",
+            "none of the peers asked for has a form of {}: leave --peer out to see those that do",
             name(workload)
         );
         for in_flight in in_flight(args, workload) {
@@ -127,7 +128,7 @@ fn cases(args: &Args) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// How many in flight were asked for; `None` is the workload's usual number.
+/// The requested numbers in flight; `None` is the workload's usual number.
 fn in_flight(args: &Args, workload: Workload) -> Vec<Option<u64>> {
     match workload {
         _ if !args.in_flight.is_empty() => args.in_flight.iter().copied().map(Some).collect(),
@@ -141,8 +142,8 @@ fn peers(args: &Args, workload: Workload) -> Vec<Peer> {
     Peer::ALL.into_iter().filter(|peer| wanted(peer) && peer.runs(workload)).collect()
 }
 
-/// The trials of one repetition. The peers take turns, and each repetition starts with another, so that neither a machine
-/// that drifts nor the place in the row favors one.
+/// The trials of one repetition. The peers take turns, and each repetition starts with another, so
+/// that neither a drifting machine nor the order favors one.
 fn trials(args: &Args, outside: &Outside, case: Case, run: usize, rounds_per_ns: f64) -> Vec<TrialArgs> {
     let mut peers = peers(args, case.workload);
     peers.retain(|peer| outside.runs(*peer));
@@ -180,7 +181,7 @@ fn placements(args: &Args, peer: Peer, workers: u16) -> Vec<Option<Placement>> {
     all.into_iter().filter(|placement| args.placement.contains(placement)).map(Some).collect()
 }
 
-/// Runs a trial in a process of its own.
+/// Runs a trial in a separate process.
 fn apart(args: &TrialArgs, outside: &Outside) -> Result<Measured> {
     let limit = Duration::from_secs_f64(args.secs * 2.0) + SETTLE_LIMIT + Duration::from_secs(20);
     let Case { workload, colors, in_flight, work_ns } = args.case;

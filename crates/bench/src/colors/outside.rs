@@ -1,4 +1,5 @@
-//! Peers in other languages: programs of their own, which are told what a trial is told, and print what it measured.
+//! Peers in other languages: separate programs that get a trial's parameters, and print its
+//! measurements.
 
 use super::case::Peer;
 use super::trial::TrialArgs;
@@ -19,13 +20,13 @@ pub(crate) struct Outside {
 /// The program that holds a peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// Go, which calls it so.
+    /// A peer in Go, by its name there.
     Go(&'static str),
     Asio,
 }
 
 impl Outside {
-    /// Builds what these peers need. Where that fails, says why on standard error.
+    /// Builds the programs of these peers. On a failure, prints the reason to standard error.
     pub(crate) fn build_for(peers: &[Peer]) -> Outside {
         let needs = |wanted: fn(Program) -> bool| peers.iter().filter_map(|peer| peer.program()).any(wanted);
         let failed = |what, error: anyhow::Error| eprintln!("left out: the peers {what}: {error:#}");
@@ -46,7 +47,7 @@ impl Outside {
         }
     }
 
-    /// The command that runs a trial of the peer, before it is told the sizes; none for peers that this program runs.
+    /// The command for a trial of the peer, without the sizes; `None` for peers of this program.
     pub(crate) fn command(&self, trial: &TrialArgs) -> Result<Option<Command>> {
         let workers = trial.workers.to_string();
         let command = match trial.peer.program() {

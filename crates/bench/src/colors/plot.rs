@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A folder that plots can be written to.
+/// A writable folder for plots.
 pub(crate) struct Plots {
     folder: PathBuf,
 }
 
 impl Plots {
-    /// Makes the folder, and sees whether it can be written to: before the runs rather than after them.
+    /// Makes the folder, and checks that it is writable: before the runs, not after them.
     pub(crate) fn in_folder(folder: &Path) -> Result<Plots> {
         make_plot_folder(folder)?;
         Ok(Plots { folder: folder.to_owned() })
@@ -65,7 +65,8 @@ fn charts(about: &About, case: Case, runs: &[&Measured]) -> [(&'static str, Char
     ]
 }
 
-/// One series per peer and placement. What has no placement with one worker begins every series of its peer.
+/// One series for each peer and placement. Runs without a placement, with one worker, begin every
+/// series of their peer.
 fn all_series(runs: &[&Measured], counts: &[usize], figure: fn(&Measured) -> f64) -> Vec<Series> {
     let mut series = Vec::new();
     for peer in Peer::ALL {
@@ -92,7 +93,7 @@ fn all_series(runs: &[&Measured], counts: &[usize], figure: fn(&Measured) -> f64
     series
 }
 
-/// Which of the palette's colors a series has, always the same: who compares two plots looks for the color.
+/// The color of a series in the palette, always the same, so that plots can be compared.
 fn style(peer: Peer, placement: Option<Placement>) -> usize {
     match (peer, placement) {
         (Peer::Dapple, Some(Placement::Split)) => 1,
@@ -157,13 +158,13 @@ mod tests {
     #[test]
     fn two_files_per_case_that_name_what_they_show() {
         let folder = tempfile::tempdir().expect("a folder");
-        let plots = Plots::in_folder(&folder.path().join("new")).expect("it is made");
+        let plots = Plots::in_folder(&folder.path().join("new")).expect("the folder is made");
         let about = crate::machine::about();
         let files = plots.write(&about, &runs()).expect("they are drawn");
         let stems: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
         assert_eq!(stems, ["w4-2-colors-64-in-flight-0-ns-rate.svg", "w4-2-colors-64-in-flight-0-ns-cpu.svg"]);
         for file in files {
-            let svg = std::fs::read_to_string(&file).expect("it is there");
+            let svg = std::fs::read_to_string(&file).expect("the file exists");
             for text in ["two colors post to each other", "dapple, split", "kameo", "workers", about.kernel.as_str()] {
                 assert!(svg.contains(text), "{} does not say {text}", file.display());
             }

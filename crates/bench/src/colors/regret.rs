@@ -8,7 +8,7 @@ use crate::experiment::Seen;
 use crate::regret::{Ask, Made, Row, Rule};
 use std::sync::OnceLock;
 
-/// Each workload from both placements.
+/// Each workload with both placements.
 pub(crate) fn regret_rows() -> Vec<Row> {
     let case = |workload, colors, in_flight, work_ns| Case::new(workload, colors, in_flight, work_ns);
     let cases = [

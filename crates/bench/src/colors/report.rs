@@ -6,7 +6,7 @@ use crate::output::Report;
 use crate::stats::{Table, median, paired, ratio_text};
 use crate::words::{checked, name};
 
-/// Who runs, on how many workers, from where: a short name of a trial within its case.
+/// The peer, its workers and its placement: a short name of a trial within its case.
 pub(crate) fn place_name(trial: &TrialArgs) -> String {
     match trial.placement {
         Some(placement) => format!("{}/{}w/{}", name(trial.peer), trial.workers, name(placement)),

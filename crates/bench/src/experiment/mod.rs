@@ -1,5 +1,5 @@
-//! What the experiments of `threads` and `io` have in common: trials in processes of their own, the peers by turns, one
-//! line of JSON per trial, a table and plots at the end.
+//! Common parts of the experiments of `threads` and `io`: trials in separate processes, peers in
+//! turns, one line of JSON for each trial, a table and plots at the end.
 
 mod blocks;
 mod histogram;
@@ -32,82 +32,83 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One experiment: what is varied, who takes part, and how one trial is measured.
+/// One experiment: its parameters, its peers, and the measurement of one trial.
 pub(crate) trait Experiment {
     /// Its name on the command line and in the JSON lines.
     const NAME: &'static str;
-    /// Who can take part, in the order of the table.
+    /// The possible peers, in the order of the table.
     const PEERS: &'static [Peer];
-    /// What the columns mean, and what was checked.
+    /// The meaning of the columns, and the checks.
     const LEGEND: &'static str;
-    /// Whether the titles of its cases say what the parts of its plots are.
+    /// Whether the titles of its cases name the parts of its plots.
     const TITLES_NAME_PARTS: bool = false;
-    /// What is varied. Its fields are in the JSON lines.
+    /// The parameters. Its fields are in the JSON lines.
     type Case: Clone + PartialEq + Serialize + DeserializeOwned;
-    /// What is measured. Its fields are in the JSON lines.
+    /// The measurements. Its fields are in the JSON lines.
     type Figures: Serialize + DeserializeOwned;
 
-    /// Runs one trial, in a process that does nothing else. An error is a trial that could not be run or did not pass
-    /// its check.
+    /// Runs one trial, in a process that does nothing else. An error is a trial that could not be
+    /// run or failed its check.
     fn measure(trial: &Trial<Self::Case>) -> Result<Self::Figures>;
 
     /// How long a trial may take before it counts as stuck.
     fn limit(trial: &Trial<Self::Case>) -> Duration;
 
-    /// Why this peer cannot run this case here; none where it can.
+    /// Why this peer cannot run this case here; `None` if it can.
     fn obstacle(peer: Peer, case: &Self::Case) -> Option<String>;
 
-    /// What the cases that go into one table have in common: a line above it.
+    /// The common line above the cases of one table.
     fn title(case: &Self::Case) -> String;
 
-    /// What tells the cases of one table apart.
+    /// The labels that distinguish the cases of one table.
     fn labels(case: &Self::Case) -> Vec<(&'static str, String)>;
 
-    /// The same case with one worker, which its row is compared with; none where workers are not varied.
+    /// The same case with one worker, for comparison; `None` if workers are not varied.
     fn one_worker(case: &Self::Case) -> Option<Self::Case>;
 
-    /// What the table shows, the figure that rows are compared by first.
+    /// The columns of the table, with the primary figure first.
     fn columns() -> Vec<Column<Self::Figures>>;
 
-    /// What is drawn.
+    /// The plots.
     fn plots() -> Vec<Plot<Self::Case, Self::Figures>>;
 
-    /// What `bench regret` compares; none where it has no row of this experiment.
+    /// The figures that `bench regret` compares; `None` if it has no row of this experiment.
     fn seen(_case: &Self::Case, _figures: &Self::Figures) -> Option<Seen> {
         None
     }
 
-    /// What a paper says beside what was measured: more tables, and charts with the stems of their files' names.
+    /// A paper's figures in comparison: more tables, and charts with the stems of their file names.
     fn beside_paper(_rows: &[Row<Self::Case, Self::Figures>], _about: &About) -> BesidePaper {
         BesidePaper::default()
     }
 
-    /// What is printed after the lines of the runs where these are JSON: lines that sum them up.
+    /// Summary lines, printed after the runs' lines in JSON mode.
     fn summary(_rows: &[Row<Self::Case, Self::Figures>]) -> Vec<serde_json::Value> {
         Vec::new()
     }
 }
 
-/// What one trial is told; it travels to its process as JSON.
+/// The parameters of one trial, passed to its process as JSON.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Trial<C> {
-    /// Which experiment.
+    /// The experiment.
     pub(crate) experiment: String,
-    /// Who runs it.
+    /// The peer that runs it.
     pub(crate) peer: Peer,
     /// Number of the repetition, from 0.
     pub(crate) run: usize,
-    /// Seconds to measure, where time is what ends a trial.
+    /// Seconds to measure, if time ends a trial.
     pub(crate) secs: f64,
-    /// What was made for all trials: the file of numbered blocks, the folder of sites; empty where there is none.
+    /// The files made for all trials: the file of numbered blocks, the folder of sites; empty
+    /// without any.
     pub(crate) file: PathBuf,
-    /// The Go program that holds the Go peers, where there is one.
+    /// The Go program with the Go peers, if there is one.
     pub(crate) go_program: Option<PathBuf>,
-    /// What is varied.
+    /// The parameters of the case.
     pub(crate) case: C,
 }
 
-/// What one trial yielded: one line of JSON. `figures` are missing where it yielded none.
+/// The result of one trial: one line of JSON. `figures` are missing if it has none.
 #[derive(Serialize, Deserialize)]
 #[serde(bound(deserialize = "C: DeserializeOwned, F: DeserializeOwned"))]
 pub(crate) struct Row<C, F> {
@@ -132,7 +133,7 @@ impl<C, F> Row<C, F> {
     }
 }
 
-/// What a paper says beside what was measured.
+/// A paper's figures next to the measurements.
 #[derive(Default)]
 pub(crate) struct BesidePaper {
     pub(crate) tables: Vec<(String, Table)>,
@@ -140,33 +141,34 @@ pub(crate) struct BesidePaper {
     pub(crate) curves: Vec<(String, Curves)>,
 }
 
-/// What the process of a trial prints.
+/// The output of a trial's process.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answer<F> {
     pub(crate) figures: Option<F>,
     pub(crate) problem: Option<String>,
 }
 
-/// What all experiments of one command share.
+/// The common state of all experiments of one command.
 pub(crate) struct Session<'a> {
     pub(crate) output: &'a Output,
     pub(crate) about: &'a About,
     /// The hidden subcommand that runs one trial.
     pub(crate) trial_command: &'static str,
-    /// Who was asked for; empty for all.
+    /// The requested peers; empty for all.
     pub(crate) peers: &'a [Peer],
     pub(crate) runs: u32,
     pub(crate) secs: f64,
     pub(crate) file: PathBuf,
     pub(crate) go_program: Option<PathBuf>,
-    /// Where plots go.
+    /// The folder of plots.
     pub(crate) plot: Option<PathBuf>,
-    /// Where results are kept.
+    /// The file of results.
     pub(crate) saved: Option<Saved>,
 }
 
 impl Session<'_> {
-    /// Runs one experiment; says on standard error which peers are left out and why. Yields how many trials there were.
+    /// Runs one experiment; prints omitted peers and the reasons to standard error. Returns the
+    /// number of trials.
     pub(crate) fn run<E: Experiment>(&self, cases: &[E::Case], failures: &mut Vec<String>) -> Result<usize> {
         let wanted = |peer: &&Peer| self.peers.is_empty() || self.peers.contains(peer);
         let peers: Vec<Peer> = E::PEERS.iter().filter(wanted).copied().collect();
@@ -208,7 +210,7 @@ impl Session<'_> {
         E::obstacle(peer, case)
     }
 
-    /// The trials of one repetition; each begins with another peer, so that no place in the row is favored.
+    /// The trials of one repetition; each begins with another peer, so that the order favors none.
     fn trials<E: Experiment>(&self, possible: &[(&E::Case, Vec<Peer>)], run: usize) -> Vec<Trial<E::Case>> {
         let mut trials = Vec::new();
         for (case, peers) in possible {
@@ -228,7 +230,7 @@ impl Session<'_> {
         trials
     }
 
-    /// Runs a trial, unless its result is there already.
+    /// Runs a trial, unless its result is saved already.
     fn once<E: Experiment>(&self, trial: &Trial<E::Case>) -> Row<E::Case, E::Figures> {
         let Some(saved) = &self.saved else { return self.apart::<E>(trial) };
         if let Some(row) = saved.earlier::<E>(trial) {
@@ -277,20 +279,20 @@ impl Session<'_> {
         let mut tables: Vec<(String, Table)> = table::tables::<E>(rows);
         tables.extend(beside.tables);
         self.output.summary(&E::summary(rows))?;
-        let runs = format!("{}, each in a process of its own, the peers by turns", self.runs);
+        let runs = format!("{}, each in a separate process, the peers in turns", self.runs);
         self.output.end(&about, &Report { runs, tables, legend: E::LEGEND });
         Ok(())
     }
 }
 
-/// Runs a trial in a process of its own, by this hidden subcommand.
+/// Runs a trial in a separate process, through this hidden subcommand.
 pub(crate) fn apart<E: Experiment>(command: &str, trial: &Trial<E::Case>) -> Result<Answer<E::Figures>> {
     let mut command = own_command(command)?;
     command.arg(serde_json::to_string(trial)?);
     run_apart(command, E::limit(trial))
 }
 
-/// Who cannot run which cases, and why.
+/// Omitted peers and cases, with reasons.
 #[derive(Default)]
 struct LeftOut(Vec<(Peer, String, String)>);
 
@@ -299,7 +301,7 @@ impl LeftOut {
         self.0.push((peer, case, why));
     }
 
-    /// A line for each; only one for who can run none of so many cases, for the same reason.
+    /// A line for each; a single one for a peer that can run none of the cases for the same reason.
     fn lines(&self, cases: usize) -> Vec<String> {
         let mut lines = Vec::new();
         for (peer, case, why) in &self.0 {
@@ -325,11 +327,12 @@ pub(crate) fn answer<E: Experiment>(trial: &str) -> Result<()> {
         Err(error) => Answer { figures: None, problem: Some(format!("{error:#}")) },
     };
     println!("{}", serde_json::to_string(&answer)?);
-    // What still runs ends with the process: stopping a hundred million threads is not measured.
+    // Threads that still run end with the process: stopping a hundred million threads is not
+    // measured.
     std::process::exit(0)
 }
 
-/// Which experiment a trial belongs to.
+/// The experiment of a trial.
 pub(crate) fn experiment_of(trial: &str) -> Result<String> {
     let trial: Trial<serde_json::Value> = serde_json::from_str(trial).context("cannot read what the trial is told")?;
     Ok(trial.experiment)
@@ -360,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_can_run_nothing_is_told_of_once() {
+    fn a_peer_that_can_run_nothing_is_reported_once() {
         let mut left_out = LeftOut::default();
         for case in ["one", "two"] {
             left_out.add(Peer::Go, case.to_owned(), "it is not installed".to_owned());

@@ -1,4 +1,4 @@
-//! What every command that runs experiments can be told, and how it runs them.
+//! The common options of all experiments, and how they run.
 
 use super::{BlockFile, Peer, Saved, Session};
 use crate::chart::make_plot_folder;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Options {
     #[command(flatten)]
     output: Output,
-    /// Who runs (default: all)
+    /// The peers (default: all)
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Peer>,
     /// Numbers of workers
@@ -23,17 +23,17 @@ pub(crate) struct Options {
     /// Repetitions; the peers take turns within each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Seconds measured per run, where time is what ends one
+    /// Seconds measured per run, if time ends it
     #[arg(long, default_value_t = 1.0)]
     secs: f64,
     /// Also write SVG files to this folder
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Keep results in this file, a JSON line each, as they come. Those that are there already are not measured again: the same
-    /// command goes on after an interruption, and draws again what is complete
+    /// Append results to this file, a JSON line each, as they come. Saved results are not measured
+    /// again: the same command continues after an interruption, and draws complete results again
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Folder for the file that is read, where one is; not in memory
+    /// Folder for the file to read, if there is one; not in memory
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
     /// Megabytes (2^20) of that file
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     file_mb: u64,
 }
 
-/// An experiment's name and who takes part.
+/// An experiment's name and its peers.
 pub(crate) type Offer = (String, &'static [Peer]);
 
 impl Options {
@@ -49,12 +49,13 @@ impl Options {
         self.workers.iter().map(|&workers| usize::from(workers)).collect()
     }
 
-    /// Where files that are measured go.
+    /// The folder of measured files.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Gets everything ready, and lets `experiments` run; it yields how many trials there were. An error if a check failed.
+    /// Prepares everything, and lets `experiments` run; it returns the number of trials. An error
+    /// if a check failed.
     pub(crate) fn run(
         &self,
         trial_command: &'static str,
@@ -70,7 +71,7 @@ impl Options {
         self.run_with(trial_command, offered, prepare, experiments)
     }
 
-    /// As `run`; `prepare` makes the files that the trials are told of, after the arguments have been checked.
+    /// As `run`; `prepare` makes the files for the trials, after the arguments have been checked.
     pub(crate) fn run_with(
         &self,
         trial_command: &'static str,
@@ -101,13 +102,13 @@ impl Options {
         };
         let mut failures = Vec::new();
         let trials = experiments(&session, &mut failures)?;
-        ensure!(trials > 0, "nothing was run: see above why everything was left out");
+        ensure!(trials > 0, "no trial was run: the reasons are above");
         ensure!(failures.is_empty(), "{}", failures.join("\n"));
         Ok(())
     }
 }
 
-/// An error where somebody was asked for who takes part in none of the experiments.
+/// An error if a requested peer takes part in none of the experiments.
 fn check_peers(asked: &[Peer], offered: &[Offer]) -> Result<()> {
     for peer in asked {
         if offered.iter().all(|(_, peers)| !peers.contains(peer)) {

@@ -1,9 +1,9 @@
-//! Who takes part.
+//! The peers.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Who runs an experiment. Not everybody takes part in all of them.
+/// A system that runs an experiment. Not all take part in all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
@@ -25,19 +25,21 @@ pub(crate) enum Peer {
     DappleCopies,
     /// The example `small_web_server` (web)
     DappleSmall,
-    /// The same on a scheduler of its own (web)
+    /// The same on its own scheduler (web)
     DappleOwnScheduler,
-    /// nginx with `multi_accept on`: a worker accepts all that wait; needs that to be installed
+    /// nginx with `multi_accept on`: a worker accepts all waiting connections; must be installed
     Nginx,
-    /// nginx with `multi_accept off`, its default: one connection for each look at the kernel (web)
+    /// nginx with `multi_accept off`, its default: one connection for each poll of the kernel (web)
     NginxAcceptOne,
-    /// Apache with the event module; needs that to be installed
+    /// Apache with the event module; must be installed
     Apache,
     /// hyper on tokio, with files in memory (web)
     Hyper,
-    /// hyper on tokio with tower's concurrency limit of 20 and load shedding, handlers in line (overload)
+    /// hyper on tokio with tower's concurrency limit of 20 and load shedding, handlers in line
+    /// (overload)
     HyperTower20,
-    /// hyper on tokio, handlers in a pool of a thread per worker, behind tower's limit of 10 and load shedding (overload)
+    /// hyper on tokio, handlers in a pool of a thread per worker, behind tower's limit of 10 and
+    /// load shedding (overload)
     HyperPool10,
     /// The same with a limit of 20 (overload)
     HyperPool20,
@@ -45,19 +47,19 @@ pub(crate) enum Peer {
     Tokio,
     /// smol
     Smol,
-    /// The crate `async-task` with the least executor that runs its tasks: a queue per thread, no stealing
+    /// The crate `async-task` with a minimal executor: a queue per thread, no stealing
     AsyncTask,
     /// Go; needs `go`
     Go,
     /// Go with a limit of 10 that sheds (overload); needs `go`
     GoLimit10,
-    /// A thread of the kernel for each
+    /// A kernel thread for each
     Pthreads,
     /// A bare event loop per worker, on epoll: the floor
     Epoll,
     /// The crate `compio`: a runtime on io_uring, one per worker
     Compio,
-    /// `fio`; needs that to be installed
+    /// `fio`; must be installed
     Fio,
     /// The crate `fast-stm`, in plain threads
     FastStm,
@@ -81,7 +83,7 @@ impl Peer {
         matches!(self, Peer::Go | Peer::GoLimit10)
     }
 
-    /// Its place in the palette of the plots, always the same: who compares two plots looks for the color.
+    /// Its place in the palette of the plots, always the same, so that plots can be compared.
     pub(crate) fn style(self) -> usize {
         match self {
             Peer::Dapple | Peer::Replicated => 0,

@@ -8,18 +8,18 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What one plot shows.
+/// The content of one plot.
 pub(crate) struct Plot<C, F> {
-    /// The file's name is this, after the experiment's and before that of the part.
+    /// The middle of the file's name, after the experiment's and before that of the part.
     pub(crate) stem: &'static str,
-    /// What is measured, and its unit.
+    /// The measured quantity, and its unit.
     pub(crate) y_title: &'static str,
     pub(crate) y_log: bool,
     pub(crate) figure: fn(&F) -> f64,
-    /// What stands along the horizontal axis.
+    /// The quantity along the horizontal axis.
     pub(crate) x_title: &'static str,
     pub(crate) x: fn(&C) -> usize,
-    /// Cases that differ in this have plots of their own: `1-worker`.
+    /// Cases with different values have separate plots: `1-worker`.
     pub(crate) part: fn(&C) -> String,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn write<E: Experiment>(
     Ok(files)
 }
 
-/// Writes one chart: lines, or bars where there is only one group or few numbers of workers.
+/// Writes one chart: lines, or bars for only one group or few numbers of workers.
 pub(super) fn write_chart(folder: &Path, name: &str, chart: &Chart) -> Result<PathBuf> {
     let file = folder.join(format!("{name}.svg"));
     let svg = if chart.as_bars() { chart.bars() } else { chart.lines() };
@@ -94,7 +94,7 @@ fn chart<E: Experiment>(
         ),
         x_title: plot.x_title.to_owned(),
         y_title: plot.y_title.to_owned(),
-        // Bars have no place on an axis that has no zero.
+        // Bars cannot be drawn on an axis without a zero.
         y_log: plot.y_log && groups.len() > 1,
         groups,
         group_names: Vec::new(),

@@ -1,4 +1,4 @@
-//! A file of results: what an interrupted bench had done by then, and need not do again.
+//! A file of results, so that an interrupted bench need not repeat them.
 
 use super::{Experiment, Row, Trial};
 use anyhow::{Context, Result};
@@ -10,14 +10,14 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The file, and what was in it.
+/// The file and its results.
 pub(crate) struct Saved {
     path: PathBuf,
     file: File,
     earlier: Vec<Value>,
-    /// Of the program that makes results now.
+    /// The commit of the current program.
     commit: String,
-    /// Of the programs that made the results that were asked for.
+    /// The commits of the programs that made the requested results.
     commits: RefCell<BTreeSet<String>>,
 }
 
@@ -25,14 +25,14 @@ pub(crate) struct Saved {
 #[derive(Serialize)]
 struct Line<'a, R> {
     commit: &'a str,
-    /// What `--secs` was.
+    /// The value of `--secs`.
     secs_asked: f64,
     #[serde(flatten)]
     row: &'a R,
 }
 
 impl Saved {
-    /// Opens or makes the file. A line that was not written to its end is passed over.
+    /// Opens or creates the file. Skips an incomplete line.
     pub(super) fn open(path: &Path, commit: &str) -> Result<Saved> {
         let problem = || format!("cannot save results in {}: pass a file that you may write to", path.display());
         let mut options = File::options();
@@ -45,7 +45,7 @@ impl Saved {
         Ok(Saved { path: path.to_owned(), file, earlier, commit: commit.to_owned(), commits: RefCell::default() })
     }
 
-    /// What the same trial yielded earlier, if it passed its check.
+    /// The earlier result of the same trial, if it passed its check.
     pub(super) fn earlier<E: Experiment>(&self, trial: &Trial<E::Case>) -> Option<Row<E::Case, E::Figures>> {
         let is_near = |line: &&Value| {
             let has = |field: &str, number: f64| line[field].as_f64() == Some(number);
@@ -69,7 +69,7 @@ impl Saved {
         written.with_context(|| format!("cannot write to {}", self.path.display()))
     }
 
-    /// Who made the results that were asked for.
+    /// The commits of the requested results.
     pub(super) fn commits(&self) -> String {
         self.commits.borrow().iter().map(String::as_str).collect::<Vec<&str>>().join(" and ")
     }

@@ -1,4 +1,4 @@
-//! Figures of a run that all experiments tell in the same terms.
+//! Figures of a run in common terms for all experiments.
 
 use crate::usage::Switches;
 use serde::Serialize;
@@ -10,7 +10,7 @@ pub(crate) struct Seen {
     pub(crate) rate_per_s: f64,
     /// User and system time per operation.
     pub(crate) cpu_us_per_op: f64,
-    /// 99 of 100 operations took no longer; none where they are not timed.
+    /// 99 of 100 operations took no longer; `None` if they are not timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p99_us: Option<f64>,
     /// Context switches per operation.

@@ -1,4 +1,4 @@
-//! The tables: a row per case and peer, medians of all runs.
+//! The tables: a row for each case and peer, medians of all runs.
 
 use super::{Experiment, Row};
 use crate::stats::{Table, median, paired, ratio_text};
@@ -13,7 +13,7 @@ pub(crate) struct Column<F> {
 
 type Rows<'a, E> = [&'a Row<<E as Experiment>::Case, <E as Experiment>::Figures>];
 
-/// One table per title, in the order in which the cases came.
+/// One table for each title, in the order of the cases.
 pub(super) fn tables<E: Experiment>(rows: &[Row<E::Case, E::Figures>]) -> Vec<(String, Table)> {
     let mut cases: Vec<&E::Case> = Vec::new();
     for row in rows {
@@ -70,7 +70,7 @@ fn figures<E: Experiment>(rows: &Rows<'_, E>, figure: fn(&E::Figures) -> f64) ->
     rows.iter().filter_map(|row| row.figures.as_ref()).map(figure).collect()
 }
 
-/// The first column over that of one worker, of runs that yielded both.
+/// The ratio of the first column to that with one worker, from runs with both.
 fn compare<E: Experiment>(own: &Rows<'_, E>, base: &Rows<'_, E>) -> String {
     let Some(column) = E::columns().into_iter().next() else { return String::new() };
     let figure = |row: &Row<E::Case, E::Figures>| row.figures.as_ref().map_or(f64::NAN, column.figure);

@@ -1,22 +1,22 @@
-//! A look at something that runs, from one moment to another.
+//! Observes a running system between two moments.
 
 use crate::usage::{Switches, Usage};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
-/// What happened between two moments.
+/// The events between two moments.
 pub(crate) struct Window {
     /// Seconds between them.
     pub(crate) secs: f64,
-    /// What was counted.
+    /// The count.
     pub(crate) ops: u64,
     /// User and system time of the whole process, and its context switches.
     pub(crate) usage: Usage,
 }
 
 impl Window {
-    /// Lets what runs get into its stride for a quarter of the time, and then looks at it for so many seconds, or until
-    /// something was done.
+    /// Warms up for a quarter of the time, and then measures for `secs` seconds, or until the count
+    /// has grown.
     pub(crate) fn of(secs: f64, count: impl Fn() -> u64) -> Result<Window> {
         std::thread::sleep(Duration::from_secs_f64((secs / 4.0).min(1.0)));
         let (used, before, begin) = (Usage::own(), count(), Instant::now());
@@ -42,7 +42,7 @@ impl Window {
     }
 }
 
-/// Waits until this holds; an error that says what did not happen where it takes longer than a minute.
+/// Waits until the condition holds; after a minute returns an error that names it.
 pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + LIMIT;
     while !holds() {
@@ -54,5 +54,5 @@ pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Longer than anything takes that works.
+/// Longer than anything that works takes.
 const LIMIT: Duration = Duration::from_secs(60);

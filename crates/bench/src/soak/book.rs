@@ -1,10 +1,11 @@
-//! The accounts of one runtime: everything that was given to it, and what became of each.
+//! The accounts of one runtime: everything given to it, and the fate of each item.
 //!
-//! Whatever is posted carries a [`Token`](super::token::Token), which is entered here when it is made and again when it
-//! ends. Beside the counts stand sums of a hash of the serial numbers, so that one callback lost and another run twice
-//! do not cancel out.
+//! Each posted item carries a [`Token`](super::token::Token), which is entered here when it is made
+//! and again when it ends. Besides counts, there are sums of a hash of the serial numbers, so that
+//! one lost callback and another repeated one do not cancel out.
 //!
-//! All accesses are relaxed: the accounts must not order what the scheduler under test should have ordered.
+//! All accesses are relaxed: the accounts must not order what the scheduler under test should have
+//! ordered.
 
 use crate::rng::mix;
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $name:literal $place:ident;)+) => {
-        /// What can be given to a runtime.
+        /// The kinds of items given to a runtime.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub(crate) enum Kind { $($(#[$doc])* $kind),+ }
@@ -24,7 +25,7 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => $name),+ }
             }
 
-            /// Whether what does not run must be dropped while its color is held.
+            /// Whether an item that does not run must be dropped while its color is held.
             pub(crate) fn drops_in_color(self) -> bool {
                 match self { $(Kind::$kind => kinds!(@ $place)),+ }
             }
@@ -38,7 +39,7 @@ kinds! {
     Post "post" in_color;
     Large "post, large closure" in_color;
     Ranked "post_with a priority" in_color;
-    // A refused one is dropped by whoever wanted to post it.
+    // A refused one is dropped by its poster.
     TryPost "try_post" anywhere;
     Cancelable "post_cancellable" in_color;
     Wrap "wrap: closures" in_color;
@@ -48,7 +49,7 @@ kinds! {
     SetPost "when().post" in_color;
     Task "tasks" in_color;
     Background "background tasks" in_color;
-    // These closures belong to the future or the caller, who drops them wherever he is.
+    // These closures belong to the future or the caller, which drops them anywhere.
     With "with" anywhere;
     Read "read" anywhere;
     SetWith "when().with" anywhere;
@@ -62,12 +63,12 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether it is over soon, rather than when its runtime is.
+    /// Whether it ends soon, and not only with its runtime.
     fn is_brief(self) -> bool {
         !matches!(self, Kind::State | Kind::Wrap | Kind::Background)
     }
 
-    /// Whether it is a closure on a state, and so does not run where that is poisoned.
+    /// Whether it is a closure on a state, and so does not run if that is poisoned.
     pub(crate) fn is_on_state(self) -> bool {
         use Kind::*;
         matches!(self, StatePost | PostRead | SetPost | With | Read | SetWith | TryWith | TryRead | SetTry)
@@ -75,18 +76,18 @@ impl Kind {
     }
 }
 
-/// Why something that was accepted, or offered, has not run.
+/// Why an accepted or offered item has not run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Excuse {
     /// Offered and not accepted: `Full`, `ShutDown`, `Busy`.
     Refused,
-    /// Taken back by its owner: canceled, aborted, or a future that was dropped.
+    /// Taken back by its owner: canceled, aborted, or a dropped future.
     Canceled,
     /// Its state was poisoned.
     Poisoned,
 }
 
-/// The account of one kind, apart from its neighbors in memory, as all threads write it.
+/// The account of one kind, apart from its neighbors in memory, because all threads write it.
 #[derive(Default)]
 #[repr(align(128))]
 struct Account {
@@ -98,7 +99,7 @@ struct Account {
     ended_sum: AtomicU64,
 }
 
-/// An account as it stood at one moment.
+/// An account at one moment.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Given to the runtime, or offered.
@@ -109,7 +110,7 @@ pub(crate) struct Entry {
     pub(crate) unrun: u64,
     /// Of those, by [`Excuse`].
     pub(crate) excused: [u64; 3],
-    /// Whether those that ended are those that were made, by their serial numbers.
+    /// Whether the ended ones equal the made ones, by their serial numbers.
     pub(crate) same: bool,
 }
 
@@ -118,7 +119,7 @@ impl Entry {
         self.made.wrapping_sub(self.ran).wrapping_sub(self.unrun)
     }
 
-    /// Dropped by nobody's wish: what a shutdown may do, and nothing else.
+    /// Dropped without a request: a shutdown may do this, and nothing else.
     pub(crate) fn dropped(&self) -> u64 {
         self.unrun.wrapping_sub(self.excused.iter().sum())
     }
@@ -134,26 +135,26 @@ impl Entry {
     }
 }
 
-/// Panics on purpose, and who heard of them.
+/// Deliberate panics, and where they were reported.
 #[derive(Default)]
 pub(crate) struct Panics {
-    /// Begun, by us or by an access to a poisoned state.
+    /// Begun, by the soak or by an access to a poisoned state.
     pub(crate) thrown: AtomicU64,
     /// Reported to the runtime's handler.
     pub(crate) told: AtomicU64,
     /// Found in a join handle.
     pub(crate) joined: AtomicU64,
-    /// Caught by a thread that was in line.
+    /// Caught by a thread that was inline.
     pub(crate) caught: AtomicU64,
 }
 
-/// The accounts of one runtime, and what went wrong in it.
+/// The accounts of one runtime, and its problems.
 pub(crate) struct Book {
     accounts: Vec<Account>,
     serial: AtomicU64,
     outstanding: AtomicU64,
     steps: AtomicU64,
-    /// Callbacks that came from threads outside of the runtime.
+    /// Callbacks from threads outside of the runtime.
     pub(crate) outside: AtomicU64,
     /// Programs of `nesting` that are over.
     pub(crate) nested: AtomicU64,
@@ -181,7 +182,7 @@ impl Book {
         &self.accounts[kind as usize]
     }
 
-    /// Enters something new; its serial number.
+    /// Enters a new item; returns its serial number.
     pub(crate) fn made(&self, kind: Kind) -> u64 {
         let serial = self.serial.fetch_add(1, Relaxed);
         self.outstanding.fetch_add(u64::from(kind.is_brief()), Relaxed);
@@ -200,36 +201,36 @@ impl Book {
         self.steps.fetch_add(1, Relaxed);
     }
 
-    /// Says why one of a kind has not run, before or after its end.
+    /// Records why one of a kind has not run, before or after its end.
     pub(crate) fn excuse(&self, kind: Kind, excuse: Excuse) {
         self.account(kind).excused[excuse as usize].fetch_add(1, Relaxed);
     }
 
-    /// How much has been given to the runtime and has not ended, of what is to end soon.
+    /// The number of items without an end, of those that should end soon.
     pub(crate) fn outstanding(&self) -> u64 {
         self.outstanding.load(Relaxed)
     }
 
-    /// How many of one kind have not ended.
+    /// The number of items of one kind without an end.
     pub(crate) fn outstanding_of(&self, kind: Kind) -> u64 {
         let account = self.account(kind);
         let ended = account.ran.load(Relaxed) + account.unrun.load(Relaxed);
         account.made.load(Relaxed).saturating_sub(ended)
     }
 
-    /// Grows with all that happens.
+    /// Grows with every event.
     pub(crate) fn progress(&self) -> u64 {
         self.steps.load(Relaxed) + self.serial.load(Relaxed)
     }
 
-    /// Notes a broken promise. The first few are kept.
+    /// Records a broken promise. Keeps the first few.
     pub(crate) fn problem(&self, text: impl FnOnce() -> String) {
         if self.broken.fetch_add(1, Relaxed) < PROBLEMS_MAX {
             self.problems.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(text());
         }
     }
 
-    /// What went wrong so far; with a line for those that were not kept.
+    /// The problems so far, with a line for those not kept.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = self.problems.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let more = self.broken.load(Relaxed).saturating_sub(PROBLEMS_MAX);
@@ -251,7 +252,7 @@ impl Book {
         self.accounts.iter().map(entry).collect()
     }
 
-    /// One line per kind of which something is outstanding.
+    /// One line for each kind with outstanding items.
     pub(crate) fn outstanding_text(&self) -> String {
         let mut text = String::new();
         for (kind, entry) in Kind::ALL.iter().zip(self.entries()) {
@@ -268,7 +269,7 @@ impl Book {
     }
 }
 
-/// A runtime that is broken breaks everything; the first words are the ones to read.
+/// One broken part breaks everything else; the first problems matter.
 const PROBLEMS_MAX: usize = 12;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! The check of one color: nobody beside a writer, and nobody overtaken.
+//! The check of one color: no overlap with a writer, and no overtaking.
 //!
-//! Whoever is inside a color enters its lane. A lane knows who is in it, and what came from whom: a post made while some
-//! color is held for writing, or by one of the outside threads, carries its number among the posts of that poster to
-//! this lane. Posts of one poster follow each other, so they must arrive in that order (C2).
+//! Each holder of a color enters its lane. A lane knows its holders and the source of each item: a
+//! post made while some color is held for writing, or by one of the outside threads, carries its
+//! number among that poster's posts to this lane. Posts of one poster follow each other, so they
+//! must arrive in that order (C2).
 //!
-//! Relaxed throughout: the lane must not order what the color should have ordered. Loads and stores of what belongs to
-//! one holder at a time are plain on purpose.
+//! Relaxed throughout: the lane must not order what the color should have ordered. Loads and stores
+//! of data with one holder at a time are plain on purpose.
 
 use super::book::Book;
 use std::cell::{Cell, RefCell};
@@ -20,34 +21,34 @@ pub(crate) enum Mode {
     Write,
 }
 
-/// How somebody comes to be inside a color.
+/// How a holder enters a color.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
-    /// As a callback or a poll of its own, which never runs inside another one of the color.
+    /// As a separate callback or poll, which never runs inside another one of the color.
     Turn,
-    /// In line, perhaps inside a callback of the same color.
+    /// Inline, perhaps inside a callback of the same color.
     Inline,
 }
 
-/// One color, as its checks see it.
+/// One color, as seen by its checks.
 pub(crate) struct Lane {
     pub(crate) book: Arc<Book>,
-    /// Index among the lanes whose order is checked, or [`PRIVATE`].
+    /// Index among the lanes with a checked order, or [`PRIVATE`].
     number: u16,
     /// Readers inside, or -1 for a writer.
     inside: AtomicI32,
-    /// Posts that came from holders of this lane, by the lane they went to.
+    /// The number of posts by holders of this lane, by target lane.
     sent: Vec<AtomicU32>,
-    /// By poster: the latest that ran.
+    /// By poster: the latest post that ran.
     seen: Vec<AtomicU32>,
-    /// By poster: the latest that ran and held the color for itself.
+    /// By poster: the latest post that ran and held the color for writing.
     seen_write: Vec<AtomicU32>,
 }
 
 /// A post's place in the order of its poster: `(poster, number)`, counted from 1; 0 for none.
 pub(crate) type Place = (u16, u32);
 
-/// A lane without an order of its own.
+/// A lane without a checked order.
 pub(crate) const PRIVATE: u16 = u16::MAX;
 
 /// No place.
@@ -65,7 +66,7 @@ struct Outside {
 }
 
 thread_local! {
-    /// What this thread is inside of, innermost last.
+    /// The lanes that this thread is inside of, innermost last.
     static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
     static OUTSIDE: RefCell<Option<Rc<Outside>>> = const { RefCell::new(None) };
 }
@@ -83,7 +84,7 @@ pub(crate) fn on_outside_thread() -> bool {
 }
 
 impl Lane {
-    /// One of `lanes` lanes whose order is checked, with `threads` outside posters.
+    /// One of `lanes` lanes with a checked order, with `threads` outside posters.
     pub(crate) fn new(book: &Arc<Book>, number: usize, lanes: usize, threads: usize) -> Arc<Lane> {
         let zeros = |count: usize| (0..count).map(|_| AtomicU32::new(0)).collect();
         Arc::new(Lane {
@@ -96,7 +97,7 @@ impl Lane {
         })
     }
 
-    /// A lane whose order is not checked.
+    /// A lane without a checked order.
     pub(crate) fn private(book: &Arc<Book>) -> Arc<Lane> {
         Lane::new(book, usize::from(PRIVATE), 0, 0)
     }
@@ -130,7 +131,7 @@ impl Lane {
         })
     }
 
-    /// Somebody is inside whose post had this place.
+    /// Records that the post with this place has started.
     pub(crate) fn arrive(&self, (poster, number): Place, mode: Mode) {
         if number == 0 {
             return;
@@ -155,7 +156,8 @@ impl Lane {
         }
     }
 
-    /// Enters the lane until the returned value is dropped, and notes it where somebody is inside who must not be.
+    /// Enters the lane until the returned value is dropped; records a problem if a forbidden holder
+    /// is inside.
     pub(crate) fn enter(self: &Arc<Lane>, mode: Mode, entry: Entry) -> Inside {
         let held = HELD.with(|held| {
             let held = held.borrow();
@@ -193,7 +195,7 @@ enum Leave {
     Reader,
 }
 
-/// Somebody is inside of a lane.
+/// A holder inside a lane.
 pub(crate) struct Inside {
     lane: Arc<Lane>,
     leave: Leave,
@@ -211,13 +213,13 @@ impl Drop for Inside {
             Leave::Reader => self.inside_was(-1, |inside| inside > 0),
         };
         if let Some(inside) = was {
-            self.lane.problem(|| format!("C1: somebody came in meanwhile: {}", who(inside)));
+            self.lane.problem(|| format!("C1: another holder entered meanwhile: {}", who(inside)));
         }
     }
 }
 
 impl Inside {
-    /// Adds to who is inside; what was there, if it is not what must have been.
+    /// Adds to the count inside; returns the previous count if it was not as expected.
     fn inside_was(&self, add: i32, expected: impl Fn(i32) -> bool) -> Option<i32> {
         let inside = self.lane.inside.fetch_add(add, Relaxed);
         (!expected(inside)).then_some(inside)

@@ -1,5 +1,5 @@
-//! What the callbacks of one runtime share: its colors and states, its plan, and things that lie around until somebody
-//! takes them up.
+//! The shared state of one runtime's callbacks: its colors and states, its plan, and a bag of
+//! things for any callback to take.
 
 use super::book::{Book, Excuse, Kind};
 use super::lane::Lane;
@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-/// What a runtime is like, drawn from its seed.
+/// The parameters of a runtime, drawn from its seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Threads that post from outside.
     pub(crate) threads: usize,
     /// Colors without a name.
     pub(crate) fresh: usize,
-    /// Colors that are named anew for each use.
+    /// Named colors, looked up again for each use.
     pub(crate) named: usize,
     /// How many of all colors get half of the work.
     pub(crate) hot: usize,
     pub(crate) states: usize,
     /// The outside threads pause while more than this is outstanding.
     pub(crate) outstanding_max: u64,
-    /// One callback in so many panics; 0: none.
+    /// One callback in this many panics; 0 for none.
     pub(crate) panic_once_in: u64,
-    /// How often what is done, by operation; see `ops`.
+    /// The frequency of each operation; see `ops`.
     pub(crate) weights: [u8; super::ops::COUNT],
 }
 
@@ -37,7 +37,7 @@ impl Plan {
         let named = rng.range(1, 8) as usize;
         let mut weights = [0; super::ops::COUNT];
         weights.iter_mut().for_each(|weight| *weight = rng.range(0, 3) as u8);
-        // Something must happen.
+        // At least one operation must occur.
         weights[0] = weights[0].max(1);
         Plan {
             threads: rng.range(1, 4) as usize,
@@ -57,7 +57,7 @@ impl Plan {
     }
 }
 
-/// One runtime, as those see it who run in it.
+/// One runtime, as seen from inside.
 pub(crate) struct Life {
     pub(crate) plan: Plan,
     pub(crate) book: Arc<Book>,
@@ -70,7 +70,7 @@ pub(crate) struct Life {
     pub(crate) bag: Bag,
     /// Whether the outside threads go on.
     pub(crate) open: AtomicBool,
-    /// Tasks that may still be made to wait for the shutdown.
+    /// How many more tasks may wait for the shutdown.
     closers: AtomicI32,
 }
 
@@ -104,7 +104,7 @@ impl Life {
         self.open.load(Relaxed)
     }
 
-    /// Whether there is more to do than the plan allows, so that nobody should add to it.
+    /// Whether the plan's limit of work is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.book.outstanding() > self.plan.outstanding_max
     }
@@ -144,17 +144,17 @@ impl Life {
         picked.into_iter().map(|index| self.states[index].clone()).collect()
     }
 
-    /// Whether something is to panic now.
+    /// Whether to panic now.
     pub(crate) fn panics(&self, rng: &mut Rng) -> bool {
         self.plan.panic_once_in > 0 && rng.once_in(self.plan.panic_once_in)
     }
 
-    /// Whether one task more may wait for the shutdown.
+    /// Whether another task may wait for the shutdown.
     pub(crate) fn may_await_end(&self) -> bool {
         self.closers.fetch_sub(1, Relaxed) > 0
     }
 
-    /// Takes note of the result of a task.
+    /// Records the result of a task.
     pub(crate) fn joined(&self, result: Result<(), JoinError>) {
         if result.is_err_and(|error| error.is_panic()) {
             self.book.panics.joined.fetch_add(1, Relaxed);
@@ -162,12 +162,12 @@ impl Life {
     }
 }
 
-/// A task that may be awaited or aborted by whoever finds it.
+/// A task that any finder may await or abort.
 pub(crate) struct Joinable {
     pub(crate) handle: JoinHandle<()>,
     /// Set before it is aborted.
     pub(crate) aborted: Arc<AtomicBool>,
-    /// It may have no end before the shutdown.
+    /// It may not end before the shutdown.
     pub(crate) endless: bool,
 }
 
@@ -184,7 +184,7 @@ pub(crate) struct Wrapped {
     pub(crate) lane: Arc<Lane>,
 }
 
-/// What lies around. Nothing of it is dropped under the lock, as user code runs then.
+/// The bag of things. No part of it is dropped under the lock, because that runs user code.
 #[derive(Default)]
 pub(crate) struct Bag {
     things: Mutex<Things>,
@@ -203,7 +203,8 @@ macro_rules! shelves {
     ($($put:ident $take:ident $shelf:ident $thing:ty;)+) => {
         impl Bag {
             $(
-                /// Leaves it for others; if there are many already, one of those goes, and after the end, this one.
+                /// Puts it into the bag; if the bag is full, one thing goes, and after the end,
+                /// this one.
                 pub(crate) fn $put(&self, thing: $thing, rng: &mut Rng) {
                     let gone = self.locked(|things| {
                         let shelf = &mut things.$shelf;
@@ -241,21 +242,21 @@ impl Bag {
         f(&mut self.things.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 
-    /// Drops everything, now and henceforth; who waits for a bell hears it.
+    /// Drops everything, now and in future; waits for a bell end.
     pub(crate) fn close(&self) {
         let things = self.locked(|things| std::mem::replace(things, Things { closed: true, ..Things::default() }));
         drop(things);
     }
 }
 
-/// Takes back a callback that was posted.
+/// Cancels a posted callback.
 pub(crate) fn cancel(posted: &Posted, book: &Book) {
     if posted.cancel() {
         book.excuse(Kind::Cancelable, Excuse::Canceled);
     }
 }
 
-/// Wakes who awaits the [`Ring`], when it is dropped at the latest.
+/// Wakes the task that awaits the [`Ring`], at the latest when it is dropped.
 pub(crate) struct Bell(Arc<Mutex<Rung>>);
 
 /// A wait for a [`Bell`].
@@ -300,5 +301,5 @@ impl Future for Ring {
     }
 }
 
-/// How many things of a kind lie around.
+/// The limit of things of a kind in the bag.
 const SHELF_MAX: usize = 64;

@@ -1,13 +1,13 @@
-//! W5: accounts held two at a time, and what they must hold at the end.
+//! W5: accounts held two at a time, and their required contents at the end.
 //!
-//! A transfer reads both accounts, works, and writes both, so that two that overlap on an account lose a count, a unit, or
-//! both. Which accounts a transfer takes is a function of its token and of its number, so what was due is found again
-//! afterwards and costs the run nothing.
+//! A transfer reads both accounts, works, and writes both, so that two transfers that overlap on an
+//! account lose a count, a unit, or both. The accounts of a transfer are a function of its token
+//! and its number, so the due counts are computed afterwards and cost the run nothing.
 
 use super::{Lane, Run};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What every account holds at the start.
+/// The content of every account at the start.
 const OPENING_BALANCE: u64 = 1_000;
 
 /// The transfers of one token; written once, when it ends.
@@ -16,8 +16,8 @@ pub(super) struct Token {
     transfers: AtomicU64,
 }
 
-/// The two accounts of a transfer. Never the same, and by chance else: colors that are never held together, or always by the
-/// same pairs, would be easier than life.
+/// The two accounts of a transfer: different, otherwise random. Colors that are never held
+/// together, or always in the same pairs, would be easier than reality.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Pair {
     /// Loses a unit.
@@ -27,7 +27,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// The accounts of the `number`-th transfer of a token, of so many.
+    /// The accounts of the `number`-th transfer of a token, among this many.
     #[inline]
     fn of(token: u32, number: u64, accounts: usize) -> Pair {
         let mut bits = (u64::from(token) << 40).wrapping_add(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -61,27 +61,27 @@ impl Run {
         Pair::of(token, number, self.case.colors)
     }
 
-    /// W5: one transfer, by whoever holds both accounts.
+    /// W5: one transfer, by the holder of both accounts.
     #[inline]
     pub(crate) fn transfer(&self, pair: Pair) {
         let (from, to) = (&self.lanes[pair.from as usize], &self.lanes[pair.to as usize]);
         let (from_count, to_count) = (from.count.load(Relaxed), to.count.load(Relaxed));
         let (from_balance, to_balance) = (from.balance.load(Relaxed), to.balance.load(Relaxed));
         self.spin.run();
-        // Nobody is refused for being short: balances go below zero and around.
+        // No transfer is refused for lack of units: balances go below zero and wrap.
         from.balance.store(from_balance.wrapping_sub(1), Relaxed);
         to.balance.store(to_balance.wrapping_add(1), Relaxed);
         from.count.store(from_count + 1, Relaxed);
         to.count.store(to_count + 1, Relaxed);
     }
 
-    /// W5: a token ends that has made this many transfers.
+    /// W5: ends a token after this many transfers.
     pub(crate) fn end_w5(&self, token: u32, transfers: u64) {
         self.tokens[token as usize].transfers.store(transfers, Relaxed);
         self.finish();
     }
 
-    /// How often each account must have been held, by what the tokens say they did.
+    /// How often each account must have been held, according to the tokens.
     pub(super) fn settle_transfers(&self) {
         let mut due = vec![0; self.lanes.len()];
         for (token, ended) in self.tokens.iter().enumerate() {
@@ -96,7 +96,7 @@ impl Run {
         }
     }
 
-    /// Whether no unit came or went.
+    /// Whether no unit was gained or lost.
     pub(super) fn verify_balances(&self) -> Result<(), String> {
         let sum = self.lanes.iter().fold(0_u64, |sum, lane| sum.wrapping_add(lane.balance.load(Relaxed)));
         let due = OPENING_BALANCE * self.lanes.len() as u64;
