@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dapple::stage::remote::Discovery;
+use dapple_serve::command_line::{host_and_port, number, seconds};
 
 use super::budget::needed;
-use crate::values::{host_and_port, number, seconds};
 
 /// Sign tasks with two secrets and log them: the SignServer of Gribble's thesis, in its four
 /// structures.

@@ -13,12 +13,12 @@ use dapple::stage::remote::{HostBuilder, HostError};
 use dapple::stage::{BoxError, PipelineError, Reason, Refused, Stage, StageError};
 use dapple::sync::{OnceCell, watch};
 use dapple::time::sleep;
+use dapple_serve::command_line::number;
 
 use super::digest::{Secrets, warn_of_published};
 use super::frame::Signed;
 use super::log::{Log, LogError, OpenError};
 use super::signer::{Failure, Hashed, Logged, Pipelined, STAGE, Task, around, log_stage};
-use crate::values::number;
 
 /// The options of `dapple stage-host` for the stage `sign`.
 #[derive(Debug, clap::Args)]

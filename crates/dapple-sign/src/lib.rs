@@ -17,7 +17,6 @@ mod host;
 mod log;
 mod server;
 mod signer;
-mod values;
 
 pub use self::args::Args;
 pub use self::client::{ClientArgs, run as run_client};

@@ -8,18 +8,15 @@
 //! same way. For `requires` and `required_if` such a value counts as not given: what options need of one another is checked by the
 //! command, after all sources are read.
 
-pub(crate) use self::address::{host_and_port, socket_addr};
 pub(crate) use self::load::{Loaded, load, load_again};
-pub(crate) use self::number::{number, seconds};
 pub(crate) use self::problem::Problems;
+pub(crate) use dapple_serve::command_line::{host_and_port, number, seconds, socket_addr};
 
-mod address;
 mod environment;
 mod file;
 mod layer;
 mod load;
 mod nearest;
-mod number;
 mod option;
 mod problem;
 mod sections;

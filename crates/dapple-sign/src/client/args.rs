@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::values::{host_and_port, number, seconds};
+use dapple_serve::command_line::{host_and_port, number, seconds};
 
 /// Send tasks to `dapple sign` in a closed loop, and measure throughput and latency.
 ///

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, Command, value_parser};
+use dapple_serve::command_line::{host_and_port, number};
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 
 use self::load::{Loaded, load};
-use self::number::number;
-use super::networks::address::host_and_port;
 use super::rules::Rules;
 
 #[allow(dead_code, reason = "of these files, what reads is wanted")]
@@ -27,8 +26,6 @@ mod layer;
 mod load;
 #[path = "../../../src/config/nearest.rs"]
 mod nearest;
-#[path = "../../../src/config/number.rs"]
-mod number;
 #[path = "../../../src/config/option.rs"]
 mod option;
 #[path = "../../../src/config/problem.rs"]

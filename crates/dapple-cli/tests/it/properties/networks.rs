@@ -6,12 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
-use self::address::host_and_port;
 use self::destination::{Destination, destination, network};
 use self::rules::{Rules, admits};
+use dapple_serve::command_line::host_and_port;
 
-#[path = "../../../src/config/address.rs"]
-pub(super) mod address;
 #[path = "../../../src/proxy/destination.rs"]
 mod destination;
 #[allow(dead_code, reason = "of these files, what decides is wanted")]

@@ -4,9 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A parser of numbers in `range`, for clap.
-pub(crate) fn number<T: TryFrom<u64>>(
-    range: RangeInclusive<u64>,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
+pub fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
     move |text| {
         let number =
             text.parse::<u64>().ok().filter(|number| range.contains(number)).and_then(|number| number.try_into().ok());
@@ -17,7 +15,7 @@ pub(crate) fn number<T: TryFrom<u64>>(
 }
 
 /// Seconds, of which a part may stand behind a point.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds
         .filter(|seconds| !seconds.is_zero() && *seconds <= Duration::from_secs(86_400))

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Splits `HOST:PORT`, where an IPv6 address as the host stands in brackets.
-pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
+pub fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let advice = "write HOST:PORT, for example 127.0.0.1:8080, 0.0.0.0:80 or [::1]:8080";
     let (host, port) = text.rsplit_once(':').ok_or(advice)?;
     let port = port.parse().map_err(|_| format!("{port:?} is not a port (0 to 65535); {advice}"))?;
@@ -20,7 +20,7 @@ pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
 }
 
 /// The first address of what [`host_and_port`] takes.
-pub(crate) fn socket_addr(text: &str) -> Result<SocketAddr, String> {
+pub fn socket_addr(text: &str) -> Result<SocketAddr, String> {
     let (host, port) = host_and_port(text)?;
     let found = (host.as_str(), port).to_socket_addrs().map(|mut addrs| addrs.next());
     let unknown = |why: String| format!("there is no host {host:?}{why}; give an address, such as 127.0.0.1:{port}");
