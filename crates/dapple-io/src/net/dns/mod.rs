@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `search` | one name: the hosts file, then the names of the search list, each for both kinds of addresses at once |
 //! | `cache` | known answers, and the waiters for queries under way |
-//! | `limit` | how many queries there are at a time |
 //! | `system` | `/etc/resolv.conf` and `/etc/hosts`, read in the blocking pool |
 //! | `provider` | hickory's interface to a runtime |
 //!
@@ -13,7 +12,6 @@
 
 mod cache;
 mod failure;
-mod limit;
 mod provider;
 mod search;
 mod services;
@@ -27,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use dapple_sync::sync::limit::{Limit, Permit};
 use hickory_resolver::config as hickory;
 
 use super::connect::ipv6_first;
@@ -37,7 +36,6 @@ use crate::driver::{Shared, current};
 use crate::lock::Mutex;
 use crate::time::{self, Instant};
 use cache::Cache;
-use limit::Limit;
 pub use provider::Provider;
 pub(super) use search::Search;
 use system::{Settings, Stamps};
@@ -151,7 +149,8 @@ pub struct ResolverStats {
 struct Inner {
     config: ResolverConfig,
     cache: Mutex<Cache>,
-    limit: Arc<Limit>,
+    /// The most queries at a time.
+    limit: Limit,
     counters: Arc<Counters>,
     loaded: Mutex<LoadState>,
 }
@@ -194,11 +193,17 @@ impl Counters {
 }
 
 impl Resolver {
+    /// Waits until one more query may begin. Cancel safe: dropped, it leaves the line.
+    async fn permit(&self) -> Permit {
+        // Callers wait in the line. Each has a task or a thread of its own, which bounds it.
+        self.0.limit.acquire().await.expect("the line has no bound, and nothing closes the limit")
+    }
+
     /// A resolver with an empty cache. It reads and asks nothing before its first use.
     pub fn new(config: ResolverConfig) -> Resolver {
         Resolver(Arc::new(Inner {
             cache: Mutex::new(Cache::new(config.cache_entries_max)),
-            limit: Limit::new(config.queries_max),
+            limit: Limit::new(config.queries_max.max(1)),
             counters: Arc::default(),
             loaded: Mutex::default(),
             config,

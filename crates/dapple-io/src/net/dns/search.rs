@@ -10,12 +10,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use dapple_sched::Handle;
+use dapple_sync::sync::limit::Permit;
 use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 
 use super::cache::{Answer, Family, Found, Key};
 use super::failure::Failure;
-use super::limit::Permit;
 use super::{Counters, Loaded, Resolver};
 use crate::time::{self, Instant};
 
@@ -218,7 +218,7 @@ async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer 
             }
             Found::Ask => {
                 let asked = Asked { resolver: resolver.clone(), key: key.clone(), answer: None };
-                let permit = resolver.0.limit.enter().await;
+                let permit = resolver.permit().await;
                 Counters::count(&counters.asked);
                 return ask_in_background(asked, loaded.clone(), permit).await;
             }

@@ -32,7 +32,7 @@ impl Resolver {
         let counters = &self.0.counters;
         Counters::count(&counters.lookups);
         let loaded = self.loaded().await?;
-        let _permit = self.0.limit.enter().await;
+        let _permit = self.permit().await;
         Counters::count(&counters.asked);
         let asking = time::timeout(loaded.question_limit(), loaded.resolver.lookup(full, RecordType::SRV)).await;
         let failure = match asking {
