@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use dapple::stage::remote::{Discovery, HostError, HostOptions, host_run};
+use dapple::stage::remote::{Discovery, HostError, HostLimits, HostOptions, host_run};
 use dapple::tls::CertificateFiles;
+use dapple_serve::command_line::{LimitArgs, LimitOption, Rows};
 use dapple_sign::HostArgs;
 
 use crate::config::{number, socket_addr};
@@ -58,10 +59,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u64>(2..=3600))]
     ttl_s: u64,
 
-    /// How long requests in flight may take after the signal to stop, in seconds
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = number::<u64>(0..=3600))]
-    drain_s: u64,
-
     /// Keep a drawing of the stages and their queue lengths in this file (SVG; text if its name
     /// ends in .txt)
     #[arg(long, value_name = "FILE")]
@@ -76,7 +73,19 @@ pub(crate) struct Args {
     tls_key: Option<PathBuf>,
 
     #[command(flatten)]
+    limits: LimitArgs<HostRows>,
+
+    #[command(flatten)]
     sign: HostArgs,
+}
+
+/// The limits of the stages' clients.
+#[derive(Debug)]
+struct HostRows;
+
+impl Rows for HostRows {
+    const HEADING: &'static str = "Limits";
+    const ROWS: &'static [LimitOption] = HostLimits::ROWS;
 }
 
 /// Hosts stages until a signal ends the process.
@@ -108,7 +117,9 @@ impl Args {
         options.register = self.register.clone();
         options.advertise = self.advertise.clone();
         options.ttl = Duration::from_secs(self.ttl_s);
-        options.drain = Duration::from_secs(self.drain_s);
+        for row in HostLimits::ROWS {
+            options.limits.set(row, self.limits.base(row).unwrap_or_else(|| row.default_number()));
+        }
         options.graph = self.graph.clone();
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         options.tls = files.map(|(chain, key)| CertificateFiles { chain, key });

@@ -146,7 +146,7 @@ async fn run(
         },
         None => answering.await,
     };
-    let (bytes, len_max) = (answer?, shared.limits.message_len_max);
+    let (bytes, len_max) = (answer?, shared.limits.body_max_bytes);
     if bytes.len() > len_max {
         let text = format!("the reply has {} bytes, and this host sends {len_max} at most", bytes.len());
         return Err(Problem::new(Outcome::Failed, text));

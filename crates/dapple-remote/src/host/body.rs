@@ -64,7 +64,7 @@ pub(crate) async fn read(shared: &Shared, body: Body) -> Result<Read, Problem> {
 }
 
 async fn read_all(shared: &Shared, mut body: Body) -> Result<Read, Problem> {
-    let len_max = shared.limits.message_len_max;
+    let len_max = shared.limits.body_max_bytes;
     let too_large = |len: u64| {
         Problem::new(Outcome::TooLarge, format!("{len} bytes or more, and this host takes {len_max} at most"))
     };

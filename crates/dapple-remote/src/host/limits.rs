@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_serve::command_line::{LimitOption, limits};
 use dapple_sync::sync::Semaphore;
 
 /// What a host takes at most, and for how long it waits.
@@ -11,26 +12,26 @@ use dapple_sync::sync::Semaphore;
 /// use dapple_remote::HostLimits;
 ///
 /// let mut limits = HostLimits::default();
-/// limits.message_len_max = 64 << 10;
+/// limits.body_max_bytes = 64 << 10;
 /// limits.requests_max = 100;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
     /// The longest request and the longest reply, in bytes; 4 MiB if not set.
-    pub message_len_max: usize,
+    pub body_max_bytes: usize,
     /// Requests that are read or run at the same time, of all clients; 1,024 if not set. More are refused.
     pub requests_max: usize,
     /// The memory for messages that are read or run, in bytes; 256 MiB if not set. Who does not fit in is refused.
-    pub messages_len_max: usize,
+    pub requests_memory_bytes: usize,
     /// Connections; 1,024 if not set. Who comes then is told so, and closed.
     pub connections_max: usize,
     /// Requests on one connection at the same time; 256 if not set. A client learns of it, and waits.
     pub streams_max: u32,
     /// The headers of a request, in bytes; 16 KiB if not set.
-    pub headers_len_max: u32,
+    pub head_max_bytes: usize,
     /// How long a client may take to begin: the handshake of TLS, the first bytes, the headers of HTTP/1.1; 10 s if not set.
-    pub header_timeout: Duration,
+    pub head_timeout: Duration,
     /// How long a request may take to come in; 30 s if not set.
     pub body_timeout: Duration,
     /// A connection on which nothing happens for so long is closed, unless its client waits to hear that the host ends, as a
@@ -40,20 +41,65 @@ pub struct HostLimits {
     pub drain: Duration,
 }
 
+impl HostLimits {
+    /// The rows of the table of limits that a host of stages has.
+    #[doc(hidden)]
+    pub const ROWS: &[LimitOption] = &[
+        limits::CONNECTIONS_MAX.or(1_024),
+        limits::STREAMS_MAX.or(256),
+        limits::REQUESTS_MAX,
+        limits::REQUESTS_MEMORY,
+        limits::HEAD_MAX,
+        limits::HEAD_TIMEOUT,
+        // As the memory for all of them: a body is one piece there.
+        limits::BODY_MAX.or(4 << 20).at_most(1 << 30),
+        limits::BODY_TIMEOUT,
+        limits::IDLE_TIMEOUT.or(120_000),
+        limits::DRAIN.or(30_000),
+    ];
+
+    /// Sets the limit of `row`, one of [`ROWS`](HostLimits::ROWS), in its base unit.
+    ///
+    /// # Panics
+    ///
+    /// It is none of them.
+    #[doc(hidden)]
+    pub fn set(&mut self, row: &LimitOption, value: u64) {
+        let number = usize::try_from(value).unwrap_or(usize::MAX);
+        let time = Duration::from_millis(value);
+        match row.method().as_str() {
+            "connections_max" => self.connections_max = number,
+            "streams_max" => self.streams_max = u32::try_from(value).unwrap_or(u32::MAX),
+            "requests_max" => self.requests_max = number,
+            "requests_memory_bytes" => self.requests_memory_bytes = number.saturating_mul(1 << 20),
+            "head_max_bytes" => self.head_max_bytes = number.saturating_mul(1 << 10),
+            "head_timeout" => self.head_timeout = time,
+            "body_max_bytes" => self.body_max_bytes = number,
+            "body_timeout" => self.body_timeout = time,
+            "idle_timeout" => self.idle_timeout = time,
+            "drain" => self.drain = time,
+            name => panic!("a host of stages has no limit {name}"),
+        }
+    }
+}
+
 impl Default for HostLimits {
     fn default() -> Self {
-        HostLimits {
-            message_len_max: 4 << 20,
-            requests_max: 1024,
-            messages_len_max: 256 << 20,
-            connections_max: 1024,
-            streams_max: 256,
-            headers_len_max: 16 << 10,
-            header_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(30),
-            idle_timeout: Duration::from_secs(120),
-            drain: Duration::from_secs(30),
-        }
+        let (none, zero) = (0, Duration::ZERO);
+        let mut limits = HostLimits {
+            body_max_bytes: none,
+            requests_max: none,
+            requests_memory_bytes: none,
+            connections_max: none,
+            streams_max: 0,
+            head_max_bytes: none,
+            head_timeout: zero,
+            body_timeout: zero,
+            idle_timeout: zero,
+            drain: zero,
+        };
+        HostLimits::ROWS.iter().for_each(|row| limits.set(row, row.default_number()));
+        limits
     }
 }
 
@@ -68,10 +114,26 @@ impl Gauges {
     pub(crate) fn new(limits: &HostLimits) -> Gauges {
         Gauges {
             requests: Arc::new(Semaphore::new(limits.requests_max.min(Semaphore::MAX_PERMITS))),
-            memory: Arc::new(Semaphore::new((limits.messages_len_max / UNIT_LEN).min(Semaphore::MAX_PERMITS))),
+            memory: Arc::new(Semaphore::new((limits.requests_memory_bytes / UNIT_LEN).min(Semaphore::MAX_PERMITS))),
         }
     }
 }
 
 /// Memory is counted in pieces of so many bytes.
 pub(crate) const UNIT_LEN: usize = 1 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::HostLimits;
+
+    #[test]
+    fn every_row_is_a_field_of_its_own() {
+        let before = format!("{:?}", HostLimits::default());
+        for row in HostLimits::ROWS {
+            let mut limits = HostLimits::default();
+            limits.set(row, row.default_number() + 1);
+            let after = format!("{limits:?}");
+            assert!(after != before && after.contains(&format!("{}:", row.method())), "{}: {after}", row.name);
+        }
+    }
+}

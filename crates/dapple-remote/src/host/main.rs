@@ -45,7 +45,7 @@ pub fn host_main(stages: HostBuilder) -> ExitCode {
             Err(error) => fail(&error, 1),
         },
         HostCommand::List => print(&stages.list_text()),
-        HostCommand::Help => print(&format!("Hosts the stages of this program.\n\n{}", HostOptions::HELP)),
+        HostCommand::Help => print(&format!("Hosts the stages of this program.\n\n{}", HostOptions::help())),
     }
 }
 
@@ -104,7 +104,7 @@ fn advice(error: &io::Error) -> &'static str {
 pub fn host_run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError> {
     options.check().map_err(HostError::Options)?;
     let stages = stages.only(&options.stages).map_err(HostError::Options)?.replicas(options.replicas);
-    let stages = stages.drain(options.drain);
+    let stages = stages.limits(options.limits.clone());
     #[cfg(feature = "tls")]
     let stages = match &options.tls {
         Some(files) => {

@@ -1,9 +1,11 @@
 //! What the command line of a stage host says.
 
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::HostLimits;
 use crate::discovery::Discovery;
 use crate::peer::parse_address;
 
@@ -36,8 +38,8 @@ pub struct HostOptions {
     pub advertise: Option<String>,
     /// How long until etcd forgets a host that has died; 10 s if not said.
     pub ttl: Duration,
-    /// How long the end may take; 30 s if not said.
-    pub drain: Duration,
+    /// What the host takes at most, and for how long it waits.
+    pub limits: HostLimits,
     /// A file with a drawing of the stages, or text if it ends in `.txt`; kept up to date.
     pub graph: Option<PathBuf>,
     /// The certificate and its key, in PEM format.
@@ -69,7 +71,7 @@ impl Default for HostOptions {
             register: None,
             advertise: None,
             ttl: Duration::from_secs(10),
-            drain: Duration::from_secs(30),
+            limits: HostLimits::default(),
             graph: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -79,7 +81,15 @@ impl Default for HostOptions {
 
 impl HostOptions {
     /// What can be written, one option a line.
-    pub const HELP: &str = HELP;
+    pub fn help() -> String {
+        let mut help = HELP.to_owned();
+        for row in HostLimits::ROWS {
+            let default = row.default_text().unwrap_or_default();
+            // As `write!` to a string cannot fail.
+            let _ = writeln!(help, "      {} N\n                        {} [default: {default}]", row.flag(), row.help);
+        }
+        help
+    }
 
     /// Reads a command line, without the program's name. An option and its value may be one word with `=` or two.
     ///
@@ -106,13 +116,18 @@ impl HostOptions {
                 }
                 "--advertise" => options.advertise = Some(value.text(&name)?),
                 "--ttl-s" => options.ttl = Duration::from_secs(value.number(&name, 2, 3600)?),
-                "--drain-s" => options.drain = Duration::from_secs(value.number(&name, 0, 3600)?),
                 "--graph" => options.graph = Some(value.text(&name)?.into()),
                 #[cfg(feature = "tls")]
                 "--tls-cert" => tls.0 = Some(value.text(&name)?),
                 #[cfg(feature = "tls")]
                 "--tls-key" => tls.1 = Some(value.text(&name)?),
-                _ => return Err(format!("`{name}` is no option; --help lists them")),
+                _ => match HostLimits::ROWS.iter().find(|row| row.flag() == name) {
+                    Some(row) => {
+                        let text = value.text(&name)?;
+                        options.limits.set(row, row.read(&text).map_err(|wrong| format!("{name}: {wrong}"))?);
+                    }
+                    None => return Err(format!("`{name}` is no option; --help lists them")),
+                },
             }
         }
         #[cfg(feature = "tls")]
@@ -215,7 +230,6 @@ const HELP: &str = "\
       --register WHERE  let others find this host: etcd://HOST:PORT[,HOST:PORT…]/PREFIX
       --advertise ADDR  under which address others reach this host [default: that of --listen]
       --ttl-s N         how long until etcd forgets a host that has died [default: 10]
-      --drain-s N       how long the end may take [default: 30]
       --graph FILE      keep a drawing of the stages with what waits at each (SVG; text if it ends in .txt) in this file
       --tls-cert FILE   encrypt, with this certificate (PEM); if the program was built with `tls`
       --tls-key FILE    and its key
@@ -239,7 +253,7 @@ mod tests {
         assert_eq!(options.listen.to_string(), "[::1]:9");
         assert_eq!((options.stages, options.replicas, options.take_over), (vec!["a".into(), "b".into()], 3, true));
         assert_eq!(options.graph, Some("g.svg".into()));
-        assert_eq!((options.drain.as_secs(), options.ttl.as_secs()), (0, 5));
+        assert_eq!((options.limits.drain.as_secs(), options.ttl.as_secs()), (0, 5));
         assert!(matches!(HostOptions::parse(["--list"]), Ok(HostCommand::List)));
         assert!(matches!(HostOptions::parse(["--list", "-h"]), Ok(HostCommand::Help)));
     }
@@ -251,6 +265,8 @@ mod tests {
             ("--listen", "needs a value"),
             ("--replicas 0", "from 1 to 10000"),
             ("--workers many", "from 1 to 1024"),
+            ("--connections-max 0", "--connections-max: 0 is not possible here; write a number from 1 to 4294967295, for example 1024"),
+            ("--drain-s x", "write seconds from 0 to 3600, for example 30"),
             ("--take-over=yes", "takes no value"),
             ("echo", "stands alone"),
             ("--nonsense", "no option"),

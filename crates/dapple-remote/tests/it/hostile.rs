@@ -33,7 +33,7 @@ fn each_misuse_has_a_status_and_a_sentence() {
     let runtime = runtime();
     runtime.block_on(async {
         let mut limits = HostLimits::default();
-        limits.message_len_max = 100;
+        limits.body_max_bytes = 100;
         let running = Running::start(echo().limits(limits).build());
         let json = "content-type: application/json\r\n";
         let schema = "dapple-schema: u8 -> u8\r\n";
@@ -77,7 +77,7 @@ fn silence_and_nonsense_end_and_others_are_served_meanwhile() {
     let runtime = runtime();
     runtime.block_on(async {
         let mut limits = HostLimits::default();
-        limits.header_timeout = Duration::from_millis(200);
+        limits.head_timeout = Duration::from_millis(200);
         limits.body_timeout = Duration::from_millis(200);
         let running = Running::start(echo().limits(limits).build());
         let address = running.address.clone();

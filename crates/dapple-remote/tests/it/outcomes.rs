@@ -117,7 +117,7 @@ fn messages_have_a_longest_size_on_both_sides() {
     let runtime = runtime();
     runtime.block_on(async {
         let mut limits = HostLimits::default();
-        limits.message_len_max = 1000;
+        limits.body_max_bytes = 1000;
         let repeat = |count: usize| async move { Ok::<_, BoxError>("x".repeat(count)) };
         let running = Running::start(echo().register_fn("repeat", repeat).limits(limits).build());
         let mut echo: RemoteStage<String, String> = running.stage("echo");
@@ -262,7 +262,7 @@ fn memory_for_messages_is_bounded() {
     let runtime = runtime();
     runtime.block_on(async {
         let mut limits = HostLimits::default();
-        limits.messages_len_max = 100 << 10;
+        limits.requests_memory_bytes = 100 << 10;
         let begun = Arc::new(Semaphore::new(0));
         let counted = begun.clone();
         let hold = move |text: String| {
