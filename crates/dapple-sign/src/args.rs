@@ -1,10 +1,9 @@
 //! The command line of `dapple sign`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use dapple::stage::remote::Discovery;
-use dapple_serve::command_line::{host_and_port, number, seconds};
+use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, host_and_port, limits, number};
 
 use super::budget::needed;
 
@@ -86,35 +85,25 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) graph: Option<PathBuf>,
 
-    /// The largest size of a task, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = number::<u32>(0..=16_777_216))]
-    pub(super) task_bytes_max: u32,
+    #[command(flatten)]
+    pub(super) limits: LimitArgs<SignRows>,
+}
 
-    /// The most connections; further ones get an error and are closed
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<u32>(1..=100_000))]
-    pub(super) connections: u32,
+/// The limits of the service. Its requests are tasks.
+#[derive(Debug)]
+pub(super) struct SignRows;
 
-    /// The most unanswered tasks of one connection; beyond that the server stops reading from it
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::<u32>(1..=65_536))]
-    pub(super) in_flight_max: u32,
-
-    /// The memory for tasks of all connections, in MiB: incoming tasks, tasks in service, and
-    /// answers not yet taken. When it is used up the server stops reading until there is room; it
-    /// refuses nothing because of this limit
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = number::<u64>(1..=1_048_576))]
-    pub(super) tasks_mib: u64,
-
-    /// How long a client may take to complete a frame, or to take its answers, in seconds
-    #[arg(long, value_name = "N", default_value = "10", value_parser = seconds)]
-    pub(super) frame_timeout_s: Duration,
-
-    /// How long a connection may have no tasks, in seconds
-    #[arg(long, value_name = "N", default_value = "300", value_parser = seconds)]
-    pub(super) idle_s: Duration,
-
-    /// How long accepted tasks may take after the signal to stop, in seconds
-    #[arg(long, value_name = "N", default_value = "30", value_parser = seconds)]
-    pub(super) drain_s: Duration,
+impl Rows for SignRows {
+    const HEADING: &'static str = "Limits";
+    const ROWS: &'static [LimitOption] = &[
+        limits::CONNECTIONS_MAX.or(1_024),
+        limits::IN_FLIGHT_MAX,
+        BODY_MAX,
+        limits::REQUESTS_MEMORY,
+        limits::FRAME_TIMEOUT,
+        limits::IDLE_TIMEOUT.or(300_000),
+        limits::DRAIN.or(30_000),
+    ];
 }
 
 /// The structure of the service.
@@ -188,13 +177,12 @@ impl Args {
                 ),
             });
         }
-        let (task, all) = (needed(self.task_bytes_max as usize + FRAME_LEN, self.copies()), self.tasks_mib << 20);
-        if task as u64 > all {
-            let (bytes, mib) = (self.task_bytes_max, self.tasks_mib);
-            let least = task.div_ceil(1 << 20);
-            return Some(format!(
-                "--tasks-mib {mib} is too little for a task of --task-bytes-max {bytes}; give {least} or more"
-            ));
+        let bytes = self.limits.bytes(&BODY_MAX);
+        let task = needed(bytes + FRAME_LEN, self.copies());
+        if task > self.limits.bytes(&limits::REQUESTS_MEMORY) {
+            let (mb, least) = (self.limits.number(&limits::REQUESTS_MEMORY), task.div_ceil(1 << 20));
+            let (memory, body) = (limits::REQUESTS_MEMORY.flag(), BODY_MAX.flag());
+            return Some(format!("{memory} {mb} is too little for a task of {body} {bytes}; give {least} or more"));
         }
         let has_stages = self.variant != Variant::Threaded;
         (self.graph.is_some() && !has_stages)
@@ -249,12 +237,10 @@ impl Args {
         if let Some((option, _, why)) = of_this_process.into_iter().find(|(_, is_given, _)| *is_given) {
             return Some(format!("{option} does not go with --hosts: {why}"));
         }
-        (self.task_bytes_max > HOST_TASK_BYTES_MAX).then(|| {
-            let bytes = self.task_bytes_max;
-            format!(
-                "--task-bytes-max {bytes} is more than a host accepts; with --hosts the most is \
-                {HOST_TASK_BYTES_MAX}"
-            )
+        let bytes = self.limits.bytes(&BODY_MAX);
+        (bytes > HOST_TASK_BYTES_MAX).then(|| {
+            let body = BODY_MAX.flag();
+            format!("{body} {bytes} is more than a host takes; with --hosts up to {HOST_TASK_BYTES_MAX}")
         })
     }
 }
@@ -263,4 +249,7 @@ impl Args {
 const FRAME_LEN: usize = 13;
 
 /// Messages to hosts have at most 4 MiB, including some overhead.
-const HOST_TASK_BYTES_MAX: u32 = (4 << 20) - 64;
+const HOST_TASK_BYTES_MAX: usize = (4 << 20) - 64;
+
+/// The largest task.
+pub(super) const BODY_MAX: LimitOption = limits::BODY_MAX.or(64 << 10).at_most(16 << 20);

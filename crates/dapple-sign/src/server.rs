@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use dapple::net::TcpStream;
+use dapple_serve::command_line::limits;
 use dapple_serve::host::{Admission, PerAddress, Sessions, Stage, StopSignals, Wanted, listen, serve_sessions};
 
-use super::args::Args;
+use super::args::{Args, BODY_MAX};
 use super::budget::Budget;
 use super::connection::{Service, serve};
 use super::digest::{Secrets, warn_of_published};
@@ -64,17 +65,19 @@ async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignEr
         }
         _ => None,
     };
+    let own = &args.limits;
     let service = Arc::new(Service {
         signer,
-        budget: Budget::new(args.tasks_mib, args.copies()),
-        task_bytes_max: args.task_bytes_max,
-        in_flight_max: args.in_flight_max,
-        frame_timeout: args.frame_timeout_s,
-        idle: args.idle_s,
+        budget: Budget::new(own.number(&limits::REQUESTS_MEMORY), args.copies()),
+        task_bytes_max: own.number(&BODY_MAX) as u32,
+        in_flight_max: own.number(&limits::IN_FLIGHT_MAX) as u32,
+        frame_timeout: own.time(&limits::FRAME_TIMEOUT),
+        idle: own.time(&limits::IDLE_TIMEOUT),
     });
     announce(args, addr, &behind);
-    let admission = Arc::new(Admission::new(args.connections as usize, PerAddress::Unlimited));
-    serve_sessions(listening, service, admission, &mut signals, args.drain_s).await.map_err(SignError::Runtime)
+    let admission = Arc::new(Admission::new(own.number(&limits::CONNECTIONS_MAX) as usize, PerAddress::Unlimited));
+    let drain = own.time(&limits::DRAIN);
+    serve_sessions(listening, service, admission, &mut signals, drain).await.map_err(SignError::Runtime)
 }
 
 impl Sessions for Service {

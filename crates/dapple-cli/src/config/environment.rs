@@ -33,8 +33,10 @@ impl Variables {
     /// Gives the layer what they say.
     pub(crate) fn read(&self, options: &Options, layer: &mut Layer, problems: &mut Vec<Problem>) {
         for arg in options.all() {
-            let Some(value) = self.values.get(arg.get_id().as_str()) else { continue };
-            let variable = self.full_name(arg.get_id().as_str());
+            let Some((name, value)) = option::names(arg).find_map(|name| self.values.get_key_value(&name)) else {
+                continue;
+            };
+            let variable = self.full_name(name);
             let outcome = match value.to_str() {
                 None => Err("this is not UTF-8; a path that is not can be given on the command line".to_owned()),
                 Some(value) => {

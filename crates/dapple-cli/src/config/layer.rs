@@ -44,7 +44,9 @@ impl Layer {
         if let Some(other) = options.conflicts(arg).iter().find(|other| self.reading.contains(*other)) {
             return Err(format!("`{id}` and `{other}` exclude each other; leave one of them out"));
         }
-        self.reading.insert(id.clone());
+        if !self.reading.insert(id.clone()) {
+            return Err(format!("`{id}` is given twice, once by a name that it had before; leave one of them out"));
+        }
         if !self.decided.contains(id) {
             self.values.insert(id.clone(), (values, origin));
         }

@@ -23,4 +23,6 @@ mod sections;
 mod show;
 
 #[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
 mod tests;

@@ -34,9 +34,9 @@ impl Options {
         self.command.get_arguments().filter(|arg| !COMMAND_LINE_ONLY.contains(&arg.get_id().as_str()))
     }
 
-    /// The option with this name, as it stands in the file.
+    /// The option with this name, as it stands in the file, or that had it before.
     pub(crate) fn find(&self, name: &str) -> Option<&Arg> {
-        self.all().find(|arg| arg.get_id() == name)
+        self.all().find(|arg| names(arg).any(|known| known == name))
     }
 
     /// Those that cannot be given together with `arg`.
@@ -85,6 +85,12 @@ pub(crate) fn kind(arg: &Arg) -> Kind {
         () if is(&[TypeId::of::<Duration>()]) => Kind::Seconds,
         () => Kind::Text,
     }
+}
+
+/// The names of `arg` in the file: its own, and those that it had before.
+pub(crate) fn names(arg: &Arg) -> impl Iterator<Item = String> {
+    let before = arg.get_all_aliases().unwrap_or_default().into_iter().map(|name| name.replace('-', "_"));
+    [arg.get_id().to_string()].into_iter().chain(before)
 }
 
 /// Whether `arg` can be given more than once.

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dapple::Color;
 use dapple::net::{Peer, TcpStream};
@@ -27,9 +26,8 @@ pub(crate) struct Front {
 
 impl Front {
     /// A door for clients of this machine and of these networks.
-    pub(crate) fn new(proxy: Arc<Proxy>, clients: Vec<IpNet>, is_short: bool) -> Front {
-        let limits = Arc::new(Limits { idle_timeout: IDLE_MAX, ..Limits::default() });
-        let door = Arc::new(Door { proxy: proxy.clone(), clients, limits });
+    pub(crate) fn new(proxy: Arc<Proxy>, clients: Vec<IpNet>, limits: Limits, is_short: bool) -> Front {
+        let door = Arc::new(Door { proxy: proxy.clone(), clients, limits: Arc::new(limits) });
         let gate = Gate::new(proxy.admission.clone(), is_short);
         Front { proxy, door, gate }
     }
@@ -108,9 +106,6 @@ impl Host for Door {
 pub(super) const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 73\r\n\r\n\
     This proxy is not for your address; `--allow-clients NETWORK` allows it.\n";
-
-/// How long a connection may wait for its next request.
-const IDLE_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

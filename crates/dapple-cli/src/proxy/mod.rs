@@ -13,7 +13,10 @@ use self::proxy::Proxy;
 use self::rules::Rules;
 use crate::config::Loaded;
 use crate::observe::told;
-use crate::server::{Admission, Listening, Manager, Predecessor, Signals, Upgrade, finish, give_back, listen, watch};
+use crate::server::{
+    Admission, AdmissionLimits, Listening, Manager, Predecessor, Signals, Upgrade, connection_limits, finish,
+    give_back, listen, watch,
+};
 
 pub(crate) use self::args::Args;
 pub(crate) use self::error::ProxyError;
@@ -71,12 +74,13 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     addrs.iter().try_for_each(|addr| args.allow.may_listen(*addr))?;
 
     // Each connection of a client may need one to an origin.
-    let shares = args.limits.admission.shares(2);
-    let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address(shares.connections)));
+    let shares = args.limits.shares(2);
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address(shares.connections)));
     drop(Color::new().spawn_background(give_back(admission.clone())));
     let rules = Rules::new(args.allow.allow_private, &args.allow.allow_destination, &args.allow.connect_port, &addrs);
     let proxy = Arc::new(Proxy::new(args, rules, admission.clone(), shares.files, observing, runtime.handle().clone()));
-    let mut front = Front::new(proxy.clone(), args.allow.allow_clients.clone(), shares.is_short);
+    let limits = connection_limits(&args.connection);
+    let mut front = Front::new(proxy.clone(), args.allow.allow_clients.clone(), limits, shares.is_short);
     for listening in all_listening {
         front.open(listening).map_err(ProxyError::Runtime)?;
     }
@@ -93,7 +97,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
         front.finish(ending).await;
         begin
     });
-    finish(runtime, args.limits.admission.drain().saturating_sub(begin.elapsed()), &admission);
+    finish(runtime, args.limits.drain().saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
     Ok(())

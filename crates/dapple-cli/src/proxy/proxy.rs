@@ -64,14 +64,8 @@ impl Proxy {
         let connections_max = admission.max() + spare as usize;
         let tally = Arc::new(Tally::new(handle.clone()));
         let pseudonym = Pseudonym::new();
-        let upstream = Upstream::new(
-            rules,
-            args.limits.waits(),
-            connections_max,
-            args.runtime.serial,
-            tally.clone(),
-            handle.clone(),
-        );
+        let upstream =
+            Upstream::new(rules, args.waits(), connections_max, args.runtime.serial, tally.clone(), handle.clone());
         let upstream = Arc::new(upstream);
         let (cache_mb, source) = (args.cache.mb(false), Origins(upstream.clone()));
         let cache = Cache::new(cache_mb, &args.cache, args.runtime.serial, source, pseudonym.clone(), tally.clone());
@@ -83,7 +77,7 @@ impl Proxy {
             admission,
             observing,
             handle,
-            tunnels_max: args.limits.tunnels as usize,
+            tunnels_max: args.tunnels_max(),
             forwarded: args.allow.forwarded,
             status: !args.runtime.no_status,
             serial: args.runtime.serial,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dapple::Color;
+use dapple_serve::command_line::limits;
 use http::HeaderValue;
 
 use self::disk::Root;
@@ -16,8 +17,8 @@ use self::site::{Site, SiteOptions};
 use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{
-    Admission, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted, finish, give_back, listen,
-    watch,
+    Admission, AdmissionLimits, Listening, Manager, MemoryLimit, Predecessor, Signals, Tls, Upgrade, Wanted,
+    connection_limits, finish, give_back, listen, watch,
 };
 
 pub(crate) use self::args::Args;
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         return check::check(args, &rules, loaded);
     }
     let root = Root::open(&args.dir, args.files.follow).map_err(|error| ServeError::dir(&args.dir, error))?;
-    let shares = args.limits.admission.shares(1);
+    let shares = args.limits.shares(1);
     let mut builder = dapple::builder();
     if let Some(workers) = args.runtime.workers {
         builder = builder.workers(usize::from(workers));
@@ -82,8 +83,8 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let signals = Signals::watch().map_err(ServeError::Runtime)?;
     let upgrade = Upgrade::new();
     let (observing, writing) = told::open(&args.told, runtime.handle())?;
-    let memory_limit = MemoryLimit::find(args.limits.memory_limit_mb.map(|megabytes| megabytes << 20));
-    let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address(shares.connections)));
+    let memory_limit = MemoryLimit::find(args.limits.bytes_given(&limits::MEMORY_LIMIT));
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address(shares.connections)));
     let options = SiteOptions {
         cache_bytes: memory::cache_bytes(args.files.cache_mb, memory_limit.as_ref()),
         files_max: shares.files,
@@ -93,10 +94,10 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         hidden: args.files.hidden,
         compress: !args.files.no_compress,
         rules,
-        limits: args.connection.limits(),
+        limits: connection_limits(&args.connection),
         observing,
         admission,
-        looks: args.limits.looks(),
+        looks: args.looks(),
     };
     let site = Arc::new(Site::new(root, options, runtime.handle().clone()));
     drop(Color::new().spawn_background(crate::http::clock::beat()));
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         predecessor.tell_ready();
     }
     manager.ready();
-    let drain = args.limits.admission.drain();
+    let drain = args.limits.drain();
     let mut reload = Reload { site, first: loaded.clone(), tls, drain };
     let (begin, admission) = runtime.block_on(async {
         let (ending, begin) = watch(signals, upgrade, &manager, front.gate(), async || reload.run(&front).await).await;

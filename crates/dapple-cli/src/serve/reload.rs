@@ -12,7 +12,7 @@ use super::front::Front;
 use super::rules::Rules;
 use super::site::Site;
 use crate::config::{Loaded, Problems, load_again};
-use crate::server::Tls;
+use crate::server::{AdmissionLimits, Tls, connection_limits};
 
 /// What a reload needs.
 pub(super) struct Reload {
@@ -44,8 +44,8 @@ impl Reload {
     }
 
     async fn apply(&mut self, (loaded, args, rules): News) {
-        self.drain = args.limits.admission.drain();
-        self.site.set_options(args.connection.limits(), args.files.list, !args.files.no_compress);
+        self.drain = args.limits.drain();
+        self.site.set_options(connection_limits(&args.connection), args.files.list, !args.files.no_compress);
         let log = self.site.observing.sinks().and_then(|sinks| sinks.log.as_ref());
         let is_logged = log.zip(args.told.access_log.as_ref()).map(|(log, path)| {
             log.set_format(args.told.access_log_format);
@@ -77,9 +77,9 @@ fn read() -> Result<News, Problems> {
 
 /// Options that are used anew; for those of connections, by connections that begin later.
 const APPLIED: [&str; 15] = [
-    "head_kb",
-    "uri_kb",
-    "headers",
+    "head_max_kb",
+    "target_max_kb",
+    "fields_max",
     "head_timeout_s",
     "idle_timeout_s",
     "pause_timeout_s",

@@ -1,54 +1,55 @@
-//! Options of every server: the limits on connections, and the time limit of the end.
+//! Limits of every server: how many may connect, and how long the end takes.
 
 use std::time::Duration;
 
+use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};
 use dapple_serve::host::{PerAddress, Shares, shares};
 
-use crate::config::number;
+/// The limit of connections, with the default of servers of the public.
+pub(crate) const CONNECTIONS_MAX: LimitOption =
+    limits::CONNECTIONS_MAX.or_note("10000, or as many as the limit on open files leaves room for");
 
-/// The limits on connections, and the time limit of the end.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct AdmissionArgs {
-    /// The most client connections at a time; at the limit idle ones make room [default: 10000, or
-    /// as many as the limit on open files leaves room for]
-    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
-    connections: Option<u32>,
+/// The limit of connections of one client, likewise.
+pub(crate) const CONNECTIONS_PER_CLIENT: LimitOption = limits::CONNECTIONS_PER_CLIENT
+    .or_note("a tenth of all for others than this machine itself, for which a number counts only when it is given");
 
-    /// The most connections from one address, or from one /64 of IPv6; 0 is no limit [default: a
-    /// tenth of all, except for this machine itself, which is limited only if a number is given]
-    #[arg(long, value_name = "N", value_parser = number::<u32>(0..=u64::from(u32::MAX)))]
-    connections_per_address: Option<u32>,
+/// How long the end takes: less than the ten seconds after which container managers kill.
+pub(crate) const DRAIN: LimitOption = limits::DRAIN.or(9_000);
 
-    /// How long responses in flight may take after the signal to stop, in seconds
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = number::<u64>(0..=3600))]
-    drain_s: u64,
+/// What the limits that every server has mean to its host.
+pub(crate) trait AdmissionLimits {
+    /// Shares the descriptors of the process out, of which a connection takes `each`.
+    fn shares(&self, each: u64) -> Shares;
+
+    /// The limit of connections for one address, out of so many in all.
+    fn per_address(&self, connections: usize) -> PerAddress;
+
+    /// How long the end may take.
+    fn drain(&self) -> Duration;
 }
 
-impl AdmissionArgs {
-    /// Shares out the descriptors of the process, of which a connection takes `each`.
-    pub(crate) fn shares(&self, each: u64) -> Shares {
-        match self.connections {
+impl<R: Rows> AdmissionLimits for LimitArgs<R> {
+    fn shares(&self, each: u64) -> Shares {
+        match self.number_given(&CONNECTIONS_MAX) {
             Some(connections) => shares(connections as usize, each, connections as usize),
             None => shares(CONNECTIONS, each, CONNECTIONS_FEW),
         }
     }
 
-    /// The limit on connections from one address, for this total.
-    pub(crate) fn per_address(&self, connections: usize) -> PerAddress {
-        match self.connections_per_address {
-            None => PerAddress::Others(u32::try_from(connections / 10).unwrap_or(u32::MAX).max(1)),
+    fn per_address(&self, connections: usize) -> PerAddress {
+        let max = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        match self.number_given(&CONNECTIONS_PER_CLIENT) {
+            None => PerAddress::Others(max(connections as u64 / 10).max(1)),
             Some(0) => PerAddress::Unlimited,
-            Some(max) => PerAddress::Everybody(max),
+            Some(given) => PerAddress::Everybody(max(given)),
         }
     }
 
-    /// How long the end may take.
-    pub(crate) fn drain(&self) -> Duration {
-        Duration::from_secs(self.drain_s)
+    fn drain(&self) -> Duration {
+        self.time(&DRAIN)
     }
 }
 
-/// The default limit on connections, and the number below which the server warns.
+/// How many connections there are where nothing says it, and how few of them are worth a warning then.
 const CONNECTIONS: usize = 10_000;
 const CONNECTIONS_FEW: usize = 1_000;

@@ -1,6 +1,8 @@
-//! What `serve` and `proxy` share of being a server: the host of `dapple-serve`, and its options.
+//! What `serve` and `proxy` share of being a server: the host of `dapple-serve`, and its limits.
 
 mod args;
+mod connection;
 
-pub(crate) use self::args::AdmissionArgs;
+pub(crate) use self::args::{AdmissionLimits, CONNECTIONS_MAX, CONNECTIONS_PER_CLIENT, DRAIN};
+pub(crate) use self::connection::{ConnectionRows, ProxyConnectionRows, connection_limits};
 pub(crate) use dapple_serve::host::*;

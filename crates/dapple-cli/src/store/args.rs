@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};
 
 use super::url::{StoreUrl, store_url};
 use crate::config::number;
@@ -110,12 +111,21 @@ pub(super) struct ServeArgs {
     /// The file with the password of clients (AUTH) as its first line
     #[arg(long, value_name = "FILE")]
     pub(super) password_file: Option<PathBuf>,
-    /// The most clients at a time; more are refused
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = number::<u32>(1..=1_000_000))]
-    pub(super) connections: u32,
+    #[command(flatten)]
+    pub(super) limits: LimitArgs<StoreRows>,
     /// The number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(super) workers: Option<u16>,
+}
+
+/// The limits of the clients of a served store.
+#[derive(Debug)]
+pub(super) struct StoreRows;
+
+impl Rows for StoreRows {
+    const HEADING: &'static str = "Limits";
+    const ROWS: &'static [LimitOption] =
+        &[limits::CONNECTIONS_MAX.or(4_096), limits::REQUESTS_MEMORY, limits::DRAIN.or(10_000)];
 }
 
 #[derive(Debug, clap::Args)]

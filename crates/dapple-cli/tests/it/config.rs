@@ -82,7 +82,7 @@ fn a_check_finds_all_that_is_wrong_in_a_file() {
     for part in [
         ":1:1: there is no option `cach_mb`; did you mean `cache_mb`?\n  1 | cach_mb = 1\n    | ^^^^^^^\n",
         ":2:8: `port` takes a whole number without quotes, and this is a string; write `port = 80`",
-        ":3:11: 0 is not possible here; write a number from 1 to 1024",
+        ":3:11: 0 is not possible here; write a number from 1 to 1024, for example 1",
         ":4:10: `follow` takes true or false, and this is an integer; write `follow = true`",
     ] {
         assert!(message.contains(&format!("dapple: {}{part}", path.display())), "{part}\n--- in\n{message}");

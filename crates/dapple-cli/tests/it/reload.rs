@@ -69,7 +69,7 @@ fn limits_are_those_of_connections_that_begin_later() {
     let server = start(&site, "");
     let mut kept = server.connect();
     assert_eq!(kept.get("/page.txt").status, 200);
-    write(&site, "head_kb = 1\nidle_timeout_s = 0.5\nhead_timeout_s = 0.5\n");
+    write(&site, "head_max_kb = 1\nidle_timeout_s = 0.5\nhead_timeout_s = 0.5\n");
     server.signal(Signal::HUP);
     let long = format!("X-Long: {}\r\n", "x".repeat(2_000));
     let ask = || {

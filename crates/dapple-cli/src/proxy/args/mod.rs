@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};
 use ipnet::IpNet;
 
 use crate::config::{host_and_port, number};
@@ -11,7 +12,7 @@ use crate::observe::ToldArgs;
 use crate::proxy::ProxyError;
 use crate::proxy::destination::{Destination, destination, network};
 use crate::proxy::reverse::ReverseArgs;
-use crate::server::{AdmissionArgs, Wanted};
+use crate::server::{CONNECTIONS_MAX, CONNECTIONS_PER_CLIENT, DRAIN, ProxyConnectionRows, Wanted};
 
 /// Forward HTTP for browsers and programs, with one cache for all of them; or, with --to, be a
 /// reverse proxy for servers
@@ -44,7 +45,10 @@ pub(crate) struct Args {
     pub(crate) reverse: ReverseArgs,
 
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) limits: LimitArgs<ProxyRows>,
+
+    #[command(flatten)]
+    pub(crate) connection: LimitArgs<ProxyConnectionRows>,
 
     #[command(flatten)]
     pub(crate) told: ToldArgs,
@@ -109,27 +113,20 @@ pub(crate) struct CacheArgs {
 }
 
 /// Limits on clients, and on waiting for servers.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct LimitArgs {
-    #[command(flatten)]
-    pub(crate) admission: AdmissionArgs,
+#[derive(Debug)]
+pub(crate) struct ProxyRows;
 
-    /// The most tunnels at a time, out of these connections
-    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = number::<u32>(1..=u64::from(u32::MAX)))]
-    pub(crate) tunnels: u32,
-
-    /// How long finding and reaching a server may take, in seconds
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u64>(1..=3_600))]
-    connect_timeout_s: u64,
-
-    /// How long a server may take to begin its response, and for each further piece, in seconds
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = number::<u64>(1..=3_600))]
-    response_timeout_s: u64,
-
-    /// How long a tunnel may be idle, in seconds
-    #[arg(long, value_name = "N", default_value_t = 600, value_parser = number::<u64>(1..=86_400))]
-    tunnel_timeout_s: u64,
+impl Rows for ProxyRows {
+    const HEADING: &'static str = "Limits";
+    const ROWS: &'static [LimitOption] = &[
+        CONNECTIONS_MAX,
+        CONNECTIONS_PER_CLIENT,
+        DRAIN,
+        limits::TUNNELS_MAX,
+        limits::CONNECT_TIMEOUT,
+        limits::RESPONSE_TIMEOUT,
+        limits::TUNNEL_TIMEOUT,
+    ];
 }
 
 /// The runtime, and the status page.
@@ -195,14 +192,19 @@ impl CacheArgs {
     }
 }
 
-impl LimitArgs {
+impl Args {
     /// The time limits.
     pub(crate) fn waits(&self) -> Waits {
         Waits {
-            connect: Duration::from_secs(self.connect_timeout_s),
-            response: Duration::from_secs(self.response_timeout_s),
-            tunnel: Duration::from_secs(self.tunnel_timeout_s),
+            connect: self.limits.time(&limits::CONNECT_TIMEOUT),
+            response: self.limits.time(&limits::RESPONSE_TIMEOUT),
+            tunnel: self.limits.time(&limits::TUNNEL_TIMEOUT),
         }
+    }
+
+    /// The most tunnels at a time.
+    pub(crate) fn tunnels_max(&self) -> usize {
+        self.limits.number(&limits::TUNNELS_MAX) as usize
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};
 use ipnet::IpNet;
 
 use super::target::{Target, target};
@@ -38,7 +39,7 @@ pub(crate) struct ReverseArgs {
     pub(crate) upstream_ca: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) pool: PoolArgs,
+    pub(crate) pool: LimitArgs<PoolRows>,
 
     #[command(flatten)]
     pub(crate) health: HealthArgs,
@@ -48,25 +49,13 @@ pub(crate) struct ReverseArgs {
 }
 
 /// Connections to upstreams, and retries.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Reverse (with --to)")]
-pub(crate) struct PoolArgs {
-    /// The most connections to one upstream; by HTTP/2 each carries up to 100 requests
-    #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = number::<u32>(1..=100_000))]
-    pub(crate) upstream_connections: u32,
+#[derive(Debug)]
+pub(crate) struct PoolRows;
 
-    /// How long a connection to an upstream may wait for its next request, in seconds; use less
-    /// than the upstream's own limit
-    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
-    pub(crate) upstream_idle_s: Duration,
-
-    /// How many times to retry a request, at other upstreams, if that is safe; 0 for never
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<u32>(0..=16))]
-    pub(crate) retries: u32,
-
-    /// The most retries, in percent of all requests, so that retries make no overload worse
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = number::<u32>(0..=100))]
-    pub(crate) retry_percent: u32,
+impl Rows for PoolRows {
+    const HEADING: &'static str = "Reverse (with --to)";
+    const ROWS: &'static [LimitOption] =
+        &[limits::UPSTREAM_CONNECTIONS_MAX, limits::UPSTREAM_IDLE_TIMEOUT, limits::RETRIES, limits::RETRY_PERCENT];
 }
 
 /// When an upstream is in service.
@@ -134,8 +123,8 @@ pub(crate) const REVERSE_ONLY: [&str; 17] = [
     "trust_forwarded",
     "no_forwarded",
     "upstream_ca",
-    "upstream_connections",
-    "upstream_idle_s",
+    "upstream_connections_max",
+    "upstream_idle_timeout_s",
     "retries",
     "retry_percent",
     "fail_after",

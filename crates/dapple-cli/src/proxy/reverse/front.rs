@@ -4,7 +4,6 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dapple::Color;
 use dapple::net::{Peer, TcpStream};
@@ -26,9 +25,8 @@ pub(super) struct Front {
 }
 
 impl Front {
-    pub(super) fn new(reverse: Arc<Reverse>, tls: Option<Arc<Tls>>, is_short: bool) -> Front {
-        let limits = Arc::new(Limits { idle_timeout: IDLE_MAX, ..Limits::default() });
-        let door = Arc::new(Door { reverse: reverse.clone(), tls, limits });
+    pub(super) fn new(reverse: Arc<Reverse>, tls: Option<Arc<Tls>>, limits: Limits, is_short: bool) -> Front {
+        let door = Arc::new(Door { reverse: reverse.clone(), tls, limits: Arc::new(limits) });
         let gate = Gate::new(reverse.admission.clone(), is_short);
         Front { reverse, door, gate }
     }
@@ -123,6 +121,3 @@ async fn serve(
         serve_http(stream, protocol, Borrowed::new(reverse, client), terms, color).await;
     }
 }
-
-/// How long a connection may wait for its next request.
-const IDLE_MAX: Duration = Duration::from_secs(60);

@@ -17,8 +17,8 @@ use super::error::ProxyError;
 use crate::config::Loaded;
 use crate::observe::told;
 use crate::server::{
-    Admission, CertificateSource, Listening, Manager, Predecessor, Signals, Tls, Upgrade, finish, give_back, listen,
-    watch,
+    Admission, AdmissionLimits, CertificateSource, Listening, Manager, Predecessor, Signals, Tls, Upgrade,
+    connection_limits, finish, give_back, listen, watch,
 };
 
 pub(crate) use self::args::ReverseArgs;
@@ -72,11 +72,12 @@ pub(super) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     let addrs: Vec<SocketAddr> = all_listening.iter().filter_map(Listening::addr).collect();
 
     // Each request of a client may need a connection to an upstream.
-    let shares = args.limits.admission.shares(2);
-    let admission = Arc::new(Admission::new(shares.connections, args.limits.admission.per_address(shares.connections)));
+    let shares = args.limits.shares(2);
+    let admission = Arc::new(Admission::new(shares.connections, args.limits.per_address(shares.connections)));
     drop(Color::new().spawn_background(give_back(admission.clone())));
     let reverse = Arc::new(Reverse::new(args, encryption, admission.clone(), observing, runtime.handle().clone()));
-    let mut front = Front::new(reverse.clone(), tls.clone(), shares.is_short);
+    let limits = connection_limits(&args.connection);
+    let mut front = Front::new(reverse.clone(), tls.clone(), limits, shares.is_short);
     for listening in all_listening {
         front.open(listening).map_err(ProxyError::Runtime)?;
     }
@@ -93,7 +94,7 @@ pub(super) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
         front.finish(ending).await;
         begin
     });
-    finish(runtime, args.limits.admission.drain().saturating_sub(begin.elapsed()), &admission);
+    finish(runtime, args.limits.drain().saturating_sub(begin.elapsed()), &admission);
     // The last lines of the log are those of the replies that were just finished.
     drop(writing);
     Ok(())

@@ -8,6 +8,7 @@ use dapple::stage::middleware::retry::Budget;
 use dapple::tls::TlsConnector;
 use dapple::{Color, Handle};
 use dapple_client::upstream::{Config, Dial, Limits, Spawn};
+use dapple_serve::command_line::limits;
 use http::uri::PathAndQuery;
 use ipnet::IpNet;
 
@@ -66,19 +67,19 @@ impl Reverse {
         handle: Handle,
     ) -> Reverse {
         let ReverseArgs { to, rewrite_host, trust_forwarded, no_forwarded, pool, health, .. } = &args.reverse;
-        let (waits, serial) = (args.limits.waits(), args.runtime.serial);
-        let connections_max = pool.upstream_connections as usize;
-        let limits = Limits {
+        let (waits, serial) = (args.waits(), args.runtime.serial);
+        let connections_max = pool.number(&limits::UPSTREAM_CONNECTIONS_MAX) as usize;
+        let pool_limits = Limits {
             connections_max,
             total_max: usize::MAX,
             idle_max: connections_max,
             idle_total_max: usize::MAX,
-            idle_age_max: pool.upstream_idle_s,
+            idle_age_max: pool.time(&limits::UPSTREAM_IDLE_TIMEOUT),
             waiting_max: connections_max.max(WAITING_MIN),
             wait_max: Some(waits.connect),
         };
         let spawn = if serial { Spawn::In(Color::DEFAULT) } else { Spawn::On(handle.clone()) };
-        let config = Config::new(Dial::new(encryption, waits.connect), limits, spawn);
+        let config = Config::new(Dial::new(encryption, waits.connect), pool_limits, spawn);
         let common = Arc::new(Common { config, waits, handle: handle.clone(), serial });
         let path = health.health_path.as_deref().and_then(|path| PathAndQuery::try_from(path).ok());
         let checks = path.map(|path| Checks {
@@ -90,7 +91,8 @@ impl Reverse {
         });
         let every = checks.as_ref().map(|checks| checks.interval);
         let list = Arc::new(List::new(common.clone(), health.fail_after, every));
-        let (budget, retries_max) = (budget(pool.retry_percent), pool.retries);
+        let (budget, retries_max) =
+            (budget(pool.number(&limits::RETRY_PERCENT) as u32), pool.number(&limits::RETRIES) as u32);
         let upstreams = Upstreams { list: list.clone(), budget, retries_max, common: common.clone() };
         let (pseudonym, tally) = (Pseudonym::new(), Arc::new(Tally::new(handle)));
         let cache =
@@ -108,7 +110,7 @@ impl Reverse {
             clients: args.allow.allow_clients.clone(),
             admission,
             observing,
-            tunnels_max: args.limits.tunnels as usize,
+            tunnels_max: args.tunnels_max(),
             checks,
             crowded: AtomicBool::new(false),
         }

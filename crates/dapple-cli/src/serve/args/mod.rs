@@ -4,17 +4,16 @@
 //! `value_parser = number(…)` gives a number its range.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-pub(crate) use self::connection::ConnectionArgs;
+use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};
+
 pub(crate) use self::listen::ListenArgs;
 pub(crate) use self::tls::TlsArgs;
 use super::looks::Looks;
 use crate::config::number;
 use crate::observe::ToldArgs;
-use crate::server::AdmissionArgs;
+use crate::server::{CONNECTIONS_MAX, CONNECTIONS_PER_CLIENT, ConnectionRows, DRAIN};
 
-mod connection;
 mod listen;
 mod tls;
 
@@ -49,10 +48,10 @@ pub(crate) struct Args {
     pub(crate) files: FilesArgs,
 
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) limits: LimitArgs<ServeRows>,
 
     #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
+    pub(crate) connection: LimitArgs<ConnectionRows>,
 
     #[command(flatten)]
     pub(crate) told: ToldArgs,
@@ -90,26 +89,26 @@ pub(crate) struct FilesArgs {
 }
 
 /// Limits on clients and on memory.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct LimitArgs {
-    #[command(flatten)]
-    pub(crate) admission: AdmissionArgs,
+#[derive(Debug)]
+pub(crate) struct ServeRows;
 
-    /// The most memory to use, in MiB; close to it the page cache shrinks, and new connections get
-    /// 503 [default: the limit of the control group, if it has one]
-    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=1 << 24))]
-    pub(crate) memory_limit_mb: Option<u64>,
-
-    /// Refuse a request that must be read from the disk with 503 if it could not be answered within
-    /// this time; 0 never refuses. Requests for pages in memory are never refused
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = number::<u64>(0..=3_600_000))]
-    pub(crate) target_delay_ms: u64,
+impl Rows for ServeRows {
+    const HEADING: &'static str = "Limits";
+    const ROWS: &'static [LimitOption] = &[
+        CONNECTIONS_MAX,
+        CONNECTIONS_PER_CLIENT,
+        DRAIN,
+        limits::MEMORY_LIMIT.or_note("the limit of the control group, if it has one"),
+        // Requests for pages in memory are never refused.
+        limits::TARGET_DELAY.or(1_000),
+    ];
 }
 
-impl LimitArgs {
+impl Args {
+    /// The admission of reads from the disk; `None` where all are admitted.
     pub(crate) fn looks(&self) -> Option<Looks> {
-        (self.target_delay_ms > 0).then(|| Looks::new(Duration::from_millis(self.target_delay_ms)))
+        let target_delay = self.limits.time(&limits::TARGET_DELAY);
+        (!target_delay.is_zero()).then(|| Looks::new(target_delay))
     }
 }
 

@@ -68,7 +68,7 @@ impl Held<'_> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         // Relaxed: a sum, nothing else depends on it.
         self.service.unfinished_bytes.fetch_sub(before, Ordering::Relaxed);
-        self.service.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= UNFINISHED_BYTES_MAX || bytes == 0
+        self.service.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.service.unfinished_bytes_max || bytes == 0
     }
 }
 
@@ -78,7 +78,6 @@ impl Drop for Held<'_> {
     }
 }
 
-const UNFINISHED_BYTES_MAX: usize = 256 << 20;
 const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// Answers the requests that have come as a whole. Writes of different keys that stand together run at the same time, so

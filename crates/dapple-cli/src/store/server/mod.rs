@@ -27,6 +27,7 @@ use dapple::net::TcpStream;
 use dapple::store::{Error, Refusal, Store, TableOptions};
 use dapple::task::{First, race};
 use dapple::time::sleep;
+use dapple_serve::command_line::limits;
 use dapple_serve::host::{Admission, PerAddress, Sessions, Stage, StopSignals, Wanted, listen, serve_sessions};
 use tracing::warn;
 
@@ -46,6 +47,7 @@ pub(super) struct Service {
     next_client: AtomicU64,
     /// Of requests that have not come as a whole, in all connections.
     unfinished_bytes: AtomicUsize,
+    unfinished_bytes_max: usize,
     scans: Colored<Scans>,
 }
 
@@ -73,7 +75,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     if !addr.ip().is_loopback() && password.is_none() {
         return Err(CommandError::OpenToAll(addr));
     }
-    let admission = Arc::new(Admission::new(args.connections as usize, PerAddress::Unlimited));
+    let admission =
+        Arc::new(Admission::new(args.limits.number(&limits::CONNECTIONS_MAX) as usize, PerAddress::Unlimited));
     let service = Arc::new(Service {
         store,
         databases: Default::default(),
@@ -82,11 +85,12 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         admission: admission.clone(),
         next_client: AtomicU64::new(1),
         unfinished_bytes: AtomicUsize::new(0),
+        unfinished_bytes_max: args.limits.bytes(&limits::REQUESTS_MEMORY),
         scans: Colored::new(Scans::default()),
     });
     // A closed stdout is no reason not to serve.
     let _ = writeln!(io::stdout(), "listening on {addr}, {}", args.store.url.directory.display());
-    let serving = serve_sessions(listening, service.clone(), admission, &mut signals, DRAIN);
+    let serving = serve_sessions(listening, service.clone(), admission, &mut signals, args.limits.time(&limits::DRAIN));
     match race(serving, expire(service)).await {
         First::Left(served) => served.map_err(CommandError::Runtime),
         First::Right(never) => match never {},
@@ -172,5 +176,4 @@ fn name(database: u8) -> String {
     format!("redis-{database}")
 }
 
-const DRAIN: Duration = Duration::from_secs(10);
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);

@@ -26,7 +26,7 @@ fn a_check_shows_what_would_be_used_and_listens_nowhere() {
         "cache_mb = 64",
         "# line 2 of the file",
         "connect_port = [8443]",
-        "tunnels = 7",
+        "tunnels_max = 7",
         "# command line",
         "allow_destination = [\"wiki.intern\", \"10.0.0.0/8\"]",
         "# DAPPLE_PROXY_ALLOW_DESTINATION",
@@ -50,10 +50,10 @@ fn a_check_finds_all_that_is_wrong_in_a_file() {
     let path = folder.path.join("proxy.toml");
     for part in [
         ":1:1: there is no option `cach_mb`; did you mean `cache_mb`?\n  1 | cach_mb = 1\n    | ^^^^^^^\n",
-        ":2:11: `tunnels` takes a whole number without quotes, and this is a string; write `tunnels = 7`",
-        ":3:11: 99999 is not possible here; write a number from 0 to 3600",
+        ":2:11: `tunnels_max` takes a whole number without quotes, and this is a string; write `tunnels_max = 7`",
+        ":3:11: 99999 is not possible here; write seconds from 0 to 3600, for example 9",
         ":4:17: write a network or an address, for example 192.168.1.0/24, 10.1.2.3 or fd00::/8",
-        ":5:16: 0 is not possible here; write a number from 1 to 65535",
+        ":5:16: 0 is not possible here; write a number from 1 to 65535, for example 1",
         ":6:1: `check` can only be given on the command line, as --check",
     ] {
         assert!(message.contains(&format!("dapple: {}{part}", path.display())), "{part}\n--- in\n{message}");
