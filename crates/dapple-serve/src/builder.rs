@@ -131,31 +131,34 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Sets the most connections of one client at a time; no limit by default. A client is an
+    /// Sets the most connections of one client at a time; 0, the default, is no limit. A client is an
     /// address, or a `/64` of IPv6. The server turns more away even when there is room. Behind a
     /// proxy all clients have one address.
     pub fn connections_per_client(self, connections_max: u32) -> Self {
-        self.connections.set_per_address(PerAddress::Everybody(connections_max.max(1)));
+        self.connections.set_per_address(match connections_max {
+            0 => PerAddress::Unlimited,
+            max => PerAddress::Everybody(max),
+        });
         self
     }
 
     /// Sets how long the head of a request may take, from its first byte or from the start of the
     /// connection; 10 s by default. Then the server replies `408` and ends the connection. TLS
     /// handshakes have the same limit.
-    pub fn header_timeout(mut self, limit: Duration) -> Self {
-        self.options.header_timeout = limit;
+    pub fn head_timeout(mut self, limit: Duration) -> Self {
+        self.options.head_timeout = limit;
         self
     }
 
     /// Sets how long the head of a request may be, in bytes; 64 KB by default and at least 8 KB.
     /// Longer heads, and heads with more than 100 fields, get `431`.
-    pub fn header_bytes_max(mut self, len: usize) -> Self {
-        self.options.header_bytes_max = len.max(HEADER_BYTES_MIN);
+    pub fn head_max_bytes(mut self, len: usize) -> Self {
+        self.options.head_max_bytes = len.max(HEADER_BYTES_MIN);
         self
     }
 
     /// Sets how long a handler may wait for a request's body in total; 30 s by default. Each
-    /// [`rate_min`](Self::rate_min) bytes that arrive give one more second, up to the limit again.
+    /// [`receive_rate_min`](Self::receive_rate_min) bytes that arrive give one more second, up to the limit again.
     /// Then the body ends with an error, and the client gets `408`.
     ///
     /// There is no limit once the reply has begun: the client of a gRPC stream may pause. A client
@@ -168,22 +171,29 @@ impl<L, V> Serve<L, V> {
     /// Sets how long the body of a request may be, in bytes; 16 MB by default, `None` for no limit.
     /// A longer body gets `413`: at once if the head states the length, otherwise when the limit is
     /// exceeded. Holds until the reply begins.
-    pub fn body_bytes_max(mut self, len: impl Into<Option<u64>>) -> Self {
-        self.options.body_bytes_max = len.into();
+    pub fn body_max_bytes(mut self, len: impl Into<Option<u64>>) -> Self {
+        self.options.body_max_bytes = len.into();
         self
     }
 
     /// Sets how long a client may take nothing of a reply; 30 s by default. Bytes that it takes
     /// extend the time as in [`body_timeout`](Self::body_timeout). Then its connection ends; in
     /// HTTP/2, its stream.
-    pub fn send_timeout(mut self, limit: Duration) -> Self {
-        self.options.send_timeout = limit;
+    pub fn pause_timeout(mut self, limit: Duration) -> Self {
+        self.options.pause_timeout = limit;
         self
     }
 
-    /// Sets the bytes per second that a client must send or take on average; 1,024 by default.
-    pub fn rate_min(mut self, bytes_per_second: u64) -> Self {
-        self.options.rate_min = bytes_per_second;
+    /// Sets the bytes of a body per second that a client must send on average; 1,024 by default.
+    pub fn receive_rate_min(mut self, bytes_per_second: u64) -> Self {
+        self.options.receive_rate_min = bytes_per_second;
+        self
+    }
+
+    /// Sets how many bytes of a reply per second a client must take on average; 1,024 by default, 0
+    /// is no limit.
+    pub fn send_rate_min(mut self, bytes_per_second: u64) -> Self {
+        self.options.send_rate_min = bytes_per_second;
         self
     }
 
@@ -211,8 +221,8 @@ impl<L, V> Serve<L, V> {
     /// Sets how many bytes of a body wait in one HTTP/2 stream, in each direction; 64 KB by
     /// default. A connection has room for four times as many. A larger window makes large bodies
     /// faster over long distances, and costs that much memory for each slow client.
-    pub fn stream_window(mut self, len: u32) -> Self {
-        self.options.stream_window = len.clamp(STREAM_WINDOW_MIN, STREAM_WINDOW_MAX);
+    pub fn stream_window_bytes(mut self, len: u32) -> Self {
+        self.options.stream_window_bytes = len.clamp(STREAM_WINDOW_MIN, STREAM_WINDOW_MAX);
         self
     }
 
@@ -348,8 +358,8 @@ impl<L, V> Serve<L, V> {
 
     /// Sets how long the end may take in total; 30 s by default. Then the server cuts the remaining
     /// connections.
-    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
-        self.options.shutdown_timeout = limit;
+    pub fn drain(mut self, limit: Duration) -> Self {
+        self.options.drain = limit;
         self
     }
 
@@ -360,7 +370,7 @@ impl<L, V> Serve<L, V> {
     /// the listener. From then on each reply is the last on its connection (`connection: close`; in
     /// HTTP/2 `GOAWAY`, at once). After [`last_reply_timeout`](Self::last_reply_timeout) idle
     /// connections are closed. Busy connections finish their work, and are cut after
-    /// [`shutdown_timeout`](Self::shutdown_timeout).
+    /// [`drain`](Self::drain).
     pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
         self.shutdown = Some(Box::pin(shutdown));
         self

@@ -134,7 +134,7 @@ impl ServeHandle {
     }
 
     /// The number of connections cut at the end because they took longer than
-    /// [`shutdown_timeout`](crate::Serve::shutdown_timeout).
+    /// [`drain`](crate::Serve::drain).
     pub fn cut(&self) -> u64 {
         self.counts.cut.load(Ordering::Relaxed)
     }

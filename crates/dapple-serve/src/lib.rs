@@ -9,11 +9,11 @@
 //! | open connections without end | beyond [`connections_max`](Serve::connections_max), idle connections are closed, first those of the client with the most; if none is idle, newcomers get `503` |
 //! | take all descriptors | accepting pauses until one is free |
 //! | leave before its reply | the server drops the handler of an HTTP/1.1 request after its body has come, and of an HTTP/2 stream that its peer resets |
-//! | send its request slowly, or not at all | `408` after [`header_timeout`](Serve::header_timeout) |
-//! | send a huge head | `431` beyond [`header_bytes_max`](Serve::header_bytes_max) |
-//! | send a huge body | `413` beyond [`body_bytes_max`](Serve::body_bytes_max) |
-//! | send a body slowly | `408` after [`body_timeout`](Serve::body_timeout), which data extends at [`rate_min`](Serve::rate_min) |
-//! | take a reply slowly | the connection, or the stream, ends after [`send_timeout`](Serve::send_timeout), which data extends in the same way |
+//! | send its request slowly, or not at all | `408` after [`head_timeout`](Serve::head_timeout) |
+//! | send a huge head | `431` beyond [`head_max_bytes`](Serve::head_max_bytes) |
+//! | send a huge body | `413` beyond [`body_max_bytes`](Serve::body_max_bytes) |
+//! | send a body slowly | `408` after [`body_timeout`](Serve::body_timeout), which data extends at [`receive_rate_min`](Serve::receive_rate_min) |
+//! | take a reply slowly | the connection, or the stream, ends after [`pause_timeout`](Serve::pause_timeout), which data extends in the same way |
 //! | keep an idle connection | it is closed after [`idle_timeout`](Serve::idle_timeout) |
 //! | open and reset streams repeatedly | the connection ends (`GOAWAY`) |
 //! | send HTTP/2 frames that carry no data (PING, SETTINGS, windows by the byte …) | beyond 1,000, plus some for each request and reply, the connection is cut |

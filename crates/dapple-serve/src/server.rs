@@ -139,7 +139,7 @@ impl Shared {
             connections.order(Order::Finish);
             connections.all_ended().await;
         };
-        let _ = timeout(options.shutdown_timeout, stages).await;
+        let _ = timeout(options.drain, stages).await;
     }
 
     fn cut(&self) {

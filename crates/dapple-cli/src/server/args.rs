@@ -16,7 +16,7 @@ pub(crate) const CONNECTIONS_PER_CLIENT: LimitOption = limits::CONNECTIONS_PER_C
 /// How long the end takes: less than the ten seconds after which container managers kill.
 pub(crate) const DRAIN: LimitOption = limits::DRAIN.or(9_000);
 
-/// What the limits that every server has mean to its host.
+/// The limits that every server has, as its host takes them.
 pub(crate) trait AdmissionLimits {
     /// Shares the descriptors of the process out, of which a connection takes `each`.
     fn shares(&self, each: u64) -> Shares;

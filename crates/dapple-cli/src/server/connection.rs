@@ -1,4 +1,4 @@
-//! What one connection may cost.
+//! The limits of one connection.
 
 use dapple_http::HeadLimits;
 use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};

@@ -265,7 +265,10 @@ mod tests {
             ("--listen", "needs a value"),
             ("--replicas 0", "from 1 to 10000"),
             ("--workers many", "from 1 to 1024"),
-            ("--connections-max 0", "--connections-max: 0 is not possible here; write a number from 1 to 4294967295, for example 1024"),
+            (
+                "--connections-max 0",
+                "--connections-max: 0 is not possible here; write a number from 1 to 4294967295, for example 1024",
+            ),
             ("--drain-s x", "write seconds from 0 to 3600, for example 30"),
             ("--take-over=yes", "takes no value"),
             ("echo", "stands alone"),

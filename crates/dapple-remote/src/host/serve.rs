@@ -31,19 +31,19 @@ pub(super) async fn serve(host: Host, listener: impl Listener) -> io::Result<Rep
     let server = serve_http(listener, Answers(shared))
         .no_admission()
         .body_timeout(None)
-        .body_bytes_max(None)
+        .body_max_bytes(None)
         .connections_max(limits.connections_max)
-        .header_bytes_max(limits.head_max_bytes)
-        .header_timeout(limits.head_timeout)
+        .head_max_bytes(limits.head_max_bytes)
+        .head_timeout(limits.head_timeout)
         .idle_timeout(limits.idle_timeout)
         .streams_max(limits.streams_max)
         .resets_max(RESETS_MAX)
-        .stream_window(WINDOW)
+        .stream_window_bytes(WINDOW)
         .on_full(move || full(limits.connections_max))
         .shares_listener()
         .leave_timeout(LEAVE.min(limits.drain / 2))
         .last_reply_timeout(Duration::ZERO)
-        .shutdown_timeout(limits.drain);
+        .drain(limits.drain);
     #[cfg(feature = "tls")]
     let server = match host.tls {
         Some(tls) => server.tls(tls),

@@ -21,7 +21,7 @@ pub struct LimitOption {
     pub name: &'static str,
     /// Names that it had before; read, and shown nowhere.
     pub names_before: &'static [&'static str],
-    /// What values count.
+    /// The unit of values.
     pub unit: Unit,
     /// The smallest and the largest value, in [`Unit::base`]s.
     pub range: (u64, u64),
@@ -33,7 +33,7 @@ pub struct LimitOption {
     pub help: &'static str,
 }
 
-/// What the values of a limit count.
+/// The unit of a limit's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Things.
@@ -133,7 +133,7 @@ impl LimitOption {
         }
     }
 
-    /// What `text` says, in [`Unit::base`]s.
+    /// Reads `text`, in [`Unit::base`]s.
     ///
     /// # Errors
     ///
@@ -178,7 +178,8 @@ impl LimitOption {
         self.default_text().unwrap_or_else(|| self.text(self.range.0.max(EXAMPLE).min(self.range.1)))
     }
 
-    fn text(&self, value: u64) -> String {
+    /// A value in [`Unit::base`]s as it would be written.
+    pub fn text(&self, value: u64) -> String {
         match self.unit {
             Unit::Seconds => (Duration::from_millis(value).as_secs_f64()).to_string(),
             _ => value.to_string(),

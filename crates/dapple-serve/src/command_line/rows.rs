@@ -123,7 +123,7 @@ impl<R: Rows> LimitArgs<R> {
         }
     }
 
-    /// What was given for `row`, or its default, in [`Unit::base`]s.
+    /// The value that was given for `row`, or its default, in [`Unit::base`]s.
     ///
     /// # Panics
     ///

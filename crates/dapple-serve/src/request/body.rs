@@ -19,7 +19,7 @@ use crate::options::Options;
 
 /// The body of a request that this crate serves, as it arrives.
 ///
-/// It ends with an error if it gets larger than [`body_bytes_max`](crate::Serve::body_bytes_max)
+/// It ends with an error if it gets larger than [`body_max_bytes`](crate::Serve::body_max_bytes)
 /// (an [`http_body_util::LengthLimitError`]) or slower than
 /// [`body_timeout`](crate::Serve::body_timeout) allows (an `io::Error` of kind `TimedOut`). If the
 /// service then fails with any error, its client gets `413` or `408`. Both limits hold until the
@@ -46,8 +46,8 @@ impl Body {
     pub(super) fn new(source: Source, options: &Options, exchange: Arc<Exchange>) -> Body {
         let limits = Limits {
             exchange,
-            bytes_left: options.body_bytes_max,
-            pace: options.body_timeout.map(|timeout| Pace::new(timeout, options.rate_min)),
+            bytes_left: options.body_max_bytes,
+            pace: options.body_timeout.map(|timeout| Pace::new(timeout, options.receive_rate_min)),
             timer: None,
         };
         Body { incoming: Some((source, limits)) }

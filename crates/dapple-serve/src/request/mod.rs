@@ -70,7 +70,7 @@ async fn serve<V: HttpService>(
 ) -> Response<Reply<V::ReplyBody>> {
     let Context { peer, arrival, shared, .. } = context;
     let options = &shared.options;
-    if let (Some(len), Some(len_max)) = (announced(&parts), options.body_bytes_max)
+    if let (Some(len), Some(len_max)) = (announced(&parts), options.body_max_bytes)
         && len > len_max
     {
         return fault(Fault::TooLarge);

@@ -43,7 +43,7 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
         let tower = Tower::new(service, place, context);
         #[cfg(feature = "tls")]
         if let Some(acceptor) = self.tls.clone() {
-            let limit = self.shared.options.header_timeout;
+            let limit = self.shared.options.head_timeout;
             drop(dapple_sched::spawn_balanced(async move {
                 match race(link.unwanted(), acceptor.accept(stream, limit)).await {
                     First::Right(Ok(stream)) => tower.serve(stream).await,

@@ -163,7 +163,7 @@ fn user_functions_may_panic() {
 #[dapple::test]
 async fn connections_can_be_upgraded() {
     let second = std::time::Duration::from_secs(1);
-    let server = start!(server => server.idle_timeout(second).send_timeout(second).header_timeout(second));
+    let server = start!(server => server.idle_timeout(second).pause_timeout(second).head_timeout(second));
     let client = Client::connect(server.addr).await;
     client.say("GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n").await;
     let (head, _) = client.hear().await;
@@ -203,7 +203,7 @@ async fn a_refused_upgrade_is_a_normal_request() {
 #[dapple::test]
 async fn a_tunnel_through_http2_is_not_idle() {
     let second = std::time::Duration::from_secs(1);
-    let server = start!(server => server.idle_timeout(second).header_timeout(second));
+    let server = start!(server => server.idle_timeout(second).head_timeout(second));
     let stream = TcpStream::connect(server.addr).await.unwrap();
     let (mut sender, connection) = http2::handshake(Executor::new(), stream).await.unwrap();
     dapple::spawn(connection);

@@ -69,7 +69,7 @@ fn old_clients_are_served() {
 
 #[test]
 fn large_heads_are_refused() {
-    let (runtime, server) = outside!(server => server.header_bytes_max(16 << 10));
+    let (runtime, server) = outside!(server => server.head_max_bytes(16 << 10));
     // Within the limit.
     let mut client = connect(server.addr);
     let some = format!("GET /hello HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "x".repeat(12 << 10));
@@ -132,7 +132,7 @@ fn half_a_request_and_gone() {
 
 #[test]
 fn a_body_announced_as_too_large_is_not_read() {
-    let (runtime, server) = outside!(server => server.body_bytes_max(1_000));
+    let (runtime, server) = outside!(server => server.body_max_bytes(1_000));
     let mut client = connect(server.addr);
     client.write_all(b"POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: 1001\r\n\r\n").unwrap();
     let (head, body) = reply(&mut client);
@@ -154,7 +154,7 @@ fn a_body_announced_as_too_large_is_not_read() {
 
 #[test]
 fn a_body_that_gets_too_large_ends_there() {
-    let (runtime, server) = outside!(server => server.body_bytes_max(1_000));
+    let (runtime, server) = outside!(server => server.body_max_bytes(1_000));
     let mut client = connect(server.addr);
     client.write_all(b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
     // More than buffers hold: the reply has to arrive although the server reads no further.

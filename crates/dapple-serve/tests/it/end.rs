@@ -40,7 +40,7 @@ async fn the_next_reply_is_the_last_and_idle_connections_are_closed() {
 
 #[dapple::test]
 async fn a_request_being_answered_is_finished() {
-    let server = start!(server => server.shutdown_timeout(30 * SECOND));
+    let server = start!(server => server.drain(30 * SECOND));
     let client = Client::connect(server.addr).await;
     client.say("GET /sleep?20000 HTTP/1.1\r\nhost: a\r\n\r\n").await;
     while server.handle.requests() == 0 {
@@ -58,7 +58,7 @@ async fn a_request_being_answered_is_finished() {
 
 #[dapple::test]
 async fn a_request_that_takes_too_long_is_cut() {
-    let server = start!(server => server.shutdown_timeout(30 * SECOND));
+    let server = start!(server => server.drain(30 * SECOND));
     let client = Client::connect(server.addr).await;
     client.say("GET /never HTTP/1.1\r\nhost: a\r\n\r\n").await;
     while server.handle.requests() == 0 {
@@ -140,7 +140,7 @@ async fn clients_that_are_connected_already_are_served() {
 /// A task that upgraded its connection, and never reads or writes.
 #[dapple::test]
 async fn an_upgraded_connection_is_cut_although_its_task_does_nothing() {
-    let server = start!(server => server.shutdown_timeout(SECOND));
+    let server = start!(server => server.drain(SECOND));
     let client = Client::connect(server.addr).await;
     client.say("GET /hold HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n").await;
     assert!(client.hear().await.0.starts_with("HTTP/1.1 101 "));

@@ -127,7 +127,7 @@ fn requests_with_bodies_and_other_protocols_are_handled_too() {
 
 #[test]
 fn a_client_without_a_request_meets_the_limit() {
-    let (runtime, server) = outside!(server => server.header_timeout(Duration::from_secs(3)));
+    let (runtime, server) = outside!(server => server.head_timeout(Duration::from_secs(3)));
     teach(server.addr);
     let mut silent = connect(server.addr);
     let mut slow = connect(server.addr);

@@ -14,9 +14,9 @@ macro_rules! impatient {
     ($server:expr) => {
         $server
             .idle_timeout(2 * SECOND)
-            .header_timeout(2 * SECOND)
+            .head_timeout(2 * SECOND)
             .body_timeout(SECOND)
-            .send_timeout(SECOND)
+            .pause_timeout(SECOND)
             .no_admission()
     };
 }
@@ -70,7 +70,7 @@ fn stalled_streams_are_ended() {
 /// A thousand heads that never end do not lock other clients out.
 #[test]
 fn a_thousand_slow_heads_do_not_lock_others_out() {
-    let (runtime, server) = outside!(server => server.connections_max(200).header_timeout(600 * SECOND));
+    let (runtime, server) = outside!(server => server.connections_max(200).head_timeout(600 * SECOND));
     let mut slow = Vec::new();
     for _ in 0..1_000 {
         let mut client = connect(server.addr);

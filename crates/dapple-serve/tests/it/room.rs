@@ -189,7 +189,7 @@ fn upgraded_connections_with_a_client_that_does_not_read_do_not_lock_others_out(
 #[test]
 fn upgraded_connections_that_ignore_orders_do_not_lock_others_out() {
     let (runtime, server) = outside!(server => {
-        server.connections_max(4).no_admission().shutdown_timeout(Duration::ZERO)
+        server.connections_max(4).no_admission().drain(Duration::ZERO)
     });
     let mut greedy: Vec<_> = (0..4).map(|_| connect_as(1, server.addr)).collect();
     for client in &mut greedy[..3] {
@@ -213,7 +213,7 @@ fn stalled_handshakes_do_not_lock_others_out() {
     let trust = Trust::new(certificates.first().clone(), "h2").unwrap();
     let acceptor = TlsAcceptor::with_alpn(certificates, ["h2", "http/1.1"]).unwrap();
     let (runtime, server) =
-        outside!(server => server.connections_max(4).header_timeout(Duration::from_secs(3_600)).tls(acceptor));
+        outside!(server => server.connections_max(4).head_timeout(Duration::from_secs(3_600)).tls(acceptor));
     let silent: Vec<_> = (0..4).map(|_| connect_as(2, server.addr)).collect();
     eventually("they are in", || server.handle.connections() == 4);
     eventually("somebody else is", || {
@@ -272,7 +272,7 @@ async fn a_closing_connection_does_not_count_as_idle() {
 #[test]
 fn a_peer_with_only_one_too_slow_stream_makes_room_at_once() {
     let (runtime, server) = outside!(server => {
-        server.connections_max(2).send_timeout(Duration::from_millis(100)).no_admission()
+        server.connections_max(2).pause_timeout(Duration::from_millis(100)).no_admission()
     });
     let mut peer = Frames::begin(Wire::plain(server.addr.port()).unwrap(), 0).unwrap();
     peer.get(1, "/zeros", &[(":authority", "a")]).unwrap();

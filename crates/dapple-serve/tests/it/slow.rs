@@ -17,7 +17,7 @@ fn assert_took(begin: Instant, expected: Duration) {
 
 #[dapple::test]
 async fn a_head_that_trickles_meets_its_limit() {
-    let server = start!(server => server.header_timeout(10 * SECOND));
+    let server = start!(server => server.head_timeout(10 * SECOND));
     let begin = Instant::now();
     let client = Client::connect(server.addr).await;
     client.say("GET /hello HTTP/1.1\r\n").await;
@@ -33,7 +33,7 @@ async fn a_head_that_trickles_meets_its_limit() {
 
 #[dapple::test]
 async fn a_silent_client_is_closed_silently() {
-    let server = start!(server => server.header_timeout(10 * SECOND));
+    let server = start!(server => server.head_timeout(10 * SECOND));
     let begin = Instant::now();
     let client = Client::connect(server.addr).await;
     assert_eq!(client.rest().await, "");
@@ -42,7 +42,7 @@ async fn a_silent_client_is_closed_silently() {
 
 #[dapple::test]
 async fn a_second_heads_limit_starts_with_its_first_byte() {
-    let server = start!(server => server.header_timeout(10 * SECOND).idle_timeout(60 * SECOND));
+    let server = start!(server => server.head_timeout(10 * SECOND).idle_timeout(60 * SECOND));
     let client = Client::connect(server.addr).await;
     assert_eq!(client.ask("/hello").await.1, "hello");
     sleep(50 * SECOND).await;
@@ -66,7 +66,7 @@ async fn idle_connections_are_closed() {
 
 #[dapple::test]
 async fn a_body_that_pauses_for_too_long_ends() {
-    let server = start!(server => server.body_timeout(5 * SECOND).rate_min(100));
+    let server = start!(server => server.body_timeout(5 * SECOND).receive_rate_min(100));
     let client = Client::connect(server.addr).await;
     client.say("POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: 10000\r\n\r\n").await;
     // Just fast enough, for longer than the limit.
@@ -97,7 +97,7 @@ async fn a_handler_that_reads_late_is_not_the_clients_fault() {
 
 #[dapple::test]
 async fn a_dialogue_may_pause() {
-    let server = start!(server => server.body_timeout(5 * SECOND).body_bytes_max(10));
+    let server = start!(server => server.body_timeout(5 * SECOND).body_max_bytes(10));
     let client = Client::connect(server.addr).await;
     client.say("POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").await;
     let mut buf = [0; 1024];
@@ -126,7 +126,7 @@ async fn without_a_limit_a_body_may_take_its_time() {
 /// Uses the real clock: bytes that wait in a socket keep the other clock from jumping.
 #[dapple::test(clock = "real")]
 async fn a_client_that_takes_nothing_of_a_reply_is_cut() {
-    let server = start!(server => server.send_timeout(SECOND / 4));
+    let server = start!(server => server.pause_timeout(SECOND / 4));
     let client = Client::connect(server.addr).await;
     client.say("GET /zeros HTTP/1.1\r\nhost: a\r\n\r\n").await;
     while server.handle.requests() == 0 || server.handle.connections() > 0 {

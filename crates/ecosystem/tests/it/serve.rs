@@ -49,7 +49,7 @@ fn handlers_know_the_peer_and_large_bodies_get_axums_own_answer() {
         };
         let len = async |body: Bytes| body.len().to_string();
         let router = Router::new().route("/whose", get(whose)).route("/len", post(len));
-        let addr = start(router, |server| server.body_bytes_max(1_000));
+        let addr = start(router, |server| server.body_max_bytes(1_000));
         for mut client in both(addr).await {
             assert_eq!(client.get("/whose").await, (StatusCode::OK, "127.0.0.1".into()));
             assert_eq!(client.get("/nowhere").await.0, StatusCode::NOT_FOUND);

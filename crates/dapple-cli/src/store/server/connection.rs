@@ -68,7 +68,8 @@ impl Held<'_> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         // Relaxed: a sum, nothing else depends on it.
         self.service.unfinished_bytes.fetch_sub(before, Ordering::Relaxed);
-        self.service.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.service.unfinished_bytes_max || bytes == 0
+        self.service.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.service.unfinished_bytes_max
+            || bytes == 0
     }
 }
 
