@@ -21,6 +21,8 @@ pub(crate) struct FileStream {
     at: u64,
     end: u64,
     reading: Option<Reading>,
+    /// Whether a piece was given.
+    is_begun: bool,
     /// Up to where bytes are counted.
     counted: u64,
     counters: Arc<Counters>,
@@ -47,12 +49,14 @@ impl FileStream {
     /// These bytes of the file; its whole length is the one that it had when it was looked up.
     pub(crate) fn new(handle: Arc<FileHandle>, bytes: Range<u64>, counters: Arc<Counters>) -> FileStream {
         let (at, end) = (bytes.start, bytes.end);
-        FileStream { handle, at, end, reading: None, counted: at, counters }
+        FileStream { handle, at, end, reading: None, is_begun: false, counted: at, counters }
     }
 
     /// The next piece, if the kernel has it in its cache: then reading it does not wait.
     fn read_at_once(&self) -> Option<io::Result<Bytes>> {
-        let len = usize::try_from(self.end - self.at).unwrap_or(PIECE_LEN).min(PIECE_LEN);
+        // The first piece is read in the turn that answers the request, beside those of newcomers.
+        let len_max = if self.is_begun { PIECE_LEN } else { FIRST_PIECE_LEN };
+        let len = usize::try_from(self.end - self.at).unwrap_or(len_max).min(len_max);
         let mut piece = Piece { memory: MEMORY.take(), len: 0 };
         let mut slices = [IoSliceMut::new(&mut piece.memory[..len])];
         piece.len = preadv2(self.handle.file.as_std(), &mut slices, self.at, ReadWriteFlags::NOWAIT).unwrap_or(0);
@@ -65,6 +69,7 @@ impl FileStream {
     fn give(&mut self, piece: io::Result<Bytes>) -> Poll<Option<io::Result<Bytes>>> {
         // The length has been promised: after an error, ending the connection is the only way left to say that it was not kept.
         if let Ok(piece) = &piece {
+            self.is_begun = true;
             self.at += piece.len() as u64;
             self.counters.add_bytes(self.at.saturating_sub(self.counted));
             self.counted = self.counted.max(self.at);
@@ -137,6 +142,9 @@ impl Drop for Piece {
 
 /// How much is read on the spot: some 20 us of copying. Twice as much is not cheaper.
 const PIECE_LEN: usize = 128 * 1024;
+
+/// The same of the first piece: it costs a newcomer behind it 3 us, not 20.
+const FIRST_PIECE_LEN: usize = 16 * 1024;
 
 /// Where more pieces than this are in use, 32 MB, those that wait for clients which take nothing are read again later.
 const IN_USE_MAX: usize = 256;

@@ -88,7 +88,7 @@ fn end(way: &Mutex<Way>) {
 }
 
 /// Accepts the connections that arrive through a channel.
-struct Memory<C>(dapple::sync::Mutex<mpsc::Receiver<C>>);
+pub(crate) struct Memory<C>(dapple::sync::Mutex<mpsc::Receiver<C>>);
 
 impl<C: Connection> Listener for Memory<C> {
     type Connection = C;
@@ -101,7 +101,7 @@ impl<C: Connection> Listener for Memory<C> {
     }
 }
 
-fn listener<C>() -> (mpsc::Sender<C>, Memory<C>) {
+pub(crate) fn listener<C>() -> (mpsc::Sender<C>, Memory<C>) {
     let (tx, rx) = mpsc::channel(8);
     (tx, Memory(dapple::sync::Mutex::new(rx)))
 }

@@ -18,3 +18,4 @@ mod room;
 mod site;
 mod slow;
 mod support;
+mod turns;

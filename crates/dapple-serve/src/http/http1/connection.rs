@@ -12,6 +12,7 @@ use tracing::debug;
 
 use super::linger::linger;
 use super::outgoing::{BATCH_LEN, Outgoing};
+use super::send::{WRITE_TURN_LEN, let_others_go};
 use super::watch::Watch;
 use super::workspace::Lease;
 use crate::host::Link;
@@ -221,6 +222,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         }
         let mut pace = None;
         let written: io::Result<()> = poll_fn(|cx| {
+            let mut turn_len = 0;
             loop {
                 match out.poll_write(&self.stream, cx) {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
@@ -230,6 +232,10 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                         }
                         if out.is_empty() {
                             return Poll::Ready(Ok(()));
+                        }
+                        turn_len += len;
+                        if turn_len >= WRITE_TURN_LEN {
+                            return let_others_go(cx);
                         }
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

@@ -104,7 +104,7 @@ impl Outgoing {
         }
         // A single buffer is cheaper for the kernel.
         let written = match &slices[..count] {
-            [one] => ready!(stream.poll_write(cx, one)),
+            [one] => ready!(stream.poll_write(cx, &one[..one.len().min(WRITE_LEN_MAX)])),
             several => ready!(stream.poll_write_vectored(cx, several)),
         }?;
         if written == 0 {
@@ -176,6 +176,10 @@ pub(super) const BATCH_LEN: usize = 64 << 10;
 
 /// Bodies up to this length are copied after their heads.
 const COPIED_LEN_MAX: usize = 512;
+
+/// The most bytes of a single piece that one call writes: for a client that reads as fast as bytes
+/// come, the kernel would take megabytes at once.
+const WRITE_LEN_MAX: usize = 128 << 10;
 
 /// The most pieces that one call writes.
 const SLICES_MAX: usize = 16;

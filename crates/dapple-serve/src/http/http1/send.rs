@@ -140,6 +140,8 @@ pub(super) struct Streaming {
     is_queued: bool,
     failure: Option<io::Error>,
     pace: Option<Pace>,
+    /// How many bytes one turn may write.
+    turn_len_max: usize,
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
@@ -195,12 +197,10 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                         pace.moved(len as u64, now_ms());
                     }
                     turn_len += len;
-                    if turn_len >= TURN_LEN {
+                    if turn_len >= streaming.turn_len_max {
+                        streaming.turn_len_max = WRITE_TURN_LEN;
                         streaming.give_back(out);
-                        // Goes behind all runnable work; the yield is a wake, so dropping it loses
-                        // nothing.
-                        let _ = pin!(dapple_sched::yield_now()).poll(cx);
-                        return Poll::Pending;
+                        return let_others_go(cx);
                     }
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -225,7 +225,9 @@ impl Streaming {
         first: Option<Bytes>,
     ) -> Streaming {
         let (next, failure, pace, is_ended, is_queued) = (None, None, None, false, false);
-        let mut streaming = Streaming { stream, framing, wants_trailers, next, is_ended, is_queued, failure, pace };
+        let turn_len_max = FIRST_TURN_LEN;
+        let mut streaming =
+            Streaming { stream, framing, wants_trailers, next, is_ended, is_queued, failure, pace, turn_len_max };
         if first.is_some() {
             match streaming.checked(first) {
                 Ok(first) => streaming.next = first,
@@ -239,6 +241,10 @@ impl Streaming {
     /// earlier pieces are still sent.
     fn gather(&mut self, out: &mut Outgoing, cx: &mut Context<'_>) -> Poll<()> {
         while self.failure.is_none() && !self.is_queued {
+            if self.turn_len_max == FIRST_TURN_LEN && out.len() >= FIRST_TURN_LEN {
+                // This turn writes no more, so reading more can wait.
+                return Poll::Pending;
+            }
             if self.next.is_none() && !self.is_ended {
                 match ready!(self.stream.poll_next(cx)).transpose().and_then(|piece| self.checked(piece)) {
                     Ok(piece) => (self.is_ended, self.next) = (piece.is_none(), piece),
@@ -309,10 +315,22 @@ impl Streaming {
     }
 }
 
+/// Pending, with a wake that goes behind all runnable work. The yield is a wake, so dropping it loses
+/// nothing.
+pub(super) fn let_others_go<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let _ = pin!(dapple_sched::yield_now()).poll(cx);
+    Poll::Pending
+}
+
 /// How many bytes of a reply are written before others have their turn: a client that takes
 /// everything at once would keep the worker to itself. Rejected: a line in which only two large
 /// replies per worker write at a time. It cost a third more CPU, and small replies came no sooner.
-const TURN_LEN: usize = 256 << 10;
+pub(super) const WRITE_TURN_LEN: usize = 128 << 10;
+
+/// The same in the turn that begins a reply. That turn stands in line with those of newcomers, and a
+/// newcomer waits for all turns before its own. So a small reply waits for little more than the
+/// heads of the large replies that begin at the same time.
+const FIRST_TURN_LEN: usize = 16 << 10;
 
 /// The fields of a response that changes the protocol (RFC 9110, section 7.8).
 const CHANGES: &[u8] = b"connection: upgrade\r\n";
