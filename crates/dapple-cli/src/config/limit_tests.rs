@@ -83,3 +83,28 @@ fn names_of_before_are_read_in_all_sources_and_the_new_ones_are_shown() {
     let problems = read(&[], &[]).err().expect("one name is enough").to_string();
     assert!(problems.contains(":2:") && problems.contains("given twice"), "{problems}");
 }
+
+#[test]
+fn the_documentation_has_the_table() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md")).unwrap();
+    let table = table();
+    assert!(page.contains(&table), "docs/limits.md should have this table:\n{table}");
+}
+
+/// A line for each row that a program has: the default where it is a number, and `+` where `--help` says it in words.
+fn table() -> String {
+    let names = PROGRAMS.map(|(words, _)| words.join(" "));
+    let head = format!("| option | method or field | range | {} |\n|{}\n", names.join(" | "), "---|".repeat(8));
+    let programs = PROGRAMS.map(|(words, _)| program(words));
+    let lines = ALL.iter().filter_map(|row| {
+        let cells = programs.each_ref().map(|program| {
+            let Some(arg) = program.get_arguments().find(|arg| arg.get_id() == row.name) else { return String::new() };
+            let default = arg.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
+            default.unwrap_or_else(|| "+".to_owned())
+        });
+        let is_had = cells.iter().any(|cell| !cell.is_empty());
+        let range = format!("{} to {}", row.text(row.range.0), row.text(row.range.1));
+        is_had.then(|| format!("| `{}` | `{}` | {range} | {} |\n", row.flag(), row.method(), cells.join(" | ")))
+    });
+    std::iter::once(head).chain(lines).collect()
+}

@@ -40,13 +40,13 @@ limits! {
 
     // A request's head.
     HEAD_MAX: "head_max_kb" was "head_kb", KiB, (1, 1 << 10), Some(16),
-        "The most bytes of a request's head, in KiB; more is answered with 431";
+        "The most bytes of a request's head, in KiB; more gets 431";
     TARGET_MAX: "target_max_kb" was "uri_kb", KiB, (1, 1 << 10), Some(8),
-        "The most bytes of a request's target, in KiB; longer ones are answered with 414";
+        "The most bytes of a request's target, in KiB; longer ones get 414";
     FIELDS_MAX: "fields_max" was "headers", Count, (1, 10_000), Some(100),
-        "The most fields of a request's head; more are answered with 431";
+        "The most fields of a request's head; more get 431";
     HEAD_TIMEOUT: "head_timeout_s", Seconds, TIME, Some(10_000),
-        "How long a request's head may take, in seconds; answered with 408";
+        "How long a request's head may take, in seconds; then the reply is 408";
 
     // A request's body and its response.
     BODY_MAX: "body_max_bytes" was "task_bytes_max", Bytes, (0, u64::MAX), None,
@@ -54,27 +54,27 @@ limits! {
     BODY_TIMEOUT: "body_timeout_s", Seconds, TIME, Some(30_000),
         "How long a request's body may take to come in, in seconds";
     PAUSE_TIMEOUT: "pause_timeout_s", Seconds, TIME, Some(20_000),
-        "How long nothing may move in the middle of a body, in either direction, in seconds";
+        "How long a body may pause in the middle, in either direction, in seconds";
     REQUEST_TIMEOUT: "request_timeout_s", Seconds, TIME, None,
-        "How long a request may take in all, from its head to the end of its response, in seconds";
+        "How long a request may take in total, from its head to the end of its response, in seconds";
     FRAME_TIMEOUT: "frame_timeout_s", Seconds, TIME, Some(10_000),
-        "How long a client may take for a frame that it has begun, or to take its answers, in seconds";
+        "How long a client may take to complete a frame, or to take its answers, in seconds";
     RECEIVE_RATE_MIN: "receive_rate_min", BytesPerSecond, (0, 1 << 40), Some(256),
-        "The fewest bytes a second in which a client may send a body; 0 is no limit";
+        "The lowest rate at which a client may send a body, in bytes per second; 0 is no limit";
     SEND_RATE_MIN: "send_rate_min", BytesPerSecond, (0, 1 << 40), Some(256),
-        "The fewest bytes a second in which a client may take a response; 0 is no limit";
+        "The lowest rate at which a client may take a response, in bytes per second; 0 is no limit";
     RATE_GRACE: "rate_grace_s", Seconds, TIME, Some(10_000),
-        "How long a client may be slower than that, in seconds";
+        "How long a client may be slower than these rates, in seconds";
 
     // Between requests, and many at a time.
     IDLE_TIMEOUT: "idle_timeout_s" was "idle_s", Seconds, TIME, Some(25_000),
         "How long a connection may wait for its next request, in seconds";
     IN_FLIGHT_MAX: "in_flight_max", Count, (1, 65_536), Some(1_024),
-        "The most requests of one connection that are unanswered; while there are as many it is not read from";
+        "The most unanswered requests of one connection; beyond that the server stops reading from it";
     STREAMS_MAX: "streams_max", Count, (1, u32::MAX as u64), Some(128),
         "The most streams of one connection of HTTP/2 at a time; more are refused by the protocol";
     RESETS_MAX: "resets_max", Count, (0, u32::MAX as u64), Some(20),
-        "The most streams that a client of HTTP/2 may reset before they were looked at; beyond that its connection ends";
+        "The most streams that a client of HTTP/2 may reset before the server looks at them; beyond that its connection ends";
     STREAM_WINDOW: "stream_window_kb", KiB, (16, (1 << 21) - 1), Some(64),
         "How much of a body waits in one stream of HTTP/2, in each direction, in KiB";
     REQUESTS_MAX: "requests_max", Count, (1, COUNT), Some(1_024),
@@ -82,7 +82,7 @@ limits! {
 
     // Memory, and time in queues.
     MEMORY_LIMIT: "memory_limit_mb", MiB, (1, 1 << 24), None,
-        "The most memory to use, in MiB; close to it caches give memory up, and new connections are answered with 503";
+        "The most memory to use, in MiB; close to it caches shrink, and new connections get 503";
     REQUESTS_MEMORY: "requests_memory_mb" was "tasks_mib", MiB, (1, 1 << 20), Some(256),
         "The most memory for requests of all clients that are read or answered, in MiB, and for answers that are not yet taken";
     TARGET_DELAY: "target_delay_ms", Milliseconds, (0, HOUR), None,
@@ -92,17 +92,17 @@ limits! {
     CONNECT_TIMEOUT: "connect_timeout_s", Seconds, (1, HOUR), Some(10_000),
         "How long finding and reaching a server may take, in seconds";
     RESPONSE_TIMEOUT: "response_timeout_s", Seconds, (1, HOUR), Some(60_000),
-        "How long a server may take to begin its answer, and to go on with it, in seconds";
+        "How long a server may take to begin its response, and for each further piece, in seconds";
     TUNNEL_TIMEOUT: "tunnel_timeout_s", Seconds, TIME, Some(600_000),
-        "How long nothing may move in a tunnel, in seconds";
+        "How long a tunnel may be idle, in seconds";
     UPSTREAM_CONNECTIONS_MAX: "upstream_connections_max" was "upstream_connections", Count, (1, 100_000), Some(1_024),
         "The most connections to one upstream; by HTTP/2 each carries up to 100 requests";
     UPSTREAM_IDLE_TIMEOUT: "upstream_idle_timeout_s" was "upstream_idle_s", Seconds, TIME, Some(30_000),
-        "How long a connection to an upstream may wait for its next request, in seconds; shorter than the upstream's own time";
+        "How long a connection to an upstream may wait for its next request, in seconds; use less than the upstream's own limit";
     RETRIES: "retries", Count, (0, 16), Some(2),
-        "How often more a request is tried, at other upstreams, where that is safe; 0 never";
+        "How many times to retry a request, at other upstreams, if that is safe; 0 for never";
     RETRY_PERCENT: "retry_percent", Count, (0, 100), Some(20),
-        "The most requests that are tried again, in percent of all, so that retries make no overload worse";
+        "The most retries, in percent of all requests, so that retries make no overload worse";
 }
 
 /// An hour, and the range of times, up to a day; in milliseconds.
