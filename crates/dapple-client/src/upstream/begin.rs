@@ -12,7 +12,7 @@ use hyper::client::conn::{http1, http2};
 use tracing::debug;
 
 use super::pool::{STREAMS_MAX, Sender1, Sender2};
-use super::{Host, OpenPlace};
+use super::{Host, OpenSlot};
 use crate::{ConnectError, Scheme, Stream};
 
 /// The sending half of a new connection, by version.
@@ -23,11 +23,7 @@ pub(super) enum Opened<B> {
 }
 
 /// Begins the version of HTTP that both sides agreed on. The connection counts as open until its task has ended.
-pub(super) async fn begin<B>(
-    host: &Arc<Host<B>>,
-    stream: Stream,
-    place: OpenPlace<B>,
-) -> Result<Opened<B>, ConnectError>
+pub(super) async fn begin<B>(host: &Arc<Host<B>>, stream: Stream, place: OpenSlot<B>) -> Result<Opened<B>, ConnectError>
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,

@@ -53,9 +53,9 @@ struct Swept<B> {
 
 /// A place among the open connections, until it is dropped.
 #[derive(Debug)]
-pub struct OpenPlace<B>(Arc<Host<B>>);
+pub struct OpenSlot<B>(Arc<Host<B>>);
 
-impl<B> Drop for OpenPlace<B> {
+impl<B> Drop for OpenSlot<B> {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
         self.0.config.open().fetch_sub(1, Ordering::Relaxed);
@@ -182,17 +182,17 @@ impl<B: Send + 'static> Host<B> {
     }
 
     /// A place among the connections of this server. An idle one gives way. `None` where all are in use.
-    pub fn place(self: &Arc<Self>) -> Option<OpenPlace<B>> {
+    pub fn place(self: &Arc<Self>) -> Option<OpenSlot<B>> {
         let is_full = self.open.load(Ordering::Relaxed) >= self.config.limits.connections_max;
         // It takes the one that gives way a moment to end; for as long there is one more.
         (!is_full || self.drop_oldest()).then(|| self.extra_place())
     }
 
     /// A place beyond the limit.
-    pub fn extra_place(self: &Arc<Self>) -> OpenPlace<B> {
+    pub fn extra_place(self: &Arc<Self>) -> OpenSlot<B> {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.config.open().fetch_add(1, Ordering::Relaxed);
-        OpenPlace(self.clone())
+        OpenSlot(self.clone())
     }
 
     pub(super) fn busy(&self) -> ConnectError {
@@ -353,7 +353,7 @@ where
         timeout(limit, opening).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn open(self: &Arc<Self>, place: OpenPlace<B>, only_http1: bool) -> Result<Opened<B>, ConnectError> {
+    async fn open(self: &Arc<Self>, place: OpenSlot<B>, only_http1: bool) -> Result<Opened<B>, ConnectError> {
         let stream = self.config.dial.connect(&self.origin, only_http1).await?;
         begin(self, stream, place).await
     }

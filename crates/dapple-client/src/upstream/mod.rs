@@ -21,7 +21,7 @@ mod pool;
 mod sweep;
 
 pub use self::body::{BodyError, Download};
-pub use self::host::{Host, OpenPlace, Turn};
+pub use self::host::{Host, OpenSlot, Turn};
 pub use self::hosts::{Config, Hosts, Limits, Spawn};
 pub use self::lease::{Gone, Lease};
 pub use self::line::{Line, Respond, Unanswered};
