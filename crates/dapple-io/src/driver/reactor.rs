@@ -65,7 +65,7 @@ pub(super) struct Look<'a> {
 }
 
 /// The place where a worker may sleep; see [`Reactor::begin_wait`].
-pub(super) enum Place<'a> {
+pub(super) enum SleepMode<'a> {
     /// In the kernel.
     Kernel(Look<'a>),
     /// Aside: another worker has the duty.
@@ -163,13 +163,13 @@ impl Reactor {
     }
 
     /// The place where the worker is to sleep.
-    pub(super) fn begin_wait(&self, worker: u32) -> Place<'_> {
-        let Some(waits) = self.duty.begin_wait(worker) else { return Place::Aside };
+    pub(super) fn begin_wait(&self, worker: u32) -> SleepMode<'_> {
+        let Some(waits) = self.duty.begin_wait(worker) else { return SleepMode::Aside };
         // Not `lock`: the thread that has it may have lost its processor, and an unpark could not
         // wake this worker meanwhile.
         match self.events.try_lock() {
-            Some(events) => Place::Kernel(Look { reactor: self, events, waits: Some(waits) }),
-            None => Place::AsideForNow,
+            Some(events) => SleepMode::Kernel(Look { reactor: self, events, waits: Some(waits) }),
+            None => SleepMode::AsideForNow,
         }
     }
 

@@ -36,7 +36,7 @@ use dapple_sched::TaskWait;
 use dapple_sched::foreign::KeptWaker;
 
 use super::poller;
-use super::reactor::{Look, Place, Reactor};
+use super::reactor::{Look, Reactor, SleepMode};
 use super::timers::Lease;
 use super::uring::{Limits, Next, Refused, Ring};
 use super::{Shared, current};
@@ -134,9 +134,9 @@ impl Slot {
         let timeout = self.turn_ring(&mut fired, timeout);
         drop(fired);
         match self.reactor.begin_wait(self.member) {
-            Place::Kernel(look) => self.wait_in_kernel(look, timeout),
-            Place::Aside => self.sleep_aside(timeout),
-            Place::AsideForNow => {
+            SleepMode::Kernel(look) => self.wait_in_kernel(look, timeout),
+            SleepMode::Aside => self.sleep_aside(timeout),
+            SleepMode::AsideForNow => {
                 self.sleep_aside(Some(timeout.map_or(RETRY_AFTER, |timeout| timeout.min(RETRY_AFTER))))
             }
         }

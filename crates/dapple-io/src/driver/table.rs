@@ -19,13 +19,13 @@ pub(crate) struct Token {
 
 #[derive(Default)]
 pub(crate) struct Table {
-    places: Vec<Place>,
+    places: Vec<TableSlot>,
     free: Vec<u32>,
     is_closed: bool,
 }
 
 #[derive(Default)]
-struct Place {
+struct TableSlot {
     entry: Option<Arc<Entry>>,
     generation: u32,
 }
@@ -37,7 +37,7 @@ impl Table {
             return None;
         }
         let key = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(TableSlot::default());
             u32::try_from(self.places.len() - 1).expect("fewer descriptors than 2^32")
         });
         let place = &mut self.places[key as usize];

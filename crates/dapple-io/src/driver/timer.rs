@@ -18,7 +18,7 @@ use super::wheel::low_bits;
 /// A deadline, and perhaps a place in a worker's wheel. Dropping it disarms it.
 pub(crate) struct Timer(u64);
 
-struct Place {
+struct WheelSlot {
     queue: &'static Queue,
     index: u32,
     low_bits: u64,
@@ -109,8 +109,8 @@ impl Timer {
     }
 
     #[inline]
-    fn place(&self) -> Option<Place> {
-        (self.0 & KIND == ARMED).then(|| Place {
+    fn place(&self) -> Option<WheelSlot> {
+        (self.0 & KIND == ARMED).then(|| WheelSlot {
             queue: Queue::numbered((self.0 >> QUEUE_AT & QUEUE_MAX) as u16),
             index: (self.0 & INDEX_MAX) as u32,
             low_bits: self.0 >> LOW_BITS_AT & LOW_BITS_MAX,

@@ -24,11 +24,11 @@ use crate::lock::Mutex;
 /// ```
 pub struct AlignedBuf {
     /// `None` if it is empty.
-    place: Option<Place>,
+    place: Option<BufferSlot>,
     len: usize,
 }
 
-struct Place {
+struct BufferSlot {
     region: Arc<Region>,
     start: NonNull<u8>,
     /// Its index in the pool.
@@ -79,9 +79,9 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 // SAFETY: the only access to its bytes, which are plain memory.
-unsafe impl Send for Place {}
+unsafe impl Send for BufferSlot {}
 // SAFETY: a shared place only gives shared references to bytes.
-unsafe impl Sync for Place {}
+unsafe impl Sync for BufferSlot {}
 
 impl AlignedBuf {
     /// Zeroed bytes.
@@ -92,7 +92,7 @@ impl AlignedBuf {
     pub fn new(len: usize) -> AlignedBuf {
         let place = (len > 0).then(|| {
             let region = Arc::new(Region::new(1, len, false));
-            Place { start: region.start, region, index: 0 }
+            BufferSlot { start: region.start, region, index: 0 }
         });
         AlignedBuf { place, len }
     }
@@ -148,7 +148,7 @@ impl DerefMut for AlignedBuf {
     }
 }
 
-impl Drop for Place {
+impl Drop for BufferSlot {
     fn drop(&mut self) {
         if let Some(free) = &self.region.free {
             free.lock().push(self.index);
@@ -186,7 +186,7 @@ impl BufferPool {
         let index = self.region.free.as_ref()?.lock().pop()?;
         // SAFETY: the index is below the count, so the address is inside of the region.
         let start = unsafe { self.region.start.add(index * self.region.stride) };
-        Some(AlignedBuf { place: Some(Place { region: self.region.clone(), start, index }), len: self.buf_len })
+        Some(AlignedBuf { place: Some(BufferSlot { region: self.region.clone(), start, index }), len: self.buf_len })
     }
 
     /// Number of free buffers.

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, ResolveFlags, fstat};
 
 use super::file::File;
 use super::open_options::OpenOptions;
-use super::place::Place;
+use super::place::PathRoot;
 
 /// An open directory, for opening files by relative names: renaming the directory does not matter.
 ///
@@ -97,7 +97,7 @@ impl Dir {
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
         let mode = if flags & libc::O_CREAT == 0 { 0 } else { 0o666 };
-        let place = Place { dir: Some(self.0.clone()), resolve: resolve.bits() };
+        let place = PathRoot { dir: Some(self.0.clone()), resolve: resolve.bits() };
         let opened = match options.is_regular_only() {
             true => place.open_regular(name, flags, mode).await,
             false => place.open(name, flags, mode).await,

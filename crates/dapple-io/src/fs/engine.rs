@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::file::File;
-use super::place::Place;
+use super::place::PathRoot;
 use crate::descriptors::is_shortage;
 use crate::driver::uring::{self, INLINE_MAX, Operation, Request};
 
@@ -23,11 +23,11 @@ pub(super) async fn repeat(mut perform: impl FnMut() -> Operation) -> io::Result
 
 /// Opens a file. `None`: there is no ring here, or the standard library has an error for the path.
 pub(super) async fn open(path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
-    open_in(Place::default(), path, flags, mode).await
+    open_in(PathRoot::default(), path, flags, mode).await
 }
 
 /// As `open`, from another directory.
-pub(super) async fn open_in(place: Place, path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
+pub(super) async fn open_in(place: PathRoot, path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
     let path = path.as_os_str().as_bytes();
     if path.contains(&0) {
         return None;

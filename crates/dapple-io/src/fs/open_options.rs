@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::engine;
 use super::file::File;
-use super::place::{Place, waiting};
+use super::place::{PathRoot, waiting};
 use super::with_path;
 
 /// Options for opening a file, as in [`std::fs::OpenOptions`], from which they can be converted.
@@ -139,7 +139,9 @@ impl OpenOptions {
     /// `O_DIRECT`.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let opened = match self.flags() {
-            Some(flags) if self.regular_only => Some(Place::default().open_regular(path.as_ref(), flags, 0o666).await),
+            Some(flags) if self.regular_only => {
+                Some(PathRoot::default().open_regular(path.as_ref(), flags, 0o666).await)
+            }
             None if self.regular_only => {
                 let text = "regular_only needs options that make sense, and that were set with the methods of dapple's OpenOptions";
                 Some(Err(io::Error::new(io::ErrorKind::InvalidInput, text)))

@@ -12,14 +12,14 @@ use crate::blocking::run;
 
 /// The start of a path, and limits on where it may lead.
 #[derive(Clone, Default)]
-pub(super) struct Place {
+pub(super) struct PathRoot {
     /// `None`: the current directory.
     pub(super) dir: Option<File>,
     /// The flags of `openat2`, 0 for a path that may lead anywhere.
     pub(super) resolve: u64,
 }
 
-impl Place {
+impl PathRoot {
     /// Opens a file through the ring of this worker, or in the pool.
     pub(super) async fn open(&self, path: &Path, flags: i32, mode: u32) -> io::Result<std::fs::File> {
         if let Some(opened) = engine::open_in(self.clone(), path, flags, mode).await {

@@ -20,7 +20,7 @@ pub(super) struct Table {
 }
 
 /// The result of looking for a region.
-pub(super) enum Place {
+pub(super) enum RegionLookup {
     Old(u16),
     /// A new place, to be noted in the region, so that the region is removed later.
     New(u16),
@@ -29,16 +29,16 @@ pub(super) enum Place {
 
 impl Table {
     /// The place of a region; registers it if it has none.
-    pub(super) fn place(&mut self, kernel: &Kernel, region: &Region) -> Place {
+    pub(super) fn place(&mut self, kernel: &Kernel, region: &Region) -> RegionLookup {
         let id = region.id();
         if let Some(index) = self.places.iter().position(|place| *place == id) {
-            return Place::Old(index as u16);
+            return RegionLookup::Old(index as u16);
         }
         if self.is_refused || self.refused.contains(&id) {
-            return Place::None;
+            return RegionLookup::None;
         }
         match self.register(kernel, region) {
-            Some(index) => Place::New(index),
+            Some(index) => RegionLookup::New(index),
             None => {
                 if !self.is_refused {
                     self.refused.push(id);
@@ -48,7 +48,7 @@ impl Table {
                     "the kernel does not register these buffers: they are used as plain memory; raise the limit on \
                      locked memory (ulimit -l)"
                 );
-                Place::None
+                RegionLookup::None
             }
         }
     }

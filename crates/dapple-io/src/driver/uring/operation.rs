@@ -19,10 +19,10 @@ use crate::driver::slot::Slot;
 /// it; see the table in `ring`.
 pub(crate) struct Operation {
     slot: Arc<Slot>,
-    stage: Stage,
+    stage: OperationState,
 }
 
-enum Stage {
+enum OperationState {
     /// Handed over in the first poll.
     New(Option<Request>),
     Begun(Token, Call),
@@ -31,7 +31,7 @@ enum Stage {
 
 impl Operation {
     pub(super) fn new(slot: Arc<Slot>, request: Request) -> Self {
-        Operation { slot, stage: Stage::New(Some(request)) }
+        Operation { slot, stage: OperationState::New(Some(request)) }
     }
 
     fn ring(&self) -> &Ring {
@@ -45,7 +45,7 @@ impl Future for Operation {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         match &mut this.stage {
-            Stage::New(request) => {
+            OperationState::New(request) => {
                 let request = request.take().expect("handed over once");
                 let call = request.call;
                 if let Some(standing) = &this.slot.shared().standing {
@@ -57,21 +57,21 @@ impl Future for Operation {
                         if !current::owns(&this.slot) {
                             this.slot.unpark();
                         }
-                        this.stage = Stage::Begun(token, call);
+                        this.stage = OperationState::Begun(token, call);
                         Poll::Pending
                     }
                     Err(request) => {
-                        this.stage = Stage::Done;
+                        this.stage = OperationState::Done;
                         Poll::Ready((Err(shut_down_error()), request.memory))
                     }
                 }
             }
-            Stage::Begun(token, _) => {
+            OperationState::Begun(token, _) => {
                 let token = *token;
                 match this.ring().poll(token, cx.waker()) {
                     Poll::Pending => Poll::Pending,
                     Poll::Ready(ended) => {
-                        this.stage = Stage::Done;
+                        this.stage = OperationState::Done;
                         let (result, memory) = match ended {
                             Some((result, request)) => (result_of(result), request.memory),
                             None => (Err(shut_down_error()), Memory::None),
@@ -80,14 +80,14 @@ impl Future for Operation {
                     }
                 }
             }
-            Stage::Done => panic!("polled after it resolved"),
+            OperationState::Done => panic!("polled after it resolved"),
         }
     }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        if let Stage::Begun(token, call) = self.stage {
+        if let OperationState::Begun(token, call) = self.stage {
             let has_news = self.ring().abandon(token, call.is_revocable());
             // The owner submits additions between two turns; it must be told of another thread's.
             if has_news && !current::owns(&self.slot) {

@@ -31,7 +31,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::buffers::{Place as BufferPlace, Table};
+use super::buffers::{RegionLookup, Table};
 use super::kernel::Kernel;
 use super::setup::{Limits, Refused};
 use super::{Memory, Request};
@@ -63,7 +63,7 @@ struct State {
     own: Weak<Ring>,
     kernel: Kernel,
     limits: Limits,
-    places: Vec<Place>,
+    places: Vec<RingSlot>,
     free: Vec<u32>,
     /// Queued operations, oldest first, and names of those that were dropped since.
     backlog: VecDeque<Token>,
@@ -76,16 +76,16 @@ struct State {
 }
 
 #[derive(Default)]
-struct Place {
+struct RingSlot {
     generation: u32,
-    stage: Stage,
+    stage: SlotState,
     /// `None` if vacant or leaked.
     request: Option<Request>,
     waker: Option<KeptWaker>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum SlotState {
     #[default]
     Vacant,
     Queued,
@@ -151,11 +151,11 @@ impl Ring {
         let place = &mut state.places[token.key as usize];
         debug_assert_eq!(place.generation, token.generation, "the future owns its place");
         match place.stage {
-            Stage::Completed(result) => {
+            SlotState::Completed(result) => {
                 let request = state.vacate(token);
                 Poll::Ready(request.map(|request| (result, request)))
             }
-            Stage::Leaked => Poll::Ready(None),
+            SlotState::Leaked => Poll::Ready(None),
             _ => {
                 let replaced = place.waker.replace(waker);
                 drop(state);
@@ -174,17 +174,17 @@ impl Ring {
         let mut has_news = false;
         match place.stage {
             // Its name in the backlog finds no operation.
-            Stage::Queued => discarded = state.vacate(token).map(|request| (request, -libc::ECANCELED)),
-            Stage::Completed(result) => discarded = state.vacate(token).map(|request| (request, result)),
-            Stage::Submitted => {
-                place.stage = Stage::Orphaned;
+            SlotState::Queued => discarded = state.vacate(token).map(|request| (request, -libc::ECANCELED)),
+            SlotState::Completed(result) => discarded = state.vacate(token).map(|request| (request, result)),
+            SlotState::Submitted => {
+                place.stage = SlotState::Orphaned;
                 if cancel {
                     state.cancels.push_back(token);
                     state.fill();
                     has_news = true;
                 }
             }
-            Stage::Leaked | Stage::Vacant | Stage::Orphaned => {}
+            SlotState::Leaked | SlotState::Vacant | SlotState::Orphaned => {}
         }
         drop(state);
         drop(waker);
@@ -253,11 +253,11 @@ impl Drop for Ring {
 impl State {
     fn insert(&mut self, request: Request, waker: KeptWaker) -> Token {
         let key = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(RingSlot::default());
             u32::try_from(self.places.len() - 1).expect("fewer operations than 2^32")
         });
         let place = &mut self.places[key as usize];
-        place.stage = Stage::Queued;
+        place.stage = SlotState::Queued;
         place.request = Some(request);
         place.waker = Some(waker);
         Token { key, generation: place.generation }
@@ -266,7 +266,7 @@ impl State {
     /// Frees a place; its waker must be gone.
     fn vacate(&mut self, token: Token) -> Option<Request> {
         let place = &mut self.places[token.key as usize];
-        place.stage = Stage::Vacant;
+        place.stage = SlotState::Vacant;
         // One generation is reserved for completions of cancellations.
         place.generation = (place.generation + 1) % CANCEL.generation;
         self.free.push(token.key);
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// The place of a name, if the name is still valid.
-    fn find(&mut self, token: Token) -> Option<&mut Place> {
+    fn find(&mut self, token: Token) -> Option<&mut RingSlot> {
         let place = self.places.get_mut(token.key as usize)?;
         (place.generation == token.generation).then_some(place)
     }
@@ -291,7 +291,7 @@ impl State {
             && let Some(&token) = self.backlog.front()
         {
             let place = &mut self.places[token.key as usize];
-            if place.generation != token.generation || place.stage != Stage::Queued {
+            if place.generation != token.generation || place.stage != SlotState::Queued {
                 self.backlog.pop_front();
                 continue;
             }
@@ -304,7 +304,7 @@ impl State {
             if !unsafe { self.kernel.push(&entry) } {
                 return;
             }
-            self.places[token.key as usize].stage = Stage::Submitted;
+            self.places[token.key as usize].stage = SlotState::Submitted;
             self.in_flight += 1;
             self.backlog.pop_front();
         }
@@ -338,12 +338,12 @@ impl State {
             };
             let waker = place.waker.take();
             match place.stage {
-                Stage::Submitted => {
-                    place.stage = Stage::Completed(result);
+                SlotState::Submitted => {
+                    place.stage = SlotState::Completed(result);
                     afterwards.woken.extend(waker);
                 }
                 stage => {
-                    debug_assert_eq!(stage, Stage::Orphaned);
+                    debug_assert_eq!(stage, SlotState::Orphaned);
                     let request = self.vacate(token);
                     afterwards.discarded.extend(request.map(|request| (request, result)));
                 }
@@ -356,9 +356,9 @@ impl State {
     fn give_up_queued(&mut self, afterwards: &mut Afterwards) {
         while let Some(token) = self.backlog.pop_front() {
             if let Some(place) = self.find(token)
-                && place.stage == Stage::Queued
+                && place.stage == SlotState::Queued
             {
-                place.stage = Stage::Completed(-libc::ECANCELED);
+                place.stage = SlotState::Completed(-libc::ECANCELED);
                 afterwards.woken.extend(place.waker.take());
             }
         }
@@ -367,7 +367,7 @@ impl State {
     /// Cancels operations in flight: all, or only those without effects.
     fn cancel_all(&mut self, irrevocable_too: bool) {
         for (key, place) in self.places.iter().enumerate() {
-            let is_in_flight = matches!(place.stage, Stage::Submitted | Stage::Orphaned);
+            let is_in_flight = matches!(place.stage, SlotState::Submitted | SlotState::Orphaned);
             let request = place.request.as_ref();
             if is_in_flight && request.is_some_and(|request| irrevocable_too || request.call.is_revocable()) {
                 self.cancels.push_back(Token { key: key as u32, generation: place.generation });
@@ -392,9 +392,9 @@ impl State {
             "the kernel does not end calls on files: their memory is left to it"
         );
         for place in &mut self.places {
-            if matches!(place.stage, Stage::Submitted | Stage::Orphaned) {
+            if matches!(place.stage, SlotState::Submitted | SlotState::Orphaned) {
                 mem::forget(place.request.take());
-                place.stage = Stage::Leaked;
+                place.stage = SlotState::Leaked;
                 afterwards.woken.extend(place.waker.take());
             }
         }
@@ -408,12 +408,12 @@ fn registered_place(table: &mut Table, kernel: &Kernel, own: &Weak<Ring>, reques
     };
     let region = buf.registered_region()?;
     match table.place(kernel, region) {
-        BufferPlace::Old(index) => Some(index),
-        BufferPlace::New(index) => {
+        RegionLookup::Old(index) => Some(index),
+        RegionLookup::New(index) => {
             region.note_registration(own.clone());
             Some(index)
         }
-        BufferPlace::None => None,
+        RegionLookup::None => None,
     }
 }
 

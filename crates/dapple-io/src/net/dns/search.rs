@@ -23,12 +23,12 @@ use crate::time::{self, Instant};
 pub(in crate::net) struct Search {
     resolver: Resolver,
     host: String,
-    stage: Stage,
+    stage: SearchState,
     /// An error that has not been taken yet.
     error: Option<io::Error>,
 }
 
-enum Stage {
+enum SearchState {
     Loading(Pin<Box<dyn Future<Output = io::Result<Arc<Loaded>>> + Send>>),
     Asking(Asking),
     Over,
@@ -52,15 +52,15 @@ impl Search {
             let resolver = resolver.clone();
             Box::pin(async move { resolver.loaded().await })
         };
-        Search { resolver, host: host.to_owned(), stage: Stage::Loading(loading), error: None }
+        Search { resolver, host: host.to_owned(), stage: SearchState::Loading(loading), error: None }
     }
 
     /// Whether addresses of IPv6 may still come.
     pub(in crate::net) fn awaits_ipv6(&self) -> bool {
         match &self.stage {
-            Stage::Loading(_) => true,
-            Stage::Asking(asking) => asking.questions[0].is_some(),
-            Stage::Over => false,
+            SearchState::Loading(_) => true,
+            SearchState::Asking(asking) => asking.questions[0].is_some(),
+            SearchState::Over => false,
         }
     }
 
@@ -73,11 +73,11 @@ impl Search {
     pub(in crate::net) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<IpAddr>>> {
         loop {
             match &mut self.stage {
-                Stage::Loading(loading) => match ready!(loading.as_mut().poll(cx)) {
+                SearchState::Loading(loading) => match ready!(loading.as_mut().poll(cx)) {
                     Ok(loaded) => self.begin(loaded),
                     Err(error) => self.end(Some(error)),
                 },
-                Stage::Asking(asking) => match ready!(asking.poll_more(cx)) {
+                SearchState::Asking(asking) => match ready!(asking.poll_more(cx)) {
                     Some(addresses) => return Poll::Ready(Some(addresses)),
                     None if asking.has_found => self.end(None),
                     None => {
@@ -90,14 +90,14 @@ impl Search {
                         self.end(Some(error));
                     }
                 },
-                Stage::Over => return Poll::Ready(None),
+                SearchState::Over => return Poll::Ready(None),
             }
         }
     }
 
     fn end(&mut self, error: Option<io::Error>) {
         self.error = error;
-        self.stage = Stage::Over;
+        self.stage = SearchState::Over;
     }
 
     fn begin(&mut self, loaded: Arc<Loaded>) {
@@ -120,7 +120,7 @@ impl Search {
                 (!addresses.is_empty()).then(|| Box::pin(std::future::ready(Ok(addresses.into()))) as Question)
             });
         }
-        self.stage = Stage::Asking(asking);
+        self.stage = SearchState::Asking(asking);
     }
 }
 
