@@ -67,12 +67,12 @@ pub struct RemoteStage<Req, Resp> {
     schema: Arc<str>,
     encoding: Encoding,
     timeout: Option<Duration>,
-    place: Place,
+    place: RequestPermit,
     types: PhantomData<fn(Req) -> Resp>,
 }
 
 /// A place among the requests on their way.
-enum Place {
+enum RequestPermit {
     None,
     Waiting(Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send + Sync>>),
     Taken(OwnedSemaphorePermit),
@@ -92,7 +92,7 @@ impl<Req, Resp> RemoteStage<Req, Resp> {
             name: name.into(),
             path: path_of(name).into(),
             schema: schema_of::<Req, Resp>().into(),
-            place: Place::None,
+            place: RequestPermit::None,
             types: PhantomData,
             peer,
         }
@@ -174,23 +174,23 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         loop {
             self.place = match &mut self.place {
-                Place::None => Place::Waiting(Box::pin(take_place(self.peer.link.permits.clone()))),
-                Place::Waiting(waiting) => Place::Taken(ready!(waiting.as_mut().poll(cx))),
-                Place::Taken(_) => return Poll::Ready(Ok(())),
+                RequestPermit::None => RequestPermit::Waiting(Box::pin(take_place(self.peer.link.permits.clone()))),
+                RequestPermit::Waiting(waiting) => RequestPermit::Taken(ready!(waiting.as_mut().poll(cx))),
+                RequestPermit::Taken(_) => return Poll::Ready(Ok(())),
             }
         }
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
         let order = self.order();
-        let place = std::mem::replace(&mut self.place, Place::None);
+        let place = std::mem::replace(&mut self.place, RequestPermit::None);
         let message = order.encoding.encode(&request).map_err(|error| RemoteError::Malformed(error.to_string()));
         Box::pin(async move {
             let message = message?;
             let _place = match place {
-                Place::Taken(permit) => permit,
-                Place::None => take_place(order.link.permits.clone()).await,
-                Place::Waiting(waiting) => waiting.await,
+                RequestPermit::Taken(permit) => permit,
+                RequestPermit::None => take_place(order.link.permits.clone()).await,
+                RequestPermit::Waiting(waiting) => waiting.await,
             };
             let encoding = order.encoding;
             let bytes = exchange(order, message).await?;
@@ -208,7 +208,7 @@ impl<Req, Resp> Clone for RemoteStage<Req, Resp> {
             schema: self.schema.clone(),
             encoding: self.encoding,
             timeout: self.timeout,
-            place: Place::None,
+            place: RequestPermit::None,
             types: PhantomData,
         }
     }

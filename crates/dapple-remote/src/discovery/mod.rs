@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub(crate) use self::etcd::Place;
+pub(crate) use self::etcd::EtcdFolder;
 pub use self::etcd::Registration;
 pub use self::members::{Member, Members};
 
@@ -47,7 +47,7 @@ enum Kind {
     List(Vec<String>),
     Dns { host: String, port: u16, every: Duration },
     Srv { name: String, every: Duration },
-    Etcd(Place),
+    Etcd(EtcdFolder),
 }
 
 /// A text says nothing about where hosts are; the message says what does.
@@ -110,7 +110,7 @@ impl Discovery {
         prefix: &str,
     ) -> Result<Discovery, DiscoveryError> {
         let endpoints = endpoints.into_iter().map(Into::into).collect();
-        Ok(Discovery(Kind::Etcd(Place::new(endpoints, prefix).map_err(DiscoveryError)?)))
+        Ok(Discovery(Kind::Etcd(EtcdFolder::new(endpoints, prefix).map_err(DiscoveryError)?)))
     }
 
     /// How often a name in the DNS is looked up; 100 ms at least. It changes nothing for others.
@@ -153,7 +153,7 @@ impl Discovery {
     }
 
     /// Where in etcd it is, if it is there: hosts can register themselves.
-    pub(crate) fn place(&self) -> Option<&Place> {
+    pub(crate) fn place(&self) -> Option<&EtcdFolder> {
         match &self.0 {
             Kind::Etcd(place) => Some(place),
             _ => None,

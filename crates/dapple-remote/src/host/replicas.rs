@@ -17,9 +17,9 @@ struct Replica<S> {
 }
 
 /// A request's place at a replica.
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub(crate) struct ReplicaPermit(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for ReplicaPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -37,7 +37,7 @@ impl<S> Replicas<S> {
         (self.replicas.len(), self.replicas.iter().map(Replica::requests).sum())
     }
 
-    pub(crate) fn choose(&mut self) -> (S, Place)
+    pub(crate) fn choose(&mut self) -> (S, ReplicaPermit)
     where
         S: Clone,
     {
@@ -45,7 +45,7 @@ impl<S> Replicas<S> {
         let at = if self.replicas[one].requests() <= self.replicas[other].requests() { one } else { other };
         let chosen = &self.replicas[at];
         chosen.requests.fetch_add(1, Ordering::Relaxed);
-        (chosen.service.clone(), Place(chosen.requests.clone()))
+        (chosen.service.clone(), ReplicaPermit(chosen.requests.clone()))
     }
 }
 

@@ -31,7 +31,7 @@ type Done = u32;
 
 #[test]
 fn at_most_once_holds_while_the_receiver_is_killed_and_its_answers_are_slow() {
-    let place = Place::new();
+    let place = HostFiles::new();
     let runtime = runtime();
     let ends = runtime.block_on(async {
         let mut host = place.start();
@@ -72,7 +72,7 @@ fn at_most_once_holds_while_the_receiver_is_killed_and_its_answers_are_slow() {
 
 #[test]
 fn what_could_not_be_sent_was_not_done_and_nobody_waits_for_the_failures_of_others() {
-    let place = Place::new();
+    let place = HostFiles::new();
     let runtime = runtime();
     runtime.block_on(async {
         let remote: RemoteStage<Delivery<Work>, Receipt<Done>> = place.stage("once");
@@ -96,10 +96,10 @@ fn what_could_not_be_sent_was_not_done_and_nobody_waits_for_the_failures_of_othe
 
 #[test]
 fn members_of_a_sequencer_have_one_order_while_one_is_killed_and_joins_again() {
-    let places: Vec<Place> = (0..3).map(|_| Place::new()).collect();
+    let places: Vec<HostFiles> = (0..3).map(|_| HostFiles::new()).collect();
     let runtime = runtime();
     let (numbers, since) = runtime.block_on(async {
-        let mut hosts: Vec<_> = places.iter().map(Place::start).collect();
+        let mut hosts: Vec<_> = places.iter().map(HostFiles::start).collect();
         let mut settings = Settings::default();
         (settings.backoff, settings.attempts) = (patience(), 4);
         let sequencer = Sequencer::<usize, Work, Done>::new("first", settings);
@@ -158,7 +158,7 @@ fn members_of_a_sequencer_have_one_order_while_one_is_killed_and_joins_again() {
 
 #[test]
 fn sources_of_an_aggregate_keep_their_order_over_a_host_that_is_killed() {
-    let place = Place::new();
+    let place = HostFiles::new();
     let runtime = runtime();
     let ends = runtime.block_on(async {
         let mut host = place.start();
@@ -197,10 +197,10 @@ fn sources_of_an_aggregate_keep_their_order_over_a_host_that_is_killed() {
 
 #[test]
 fn a_distributed_queue_goes_on_while_a_consumer_is_killed_and_comes_back() {
-    let places: Vec<Place> = (0..2).map(|_| Place::new()).collect();
+    let places: Vec<HostFiles> = (0..2).map(|_| HostFiles::new()).collect();
     let runtime = runtime();
     let ends = runtime.block_on(async {
-        let mut hosts: Vec<_> = places.iter().map(Place::start).collect();
+        let mut hosts: Vec<_> = places.iter().map(HostFiles::start).collect();
         let tally = Tally::default();
         let mut callers = Vec::new();
         for number in 0..2 {
@@ -312,15 +312,15 @@ impl<E: Send + 'static> Tally<E> {
 }
 
 /// Where a host is, comes back, and what it has written down.
-struct Place {
+struct HostFiles {
     folder: tempfile::TempDir,
     address: SocketAddr,
 }
 
-impl Place {
-    fn new() -> Place {
+impl HostFiles {
+    fn new() -> HostFiles {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Place { folder: tempfile::tempdir().unwrap(), address: listener.local_addr().unwrap() }
+        HostFiles { folder: tempfile::tempdir().unwrap(), address: listener.local_addr().unwrap() }
     }
 
     fn start(&self) -> Process {

@@ -10,12 +10,12 @@ use dapple_sync::task::{First, race};
 use serde_json::{Value, json};
 
 use super::client::{Client, number};
-use super::place::{Place, range_end};
+use super::place::{EtcdFolder, range_end};
 use crate::backoff::Failures;
 use crate::discovery::members::Publisher;
 
 /// Tells of changes until nobody wants to know.
-pub(in crate::discovery) async fn follow(place: Place, stage: String, mut publisher: Publisher) {
+pub(in crate::discovery) async fn follow(place: EtcdFolder, stage: String, mut publisher: Publisher) {
     let client = Client::new(place.endpoints.clone());
     let prefix = place.of_stage(&stage);
     let mut failures = Failures::new(BACKOFF_FIRST, BACKOFF_MAX);

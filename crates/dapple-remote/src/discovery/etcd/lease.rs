@@ -12,7 +12,7 @@ use dapple_sync::task::{First, race};
 use serde_json::{Value, json};
 
 use super::client::{Client, number};
-use super::place::Place;
+use super::place::EtcdFolder;
 use crate::backoff::Failures;
 use crate::discovery::{Discovery, DiscoveryError};
 
@@ -89,7 +89,7 @@ struct Entries {
     keys: Vec<String>,
     address: String,
     ttl: Duration,
-    place: Place,
+    place: EtcdFolder,
 }
 
 /// Registers, renews, and takes out at the end.

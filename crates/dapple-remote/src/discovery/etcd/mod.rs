@@ -14,4 +14,4 @@ mod place;
 
 pub(super) use follow::follow;
 pub use lease::Registration;
-pub(crate) use place::Place;
+pub(crate) use place::EtcdFolder;

@@ -6,13 +6,13 @@ use crate::peer::parse_address;
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EtcdFolder {
     pub(super) endpoints: Vec<String>,
     prefix: String,
 }
 
-impl Place {
-    pub(crate) fn new(endpoints: Vec<String>, prefix: &str) -> Result<Place, String> {
+impl EtcdFolder {
+    pub(crate) fn new(endpoints: Vec<String>, prefix: &str) -> Result<EtcdFolder, String> {
         for endpoint in &endpoints {
             parse_address(endpoint)?;
         }
@@ -20,7 +20,7 @@ impl Place {
         if endpoints.is_empty() || prefix.is_empty() {
             return Err("etcd needs an endpoint and a prefix; write etcd://HOST:PORT[,HOST:PORT…]/PREFIX".to_owned());
         }
-        Ok(Place { endpoints, prefix })
+        Ok(EtcdFolder { endpoints, prefix })
     }
 
     /// What the keys of a stage begin with.
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for EtcdFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "etcd://{}/{}", self.endpoints.join(","), self.prefix)
     }
@@ -52,11 +52,11 @@ pub(super) fn range_end(prefix: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, range_end};
+    use super::{EtcdFolder, range_end};
 
     #[test]
     fn one_stage_is_no_part_of_another() {
-        let place = Place::new(vec!["a:1".to_owned()], "/x/").unwrap();
+        let place = EtcdFolder::new(vec!["a:1".to_owned()], "/x/").unwrap();
         assert_eq!(place.key("echo", "b:1"), "/x/echo/b:1");
         assert!(!place.key("echo/more", "b:1").starts_with(&place.of_stage("echo")));
         assert_ne!(place.of_stage("a/b"), place.of_stage("a%2Fb"));
