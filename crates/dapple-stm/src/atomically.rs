@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::gate::{Pass, Place};
+use crate::gate::{Pass, QueuePass};
 use crate::shared;
 use crate::stop::{Abort, Kind, StmResult, Stop};
 use crate::sync::{ATTEMPTS, on_worker, poll_budget, rest};
@@ -224,18 +224,18 @@ fn certain<T>(result: Result<T, Infallible>) -> T {
 struct Progress {
     /// Attempts in a row that others made fail.
     failures: u32,
-    stage: Stage,
+    stage: AttemptState,
 }
 
 #[derive(Default)]
-enum Stage {
+enum AttemptState {
     /// The next attempt may begin.
     #[default]
     Ready,
     /// It waits for a variable to change.
     Waiting(Wait),
     /// It waits for the serial path.
-    Queued(Place),
+    Queued(QueuePass),
     /// The next attempt is on the serial path.
     Serial(Pass),
     /// It is over; the future must not be polled again.
@@ -258,20 +258,20 @@ impl Progress {
     #[inline]
     fn attempt<T, E>(&mut self, f: &mut impl FnMut(&mut Tx) -> Result<T, Abort<E>>) -> ControlFlow<Result<T, E>> {
         let pass = match std::mem::take(&mut self.stage) {
-            Stage::Serial(pass) => Some(pass),
+            AttemptState::Serial(pass) => Some(pass),
             _ => None,
         };
         match attempt(f, pass, self.failures) {
             Attempt::Done(result) => return ControlFlow::Break(result),
             Attempt::Retry(wait) => {
                 self.failures = 0;
-                self.stage = Stage::Waiting(wait);
+                self.stage = AttemptState::Waiting(wait);
             }
             Attempt::Changed => self.failures = 0,
             Attempt::Conflict => {
                 self.failures += 1;
                 if self.failures >= ATTEMPTS {
-                    self.stage = Stage::Queued(shared::gate().queue());
+                    self.stage = AttemptState::Queued(shared::gate().queue());
                 }
             }
         }
@@ -283,27 +283,29 @@ impl Progress {
         f: &mut impl FnMut(&mut Tx) -> Result<T, Abort<E>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, E>> {
-        if matches!(self.stage, Stage::Ready) && self.failures == 0 {
+        if matches!(self.stage, AttemptState::Ready) && self.failures == 0 {
             ready!(poll_budget(cx));
         }
         loop {
             match &mut self.stage {
-                Stage::Waiting(wait) => {
+                AttemptState::Waiting(wait) => {
                     ready!(wait.poll(cx));
-                    self.stage = Stage::Ready;
+                    self.stage = AttemptState::Ready;
                 }
-                Stage::Queued(place) => {
+                AttemptState::Queued(place) => {
                     let pass = ready!(place.poll(cx));
-                    self.stage = Stage::Serial(pass);
+                    self.stage = AttemptState::Serial(pass);
                 }
-                Stage::Ready | Stage::Serial(_) => {}
-                Stage::Over => panic!("a transaction is not polled again after it was ready: it would run once more"),
+                AttemptState::Ready | AttemptState::Serial(_) => {}
+                AttemptState::Over => {
+                    panic!("a transaction is not polled again after it was ready: it would run once more")
+                }
             }
             if let ControlFlow::Break(result) = self.attempt(f) {
-                self.stage = Stage::Over;
+                self.stage = AttemptState::Over;
                 return Poll::Ready(result);
             }
-            if matches!(self.stage, Stage::Ready) && self.failures % BURST == BURST - 1 {
+            if matches!(self.stage, AttemptState::Ready) && self.failures % BURST == BURST - 1 {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -317,8 +319,8 @@ impl Progress {
         );
         loop {
             match std::mem::take(&mut self.stage) {
-                Stage::Waiting(wait) => wait.wait(),
-                Stage::Queued(place) => self.stage = Stage::Serial(place.wait()),
+                AttemptState::Waiting(wait) => wait.wait(),
+                AttemptState::Queued(place) => self.stage = AttemptState::Serial(place.wait()),
                 stage => self.stage = stage,
             }
             if let ControlFlow::Break(result) = self.attempt(f) {
@@ -334,11 +336,11 @@ impl Progress {
                 return Some(result);
             }
             match std::mem::take(&mut self.stage) {
-                Stage::Waiting(_) => return None,
+                AttemptState::Waiting(_) => return None,
                 // Each transaction leaves the serial path after one attempt, so this waits only for
                 // running code.
-                Stage::Queued(place) if on_worker() => self.stage = Stage::Serial(place.take()?),
-                Stage::Queued(place) => self.stage = Stage::Serial(place.wait()),
+                AttemptState::Queued(place) if on_worker() => self.stage = AttemptState::Serial(place.take()?),
+                AttemptState::Queued(place) => self.stage = AttemptState::Serial(place.wait()),
                 stage => self.stage = stage,
             }
             self.rest();
@@ -347,7 +349,7 @@ impl Progress {
 
     /// Lets other threads run, which may hold a needed lock.
     fn rest(&self) {
-        if matches!(self.stage, Stage::Ready) && self.failures % BURST == BURST - 1 {
+        if matches!(self.stage, AttemptState::Ready) && self.failures % BURST == BURST - 1 {
             rest(self.failures / BURST);
         }
     }

@@ -23,7 +23,7 @@ struct State {
 
 /// A place in the queue, or the pass that was handed to it. Its drop leaves the queue or passes the
 /// pass on.
-pub(crate) struct Place {
+pub(crate) struct QueuePass {
     id: u64,
     signal: Arc<Signal>,
     over: bool,
@@ -45,8 +45,8 @@ impl Gate {
     }
 
     /// Takes a place at the end of the queue.
-    pub(crate) fn queue(&self) -> Place {
-        let place = Place { id: shared::next_id(), signal: Arc::new(Signal::new()), over: false };
+    pub(crate) fn queue(&self) -> QueuePass {
+        let place = QueuePass { id: shared::next_id(), signal: Arc::new(Signal::new()), over: false };
         let mut state = lock(&self.0);
         if state.taken {
             state.queue.push_back((place.id, place.signal.clone()));
@@ -71,7 +71,7 @@ impl Gate {
     }
 }
 
-impl Place {
+impl QueuePass {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Pass> {
         self.signal.poll(cx).map(|()| self.pass())
     }
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePass {
     fn drop(&mut self) {
         if self.over {
             return;
