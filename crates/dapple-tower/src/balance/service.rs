@@ -11,7 +11,7 @@ use super::classify::{ByError, Classify};
 use super::future::ResponseFuture;
 use super::picked::Picked;
 use super::replicas::{Choice, Id};
-use super::wait::Place;
+use super::wait::TrialWait;
 use crate::BoxError;
 use crate::time::now;
 
@@ -46,13 +46,13 @@ pub struct Balance<K: Clone + Eq + Hash, S: Clone, C = ByError> {
     chosen: Option<(Picked<K, S>, S)>,
     /// Polled clones that were not ready: each may have a place in some waiting line.
     pending: Vec<(Id, S)>,
-    place: Place,
+    place: TrialWait,
 }
 
 impl<K: Clone + Eq + Hash, S: Clone> Balance<K, S> {
     /// The service of a balancer's replicas.
     pub fn new(balancer: Balancer<K, S>) -> Balance<K, S> {
-        Balance { balancer, classify: ByError, chosen: None, pending: Vec::new(), place: Place::default() }
+        Balance { balancer, classify: ByError, chosen: None, pending: Vec::new(), place: TrialWait::default() }
     }
 }
 
@@ -64,7 +64,7 @@ impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
             classify,
             chosen: None,
             pending: Vec::new(),
-            place: Place::default(),
+            place: TrialWait::default(),
         }
     }
 

@@ -19,17 +19,17 @@ use crate::time::{Sleep, now};
 #[must_use = "futures do nothing unless awaited"]
 pub struct Wait<K: Clone + Eq + Hash, T: Clone> {
     balancer: Balancer<K, T>,
-    place: Place,
+    place: TrialWait,
 }
 
 /// The registration of a waiting task, and the time of the next trial.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct TrialWait {
     pub(super) waiter: Option<u64>,
     next_trial: Option<(Instant, Sleep)>,
 }
 
-impl Place {
+impl TrialWait {
     /// Wakes the task when the next trial is due; ready if that is now.
     pub(super) fn poll_trial(&mut self, next: Option<Instant>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(until) = next else {
@@ -48,7 +48,7 @@ impl Place {
 
 impl<K: Clone + Eq + Hash, T: Clone> Wait<K, T> {
     pub(super) fn new(balancer: Balancer<K, T>) -> Wait<K, T> {
-        Wait { balancer, place: Place::default() }
+        Wait { balancer, place: TrialWait::default() }
     }
 
     /// If there is nothing to pick now, returns the time of the next trial; from here on each

@@ -19,7 +19,7 @@ use dapple_sync::sync::Semaphore;
 use tower_service::Service;
 
 use self::queue::Queue;
-use super::concurrency_limit::Place;
+use super::concurrency_limit::PermitWait;
 use crate::{BoxError, Reason, Refused};
 
 /// Puts a bounded queue in front of a service, so that its clones share one service that cannot be
@@ -60,7 +60,7 @@ use crate::{BoxError, Reason, Refused};
 /// ```
 pub struct Buffer<Req, F> {
     queue: Arc<Queue<Req, F>>,
-    place: Place,
+    place: PermitWait,
     bound: usize,
 }
 
@@ -73,7 +73,7 @@ impl<Req, F> Buffer<Req, F> {
     {
         let bound = bound.clamp(1, Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(bound));
-        Buffer { queue: Arc::new(Queue::new(service, places.clone())), place: Place::new(places), bound }
+        Buffer { queue: Arc::new(Queue::new(service, places.clone())), place: PermitWait::new(places), bound }
     }
 
     /// The number of requests that wait for the service.

@@ -7,7 +7,7 @@ mod place;
 pub use self::future::ResponseFuture;
 pub use self::layer::{ConcurrencyLimitLayer, GlobalConcurrencyLimitLayer};
 
-pub(super) use self::place::Place;
+pub(super) use self::place::PermitWait;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -37,7 +37,7 @@ use crate::{Reason, Refused};
 #[derive(Debug)]
 pub struct ConcurrencyLimit<S> {
     inner: S,
-    place: Place,
+    place: PermitWait,
 }
 
 impl<S> ConcurrencyLimit<S> {
@@ -48,7 +48,7 @@ impl<S> ConcurrencyLimit<S> {
 
     /// Shares the permits of a semaphore with its other users.
     pub fn with_semaphore(inner: S, semaphore: Arc<Semaphore>) -> ConcurrencyLimit<S> {
-        ConcurrencyLimit { inner, place: Place::new(semaphore) }
+        ConcurrencyLimit { inner, place: PermitWait::new(semaphore) }
     }
 
     /// The inner service.

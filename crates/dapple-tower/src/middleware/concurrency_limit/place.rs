@@ -12,7 +12,7 @@ use crate::Refused;
 use crate::middleware::shedding;
 
 /// Waits in line for a permit, and keeps it until it is taken. Dropping it gives up either.
-pub(in crate::middleware) struct Place {
+pub(in crate::middleware) struct PermitWait {
     semaphore: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
     acquires: Option<Acquire>,
@@ -20,9 +20,9 @@ pub(in crate::middleware) struct Place {
 
 type Acquire = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
-impl Place {
-    pub(in crate::middleware) fn new(semaphore: Arc<Semaphore>) -> Place {
-        Place { semaphore, permit: None, acquires: None }
+impl PermitWait {
+    pub(in crate::middleware) fn new(semaphore: Arc<Semaphore>) -> PermitWait {
+        PermitWait { semaphore, permit: None, acquires: None }
     }
 
     /// Ready when this has a permit. Inside a `Shed` it does not enter the line, and declines with
@@ -61,14 +61,14 @@ impl Place {
 }
 
 /// In the same line, at its end.
-impl Clone for Place {
-    fn clone(&self) -> Place {
-        Place::new(self.semaphore.clone())
+impl Clone for PermitWait {
+    fn clone(&self) -> PermitWait {
+        PermitWait::new(self.semaphore.clone())
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for PermitWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("free", &self.semaphore.available_permits()).finish_non_exhaustive()
+        f.debug_struct("PermitWait").field("free", &self.semaphore.available_permits()).finish_non_exhaustive()
     }
 }
