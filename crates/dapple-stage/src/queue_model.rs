@@ -5,7 +5,7 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::stage::queue::{Entry, Limits, Place};
+use crate::stage::queue::{Entry, Limits, QueueRank};
 use crate::stage::shared_queue::SharedQueue;
 use crate::{Reason, Refused};
 
@@ -20,7 +20,7 @@ pub struct Ticket(Option<u64>);
 
 /// The position of an item.
 #[derive(Clone, Copy)]
-pub struct Item(Place);
+pub struct Item(QueueRank);
 
 impl Queue {
     /// A queue of this many places.

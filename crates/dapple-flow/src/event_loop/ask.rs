@@ -15,10 +15,10 @@ use dapple_sync::sync::oneshot;
 #[must_use = "futures do nothing unless awaited"]
 pub struct Ask<Q: Send + 'static, A: Send + 'static> {
     link: Arc<Link<Q, A>>,
-    stage: Stage<Q, A>,
+    stage: AskState<Q, A>,
 }
 
-enum Stage<Q, A> {
+enum AskState<Q, A> {
     /// The request waits for room in the inbox.
     New {
         request: Option<Q>,
@@ -30,7 +30,7 @@ enum Stage<Q, A> {
 
 impl<Q: Send + 'static, A: Send + 'static> Ask<Q, A> {
     pub(super) fn new(link: Arc<Link<Q, A>>, request: Q) -> Self {
-        Ask { link, stage: Stage::New { request: Some(request), turn: Turn::default() } }
+        Ask { link, stage: AskState::New { request: Some(request), turn: Turn::default() } }
     }
 }
 
@@ -41,26 +41,26 @@ impl<Q: Send + 'static, A: Send + 'static> Future for Ask<Q, A> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let Stage::New { request, turn } = &mut this.stage {
+        if let AskState::New { request, turn } = &mut this.stage {
             match this.link.poll_room(turn, cx.waker()) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) => {
                     let (sender, receiver) = oneshot::channel();
                     let request = request.take().expect("handed over once");
                     this.link.push_taken(request, Responder::Task(sender));
-                    this.stage = Stage::Asked(receiver);
+                    this.stage = AskState::Asked(receiver);
                 }
                 Poll::Ready(Err(end)) => {
-                    this.stage = Stage::Done;
+                    this.stage = AskState::Done;
                     return Poll::Ready(Err(end));
                 }
             }
         }
-        let Stage::Asked(answer) = &mut this.stage else { panic!("polled after it resolved") };
+        let AskState::Asked(answer) = &mut this.stage else { panic!("polled after it resolved") };
         match Pin::new(answer).poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(answer) => {
-                this.stage = Stage::Done;
+                this.stage = AskState::Done;
                 // `None`: the answer was lost, which a responder does not do.
                 Poll::Ready(answer.unwrap_or(Err(LoopError::Unanswered)))
             }
@@ -70,7 +70,7 @@ impl<Q: Send + 'static, A: Send + 'static> Future for Ask<Q, A> {
 
 impl<Q: Send + 'static, A: Send + 'static> Drop for Ask<Q, A> {
     fn drop(&mut self) {
-        if let Stage::New { turn, .. } = &mut self.stage
+        if let AskState::New { turn, .. } = &mut self.stage
             && turn.is_some()
         {
             self.link.leave(turn);
@@ -81,9 +81,9 @@ impl<Q: Send + 'static, A: Send + 'static> Drop for Ask<Q, A> {
 impl<Q: Send + 'static, A: Send + 'static> fmt::Debug for Ask<Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
-            Stage::New { .. } => "waiting for room",
-            Stage::Asked(_) => "asked",
-            Stage::Done => "done",
+            AskState::New { .. } => "waiting for room",
+            AskState::Asked(_) => "asked",
+            AskState::Done => "done",
         };
         f.debug_tuple("Ask").field(&stage).finish()
     }

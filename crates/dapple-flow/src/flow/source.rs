@@ -54,11 +54,11 @@ pub struct Source<D: Device, C: Decode = Chunks> {
     buf: BytesMut,
     /// An item that was found and not taken.
     ready: Option<C::Item>,
-    stage: Stage,
+    stage: SourceState,
     read_len_max: usize,
 }
 
-enum Stage {
+enum SourceState {
     /// Whether the codec has seen all of `buf`.
     Open {
         has_news: bool,
@@ -89,7 +89,7 @@ impl<D: Device> Source<D> {
             codec: Chunks,
             buf: BytesMut::new(),
             ready: None,
-            stage: Stage::Open { has_news: false },
+            stage: SourceState::Open { has_news: false },
             read_len_max: READ_LEN_MAX,
         }
     }
@@ -100,7 +100,7 @@ impl<D: Device, C: Decode> Source<D, C> {
     /// taken are lost; these exist only after [`Flow::stop`].
     pub fn decode<N: Decode>(self, codec: N) -> Source<D, N> {
         let stage = match self.stage {
-            Stage::Open { .. } => Stage::Open { has_news: !self.buf.is_empty() },
+            SourceState::Open { .. } => SourceState::Open { has_news: !self.buf.is_empty() },
             stage => stage,
         };
         Source { reader: self.reader, codec, buf: self.buf, ready: None, stage, read_len_max: self.read_len_max }
@@ -248,18 +248,18 @@ impl<D: Device, C: Decode> Source<D, C> {
             return;
         }
         let found = match self.stage {
-            Stage::Open { has_news: true } => self.codec.decode(&mut self.buf),
-            Stage::AtEnd => self.codec.decode_end(&mut self.buf),
+            SourceState::Open { has_news: true } => self.codec.decode(&mut self.buf),
+            SourceState::AtEnd => self.codec.decode_end(&mut self.buf),
             _ => return,
         };
         match (found, &self.stage) {
             (Ok(Some(item)), _) => self.ready = Some(item),
-            (Ok(None), Stage::AtEnd) => self.stage = Stage::Ended,
+            (Ok(None), SourceState::AtEnd) => self.stage = SourceState::Ended,
             (Ok(None), _) if self.buf.len() >= self.codec.item_len_max() => {
                 let text = format!("{} bytes have arrived that are not an item of this codec", self.buf.len());
                 self.fail(io::Error::new(io::ErrorKind::InvalidData, text));
             }
-            (Ok(None), _) => self.stage = Stage::Open { has_news: false },
+            (Ok(None), _) => self.stage = SourceState::Open { has_news: false },
             (Err(error), _) => self.fail(error),
         }
         if self.buf.is_empty() {
@@ -270,7 +270,7 @@ impl<D: Device, C: Decode> Source<D, C> {
 
     fn fail(&mut self, error: io::Error) {
         self.buf = BytesMut::new();
-        self.stage = Stage::Failed(error);
+        self.stage = SourceState::Failed(error);
     }
 }
 
@@ -284,18 +284,20 @@ impl<D: Device, C: Decode> Upstream for Source<D, C> {
                 return Poll::Ready(Ok(true));
             }
             match &self.stage {
-                Stage::Open { .. } => {}
-                Stage::AtEnd => continue,
-                Stage::Ended => return Poll::Ready(Ok(false)),
-                Stage::Failed(_) => {
-                    let Stage::Failed(error) = std::mem::replace(&mut self.stage, Stage::Ended) else { continue };
+                SourceState::Open { .. } => {}
+                SourceState::AtEnd => continue,
+                SourceState::Ended => return Poll::Ready(Ok(false)),
+                SourceState::Failed(_) => {
+                    let SourceState::Failed(error) = std::mem::replace(&mut self.stage, SourceState::Ended) else {
+                        continue;
+                    };
                     return Poll::Ready(Err(error));
                 }
             }
             match ready!(self.reader.poll_read(cx, self.read_len_max)) {
-                Ok(read) if read.is_empty() => self.stage = Stage::AtEnd,
+                Ok(read) if read.is_empty() => self.stage = SourceState::AtEnd,
                 Ok(read) => {
-                    self.stage = Stage::Open { has_news: true };
+                    self.stage = SourceState::Open { has_news: true };
                     if self.buf.is_empty() {
                         // The only owner, so nothing is copied.
                         self.buf = read.into();
@@ -327,7 +329,7 @@ impl<D: Device, C: Decode> futures_core::Stream for Source<D, C> {
 
 impl<D: Device, C: Decode> futures_core::FusedStream for Source<D, C> {
     fn is_terminated(&self) -> bool {
-        self.ready.is_none() && matches!(self.stage, Stage::Ended)
+        self.ready.is_none() && matches!(self.stage, SourceState::Ended)
     }
 }
 

@@ -23,7 +23,7 @@ use super::job::{DropCallback, Job, Reply};
 use super::limits::Bucket;
 use super::limits::Throttle;
 use super::policy::{ColorPolicy, Load, Policy};
-use super::queue::{Entry, Place};
+use super::queue::{Entry, QueueRank};
 use super::serve::{self, Work};
 use super::shared_queue::SharedQueue;
 use super::stats::{Counters, StageStats, Status};
@@ -105,7 +105,7 @@ where
         ticket: &mut Option<u64>,
         order: Order<Req>,
         reply: Reply<Resp, E>,
-    ) -> Result<Place, Refused> {
+    ) -> Result<QueueRank, Refused> {
         let now = now();
         let Order { request, deadline, rank, on_drop } = order;
         let deadline = deadline.or_else(|| self.deadline_of(&request, now));
@@ -281,7 +281,7 @@ where
     }
 
     /// The caller of a request has stopped waiting. A request in service learns it from its reply.
-    pub(crate) fn cancel(self: &Arc<Self>, place: Place) {
+    pub(crate) fn cancel(self: &Arc<Self>, place: QueueRank) {
         if let Some(entry) = self.queue.cancel(place) {
             drop_quietly(entry);
             self.counters.canceled.fetch_add(1, Relaxed);

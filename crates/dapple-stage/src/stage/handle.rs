@@ -20,7 +20,7 @@ use super::error::StageError;
 use super::handler;
 use super::job::Reply;
 use super::policy::Load;
-use super::queue::Place;
+use super::queue::QueueRank;
 use super::stats::StageStats;
 use crate::graph::{Linked, Node};
 use crate::{Reason, Refused};
@@ -459,7 +459,7 @@ where
 
 enum State<Req, Resp, E> {
     Refused(Refused),
-    Sent { rx: oneshot::Receiver<Result<Resp, StageError<E>>>, place: Place, core: Arc<Core<Req, Resp, E>> },
+    Sent { rx: oneshot::Receiver<Result<Resp, StageError<E>>>, place: QueueRank, core: Arc<Core<Req, Resp, E>> },
     Over,
 }
 
@@ -471,7 +471,7 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    place: Place,
+    place: QueueRank,
     core: Arc<Core<Req, Resp, E>>,
 }
 

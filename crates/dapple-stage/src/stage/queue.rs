@@ -30,9 +30,9 @@ use crate::Reason;
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     limits: Limits,
-    waiting: BTreeMap<Place, Entry<T>>,
+    waiting: BTreeMap<QueueRank, Entry<T>>,
     /// The deadlines of `waiting`, the earliest first.
-    deadlines: BTreeSet<(Instant, Place)>,
+    deadlines: BTreeSet<(Instant, QueueRank)>,
     /// The total weight of `waiting`.
     bytes: usize,
     line: BTreeMap<u64, KeptWaker>,
@@ -56,7 +56,7 @@ pub(crate) struct Limits {
 /// The position of a request: before all of lower rank, and after all of its own rank that came
 /// earlier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueueRank {
     /// 255 less the rank, because the smallest goes first.
     behind: u8,
     arrival: u64,
@@ -168,14 +168,14 @@ impl<T> Queue<T> {
         &mut self,
         ticket: &mut Option<u64>,
         entry: Entry<T>,
-    ) -> Result<(Place, Wakes), (Reason, Entry<T>, Wakes)> {
+    ) -> Result<(QueueRank, Wakes), (Reason, Entry<T>, Wakes)> {
         let ticket = ticket.take();
         let promised = ticket.is_some_and(|id| self.promised.remove(&id));
         let dropped = ticket.and_then(|id| self.line.remove(&id));
         if let Some(reason) = self.refusal(promised, entry.bytes) {
             return Err((reason, entry, Wakes { dropped, ..self.settle() }));
         }
-        let place = Place { behind: u8::MAX - entry.rank, arrival: self.number() };
+        let place = QueueRank { behind: u8::MAX - entry.rank, arrival: self.number() };
         self.insert(place, entry);
         Ok((place, Wakes { called: Vec::new(), dropped }))
     }
@@ -191,18 +191,18 @@ impl<T> Queue<T> {
     }
 
     /// Takes the first request and up to `max - 1` more that `fits` accepts, in their order.
-    pub(crate) fn take(&mut self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(Place, Entry<T>)>, Wakes) {
+    pub(crate) fn take(&mut self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(QueueRank, Entry<T>)>, Wakes) {
         let Some((first, entry)) = self.waiting.first_key_value() else { return (Vec::new(), Wakes::default()) };
         let others = self.waiting.iter().skip(1).take(if max > 1 { LOOK_AHEAD.saturating_mul(max) } else { 0 });
         let others = others.filter(|(_, other)| fits(&entry.item, &other.item)).map(|(place, _)| *place);
-        let places: Vec<Place> = std::iter::once(*first).chain(others.take(max.saturating_sub(1))).collect();
+        let places: Vec<QueueRank> = std::iter::once(*first).chain(others.take(max.saturating_sub(1))).collect();
         let taken = places.into_iter().filter_map(|place| Some((place, self.remove(place)?))).collect();
         (taken, self.settle())
     }
 
     /// Puts a taken request back at its position, as if it had not been taken; this may exceed the
     /// limit, because others may have come meanwhile. `Err` returns it if the queue has been shut.
-    pub(crate) fn put_back(&mut self, place: Place, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
+    pub(crate) fn put_back(&mut self, place: QueueRank, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
         match &self.shut {
             Some(reason) if self.is_cleared => Err((reason.clone(), entry)),
             _ => {
@@ -213,7 +213,7 @@ impl<T> Queue<T> {
     }
 
     /// Removes a request that still waits.
-    pub(crate) fn cancel(&mut self, place: Place) -> (Option<Entry<T>>, Wakes) {
+    pub(crate) fn cancel(&mut self, place: QueueRank) -> (Option<Entry<T>>, Wakes) {
         let entry = self.remove(place);
         (entry, self.settle())
     }
@@ -266,7 +266,7 @@ impl<T> Queue<T> {
         wakes
     }
 
-    fn insert(&mut self, place: Place, entry: Entry<T>) {
+    fn insert(&mut self, place: QueueRank, entry: Entry<T>) {
         self.bytes += entry.bytes;
         if let Some(deadline) = entry.deadline {
             self.deadlines.insert((deadline, place));
@@ -274,7 +274,7 @@ impl<T> Queue<T> {
         self.waiting.insert(place, entry);
     }
 
-    fn remove(&mut self, place: Place) -> Option<Entry<T>> {
+    fn remove(&mut self, place: QueueRank) -> Option<Entry<T>> {
         let entry = self.waiting.remove(&place)?;
         self.bytes -= entry.bytes;
         if let Some(deadline) = entry.deadline {

@@ -20,11 +20,11 @@ use super::handler::{BoxFuture, Handler};
 use super::handlers::NextHandler;
 use super::job::{Job, Reply};
 use super::limits::Throttle;
-use super::queue::{Entry, Place, Wakes};
+use super::queue::{Entry, QueueRank, Wakes};
 use crate::Reason;
 
 /// Requests taken from the queue, with their positions there.
-type Taken<Req, Resp, E> = Vec<(Place, Entry<Job<Req, Resp, E>>)>;
+type Taken<Req, Resp, E> = Vec<(QueueRank, Entry<Job<Req, Resp, E>>)>;
 
 /// Work to start: the requests and their handler.
 pub(crate) struct Work<Req, Resp, E> {

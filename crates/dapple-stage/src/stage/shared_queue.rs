@@ -9,7 +9,7 @@ use dapple_sched::foreign::KeptWaker;
 use dapple_tower::middleware::shedding;
 use dapple_tower::switch::{Mutex, lock};
 
-use super::queue::{Entry, Limits, Place, Queue, Wakes};
+use super::queue::{Entry, Limits, Queue, QueueRank, Wakes};
 use crate::{Reason, Refused};
 
 /// The requests and waiters to notify after a queue was shut.
@@ -69,7 +69,7 @@ impl<T> SharedQueue<T> {
     }
 
     /// See [`Queue::push`].
-    pub(crate) fn push(&self, ticket: &mut Option<u64>, entry: Entry<T>) -> Result<Place, (Reason, Entry<T>)> {
+    pub(crate) fn push(&self, ticket: &mut Option<u64>, entry: Entry<T>) -> Result<QueueRank, (Reason, Entry<T>)> {
         let pushed = lock(&self.queue).push(ticket, entry);
         let (pushed, wakes) = match pushed {
             Ok((place, wakes)) => (Ok(place), wakes),
@@ -80,17 +80,17 @@ impl<T> SharedQueue<T> {
     }
 
     /// See [`Queue::take`]. The caller, which holds another lock, invokes the wakers.
-    pub(crate) fn take(&self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(Place, Entry<T>)>, Wakes) {
+    pub(crate) fn take(&self, max: usize, fits: impl Fn(&T, &T) -> bool) -> (Vec<(QueueRank, Entry<T>)>, Wakes) {
         lock(&self.queue).take(max, fits)
     }
 
     /// See [`Queue::put_back`].
-    pub(crate) fn put_back(&self, place: Place, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
+    pub(crate) fn put_back(&self, place: QueueRank, entry: Entry<T>) -> Result<(), (Reason, Entry<T>)> {
         lock(&self.queue).put_back(place, entry)
     }
 
     /// See [`Queue::cancel`].
-    pub(crate) fn cancel(&self, place: Place) -> Option<Entry<T>> {
+    pub(crate) fn cancel(&self, place: QueueRank) -> Option<Entry<T>> {
         let (entry, wakes) = lock(&self.queue).cancel(place);
         wakes.call();
         entry

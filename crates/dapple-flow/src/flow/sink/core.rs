@@ -42,13 +42,13 @@ struct State<W> {
     /// Counts requests from acceptance until their recipient has run; weighs the unwritten bytes.
     gate: Gate,
     pending: VecDeque<Request>,
-    stage: Stage<W>,
+    stage: SinkState<W>,
     /// No more requests are accepted. Never reset.
     is_closing: bool,
     handles: usize,
 }
 
-enum Stage<W> {
+enum SinkState<W> {
     Idle(W),
     Draining,
     Closed,
@@ -105,7 +105,7 @@ impl<W: Writer> Core<W> {
         let state = State {
             gate: Gate::new(requests_max, bytes_max),
             pending: VecDeque::new(),
-            stage: Stage::Idle(writer),
+            stage: SinkState::Idle(writer),
             is_closing: false,
             handles: 1,
         };
@@ -205,9 +205,9 @@ impl<W: Writer> Core<W> {
         let request = Request { job: Job::Close, to, done: 0, counts: false };
         let mut state = self.state.lock();
         let result = match &state.stage {
-            Stage::Closed => Ok(()),
-            Stage::Failed(failure) => Err(failure.error()),
-            Stage::Idle(_) | Stage::Draining => {
+            SinkState::Closed => Ok(()),
+            SinkState::Failed(failure) => Err(failure.error()),
+            SinkState::Idle(_) | SinkState::Draining => {
                 state.is_closing = true;
                 state.pending.push_back(request);
                 let writer = state.begin();
@@ -252,7 +252,7 @@ impl<W: Writer> Core<W> {
         batch.extend(state.pending.drain(..count));
         if count == 0 {
             let writer = writer.take().expect("the task has the writer until it ends");
-            state.stage = Stage::Idle(writer);
+            state.stage = SinkState::Idle(writer);
             state.pending.shrink_to(BATCH_MAX);
         }
         count > 0
@@ -264,8 +264,8 @@ impl<W: Writer> Core<W> {
         state.is_closing = true;
         batch.append(&mut state.pending);
         state.stage = match failure.clone() {
-            Some(failure) => Stage::Failed(failure),
-            None => Stage::Closed,
+            Some(failure) => SinkState::Failed(failure),
+            None => SinkState::Closed,
         };
         let after = state.gate.close();
         drop(state);
@@ -299,15 +299,15 @@ impl<W> State<W> {
     /// The reason for accepting no request.
     fn no_more(&self) -> Option<NoRoom> {
         match &self.stage {
-            Stage::Failed(failure) => Some(NoRoom::Failed(failure.clone())),
+            SinkState::Failed(failure) => Some(NoRoom::Failed(failure.clone())),
             _ => self.is_closing.then_some(NoRoom::Closed),
         }
     }
 
     /// The writer for a task, if none runs yet.
     fn begin(&mut self) -> Option<W> {
-        match std::mem::replace(&mut self.stage, Stage::Draining) {
-            Stage::Idle(writer) => Some(writer),
+        match std::mem::replace(&mut self.stage, SinkState::Draining) {
+            SinkState::Idle(writer) => Some(writer),
             other => {
                 self.stage = other;
                 None

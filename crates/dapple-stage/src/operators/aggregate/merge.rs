@@ -32,16 +32,16 @@ pub(super) struct Merge<T> {
     next_source: u64,
     next_ticket: u64,
     /// The sources with messages, in the order in which they go next.
-    line: BTreeSet<(Place, u64)>,
+    line: BTreeSet<(MergeRank, u64)>,
 }
 
 /// A source's position: smaller is earlier. For `Fifo` the ticket of its first message; otherwise
 /// the turn that it waits for.
-type Place = (u8, u64);
+type MergeRank = (u8, u64);
 
 struct Source<T> {
     priority: u8,
-    place: Place,
+    place: MergeRank,
     messages: BTreeMap<u64, T>,
     /// How often sources of higher priority went first since it began to wait.
     bypassed: u32,
@@ -150,7 +150,7 @@ impl<T> Merge<T> {
     }
 }
 
-fn place(discipline: Discipline, priority: u8, number: u64) -> Place {
+fn place(discipline: Discipline, priority: u8, number: u64) -> MergeRank {
     match discipline {
         Discipline::Priority { .. } => (u8::MAX - priority, number),
         Discipline::Fifo | Discipline::RoundRobin => (0, number),

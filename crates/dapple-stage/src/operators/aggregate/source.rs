@@ -18,22 +18,22 @@ use dapple_sync::sync::limit::Limit;
 /// One of many sources of an [`Aggregate`]. Clones are the same source, with the same room.
 pub struct Source<M, F> {
     claim: Claim,
-    place: Arc<Place<M, F>>,
+    place: Arc<SourceQueue<M, F>>,
 }
 
 /// The source's queue, which is removed after its last clone and its last waiting message.
-struct Place<M, F> {
+struct SourceQueue<M, F> {
     aggregate: Aggregate<M, F>,
     key: u64,
 }
 
 impl<M, F> Source<M, F> {
     pub(super) fn new(aggregate: Aggregate<M, F>, key: u64, credits: Limit) -> Source<M, F> {
-        Source { claim: Claim::new(credits), place: Arc::new(Place { aggregate, key }) }
+        Source { claim: Claim::new(credits), place: Arc::new(SourceQueue { aggregate, key }) }
     }
 }
 
-impl<M, F> Drop for Place<M, F> {
+impl<M, F> Drop for SourceQueue<M, F> {
     fn drop(&mut self) {
         self.aggregate.shared.change(|state| state.merge.remove(self.key));
     }

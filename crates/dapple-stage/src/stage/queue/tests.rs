@@ -116,7 +116,7 @@ struct Both {
     tickets: Vec<Option<u64>>,
     calls: Vec<Arc<Calls>>,
     expected_calls: Vec<usize>,
-    places: Vec<(usize, Place)>,
+    places: Vec<(usize, QueueRank)>,
     now: Instant,
     pushed: usize,
 }
