@@ -14,7 +14,7 @@ use dapple_sync::task::{First, race};
 use tracing::warn;
 
 use crate::connections::{LINE_MAX, Line, Turn, farewell, pause};
-use crate::host::{Admission, Ending, Place, Refusal, Stage, Ticket};
+use crate::host::{Admission, AdmittedConnection, EndStage, Ending, Refusal, Ticket};
 use crate::link::Link;
 
 /// Serves accepted connections.
@@ -23,7 +23,7 @@ pub trait Host: Send + Sync + 'static {
     type Connection: Connection;
 
     /// Serves one connection, in a task that this method starts.
-    fn serve(&self, stream: Self::Connection, peer: Peer, place: Place);
+    fn serve(&self, stream: Self::Connection, peer: Peer, place: AdmittedConnection);
 
     /// Starts a task for a small job, such as a refusal.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
@@ -53,7 +53,7 @@ pub(crate) struct Accepting<L, H> {
     pub(crate) listener: L,
     pub(crate) host: Arc<H>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<EndStage>,
     /// Whether descriptors set the connection limit: at the limit, accepting pauses until a
     /// connection ends.
     pub(crate) is_short: bool,

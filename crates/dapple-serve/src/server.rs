@@ -18,7 +18,7 @@ use crate::admission::Gate;
 use crate::builder::Serve;
 use crate::connections::Order;
 use crate::handle::{Counts, Numbers};
-use crate::host::{Admission as ConnectionAdmission, Ending, Host, Stage};
+use crate::host::{Admission as ConnectionAdmission, EndStage, Ending, Host};
 use crate::http::Limits;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -65,7 +65,7 @@ impl<L: Listener, V: HttpService> Serve<L, V> {
             on_refusal: self.on_refusal,
             on_full: self.on_full,
         });
-        let stage = Arc::<Stage>::default();
+        let stage = Arc::<EndStage>::default();
         let host = TowerHost {
             service: Mutex::new(Held::of(self.service)),
             shared: shared.clone(),

@@ -15,7 +15,7 @@ use dapple::net::{TcpStream, WriteHalf};
 use dapple::stage::{Reason, Refused};
 use dapple::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use dapple::time::timeout;
-use dapple_serve::host::Stage;
+use dapple_serve::host::EndStage;
 
 use super::budget::{Budget, Share};
 use super::frame::{ErrorCode, Frame, Malformed, VERSION};
@@ -35,18 +35,18 @@ pub(super) struct Service {
 }
 
 /// A frame for the writer, and the place that it frees.
-type Outgoing = (Frame, Place);
+type Outgoing = (Frame, AnswerPermit);
 
 /// An answer's holdings until it is written: its permit, and its share of the memory.
 #[derive(Debug, Default)]
-struct Place {
+struct AnswerPermit {
     _in_flight: Option<OwnedSemaphorePermit>,
     _share: Share,
 }
 
 /// Serves a connection until it ends, or `stage` ends it: then it answers accepted tasks, and
 /// refuses new ones.
-pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, stage: &Stage) {
+pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, stage: &EndStage) {
     let (read, write) = stream.into_split();
     let (tx, rx) = mpsc::channel(CHANNEL_LEN);
     let writer = dapple::spawn(write_all(write, rx, service.frame_timeout));
@@ -83,7 +83,7 @@ struct Connection {
 
 impl Connection {
     /// Exchanges the first frames.
-    async fn greet(&mut self, stage: &Stage) -> Result<(), End> {
+    async fn greet(&mut self, stage: &EndStage) -> Result<(), End> {
         let limit = self.service.frame_timeout;
         let first = match race(timeout(limit, self.frames.next()), stage.finishing()).await {
             First::Left(first) => first.unwrap_or_else(|_| Err(late("the first frame did not arrive in time")))?,
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    async fn take_tasks(&mut self, stage: &Stage) -> Result<(), End> {
+    async fn take_tasks(&mut self, stage: &EndStage) -> Result<(), End> {
         loop {
             let (frame, share) = match race(self.next_frame(), stage.finishing()).await {
                 First::Left(frame) => frame?,
@@ -114,7 +114,7 @@ impl Connection {
             // network.
             let Ok(permit) = self.in_flight.clone().acquire_owned().await else { return Err(End::Finished) };
             let (body, share) = share.split(body);
-            let place = Place { _in_flight: Some(permit), _share: share };
+            let place = AnswerPermit { _in_flight: Some(permit), _share: share };
             let (outcome, tx) = (self.service.signer.sign(Task { id, body }), self.tx.clone());
             drop(dapple::spawn(async move {
                 let frame = match race(outcome, tx.closed()).await {
@@ -171,7 +171,7 @@ impl Connection {
     }
 
     async fn say(&self, frame: Frame) -> Result<(), End> {
-        self.tx.send((frame, Place::default())).await.map_err(|_| End::Finished)
+        self.tx.send((frame, AnswerPermit::default())).await.map_err(|_| End::Finished)
     }
 }
 

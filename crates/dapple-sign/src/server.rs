@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use dapple::net::TcpStream;
 use dapple_serve::command_line::limits;
-use dapple_serve::host::{Admission, PerAddress, Sessions, Stage, StopSignals, Wanted, listen, serve_sessions};
+use dapple_serve::host::{Admission, EndStage, PerAddress, Sessions, StopSignals, Wanted, listen, serve_sessions};
 
 use super::args::{Args, BODY_MAX};
 use super::budget::Budget;
@@ -88,7 +88,7 @@ impl Sessions for Service {
         buf.into()
     }
 
-    async fn serve(self: Arc<Self>, stream: TcpStream, stage: &Stage) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, stage: &EndStage) {
         serve(stream, self, stage).await;
     }
 }

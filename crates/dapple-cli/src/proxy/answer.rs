@@ -21,7 +21,7 @@ use super::lookup::{Looked, Query, Wish};
 use super::proxy::Proxy;
 use super::reply::{self, Note};
 use super::status;
-use super::tally::{Count, Place};
+use super::tally::{Count, TallyPermit};
 use super::tunnel::Tunneling;
 use super::upstream::{Answer, Origin, Outgoing, authority};
 use crate::http::{Awaited, Body, Client, Reply, RequestBody, Served, Service};
@@ -78,7 +78,7 @@ impl Proxy {
         if !self.upstream.rules().may_tunnel(origin.port) {
             return Err(Failure::Port(origin.port));
         }
-        let place = Place::take(&self.tally, |tally| &tally.tunnels, self.tunnels_max).ok_or(Failure::Busy)?;
+        let place = TallyPermit::take(&self.tally, |tally| &tally.tunnels, self.tunnels_max).ok_or(Failure::Busy)?;
         let (server, connection) = self.upstream.open(&origin).await?;
         self.tally.one(Count::Tunnels);
         let tunneling = Tunneling {

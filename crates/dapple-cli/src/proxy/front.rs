@@ -1,4 +1,4 @@
-//! The proxy's door: its listening sockets, and what happens to those who come in.
+//! The proxy's listening sockets, and their connections.
 
 use std::future::Future;
 use std::io;
@@ -15,26 +15,26 @@ use super::rules;
 use super::tally::Count;
 use crate::http::connection::Terms;
 use crate::http::{Borrowed, Client, Limits, http1};
-use crate::server::{Ending, Gate, Host, Listening, Place};
+use crate::server::{AdmittedConnection, Ending, Gate, Host, Listening};
 
 /// All listening sockets of a proxy.
 pub(crate) struct Front {
     proxy: Arc<Proxy>,
-    door: Arc<Door>,
+    handler: Arc<ConnectionHandler>,
     gate: Gate,
 }
 
 impl Front {
-    /// A door for clients of this machine and of these networks.
+    /// Accepts clients of this machine and of these networks.
     pub(crate) fn new(proxy: Arc<Proxy>, clients: Vec<IpNet>, limits: Limits, is_short: bool) -> Front {
-        let door = Arc::new(Door { proxy: proxy.clone(), clients, limits: Arc::new(limits) });
+        let handler = Arc::new(ConnectionHandler { proxy: proxy.clone(), clients, limits: Arc::new(limits) });
         let gate = Gate::new(proxy.admission.clone(), is_short);
-        Front { proxy, door, gate }
+        Front { proxy, handler, gate }
     }
 
     /// Begins to accept. Accepting runs on the default color.
     pub(crate) fn open(&mut self, listening: Listening) -> io::Result<()> {
-        self.gate.open(listening, self.door.clone())
+        self.gate.open(listening, self.handler.clone())
     }
 
     /// Who accepts.
@@ -54,17 +54,17 @@ impl Front {
 }
 
 /// What the listening sockets do with connections.
-struct Door {
+struct ConnectionHandler {
     proxy: Arc<Proxy>,
     clients: Vec<IpNet>,
     limits: Arc<Limits>,
 }
 
-impl Host for Door {
+impl Host for ConnectionHandler {
     type Connection = TcpStream;
 
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+    fn serve(&self, stream: TcpStream, peer: Peer, place: AdmittedConnection) {
         // Those of TCP have one.
         let Some(addr) = peer.addr() else { return place.finish() };
         let (proxy, limits) = (self.proxy.clone(), self.limits.clone());

@@ -84,23 +84,27 @@ impl Tally {
 }
 
 /// One of a limited number of places, given back when dropped.
-pub(crate) struct Place {
+pub(crate) struct TallyPermit {
     tally: std::sync::Arc<Tally>,
     of: fn(&Tally) -> &AtomicUsize,
 }
 
-impl Place {
+impl TallyPermit {
     /// Takes a place where fewer than `max` are taken.
-    pub(crate) fn take(tally: &std::sync::Arc<Tally>, of: fn(&Tally) -> &AtomicUsize, max: usize) -> Option<Place> {
+    pub(crate) fn take(
+        tally: &std::sync::Arc<Tally>,
+        of: fn(&Tally) -> &AtomicUsize,
+        max: usize,
+    ) -> Option<TallyPermit> {
         if of(tally).fetch_add(1, Ordering::Relaxed) < max {
-            return Some(Place { tally: tally.clone(), of });
+            return Some(TallyPermit { tally: tally.clone(), of });
         }
         of(tally).fetch_sub(1, Ordering::Relaxed);
         None
     }
 }
 
-impl Drop for Place {
+impl Drop for TallyPermit {
     fn drop(&mut self) {
         (self.of)(&self.tally).fetch_sub(1, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@ use dapple::Handle;
 use dapple::time::{Instant, Sleep, sleep};
 use hyper::rt::{ReadBuf, Write};
 
-use super::tally::{Count, Place, Tally};
+use super::tally::{Count, Tally, TallyPermit};
 use crate::http::tunnel::Duplex;
 use crate::http::{Observer, Tunnel};
 
@@ -23,7 +23,7 @@ pub(crate) struct Tunneling {
     pub(crate) tally: Arc<Tally>,
     pub(crate) handle: Handle,
     /// Among the tunnels, and what else is held for as long as it is open.
-    pub(crate) places: (Place, Box<dyn Send>),
+    pub(crate) places: (TallyPermit, Box<dyn Send>),
     /// Learns how many bytes the client got, and whether both sides ended the tunnel themselves.
     pub(crate) observer: Option<Box<dyn Observer>>,
 }

@@ -29,18 +29,18 @@ pub(crate) struct Job {
 }
 
 /// One of the places of those who compress.
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub(crate) struct CompressPermit(Arc<AtomicUsize>);
 
-impl Place {
+impl CompressPermit {
     /// Takes a place, if one of `places` is free.
-    pub(crate) fn enter(taken: &Arc<AtomicUsize>, places: usize) -> Option<Place> {
-        let place = Place(taken.clone());
+    pub(crate) fn enter(taken: &Arc<AtomicUsize>, places: usize) -> Option<CompressPermit> {
+        let place = CompressPermit(taken.clone());
         // What was counted too much is taken back by the drop.
         (taken.fetch_add(1, Ordering::Relaxed) < places).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for CompressPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -48,7 +48,7 @@ impl Drop for Place {
 
 impl Job {
     /// Compresses the page, hangs the result on it, and answers those who wait.
-    pub(crate) async fn run(self, _place: Place) {
+    pub(crate) async fn run(self, _place: CompressPermit) {
         let made = match compress(&self.page.body, self.coding).await {
             Ok(body) if body.len() < self.page.body.len() => Some(Arc::new(self.result(body))),
             Ok(_) => None,

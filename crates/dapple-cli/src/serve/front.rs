@@ -1,4 +1,4 @@
-//! The site's door: its listening sockets, and what happens to those who come in.
+//! The site's listening sockets, and their connections.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use http::HeaderValue;
 use super::http3::{Binding, Http3};
 use super::site::Site;
 use super::{connection, redirect};
-use crate::server::{Admission, Ending, Gate, Host, Listening, Place, Tls};
+use crate::server::{Admission, AdmittedConnection, Ending, Gate, Host, Listening, Tls};
 
 /// All listening sockets of a site.
 pub(crate) struct Front {
@@ -84,7 +84,7 @@ impl Front {
             Manner::Redirect(_) => self.redirects.extend(listening.addr()),
             _ => self.addrs.extend(listening.addr()),
         }
-        self.gate.open(listening, Arc::new(Door { site: self.site.clone(), manner }))
+        self.gate.open(listening, Arc::new(ConnectionHandler { site: self.site.clone(), manner }))
     }
 
     /// The addresses on which it listens.
@@ -113,7 +113,7 @@ impl Front {
 }
 
 /// What one listening socket does with connections.
-struct Door {
+struct ConnectionHandler {
     site: Arc<Site>,
     manner: Manner,
 }
@@ -128,11 +128,11 @@ pub(crate) enum Manner {
     Redirect(u16),
 }
 
-impl Host for Door {
+impl Host for ConnectionHandler {
     type Connection = TcpStream;
 
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+    fn serve(&self, stream: TcpStream, peer: Peer, place: AdmittedConnection) {
         // Those of TCP have one.
         let Some(client) = peer.addr() else { return place.finish() };
         let (site, open) = (self.site.clone(), self.site.counters.open_connection());

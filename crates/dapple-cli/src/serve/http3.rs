@@ -17,8 +17,8 @@ use tracing::error;
 use super::site::Site;
 use crate::http::Client;
 use crate::http::connection::Terms;
-use crate::http::http3::{self, Door, Handshake};
-use crate::server::{Admission, Place, Stage, Tls, within};
+use crate::http::http3::{self, Handshake, HandshakeHandler};
+use crate::server::{Admission, AdmittedConnection, EndStage, Tls, within};
 
 /// The endpoint beside one listening socket.
 pub(super) struct Http3 {
@@ -57,13 +57,13 @@ impl Http3 {
     pub(super) fn begin(
         self: &Arc<Self>,
         admission: Arc<Admission>,
-        stage: Arc<Stage>,
+        stage: Arc<EndStage>,
         binding: Binding,
     ) -> JoinHandle<()> {
         let http3 = self.clone();
         Color::DEFAULT.spawn(async move {
             let First::Right(Some(endpoint)) = race(stage.finishing(), http3.bound(binding)).await else { return };
-            http3::accept(endpoint, SiteDoor(http3.site.clone()), admission, stage.finishing()).await;
+            http3::accept(endpoint, SiteHandshakes(http3.site.clone()), admission, stage.finishing()).await;
         })
     }
 
@@ -112,11 +112,11 @@ impl Http3 {
 }
 
 /// Makes connections of QUIC tasks of the site.
-struct SiteDoor(Arc<Site>);
+struct SiteHandshakes(Arc<Site>);
 
-impl Door for SiteDoor {
+impl HandshakeHandler for SiteHandshakes {
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, handshake: Handshake, addr: SocketAddr, place: Place) {
+    fn serve(&self, handshake: Handshake, addr: SocketAddr, place: AdmittedConnection) {
         let (site, open) = (self.0.clone(), self.0.counters.open_connection());
         self.0.spawn(async move {
             let client = Client { addr, is_secure: true, color: Color::current().id(), alternative: None };

@@ -157,7 +157,7 @@ impl Site {
                     job_key: job_key.into(),
                 };
                 // Dropped, it answers those who wait.
-                if let Some(place) = compress::Place::enter(&self.compressing, self.handle.workers()) {
+                if let Some(place) = compress::CompressPermit::enter(&self.compressing, self.handle.workers()) {
                     self.spawn(job.run(place).in_current_span());
                 }
                 content

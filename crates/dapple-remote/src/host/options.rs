@@ -38,7 +38,7 @@ pub struct HostOptions {
     pub advertise: Option<String>,
     /// How long until etcd forgets a host that has died; 10 s if not said.
     pub ttl: Duration,
-    /// What the host takes at most, and for how long it waits.
+    /// The limits of the host.
     pub limits: HostLimits,
     /// A file with a drawing of the stages, or text if it ends in `.txt`; kept up to date.
     pub graph: Option<PathBuf>,

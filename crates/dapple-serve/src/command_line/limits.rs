@@ -1,8 +1,8 @@
 //! The limits of all programs: one row each, with one name, one range and one sentence.
 //!
-//! A program takes the rows that it has, and may give one another default: `CONNECTIONS_MAX.or(1_024)`. What stands here is what its
-//! `--help` says, what its environment and its TOML file are called, and what the methods of [`Serve`](crate::Serve) and the fields of
-//! the hosts of stages are called.
+//! A program takes the rows that it has, and may give one another default: `CONNECTIONS_MAX.or(1_024)`. Its `--help`, its environment and its
+//! TOML file have the names of this table, and so have the methods of [`Serve`](crate::Serve) and the fields of the limits of hosts of
+//! stages.
 
 use super::limit::{LimitOption, Unit};
 

@@ -125,7 +125,7 @@ mod tests {
     use crate::http::clock::now_ms;
     use crate::link::Link;
     type Connections = crate::connections::Connections<Link>;
-    type Place = crate::connections::Place<Link>;
+    type ConnectionPermit = crate::connections::ConnectionPermit<Link>;
     use dapple_io::net::Peer;
 
     const MS: Duration = Duration::from_millis(1);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Returns busy connections of these clients, which take all places.
-    fn full(clients: &[u8]) -> (Arc<Connections>, Vec<(Arc<Link>, Place)>) {
+    fn full(clients: &[u8]) -> (Arc<Connections>, Vec<(Arc<Link>, ConnectionPermit)>) {
         let connections = Arc::new(Connections::new(clients.len()));
         let held = clients.iter().map(|&client| {
             let link = Arc::new(Link::new(peer(client).network()));
@@ -147,11 +147,11 @@ mod tests {
         (connections, held)
     }
 
-    fn ordered(held: &[(Arc<Link>, Place)], order: Order) -> usize {
+    fn ordered(held: &[(Arc<Link>, ConnectionPermit)], order: Order) -> usize {
         held.iter().filter(|(link, _)| link.orders().ordered() == order).count()
     }
 
-    fn end(held: &mut Vec<(Arc<Link>, Place)>, order: Order) {
+    fn end(held: &mut Vec<(Arc<Link>, ConnectionPermit)>, order: Order) {
         held.retain(|(link, _)| link.orders().ordered() != order);
     }
 

@@ -42,7 +42,7 @@ struct Open<H> {
 
 /// A connection's place, which counts until it is dropped.
 #[derive(Debug)]
-pub struct Place<H: Holder> {
+pub struct ConnectionPermit<H: Holder> {
     connections: Arc<Connections<H>>,
     key: usize,
 }
@@ -76,7 +76,7 @@ impl<H: Holder> Connections<H> {
     }
 
     /// Adds a connection; `None` when all places are taken.
-    pub fn enter(self: &Arc<Self>, link: &Arc<H>) -> Option<Place<H>> {
+    pub fn enter(self: &Arc<Self>, link: &Arc<H>) -> Option<ConnectionPermit<H>> {
         let mut open = self.lock();
         if open.links.len() >= self.max() {
             return None;
@@ -84,7 +84,7 @@ impl<H: Holder> Connections<H> {
         let key = open.links.insert(link.clone());
         open.most = open.most.max(open.links.len());
         *open.counts.entry(link.client()).or_default() += 1;
-        Some(Place { connections: self.clone(), key })
+        Some(ConnectionPermit { connections: self.clone(), key })
     }
 
     /// Makes room for `count` newcomers like this one: ends idle connections, or asks some of the
@@ -160,7 +160,7 @@ impl<H: Holder> Connections<H> {
     }
 }
 
-impl<H: Holder> Drop for Place<H> {
+impl<H: Holder> Drop for ConnectionPermit<H> {
     fn drop(&mut self) {
         let link = {
             let mut open = self.connections.lock();

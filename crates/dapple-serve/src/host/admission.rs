@@ -66,10 +66,10 @@ pub struct Ticket {
 
 /// A place for a connection. It counts until it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct AdmittedConnection {
     link: Arc<Link>,
     ticket: Ticket,
-    _place: connections::Place<Link>,
+    _place: connections::ConnectionPermit<Link>,
     is_finished: bool,
 }
 
@@ -92,7 +92,7 @@ impl Admission {
     ///
     /// The limit that was reached; the refusal is counted.
     #[cfg(any(test, feature = "http3"))]
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Place, Refusal> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<AdmittedConnection, Refusal> {
         self.enter(self.ticket(Some(network(address)))?).map_err(|_| self.refuse(Refusal::Full))
     }
 
@@ -124,10 +124,10 @@ impl Admission {
     /// # Errors
     ///
     /// No place is free. The error returns the ticket.
-    pub fn enter(&self, ticket: Ticket) -> Result<Place, Ticket> {
+    pub fn enter(&self, ticket: Ticket) -> Result<AdmittedConnection, Ticket> {
         let link = Arc::new(Link::new(ticket.network));
         match self.connections.enter(&link) {
-            Some(place) => Ok(Place { link, ticket, _place: place, is_finished: false }),
+            Some(place) => Ok(AdmittedConnection { link, ticket, _place: place, is_finished: false }),
             None => Err(ticket),
         }
     }
@@ -201,7 +201,7 @@ impl Admission {
     }
 }
 
-impl Place {
+impl AdmittedConnection {
     /// The phase of the connection, and its orders.
     pub fn link(&self) -> &Arc<Link> {
         &self.link
@@ -213,7 +213,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
         if !self.is_finished {
             self.ticket.admission.cut.fetch_add(1, Ordering::Relaxed);
@@ -258,9 +258,9 @@ const SHARDS: usize = 16;
 mod tests {
     use std::sync::Arc;
 
-    use super::{Admission, PerAddress, Place, Refusal};
+    use super::{Admission, AdmittedConnection, PerAddress, Refusal};
 
-    fn admit(admission: &Arc<Admission>, address: &str) -> Result<Place, Refusal> {
+    fn admit(admission: &Arc<Admission>, address: &str) -> Result<AdmittedConnection, Refusal> {
         admission.admit(address.parse().unwrap())
     }
 

@@ -12,7 +12,7 @@ use tracing::error;
 
 use super::admission::Admission;
 use super::listening::Listening;
-use super::stage::{Ending, Stage};
+use super::stage::{EndStage, Ending};
 use crate::accept::{Accepting, Host, LAST_MAX};
 
 /// Accepts on a listener for as long as the process runs.
@@ -34,7 +34,7 @@ pub async fn accept<L: Listener, H: Host<Connection = L::Connection>>(
 /// All accepting tasks of a server.
 pub struct Gate {
     pub admission: Arc<Admission>,
-    pub stage: Arc<Stage>,
+    pub stage: Arc<EndStage>,
     /// Whether descriptors set the connection limit.
     is_short: bool,
     tasks: Vec<JoinHandle<()>>,

@@ -21,7 +21,7 @@ mod upgrade;
 mod watch;
 
 pub(crate) use self::admission::Ticket;
-pub use self::admission::{Admission, PerAddress, Place, Refusal, client_key};
+pub use self::admission::{Admission, AdmittedConnection, PerAddress, Refusal, client_key};
 pub use self::descriptors::{FILES_MAX, Shares, shares};
 pub use self::ebb::give_back;
 pub use self::end::finish;
@@ -33,8 +33,8 @@ pub use self::manager::Manager;
 pub use self::memory::{MemoryLimit, MemoryUse};
 pub use self::sessions::{Sessions, serve_sessions};
 pub use self::signals::{Signals, StopSignals};
+pub use self::stage::EndStage;
 pub use self::stage::Ending;
-pub use self::stage::Stage;
 #[cfg(feature = "self-signed")]
 pub use self::tls::{CertificateSource, Tls, within};
 pub use self::upgrade::Upgrade;

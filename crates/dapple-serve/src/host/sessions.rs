@@ -11,11 +11,11 @@ use dapple_sched::Color;
 use dapple_sync::task::{First, race};
 use tracing::warn;
 
-use super::admission::{Admission, Place};
+use super::admission::{Admission, AdmittedConnection};
 use super::gate::Gate;
 use super::listening::Listening;
 use super::signals::StopSignals;
-use super::stage::{Ending, Stage};
+use super::stage::{EndStage, Ending};
 use crate::accept::Host;
 use crate::connections::farewell;
 
@@ -26,7 +26,7 @@ pub trait Sessions: Send + Sync + 'static {
 
     /// Serves one connection until it ends. When `stage` ends, it answers pending requests, and
     /// reads no more.
-    fn serve(self: Arc<Self>, stream: TcpStream, stage: &Stage) -> impl Future<Output = ()> + Send;
+    fn serve(self: Arc<Self>, stream: TcpStream, stage: &EndStage) -> impl Future<Output = ()> + Send;
 }
 
 /// Serves until a signal to stop, then lets sessions end for at most `drain`, or until a second
@@ -63,13 +63,13 @@ pub async fn serve_sessions<S: Sessions>(
 
 struct SessionHost<S> {
     sessions: Arc<S>,
-    stage: Arc<Stage>,
+    stage: Arc<EndStage>,
 }
 
 impl<S: Sessions> Host for SessionHost<S> {
     type Connection = TcpStream;
 
-    fn serve(&self, stream: TcpStream, _peer: Peer, place: Place) {
+    fn serve(&self, stream: TcpStream, _peer: Peer, place: AdmittedConnection) {
         let (sessions, stage) = (self.sessions.clone(), self.stage.clone());
         self.spawn(async move {
             // Clients of these protocols keep connections for later: marked as busy, the connection

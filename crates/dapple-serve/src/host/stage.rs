@@ -25,12 +25,12 @@ pub enum Ending {
 /// `connection: close`, and it loses nothing. Only connections that are idle then are closed
 /// silently, as HTTP allows at any time.
 #[derive(Debug, Default)]
-pub struct Stage {
+pub struct EndStage {
     finishing: CancellationToken,
     ending: OnceLock<Ending>,
 }
 
-impl Stage {
+impl EndStage {
     /// Ends accepting. The first call decides how.
     pub fn begin(&self, ending: Ending) {
         let _ = self.ending.set(ending);

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tracing::warn;
 
 use super::exposition::CONTENT_TYPE as EXPOSITION;
-use crate::host::{Admission, Host, PerAddress, Place, accept};
+use crate::host::{Admission, AdmittedConnection, Host, PerAddress, accept};
 use crate::http::connection::Terms;
 use crate::http::{Body, Borrowed, Client, Reply, RequestBody, Service, http1};
 
@@ -38,7 +38,7 @@ struct Pages<N>(Arc<Page<N>>);
 impl<N: Numbers> Host for Pages<N> {
     type Connection = TcpStream;
 
-    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+    fn serve(&self, stream: TcpStream, peer: Peer, place: AdmittedConnection) {
         let (page, Some(addr)) = (self.0.clone(), peer.addr()) else { return place.finish() };
         self.spawn(async move {
             let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };

@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::{Arrival, Context, Tower, turn_away};
 use crate::connections::{Holder as _, Order};
-use crate::host::{Host, Place, Stage};
+use crate::host::{AdmittedConnection, EndStage, Host};
 use crate::request::Held;
 use crate::server::Shared;
 use crate::service::HttpService;
@@ -23,7 +23,7 @@ pub(crate) struct TowerHost<C, V> {
     /// In a mutex, because a service need not be `Sync`.
     pub(crate) service: Mutex<Held<V>>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) stage: Arc<EndStage>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<dapple_tls::TlsAcceptor>,
     pub(crate) connection: PhantomData<fn(C)>,
@@ -32,7 +32,7 @@ pub(crate) struct TowerHost<C, V> {
 impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
     type Connection = C;
 
-    fn serve(&self, stream: C, peer: Peer, place: Place) {
+    fn serve(&self, stream: C, peer: Peer, place: AdmittedConnection) {
         let link = place.link().clone();
         // If clients leave by themselves, late ones may too.
         if self.stage.is_finishing() && self.shared.options.leave_timeout.is_zero() {

@@ -20,7 +20,7 @@ pub(crate) use self::arrival::Arrival;
 pub(crate) use self::full::OnFull;
 use self::full::turn_away;
 pub(crate) use self::host::TowerHost;
-use crate::host::Place;
+use crate::host::AdmittedConnection;
 use crate::http::{self as engine, Handler, Limits, RequestBody, hyper as messages};
 use crate::link::Link;
 use crate::request::{self, Held, Source};
@@ -43,7 +43,7 @@ struct Inner<V> {
     /// In a mutex, because a service need not be `Sync`.
     service: Mutex<Held<V>>,
     /// The connection's place, until another protocol takes it over.
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<AdmittedConnection>>,
 }
 
 impl<V> Clone for Tower<V> {
@@ -53,7 +53,7 @@ impl<V> Clone for Tower<V> {
 }
 
 impl<V: HttpService> Tower<V> {
-    pub(crate) fn new(service: Held<V>, place: Place, context: Context) -> Tower<V> {
+    pub(crate) fn new(service: Held<V>, place: AdmittedConnection, context: Context) -> Tower<V> {
         Tower(Arc::new(Inner { context, service: Mutex::new(service), place: Mutex::new(Some(place)) }))
     }
 
@@ -77,7 +77,7 @@ impl<V: HttpService> Tower<V> {
         self.0.service.lock().unwrap_or_else(PoisonError::into_inner).another()
     }
 
-    fn take_place(&self) -> Option<Place> {
+    fn take_place(&self) -> Option<AdmittedConnection> {
         self.0.place.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

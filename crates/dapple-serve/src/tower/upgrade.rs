@@ -24,7 +24,7 @@ use tracing::debug;
 
 use super::Tower;
 use crate::connections::{Holder as _, Order, farewell};
-use crate::host::Place;
+use crate::host::AdmittedConnection;
 use crate::http::clock::now_ms;
 use crate::http::pace::{Pace, send_pace};
 use crate::link::Link;
@@ -93,10 +93,10 @@ async fn in_time(mut http: Pin<&mut impl Future<Output = hyper::Result<()>>>, pa
 
 /// The shared place of a stream, through which the server can close it: after an upgrade the stream
 /// belongs to a task of the program, which may never look at it again.
-type Home<S> = Arc<Mutex<Option<(S, Option<Place>)>>>;
+type Home<S> = Arc<Mutex<Option<(S, Option<AdmittedConnection>)>>>;
 
 /// Takes a stream from its shared place. Drop the result without holding a lock.
-fn take<S>(home: Home<S>) -> Option<(S, Option<Place>)> {
+fn take<S>(home: Home<S>) -> Option<(S, Option<AdmittedConnection>)> {
     home.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 

@@ -40,13 +40,13 @@ struct Inner<F> {
     end: Option<End>,
     /// The fields behind the body.
     trailers: Option<HeaderMap>,
-    readers: Slab<Place>,
+    readers: Slab<ReaderPosition>,
     fetch: Option<Waker>,
 }
 
 /// Where one reader is.
 #[derive(Default)]
-struct Place {
+struct ReaderPosition {
     next: usize,
     waker: Option<Waker>,
 }
@@ -104,7 +104,7 @@ impl<F> Fill<F> {
         if inner.gone > 0 {
             return None;
         }
-        let place = inner.readers.insert(Place::default());
+        let place = inner.readers.insert(ReaderPosition::default());
         Some(Reader { fill: self.clone(), place, left: None })
     }
 

@@ -1,4 +1,4 @@
-//! The proxy's door: its listening sockets, and what happens to those who come in.
+//! The proxy's listening sockets, and their connections.
 
 use std::future::Future;
 use std::io;
@@ -15,25 +15,25 @@ use crate::http::connection::{Protocol, Terms, serve as serve_http};
 use crate::http::{Borrowed, Client, Limits};
 use crate::proxy::front::FORBIDDEN;
 use crate::proxy::tally::Count;
-use crate::server::{Ending, Gate, Host, Listening, Place, Tls};
+use crate::server::{AdmittedConnection, Ending, Gate, Host, Listening, Tls};
 
 /// All listening sockets of a proxy.
 pub(super) struct Front {
     reverse: Arc<Reverse>,
-    door: Arc<Door>,
+    handler: Arc<ConnectionHandler>,
     gate: Gate,
 }
 
 impl Front {
     pub(super) fn new(reverse: Arc<Reverse>, tls: Option<Arc<Tls>>, limits: Limits, is_short: bool) -> Front {
-        let door = Arc::new(Door { reverse: reverse.clone(), tls, limits: Arc::new(limits) });
+        let handler = Arc::new(ConnectionHandler { reverse: reverse.clone(), tls, limits: Arc::new(limits) });
         let gate = Gate::new(reverse.admission.clone(), is_short);
-        Front { reverse, door, gate }
+        Front { reverse, handler, gate }
     }
 
     /// Begins to accept. Accepting runs on the default color.
     pub(super) fn open(&mut self, listening: Listening) -> io::Result<()> {
-        self.gate.open(listening, self.door.clone())
+        self.gate.open(listening, self.handler.clone())
     }
 
     /// Who accepts.
@@ -53,17 +53,17 @@ impl Front {
 }
 
 /// What the listening sockets do with connections.
-struct Door {
+struct ConnectionHandler {
     reverse: Arc<Reverse>,
     tls: Option<Arc<Tls>>,
     limits: Arc<Limits>,
 }
 
-impl Host for Door {
+impl Host for ConnectionHandler {
     type Connection = TcpStream;
 
     /// Every connection is a task with a color of its own; with `--serial`, one of the default color.
-    fn serve(&self, stream: TcpStream, peer: Peer, place: Place) {
+    fn serve(&self, stream: TcpStream, peer: Peer, place: AdmittedConnection) {
         // Those of TCP have one.
         let Some(addr) = peer.addr() else { return place.finish() };
         let (reverse, limits, tls) = (self.reverse.clone(), self.limits.clone(), self.tls.clone());

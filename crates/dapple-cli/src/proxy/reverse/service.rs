@@ -15,7 +15,7 @@ use crate::proxy::fields;
 use crate::proxy::hints;
 use crate::proxy::lookup::{Looked, Query, Wish};
 use crate::proxy::reply::{self, Note};
-use crate::proxy::tally::{Count, Place};
+use crate::proxy::tally::{Count, TallyPermit};
 use crate::proxy::tunnel::Tunneling;
 
 impl Service for Reverse {
@@ -106,7 +106,9 @@ impl Reverse {
         served: &mut Served,
     ) -> Result<Reply, Failure> {
         let tunnel = match outgoing.upgrade {
-            Some(_) => Some(Place::take(&self.tally, |tally| &tally.tunnels, self.tunnels_max).ok_or(Failure::Busy)?),
+            Some(_) => {
+                Some(TallyPermit::take(&self.tally, |tally| &tally.tunnels, self.tunnels_max).ok_or(Failure::Busy)?)
+            }
             None => None,
         };
         let interims = body.interims();
@@ -115,7 +117,13 @@ impl Reverse {
         Ok(self.of_answer(request, outgoing, answer, tunnel))
     }
 
-    fn of_answer(&self, request: &Request<'_>, outgoing: &Outgoing, answer: Answer, tunnel: Option<Place>) -> Reply {
+    fn of_answer(
+        &self,
+        request: &Request<'_>,
+        outgoing: &Outgoing,
+        answer: Answer,
+        tunnel: Option<TallyPermit>,
+    ) -> Reply {
         let Answer { version, status, mut headers, content_len, body, is_early, upgraded } = answer;
         self.pseudonym.add_to(&mut headers, version);
         if let Some((upgraded, held)) = upgraded

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple::{Color, Handle};
-use dapple_client::upstream::{Config, Dial, Hosts, Limits, OpenPlace, Spawn};
+use dapple_client::upstream::{Config, Dial, Hosts, Limits, OpenSlot, Spawn};
 use dapple_client::{ConnectError, Stream};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
@@ -105,7 +105,7 @@ impl Upstream {
     }
 
     /// Connects to where a tunnel leads. The second is its place among the connections.
-    pub(crate) async fn open(&self, origin: &Origin) -> Result<(Stream, OpenPlace<Upload>), Failure> {
+    pub(crate) async fn open(&self, origin: &Origin) -> Result<(Stream, OpenSlot<Upload>), Failure> {
         let host = self.hosts.get(origin);
         self.hosts.make_room().await.map_err(|_| Failure::Busy)?;
         let place = host.extra_place();

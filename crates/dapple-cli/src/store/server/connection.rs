@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use dapple::net::TcpStream;
 use dapple::task::{First, race};
 use dapple::time::timeout;
-use dapple_serve::host::Stage;
+use dapple_serve::host::EndStage;
 
 use super::Service;
 use super::plan::Plan;
@@ -21,7 +21,7 @@ const CHUNK_LEN: usize = 16 << 10;
 /// The time in which a client takes replies, at the least a part of them.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &Stage) {
+pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &EndStage) {
     let (read, write) = stream.into_split();
     let mut session = Session::new(service);
     let (mut requests, mut buf, mut replies) = (Requests::default(), BytesMut::new(), Vec::new());

@@ -28,7 +28,7 @@ use dapple::store::{Error, Refusal, Store, TableOptions};
 use dapple::task::{First, race};
 use dapple::time::sleep;
 use dapple_serve::command_line::limits;
-use dapple_serve::host::{Admission, PerAddress, Sessions, Stage, StopSignals, Wanted, listen, serve_sessions};
+use dapple_serve::host::{Admission, EndStage, PerAddress, Sessions, StopSignals, Wanted, listen, serve_sessions};
 use tracing::warn;
 
 use super::args::ServeArgs;
@@ -102,7 +102,7 @@ impl Sessions for Service {
         b"-ERR max number of clients reached\r\n".to_vec()
     }
 
-    async fn serve(self: Arc<Self>, stream: TcpStream, stage: &Stage) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, stage: &EndStage) {
         connection::serve(stream, &self, stage).await;
     }
 }

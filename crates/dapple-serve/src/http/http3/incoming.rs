@@ -12,27 +12,32 @@ use dapple_sync::task::{First, race};
 use quinn::{Connecting, Connection, Endpoint, Incoming};
 use tracing::debug;
 
-use crate::host::{Admission, Place};
+use crate::host::{Admission, AdmittedConnection};
 
 /// Serves incoming connections.
-pub trait Door: Send + Sync + 'static {
+pub trait HandshakeHandler: Send + Sync + 'static {
     /// Serves one connection, in a task that this method starts; [`Handshake::finish`] completes
     /// its handshake.
-    fn serve(&self, handshake: Handshake, client: SocketAddr, place: Place);
+    fn serve(&self, handshake: Handshake, client: SocketAddr, place: AdmittedConnection);
 }
 
 /// Accepts connections until `finishing` resolves; accepted connections go on.
-pub async fn accept(endpoint: Endpoint, door: impl Door, admission: Arc<Admission>, finishing: impl Future) {
+pub async fn accept(
+    endpoint: Endpoint,
+    handler: impl HandshakeHandler,
+    admission: Arc<Admission>,
+    finishing: impl Future,
+) {
     let mut finishing = pin!(finishing);
     let under_way = Arc::new(AtomicUsize::new(0));
     while let First::Right(Some(incoming)) = race(finishing.as_mut(), endpoint.accept()).await {
-        take(incoming, &door, &admission, &under_way);
+        take(incoming, &handler, &admission, &under_way);
     }
     // New clients are refused, and use TCP.
     endpoint.set_server_config(None);
 }
 
-fn take(incoming: Incoming, door: &impl Door, admission: &Arc<Admission>, under_way: &Arc<AtomicUsize>) {
+fn take(incoming: Incoming, handler: &impl HandshakeHandler, admission: &Arc<Admission>, under_way: &Arc<AtomicUsize>) {
     let is_proved = incoming.remote_address_validated();
     if !is_proved && under_way.load(Ordering::Relaxed) >= VALIDATE_FROM && incoming.may_retry() {
         if let Err(error) = incoming.retry() {
@@ -46,7 +51,7 @@ fn take(incoming: Incoming, door: &impl Door, admission: &Arc<Admission>, under_
         Ok(place) => match incoming.accept() {
             Ok(connecting) => {
                 under_way.fetch_add(1, Ordering::Relaxed);
-                door.serve(Handshake { connecting, _counted: Counted(under_way.clone()) }, client, place);
+                handler.serve(Handshake { connecting, _counted: Counted(under_way.clone()) }, client, place);
             }
             Err(error) => {
                 debug!(%error, "a QUIC connection failed");

@@ -27,5 +27,5 @@ mod socket;
 
 pub use self::config::server_config;
 pub use self::connection::serve;
-pub use self::incoming::{Door, Handshake, accept};
+pub use self::incoming::{Handshake, HandshakeHandler, accept};
 pub use self::runtime::endpoint;
