@@ -23,6 +23,9 @@ pub(crate) fn run() -> Result<bool, String> {
     let mdbook = find(&workspace).map_or_else(|| install(&workspace), Ok)?;
     let status = Command::new(&mdbook).arg("build").current_dir(&folder).status();
     let built = status.map_err(|error| format!("cannot run {}: {error}", mdbook.display()))?.success();
+    let broken = broken_links(&folder.join("book"))?;
+    broken.iter().for_each(|link| println!("site: {link}"));
+    let built = built && broken.is_empty();
     if built {
         println!("site: {}; `cargo run --release -- serve target/site/book` shows it", folder.join("book").display());
     }
@@ -115,6 +118,7 @@ impl Site {
             };
             self.title(&index);
             left.push(index.clone());
+            let index = shown(&index);
             let up = page.components().skip(1).map(|_| "../").collect::<String>();
             return Ok(Some(format!("[{text}]({up}{})", index.display())));
         }
@@ -128,8 +132,13 @@ impl Site {
             self.problem(page, link, "leads to no heading of that page");
         }
         self.title(&place);
-        left.push(place);
-        Ok(None)
+        left.push(place.clone());
+        // A page for a folder has another name in the site.
+        let instead = path.strip_suffix("README.md").map(|folder| {
+            let fragment = fragment.map(|fragment| format!("#{fragment}")).unwrap_or_default();
+            format!("[{text}]({folder}index.md{fragment})")
+        });
+        Ok(instead)
     }
 
     /// A page that lists the files of a folder, which `README.md` does where there is one.
@@ -209,7 +218,7 @@ impl Site {
             std::fs::write(path, bytes)
         };
         for (page, text) in &self.pages {
-            put(page, text.as_bytes()).map_err(failed)?;
+            put(&shown(page), text.as_bytes()).map_err(failed)?;
         }
         for file in &self.files {
             let bytes = std::fs::read(self.root.join(file));
@@ -224,10 +233,12 @@ impl Site {
         let mut text = "# Summary\n".to_owned();
         for (title, pages) in pages::PARTS {
             text += &format!("\n# {title}\n\n");
-            pages.iter().for_each(|(title, path)| text += &format!("- [{title}]({path})\n"));
+            pages
+                .iter()
+                .for_each(|(title, path)| text += &format!("- [{title}]({})\n", shown(Path::new(path)).display()));
         }
         text += "\n# Crates and sources\n\n";
-        self.more.iter().for_each(|(path, title)| text += &format!("- [{title}]({})\n", path.display()));
+        self.more.iter().for_each(|(path, title)| text += &format!("- [{title}]({})\n", shown(path).display()));
         text
     }
 }
@@ -236,6 +247,49 @@ impl Site {
 fn includes(line: &str, page: &str) -> bool {
     let path = line.split('"').nth(1).unwrap_or_default().trim_start_matches("../");
     path == page || (!path.contains('/') && page.ends_with(&format!("/src/{path}")))
+}
+
+/// The path of a page in the site, where `index.md` is what `README.md` is in the repository. mdBook renames that page by itself, but
+/// not the links to it.
+fn shown(page: &Path) -> PathBuf {
+    match page.file_name().is_some_and(|name| name == "README.md") {
+        true => page.with_file_name("index.md"),
+        false => page.to_owned(),
+    }
+}
+
+/// The links in the pages of a site that lead to no file of it. `print.html` and `404.html` repeat or stand alone.
+fn broken_links(book: &Path) -> Result<Vec<String>, String> {
+    let (mut broken, mut folders) = (Vec::new(), vec![book.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder)? {
+            let name = path.file_name().unwrap_or_default();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "html")
+                && name != "print.html"
+                && name != "404.html"
+            {
+                let text = std::fs::read_to_string(&path)
+                    .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+                let leads_nowhere = |target: &&str| !target.is_empty() && !folder.join(target).exists();
+                let page = path.strip_prefix(book).unwrap_or(&path).display();
+                broken.extend(
+                    targets(&text).filter(leads_nowhere).map(|target| format!("{page}: `{target}` leads to nothing")),
+                );
+            }
+        }
+    }
+    Ok(broken)
+}
+
+/// The relative targets of `href` and `src` in a page, without their fragments.
+fn targets(page: &str) -> impl Iterator<Item = &str> {
+    let marked = ["href=\"", "src=\""].into_iter().flat_map(|mark| page.split(mark).skip(1));
+    let targets = marked
+        .filter_map(|rest| rest.split('"').next())
+        .filter(|target| !target.contains(':') && !target.starts_with("//"));
+    targets.map(|target| target.split(['#', '?']).next().unwrap_or_default())
 }
 
 /// A relative path without `.` and `..`.
@@ -304,9 +358,6 @@ create-missing = false
 
 [output.html.playground]
 runnable = false
-
-[output.html.search]
-limit-results = 30
 ";
 
 #[cfg(test)]
@@ -317,6 +368,13 @@ mod tests {
     fn paths_lose_their_dots() {
         assert_eq!(normal(Path::new("docs/../crates/./rpc")), Path::new("crates/rpc"));
         assert_eq!(normal(Path::new("docs/img/a.svg")), Path::new("docs/img/a.svg"));
+    }
+
+    #[test]
+    fn targets_of_html_are_relative_ones() {
+        let page = "<a href=\"a.html#b\">x</a> <a href=\"https://c\"> <img src=\"../d.svg\"> <a href=\"#e\">";
+        assert_eq!(targets(page).collect::<Vec<_>>(), ["a.html", "", "../d.svg"]);
+        assert_eq!(shown(Path::new("crates/x/README.md")), Path::new("crates/x/index.md"));
     }
 
     #[test]
@@ -335,14 +393,16 @@ mod tests {
         std::fs::create_dir_all(root.join("examples")).unwrap();
         std::fs::write(root.join("examples/a.rs"), "").unwrap();
         std::fs::write(root.join("docs/b.md"), "# Good\n").unwrap();
-        let page = "[b](b.md#good) [x](b.md#bad) [e](../examples) [a](../examples/a.rs) [n](none.md) [h](https://a.b)";
+        let page = "[b](b.md#good) [x](b.md#bad) [e](../examples) [a](../examples/a.rs) [n](none.md) [h](https://a.b) [r](../README.md#r)";
+        std::fs::write(root.join("README.md"), "# R\n").unwrap();
         let mut site = Site { root: root.clone(), ..Site::default() };
         let mut left = Vec::new();
         let followed: Vec<_> =
             links(page).iter().map(|link| site.follow(Path::new("docs/a.md"), link, &mut left).unwrap()).collect();
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(followed[2].as_deref(), Some("[e](../examples/index.md)"));
-        assert!(followed.iter().enumerate().all(|(index, instead)| index == 2 || instead.is_none()));
+        assert_eq!(followed[6].as_deref(), Some("[r](../index.md#r)"));
+        assert_eq!(followed.iter().flatten().count(), 2);
         let expected =
             ["docs/a.md:1: `b.md#bad` leads to no heading of that page", "docs/a.md:1: `none.md` leads to nothing"];
         assert_eq!(site.problems, expected);
