@@ -15,12 +15,14 @@ use tower_service::Service;
 use crate::connect::Dial;
 use crate::{ConnectError, Origin, Stream};
 
-/// Connects to the servers of `http` and `https` URIs, by Dapple's resolver, sockets, timers and TLS: a
-/// `tower_service::Service<Uri>`, as hyper-util's client and tonic want one. Cheap to clone.
+/// Connects to the servers of `http` and `https` URIs, with Dapple's resolver, sockets, timers and
+/// TLS: a `tower_service::Service<Uri>`, as hyper-util's client and tonic need it. Cheap to clone.
 ///
-/// With `https`, HTTP/2 and HTTP/1.1 are offered, in this order (ALPN). TLS sessions of the last 256 servers are resumed.
+/// With `https` it offers HTTP/2 and HTTP/1.1, in this order (ALPN). It resumes TLS sessions of the
+/// last 256 servers.
 ///
-/// With the feature `hyper-util` it makes the connections of hyper-util's client, which then runs without tokio's runtime:
+/// With the feature `hyper-util` it makes the connections of hyper-util's client, which then runs
+/// without tokio's runtime:
 ///
 /// ```
 /// # #[cfg(feature = "hyper-util")] {
@@ -35,7 +37,8 @@ use crate::{ConnectError, Origin, Stream};
 /// # Ok::<(), dapple_tls::Error>(())
 /// ```
 ///
-/// tonic's `Endpoint::from(uri).executor(Executor::new()).connect_with_connector(connector)` needs no feature.
+/// tonic's `Endpoint::from(uri).executor(Executor::new()).connect_with_connector(connector)` needs
+/// no feature.
 #[derive(Clone, Debug)]
 pub struct Connector {
     dial: Dial,
@@ -43,7 +46,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Trusts the certificates that Mozilla trusts, as compiled in. A connection may take 10 seconds.
+    /// Trusts Mozilla's certificates, as compiled in. A connection may take 10 seconds.
     ///
     /// # Errors
     ///
@@ -52,39 +55,42 @@ impl Connector {
         Ok(Connector::with_tls(TlsConnector::new()?))
     }
 
-    /// As [`new`](Connector::new), with the certificates, and the client's own, that this trusts. Its ALPN is set here.
+    /// As [`new`](Connector::new), with the certificates that `tls` trusts, and the client's own.
+    /// Sets its ALPN.
     pub fn with_tls(tls: TlsConnector) -> Connector {
         Connector { dial: Dial::new(tls, CONNECT_MAX), only_http1: false }
     }
 
-    /// Offers only HTTP/1.1 by TLS.
+    /// Offers only HTTP/1.1 over TLS.
     #[must_use]
     pub fn http1_only(mut self) -> Connector {
         self.only_http1 = true;
         self
     }
 
-    /// How long look-up, connecting and the handshake of TLS may take together; 10 seconds if not set.
+    /// Sets the time limit for look-up, connecting and the TLS handshake together; 10 seconds by
+    /// default.
     #[must_use]
     pub fn connect_timeout(mut self, limit: Duration) -> Connector {
         self.dial.limit = limit;
         self
     }
 
-    /// Connects only to addresses for which `rule` returns true, given the host that was asked for; others are
-    /// [`ConnectError::Forbidden`]. The rule sees the very addresses that are connected to, so a name cannot change between the two. It
-    /// runs on a worker, and must not block.
+    /// Connects only to addresses for which `rule` returns true, given the requested host; others
+    /// are [`ConnectError::Forbidden`]. The rule sees the same addresses that the connector then
+    /// connects to, so a name cannot change between the two. It runs on a worker, and must not
+    /// block.
     #[must_use]
     pub fn allow(mut self, rule: impl Fn(&Origin, SocketAddr) -> bool + Send + Sync + 'static) -> Connector {
         self.dial.rule = Some(Arc::new(rule));
         self
     }
 
-    /// Connects to the server of this URI; its path is not looked at.
+    /// Connects to the server of this URI; ignores its path.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends all attempts and closes their descriptors.
+    /// If dropped before it resolves, it ends all attempts and closes their descriptors.
     ///
     /// # Errors
     ///
@@ -113,7 +119,7 @@ impl Service<Uri> for Connector {
 ///
 /// # Cancel safety
 ///
-/// Dropped before it resolves, it ends all attempts and closes their descriptors.
+/// If dropped before it resolves, it ends all attempts and closes their descriptors.
 #[must_use = "futures do nothing unless polled"]
 pub struct Connecting(Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>);
 

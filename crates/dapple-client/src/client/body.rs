@@ -1,4 +1,4 @@
-//! The body of a response as a program reads it.
+//! The body of a response.
 
 use std::fmt;
 use std::future::Future;
@@ -17,8 +17,9 @@ use super::exchange::Deadline;
 use super::request_body::Body;
 use crate::upstream::{BodyError, Download};
 
-/// The body of a response, piece by piece: an `http_body::Body`, trailers included. It is read when the program asks for the next piece, so
-/// that a slow program slows the server down. Dropped before its end, it closes the connection of HTTP/1.1, or resets the stream of HTTP/2.
+/// The body of a response, piece by piece: an `http_body::Body`, including trailers. It reads when
+/// the program asks for the next piece, so a slow program slows the server down. If dropped before
+/// its end, it closes the HTTP/1.1 connection, or resets the HTTP/2 stream.
 pub struct ResponseBody {
     download: Download<Body>,
     read_timeout: Duration,
@@ -44,7 +45,7 @@ impl ResponseBody {
     }
 
     fn poll_raw(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        // First, as there may always be more to read.
+        // Checked first, because there may always be more to read.
         if let Some((deadline, limit)) = &mut self.deadline
             && deadline.as_mut().poll(cx).is_ready()
         {

@@ -1,4 +1,4 @@
-//! Decompression, in pieces of bounded size however small the input is that they come from.
+//! Decompression into pieces of bounded size, however small the input is.
 
 use bytes::{Buf, Bytes};
 use dapple_http::coding::Coding;
@@ -12,11 +12,11 @@ pub(super) struct Decoder {
     state: State,
     coding: Coding,
     input: Bytes,
-    /// Some input has come.
+    /// Whether some input has arrived.
     is_begun: bool,
-    /// The input so far ends at the end of a frame or member.
+    /// Whether the input so far ends at the end of a frame or member.
     is_whole: bool,
-    /// Output may come without input.
+    /// Whether output may come without input.
     has_more: bool,
 }
 
@@ -37,7 +37,8 @@ struct Step {
 }
 
 impl Decoder {
-    /// A decoder for a value of `Content-Encoding`; `None` for several codings, or one that is not known here.
+    /// Creates a decoder for a value of `Content-Encoding`; `None` for several codings, or an
+    /// unknown one.
     pub(super) fn of(name: &[u8]) -> Option<Decoder> {
         let name = std::str::from_utf8(name).ok()?.trim().to_ascii_lowercase();
         let name = if name == "x-gzip" { "gzip" } else { &name };
@@ -46,7 +47,7 @@ impl Decoder {
             Coding::Gzip => State::Gzip(Decompress::new_gzip(15)),
             Coding::Br => {
                 let alloc = brotli::enc::StandardAlloc::default;
-                // No windows of more than 16 MiB, which are no part of RFC 7932.
+                // No windows of more than 16 MiB, which are not part of RFC 7932.
                 State::Br(Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())))
             }
             Coding::Zstd => {
@@ -58,15 +59,15 @@ impl Decoder {
         Some(Decoder { state, coding, input: Bytes::new(), is_begun: false, is_whole: false, has_more: false })
     }
 
-    /// More input, once [`next`](Decoder::next) has nothing more.
+    /// Adds input, once [`next`](Decoder::next) has nothing more.
     pub(super) fn feed(&mut self, input: Bytes) {
         self.is_begun |= !input.is_empty();
         self.input = input;
     }
 
-    /// The next piece; an empty one where more input is needed.
+    /// Returns the next piece; an empty one if more input is needed.
     pub(super) fn next(&mut self) -> Result<Bytes, Error> {
-        // A complete input has no more output; zstd would begin another frame.
+        // A complete input has no more output; zstd would start another frame.
         while !self.input.is_empty() || (self.has_more && !self.is_whole) {
             let mut piece = vec![0; PIECE_LEN];
             let step = self.step(&mut piece).ok_or_else(|| self.wrong())?;
@@ -83,7 +84,7 @@ impl Decoder {
         Ok(Bytes::new())
     }
 
-    /// There is no more input.
+    /// Ends the input.
     pub(super) fn end(&self) -> Result<(), Error> {
         if self.is_whole || !self.is_begun { Ok(()) } else { Err(self.wrong()) }
     }
@@ -92,10 +93,10 @@ impl Decoder {
         Error::Decompress(self.coding.name())
     }
 
-    /// `None` where the input is malformed.
+    /// Decodes one step. `None` if the input is malformed.
     fn step(&mut self, out: &mut [u8]) -> Option<Step> {
         if self.is_whole && !self.input.is_empty() {
-            // Members of gzip may follow one another; zstd begins its next frame itself.
+            // Gzip members may follow one another; zstd starts its next frame itself.
             match &mut self.state {
                 State::Gzip(state) => *state = Decompress::new_gzip(15),
                 State::Br(_) => return None,
@@ -137,7 +138,8 @@ impl Decoder {
 /// The size of one piece of output.
 const PIECE_LEN: usize = 16 << 10;
 
-/// Windows of 8 MiB, as all receivers of HTTP are to take (RFC 9659); larger ones are memory that a server could make a client hold.
+/// Windows of 8 MiB, which all HTTP receivers must accept (RFC 9659); a server could use larger
+/// ones to make a client hold memory.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 #[cfg(test)]
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_come_out_whole_however_they_are_cut() {
+    fn bodies_are_decoded_however_they_are_split() {
         let text: Vec<u8> = (0..200_000_u32).map(|at| (at % 251 * (at % 7)) as u8).collect();
         let zeros = vec![0; 3_000_000];
         for coding in ["gzip", "br", "zstd"] {
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_something_else_is_an_error() {
+    fn truncated_and_other_input_is_an_error() {
         for coding in ["gzip", "br", "zstd"] {
             let packed = packed(coding, &[7; 50_000]);
             assert!(unpacked(coding, &packed[..packed.len() - 1], 100).is_err(), "{coding}");

@@ -1,13 +1,13 @@
-//! One request, from the first connection to the response that is no redirect.
+//! One request, from the first connection to the response that is not a redirect.
 //!
 //! | what happened | what follows |
 //! |---|---|
 //! | a redirect | the next request, without the fields that must not go along |
 //! | a pooled connection turned out to be closed, and nothing was sent | the same request on a fresh connection |
-//! | the same, and something was sent | the same request on a fresh connection, where it is idempotent and its body is at hand |
+//! | the same, and something was sent | the same request on a fresh connection, if it is idempotent and its body is at hand |
 //! | anything else | the response, or an error |
 //!
-//! The second and third row happen at most once for a request. Each takes from the budget of retries.
+//! The second and third row happen at most once for a request. Each uses the budget for retries.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,10 +28,10 @@ use super::response::Response;
 use super::{Inner, ResponseBody};
 use crate::upstream::{Download, Lease, Line, Turn, Unanswered};
 
-/// The time at which the whole request must be over, and the limit that set it.
+/// The time at which the whole request must be over, and the limit behind it.
 pub(super) type Deadline = Option<(Instant, Duration)>;
 
-/// Sends a request, and those to which it is redirected.
+/// Sends a request, and the requests to which it is redirected.
 pub(super) async fn send(
     inner: &Inner,
     request: Request<Body>,
@@ -67,7 +67,7 @@ pub(super) async fn send(
 
 /// Adds the fields that a request needs. Returns whether the client decompresses the response.
 fn prepare(inner: &Inner, headers: &mut HeaderMap) -> bool {
-    // The client derives host and length from the connection and the body, whatever the program set.
+    // Host and length come from the connection and the body, whatever the program set.
     headers.remove(HOST);
     headers.remove(CONTENT_LENGTH);
     headers.remove(TRANSFER_ENCODING);
@@ -80,7 +80,7 @@ fn prepare(inner: &Inner, headers: &mut HeaderMap) -> bool {
     decodes
 }
 
-/// Takes as much of a redirect's body as is there, up to [`DRAINED_MAX`]: where that is all of it, the connection is kept.
+/// Reads a redirect's body up to [`DRAINED_MAX`]: if that is all of it, the connection is kept.
 async fn drain(download: &mut Download<Body>) {
     let mut room = DRAINED_MAX;
     poll_fn(|cx| {
@@ -94,7 +94,8 @@ async fn drain(download: &mut Download<Body>) {
     .await;
 }
 
-/// Bytes of a redirect's body that are read and dropped, so that a server without an end costs no more.
+/// How many bytes of a redirect's body are read and discarded, so that an endless body costs no
+/// more.
 const DRAINED_MAX: usize = 64 << 10;
 
 /// A request to one server.
@@ -110,7 +111,7 @@ type Answered = (http::response::Parts, hyper::body::Incoming, Lease<Body>);
 /// The failure of one attempt.
 struct Missed {
     error: Error,
-    /// The body, where the same request may be made again.
+    /// The body, if the same request may be sent again.
     again: Option<Body>,
     begun: Instant,
 }
@@ -163,7 +164,7 @@ impl One<'_> {
         Ok((head, incoming, lease))
     }
 
-    /// Target and fields in the form of the version that is spoken.
+    /// Target and fields in the form of the version in use.
     fn request(&self, line: &Line<Body>, turn: &Turn<Body>, body: Body) -> Result<Request<Body>, Error> {
         let len = body.size_hint().exact();
         let mut request = Request::new(body);
@@ -179,7 +180,8 @@ impl One<'_> {
         let value = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
         headers.insert(HOST, value.unwrap_or_else(|| HeaderValue::from_static("")));
         if len == Some(0) && matches!(*self.method, Method::POST | Method::PUT | Method::PATCH) {
-            // Hyper sends no length for an empty body; some servers want one (RFC 9110, section 8.6).
+            // Hyper sends no length for an empty body; some servers want one (RFC 9110, section
+            // 8.6).
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         if len.is_none() {

@@ -28,24 +28,27 @@ pub use self::response::Response;
 
 /// An HTTP client with a pool of connections, redirects and time limits.
 ///
-/// HTTP/2 is spoken where the server offers it by TLS, and HTTP/1.1 otherwise. A clone is cheap and shares the pool: make one client,
-/// and keep it. Names, sockets, timers and TLS are Dapple's; requests run in the color of the task that makes them, and each
-/// connection in a color of its own.
+/// It speaks HTTP/2 if the server offers it over TLS, and HTTP/1.1 otherwise. A clone is cheap and
+/// shares the pool: make one client, and keep it. Names, sockets, timers and TLS are Dapple's;
+/// requests run in the color of the task that makes them, and each connection in a color of its
+/// own.
 ///
-/// | what | if not set | changed by |
+/// | limit | default | changed by |
 /// |---|---|---|
-/// | connections to one server | 100, and 100 streams on each of HTTP/2 | [`connections_per_host`](ClientBuilder::connections_per_host) |
-/// | those that wait for a request | 32 to one server, for 60 s | [`idle_per_host`](ClientBuilder::idle_per_host), [`idle_timeout`](ClientBuilder::idle_timeout) |
-/// | time to connect, TLS included | 10 s | [`connect_timeout`](ClientBuilder::connect_timeout) |
+/// | connections to one server | 100, and 100 streams on each HTTP/2 connection | [`connections_per_host`](ClientBuilder::connections_per_host) |
+/// | idle connections | 32 to one server, for 60 s | [`idle_per_host`](ClientBuilder::idle_per_host), [`idle_timeout`](ClientBuilder::idle_timeout) |
+/// | time to connect, including TLS | 10 s | [`connect_timeout`](ClientBuilder::connect_timeout) |
 /// | time until the head of a response | 60 s | [`head_timeout`](ClientBuilder::head_timeout) |
 /// | time between two pieces of a body | 60 s | [`read_timeout`](ClientBuilder::read_timeout) |
-/// | time for all of it, redirects and the body included | no limit | [`timeout`](ClientBuilder::timeout) |
-/// | what [`Response::bytes`] takes, decompressed | 16 MiB | [`body_bytes_max`](ClientBuilder::body_bytes_max) |
+/// | time for the whole request, including redirects and the body | no limit | [`timeout`](ClientBuilder::timeout) |
+/// | length that [`Response::bytes`] accepts, decompressed | 16 MiB | [`body_bytes_max`](ClientBuilder::body_bytes_max) |
 /// | redirects | 10; never from `https` to `http` | [`redirects_max`](ClientBuilder::redirects_max) |
 ///
-/// The head of a response may have 64 KiB and 256 fields. A request that met a connection which the server had just closed is sent once more
-/// on a fresh one, where nothing of it had been sent, or where its method is idempotent and its body is at hand; such retries
-/// are a fifth of all requests at most, and ten a second beside. Proxies that the environment names (`http_proxy` and the like) are not used.
+/// The head of a response may have 64 KiB and 256 fields. If the server had just closed the
+/// connection, the client sends the request once more on a fresh one, provided that nothing of it
+/// had been sent, or its method is idempotent and its body is at hand; such retries are at most a
+/// fifth of all requests, plus ten per second. The client ignores proxies in the environment
+/// (`http_proxy` and the like).
 ///
 /// ```
 /// use dapple_client::Client;
@@ -91,14 +94,14 @@ struct Options {
 }
 
 impl Drop for Inner {
-    /// Retires all servers, because an idle connection holds its server and thereby itself.
+    /// Retires all servers, because an idle connection holds its server and so keeps itself open.
     fn drop(&mut self) {
         self.hosts.retire();
     }
 }
 
 impl Client {
-    /// A client with the limits of the table.
+    /// Creates a client with the limits of the table.
     ///
     /// # Errors
     ///
@@ -107,27 +110,28 @@ impl Client {
         Client::builder().build()
     }
 
-    /// A builder, for other limits.
+    /// Returns a builder, for other limits.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
     }
 
-    /// Asks for a page. The body is still on its way when this resolves.
+    /// Requests a page. The body is still in transit when this resolves.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends the request: its connection of HTTP/1.1 is closed, its stream of HTTP/2 reset. The server may have
-    /// worked on it.
+    /// If dropped before it resolves, it ends the request: it closes the HTTP/1.1 connection, or
+    /// resets the HTTP/2 stream. The server may have handled the request.
     ///
     /// # Errors
     ///
-    /// [`Error`]; a status such as 404 is none, see [`Response::error_for_status`].
+    /// [`Error`]; a status such as 404 is not an error, see [`Response::error_for_status`].
     pub async fn get(&self, url: &str) -> Result<Response, Error> {
         self.send(Request::new(Body::empty()), redirect::parse(url)?).await
     }
 
-    /// Sends a request, and resolves to its response once the head of that is there. The URI has scheme and host. `Host`, `Content-Length` and
-    /// `Transfer-Encoding` are set here, `User-Agent`, `Accept` and `Accept-Encoding` where the request has none.
+    /// Sends a request, and resolves to its response once the response's head has arrived. The URI
+    /// has scheme and host. The client sets `Host`, `Content-Length` and `Transfer-Encoding`, and
+    /// `User-Agent`, `Accept` and `Accept-Encoding` if the request has none.
     ///
     /// ```no_run
     /// # async fn post(client: dapple_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -145,7 +149,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error`]. `CONNECT` is refused as [`Error::Unsupported`], and so are changes of protocol.
+    /// [`Error`]. `CONNECT` and changes of protocol are [`Error::Unsupported`].
     pub async fn request<B: Into<Body>>(&self, request: Request<B>) -> Result<Response, Error> {
         let url = redirect::parse(&request.uri().to_string())?;
         if request.method() == Method::CONNECT {
@@ -154,7 +158,7 @@ impl Client {
         self.send(request.map(Into::into), url).await
     }
 
-    /// Connections in all, and those of HTTP/1.1 that wait for a request.
+    /// The number of connections, and of idle HTTP/1.1 ones.
     pub fn connections(&self) -> (usize, usize) {
         self.inner.hosts.connections()
     }

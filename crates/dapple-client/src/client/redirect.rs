@@ -1,4 +1,5 @@
-//! URLs, and where a redirect leads (RFC 9110, section 15.4; the Fetch standard's rules where that leaves a choice).
+//! URLs, and the targets of redirects (RFC 9110, section 15.4; the Fetch standard's rules where
+//! that leaves a choice).
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, COOKIE, HOST,
@@ -19,7 +20,7 @@ pub(super) fn parse(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// A URL for people to read, without the user and the password that may be in it.
+/// A URL for people to read, without its user and password.
 fn shown(text: &str) -> String {
     let start = text.find("//").map_or(0, |at| at + 2);
     let len = text[start..].find(['/', '?', '#']).unwrap_or(text.len() - start);
@@ -43,7 +44,7 @@ fn check(url: &Url) -> Result<(), &'static str> {
     }
 }
 
-/// The server of a URL that was checked.
+/// The server of a checked URL.
 pub(super) fn origin(url: &Url, http2_prior_knowledge: bool) -> Origin {
     let scheme = match url.scheme() {
         "https" => Scheme::Https,
@@ -71,7 +72,7 @@ pub(super) struct Next {
     pub(super) keeps_body: bool,
 }
 
-/// The next request after a redirect; `None` where the response is no redirect.
+/// The next request after a redirect; `None` if the response is not a redirect.
 pub(super) fn next(
     status: StatusCode,
     headers: &HeaderMap,
@@ -87,10 +88,10 @@ pub(super) fn next(
     let Some(location) = headers.get(LOCATION) else { return Ok(None) };
     let to = String::from_utf8_lossy(location.as_bytes()).into_owned();
     let wrong = |why| Error::Redirect { from: from.to_string(), to: shown(&to), why };
-    let mut url = from.join(&to).map_err(|_| wrong("that is no URL"))?;
+    let mut url = from.join(&to).map_err(|_| wrong("its target is not a URL"))?;
     check(&url).map_err(wrong)?;
     if from.scheme() == "https" && url.scheme() == "http" {
-        return Err(wrong("it leaves encryption; ask for that URL itself if this is right"));
+        return Err(wrong("it leads to an unencrypted URL; request that URL itself if this is right"));
     }
     if url.fragment().is_none() {
         url.set_fragment(from.fragment());
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn encryption_is_not_left_and_strange_places_are_not_visited() {
+    fn redirects_to_unencrypted_or_unusual_places_are_not_followed() {
         for to in ["http://a.test/", "ftp://a.test/", "https://me:pw@a.test/", "https://a.test:0/", "https://"] {
             assert!(matches!(redirect(302, Method::GET, "https://a.test/", to), Err(Error::Redirect { .. })), "{to}");
         }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_goes_along_unless_there_is_another() {
+    fn a_fragment_is_kept_unless_there_is_another() {
         for (to, expected) in [("/b", "https://a.test/b#one"), ("/b#two", "https://a.test/b#two")] {
             let next = redirect(302, Method::GET, "https://a.test/a#one", to).unwrap().unwrap();
             assert_eq!(next.url.as_str(), expected);

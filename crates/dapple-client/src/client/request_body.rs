@@ -10,7 +10,8 @@ use bytes::Bytes;
 use dapple_tower::BoxError;
 use hyper::body::{Frame, SizeHint};
 
-/// The body of a request: nothing, bytes, or any `http_body::Body` together with its trailers. Texts and bytes convert with `Into`.
+/// The body of a request: nothing, bytes, or any `http_body::Body` including its trailers. Strings
+/// and bytes convert with `Into`.
 #[derive(Default)]
 pub struct Body {
     kind: Kind,
@@ -20,15 +21,15 @@ pub struct Body {
 /// The fate of a body that hyper holds.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
-    /// Hyper has taken all of it.
+    /// Whether hyper has taken all of it.
     is_taken: AtomicBool,
-    /// The error that ended it. Hyper does not always pass it on.
+    /// The error that ended it. Hyper does not always pass the error on.
     error: Mutex<Option<BoxError>>,
 }
 
 impl Fate {
     pub(super) fn is_taken(&self) -> bool {
-        // Relaxed: a hint; the connection says itself when it can carry the next request.
+        // Relaxed: a hint; the connection itself says when it can carry the next request.
         self.is_taken.load(Ordering::Relaxed)
     }
 
@@ -43,17 +44,18 @@ enum Kind {
     Empty,
     Whole(Bytes),
     Stream(Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = BoxError> + Send>>),
-    /// All of it was sent.
+    /// The whole body was sent.
     Over,
 }
 
 impl Body {
-    /// No body.
+    /// Creates an empty body.
     pub fn empty() -> Body {
         Body::default()
     }
 
-    /// A body that comes in pieces. By HTTP/1.1 it is chunked, unless it says how long it is.
+    /// Creates a body that comes in pieces. Over HTTP/1.1 it is chunked, unless it states its
+    /// length.
     pub fn new<B>(body: B) -> Body
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
@@ -62,7 +64,7 @@ impl Body {
         Body { kind: Kind::Stream(Box::pin(Mapped { body: Box::pin(body) })), fate: Arc::default() }
     }
 
-    /// A copy for another attempt; `None` where the body comes in pieces.
+    /// A copy for another attempt; `None` if the body comes in pieces.
     pub(super) fn again(&self) -> Option<Body> {
         let kind = match &self.kind {
             Kind::Empty => Kind::Empty,
@@ -74,7 +76,7 @@ impl Body {
 
     /// A view of its fate.
     pub(super) fn fate(&self) -> Arc<Fate> {
-        // Hyper does not ask for a body that is empty.
+        // Hyper does not poll an empty body.
         self.fate.is_taken.store(hyper::body::Body::is_end_stream(self), Ordering::Relaxed);
         self.fate.clone()
     }
@@ -99,7 +101,7 @@ impl hyper::body::Body for Body {
             }
             Kind::Stream(body) => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
-                // Hyper asks no more where it knows the end.
+                // Hyper does not poll again if it knows the end.
                 if matches!(frame, Some(Ok(_))) && (body.is_end_stream() || body.size_hint().exact() == Some(0)) {
                     self.fate.is_taken.store(true, Ordering::Relaxed);
                 }

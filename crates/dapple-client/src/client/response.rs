@@ -48,17 +48,18 @@ impl Response {
         self.head.status
     }
 
-    /// The version that was spoken.
+    /// The HTTP version.
     pub fn version(&self) -> Version {
         self.head.version
     }
 
-    /// The fields of the head. A body that is decompressed has no `Content-Encoding` and no `Content-Length` any more.
+    /// The fields of the head. A decompressed body has no `Content-Encoding` and no
+    /// `Content-Length`.
     pub fn headers(&self) -> &HeaderMap {
         &self.head.headers
     }
 
-    /// The URL of the last request: after redirects not the first one.
+    /// The URL of the last request, which after redirects is not the first one.
     pub fn url(&self) -> &str {
         self.url.as_str()
     }
@@ -68,7 +69,7 @@ impl Response {
         self.trailers.as_ref()
     }
 
-    /// This response, if its status is not 400 or above.
+    /// Returns this response if its status is below 400.
     ///
     /// # Errors
     ///
@@ -81,11 +82,11 @@ impl Response {
         Ok(self)
     }
 
-    /// The next piece of the body, never an empty one; `None` at its end.
+    /// Returns the next piece of the body, never an empty one; `None` at its end.
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped before it resolves, it has taken nothing.
+    /// Safe: if dropped before it resolves, it has taken nothing.
     ///
     /// # Errors
     ///
@@ -101,15 +102,17 @@ impl Response {
         }
     }
 
-    /// The whole body.
+    /// Returns the whole body.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends the response and its connection, as dropping the response does.
+    /// If dropped before it resolves, it ends the response and its connection, like dropping the
+    /// response.
     ///
     /// # Errors
     ///
-    /// [`Error::BodyTooLarge`] as soon as that is known, and those of [`chunk`](Response::chunk).
+    /// [`Error::BodyTooLarge`] as soon as that is known, and the errors of
+    /// [`chunk`](Response::chunk).
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         let max = self.body_bytes_max;
         if self.body.size_hint().lower() > max as u64 {
@@ -131,7 +134,7 @@ impl Response {
         Ok(all.freeze())
     }
 
-    /// The whole body as UTF-8; invalid bytes become U+FFFD.
+    /// Returns the whole body as UTF-8; invalid bytes become U+FFFD.
     ///
     /// # Cancel safety
     ///
@@ -145,7 +148,7 @@ impl Response {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The whole body, read as JSON.
+    /// Returns the whole body, parsed as JSON.
     ///
     /// # Cancel safety
     ///
@@ -159,7 +162,7 @@ impl Response {
         Ok(serde_json::from_slice(&self.bytes().await?)?)
     }
 
-    /// The same for libraries that take responses of the crate `http`.
+    /// Converts it for libraries that take responses of the crate `http`.
     pub fn into_http(self) -> http::Response<ResponseBody> {
         http::Response::from_parts(self.head, self.body)
     }

@@ -12,8 +12,9 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::lease::Lease;
 
-/// The body of a response. At its end the connection is kept for the next request. Dropped before its end, it closes the connection, or the
-/// stream on it. It reads only when the program asks for more, so a slow reader slows the server down.
+/// The body of a response. At its end the connection is kept for the next request. If dropped
+/// before its end, it closes the connection, or its stream. It reads only when the program asks for
+/// more, so a slow reader slows the server down.
 pub struct Download<B> {
     incoming: Incoming,
     patience: Pin<Box<Sleep>>,
@@ -25,7 +26,7 @@ pub struct Download<B> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// Nothing more came in time.
+    /// The body paused for too long.
     #[error("the server sent nothing for {0:?}")]
     TimedOut(Duration),
     /// The connection ended, or the server broke the rules.
@@ -34,7 +35,7 @@ pub enum BodyError {
 }
 
 impl<B: Send + 'static> Download<B> {
-    /// The body of a response; nothing may come for `pause_max` at most.
+    /// Creates the body of a response, in which no pause may exceed `pause_max`.
     pub fn new(incoming: Incoming, mut lease: Lease<B>, pause_max: Duration) -> Download<B> {
         if incoming.is_end_stream() {
             lease.give_back();
@@ -42,7 +43,7 @@ impl<B: Send + 'static> Download<B> {
         Download { incoming, patience: Box::pin(sleep(pause_max)), pause_max, lease }
     }
 
-    /// The connection, and the place that the request has at the server.
+    /// The connection, and the request's place at the server.
     pub fn lease(&self) -> &Lease<B> {
         &self.lease
     }

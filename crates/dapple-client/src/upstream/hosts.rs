@@ -19,37 +19,37 @@ use crate::Origin;
 pub struct Config {
     /// How connections are made.
     pub dial: Dial,
-    /// How many connections there may be.
+    /// The limits on connections.
     pub limits: Limits,
-    /// Where their tasks run.
+    /// The color of connection tasks.
     pub spawn: Spawn,
     open: AtomicUsize,
     idle: AtomicUsize,
 }
 
-/// How many connections there may be, and for how long.
+/// The limits on the number of connections, and on their time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections to one server, those that wait included.
+    /// Connections to one server, including idle ones.
     pub connections_max: usize,
     /// Connections to all servers of a [`Hosts`].
     pub total_max: usize,
-    /// Connections of HTTP/1.1 to one server that wait for a request; more are closed.
+    /// Idle HTTP/1.1 connections to one server; more are closed.
     pub idle_max: usize,
-    /// The same limit for all servers together.
+    /// The same limit over all servers.
     pub idle_total_max: usize,
-    /// How long a connection waits for its next request.
+    /// How long a connection stays idle.
     pub idle_age_max: Duration,
     /// Requests that wait for their turn at one server.
     pub waiting_max: usize,
-    /// How long they wait; `None`: without a limit.
+    /// How long they wait; `None` for no limit.
     pub wait_max: Option<Duration>,
 }
 
 /// Where the tasks of connections run: each in a color of its own, or all in one.
 #[derive(Clone, Debug)]
 pub enum Spawn {
-    /// On the runtime that is current where a connection is made.
+    /// On the runtime that is current when a connection is made.
     Current,
     /// On this one.
     On(Handle),
@@ -69,7 +69,7 @@ impl Spawn {
 }
 
 impl Config {
-    /// A configuration, with no connection so far.
+    /// Creates a configuration without connections.
     pub fn new(dial: Dial, limits: Limits, spawn: Spawn) -> Arc<Config> {
         Arc::new(Config { dial, limits, spawn, open: AtomicUsize::new(0), idle: AtomicUsize::new(0) })
     }
@@ -91,12 +91,12 @@ pub struct Hosts<B> {
 
 struct ByOrigin<B> {
     hosts: HashMap<Origin, Arc<Host<B>>>,
-    /// At this length the map drops servers that are not in use.
+    /// The length at which the map drops unused servers.
     prune_at: usize,
 }
 
 impl<B: Send + 'static> Hosts<B> {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new(config: Arc<Config>) -> Hosts<B> {
         Hosts { config, by_origin: Mutex::new(ByOrigin { hosts: HashMap::new(), prune_at: PRUNE_MIN }) }
     }
@@ -121,7 +121,7 @@ impl<B: Send + 'static> Hosts<B> {
         (self.config.open.load(Ordering::Relaxed), self.config.idle.load(Ordering::Relaxed))
     }
 
-    /// Retires all of them, see [`Host::retire`].
+    /// Retires all servers, see [`Host::retire`].
     pub fn retire(&self) {
         let hosts: Vec<_> = self.lock().hosts.values().cloned().collect();
         hosts.iter().for_each(|host| host.retire());
@@ -132,7 +132,8 @@ impl<B: Send + 'static> Hosts<B> {
         &self.config
     }
 
-    /// Waits until the limit for all servers allows another connection. At the limit it closes an idle one, which takes a moment to end.
+    /// Waits until the limit for all servers allows another connection. At the limit it closes an
+    /// idle one, which takes a moment to end.
     ///
     /// # Cancel safety
     ///
@@ -165,7 +166,7 @@ impl<B> fmt::Debug for Hosts<B> {
     }
 }
 
-/// The map holds this many servers before it drops unused ones.
+/// How many servers the map holds before it drops unused ones.
 const PRUNE_MIN: usize = 64;
 
 /// Attempts to find room for a connection, and the pause between them.

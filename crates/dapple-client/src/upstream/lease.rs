@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::pool::{Sender1, Stream};
 use super::{Host, Turn};
 
-/// The turn and the connection that a request holds until its response is complete. Dropped before that, it closes the connection, or the
-/// stream on it.
+/// The turn and the connection that a request holds until its response is complete. If dropped
+/// earlier, it closes the connection, or its stream.
 pub struct Lease<B> {
-    /// `None` where the connection cannot be used again, or is given back.
+    /// `None` if the connection cannot be used again, or is returned.
     pub(super) sender: Option<Sender1<B>>,
     pub(super) stream: Option<Stream<B>>,
-    /// Tells whether the rest of the request was sent, where it is sent while the response arrives.
+    /// Says whether the rest of the request was sent, if that happens while the response arrives.
     pub(super) rest: Option<Gone>,
-    // Last, so that there is room when it says so.
+    // Dropped last, so that there is room when the turn says so.
     pub(super) turn: Turn<B>,
 }
 
@@ -35,18 +35,20 @@ impl<B: Send + 'static> Lease<B> {
         self.turn.end();
     }
 
-    /// Closes a connection of HTTP/1.1 after the response, because the server answered before it had all of the request.
+    /// Closes the HTTP/1.1 connection after the response, because the server answered before it had
+    /// the whole request.
     pub fn do_not_keep(&mut self) {
         self.sender = None;
     }
 
-    /// Keeps a connection of HTTP/1.1 only if the rest of the request has `gone` when the response is complete: the server answered before it
-    /// had all of the request.
+    /// Keeps the HTTP/1.1 connection only if the rest of the request has `gone` when the response
+    /// is complete: the server answered before it had the whole request.
     pub fn keep_once(&mut self, gone: Gone) {
         self.rest = Some(gone);
     }
 
-    /// Takes the turn and the place of a connection that changed its protocol. It counts as open until the caller drops them.
+    /// Takes the turn and the place of a connection that changed its protocol. It counts as open
+    /// until the caller drops them.
     pub fn into_open(self) -> Box<dyn Send> {
         Box::new((self.turn.host.extra_place(), self.turn))
     }
@@ -57,17 +59,17 @@ impl<B: Send + 'static> Lease<B> {
 pub struct Gone(Arc<AtomicBool>);
 
 impl Gone {
-    /// Sets it.
+    /// Sets the flag.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the response is over: nothing else holds this flag any more.
+    /// Whether the response is over, so that nothing else holds this flag.
     pub fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Reads it. `Relaxed`: it guards no other data.
+    /// Reads the flag. `Relaxed`: it guards no other data.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Connections to one server: those of HTTP/1.1 that wait for a request, and those of HTTP/2, which carry many.
+//! Connections to one server: idle HTTP/1.1 ones, and HTTP/2 ones, which carry many requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ struct Idle<B> {
     since: Instant,
 }
 
-/// A connection of HTTP/2.
+/// An HTTP/2 connection.
 struct Shared<B> {
     sender: Sender2<B>,
     streams: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ struct Shared<B> {
     used: Instant,
 }
 
-/// One request on a connection of HTTP/2.
+/// One request on an HTTP/2 connection.
 pub(super) struct Stream<B> {
     pub(super) sender: Sender2<B>,
     streams: Arc<AtomicUsize>,
@@ -50,7 +50,8 @@ impl<B> Default for Pool<B> {
 }
 
 impl<B> Pool<B> {
-    /// Takes the connection of HTTP/1.1 that was used last, so that the others become old enough to be closed.
+    /// Takes the most recently used HTTP/1.1 connection, so that the others become old enough to be
+    /// closed.
     pub(super) fn take(&mut self) -> Option<Sender1<B>> {
         while let Some(idle) = self.idle.pop() {
             if !idle.sender.is_closed() {
@@ -60,7 +61,7 @@ impl<B> Pool<B> {
         None
     }
 
-    /// Room on a connection of HTTP/2; with `newer_than`, on one that was made after that.
+    /// Takes room on an HTTP/2 connection; with `newer_than`, on one made after that time.
     pub(super) fn share(&mut self, newer_than: Option<Instant>) -> Option<Stream<B>> {
         self.drop_closed();
         let has_room = |shared: &&mut Shared<B>| {
@@ -78,7 +79,7 @@ impl<B> Pool<B> {
         self.idle.push(Idle { sender, since: Instant::now() });
     }
 
-    /// Adds a connection of HTTP/2, and begins a request on it.
+    /// Adds an HTTP/2 connection, and starts a request on it.
     pub(super) fn add(&mut self, sender: Sender2<B>, streams_max: Arc<AtomicUsize>) -> Stream<B> {
         let now = Instant::now();
         let mut shared = Shared { sender, streams: Arc::default(), streams_max, opened: now, used: now };
@@ -87,7 +88,7 @@ impl<B> Pool<B> {
         stream
     }
 
-    /// Closes the connection that was idle longest. False where none is idle.
+    /// Closes the connection that was idle longest. Returns `false` if none is idle.
     pub(super) fn drop_oldest(&mut self) -> bool {
         let is_any = !self.idle.is_empty();
         if is_any {
@@ -96,12 +97,12 @@ impl<B> Pool<B> {
         is_any
     }
 
-    /// Drops the connections of HTTP/2 that have ended.
+    /// Drops HTTP/2 connections that have ended.
     pub(super) fn drop_closed(&mut self) {
         self.shared.retain(|shared| !shared.sender.is_closed());
     }
 
-    /// The number of idle connections of HTTP/1.1.
+    /// The number of idle HTTP/1.1 connections.
     pub(super) fn idle_len(&self) -> usize {
         self.idle.len()
     }
@@ -136,5 +137,5 @@ impl<B> Shared<B> {
     }
 }
 
-/// Requests at a time on one connection of HTTP/2, where the server allows as many.
+/// The most requests at a time on one HTTP/2 connection, if the server allows as many.
 pub const STREAMS_MAX: usize = 100;

@@ -11,7 +11,8 @@ use dapple_sched::Handle;
 
 use super::Host;
 
-/// The mark that a host is swept. Where a runtime drops the task before its end, the next connection starts another one.
+/// The mark that a host has a sweeping task. If a runtime drops the task early, the next connection
+/// starts another one.
 pub(super) struct Mark<B>(pub(super) Weak<Host<B>>);
 
 impl<B> Drop for Mark<B> {
@@ -22,8 +23,8 @@ impl<B> Drop for Mark<B> {
     }
 }
 
-/// Looks after a host's connections for as long as there are any in its pool, so that an idle program has no timer. When the runtime
-/// closes, so do the connections.
+/// Sweeps a host's connections as long as its pool has any, so that an idle program has no timer.
+/// When the runtime closes, so do the connections.
 pub(super) async fn sweep<B: Send + 'static>(mut mark: Mark<B>) {
     let handle = Handle::current();
     let mut closing = pin!(handle.closing());
@@ -31,7 +32,7 @@ pub(super) async fn sweep<B: Send + 'static>(mut mark: Mark<B>) {
     loop {
         let Some(age_max) = mark.0.upgrade().map(|host| host.idle_max()) else { return };
         let mut pause = pin!(sleep((age_max / 4).clamp(PAUSE_MIN, PAUSE_MAX)));
-        // Also a runtime that closes is left to what is in flight for as long as the pause.
+        // Even a closing runtime leaves requests in flight as much time as the pause.
         is_closing = poll_fn(|cx| {
             if !is_closing && closing.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(true);
@@ -40,7 +41,7 @@ pub(super) async fn sweep<B: Send + 'static>(mut mark: Mark<B>) {
         })
         .await;
         let Some(host) = mark.0.upgrade() else { return };
-        // What is in flight has the connection to its end.
+        // Requests in flight keep their connection to the end.
         if !host.drop_old(if is_closing { Duration::ZERO } else { age_max }) {
             // Another task may sweep it from here on.
             mark.0 = Weak::new();

@@ -1,4 +1,4 @@
-//! What a client does at its edges: limits without end, bodies without bytes, its own end and that of its runtime.
+//! Edge cases of a client: endless limits, empty bodies, its own end and that of its runtime.
 
 use std::io::{Read, Write};
 use std::sync::mpsc;
@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use crate::support::{After, Site, reply, run, scripted, until};
 
 #[test]
-fn a_runtime_that_closes_is_not_spun_by_a_request_in_flight() {
+fn a_request_in_flight_does_not_spin_a_closing_runtime() {
     let runtime = dapple::builder().workers(1).build().unwrap();
     let url = scripted(vec![(vec!["HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345"], After::Hold)]);
     let client = Client::new().unwrap();
@@ -22,7 +22,7 @@ fn a_runtime_that_closes_is_not_spun_by_a_request_in_flight() {
 }
 
 #[test]
-fn connections_that_wait_are_closed_in_time_after_another_runtime_has_ended() {
+fn idle_connections_are_closed_in_time_after_another_runtime_has_ended() {
     let client = Client::builder().idle_timeout(Duration::from_millis(50)).build().unwrap();
     // The connection of the first response is in use until its runtime has ended.
     let half = (vec!["HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345"], After::Hold);
@@ -42,7 +42,7 @@ fn connections_that_wait_are_closed_in_time_after_another_runtime_has_ended() {
 }
 
 #[test]
-fn a_client_that_is_dropped_closes_what_waits() {
+fn a_dropped_client_closes_idle_connections() {
     run(async {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -73,7 +73,7 @@ fn a_limit_may_be_as_long_as_there_are_durations() {
 }
 
 #[test]
-fn host_and_length_are_said_by_the_client() {
+fn the_client_sets_host_and_length() {
     run(async {
         let site = Site::start(false, async |request: Request<dapple::serve::Body>| {
             let all = |name| request.headers().get_all(name).iter().map(|value| value.to_str().unwrap()).collect();
@@ -91,7 +91,7 @@ fn host_and_length_are_said_by_the_client() {
 }
 
 #[test]
-fn a_connection_is_kept_whatever_kind_of_body_went_by_it() {
+fn a_connection_is_kept_after_any_kind_of_body() {
     run(async {
         let site = Site::start(false, async |request: Request<dapple::serve::Body>| {
             let _ = request.into_body().collect().await;

@@ -4,13 +4,13 @@ use dapple_client::{Client, Error, Request};
 
 use crate::support::{After, run, scripted};
 
-/// What comes of a page of such a server.
+/// The outcome of a request to such a server.
 async fn outcome(client: &Client, reply: &'static str, after: After) -> Result<bytes::Bytes, Error> {
     client.get(&scripted(vec![(vec![reply], after)])).await?.bytes().await
 }
 
 #[test]
-fn what_is_not_whole_is_no_response() {
+fn an_incomplete_response_is_an_error() {
     run(async {
         let client = Client::new().unwrap();
         for reply in [
@@ -23,14 +23,14 @@ fn what_is_not_whole_is_no_response() {
             let error = outcome(&client, reply, After::Close).await.unwrap_err();
             assert!(matches!(error, Error::Broken(_)), "{reply:?}: {error}");
         }
-        // Without a length the end of the connection is that of the body.
+        // Without a length, the end of the connection is that of the body.
         let body = outcome(&client, "HTTP/1.1 200 OK\r\n\r\n12345", After::Close).await.unwrap();
         assert_eq!(body, "12345");
     });
 }
 
 #[test]
-fn what_can_be_read_in_two_ways_is_not_read() {
+fn an_ambiguous_response_is_an_error() {
     run(async {
         let client = Client::new().unwrap();
         for reply in [
@@ -57,7 +57,7 @@ fn heads_and_bodies_without_end_meet_a_limit() {
         assert!(matches!(error, Error::Malformed(_)), "{error}");
         let error = outcome(&client, "HTTP/1.1 200 OK\r\n\r\n", After::Endless("12345")).await.unwrap_err();
         assert!(matches!(error, Error::BodyTooLarge { max: 100_000 }), "{error}");
-        // Piece by piece there is no limit but that of time.
+        // Read piece by piece, only time is limited.
         let client = Client::builder().timeout(std::time::Duration::from_millis(100)).build().unwrap();
         let url = scripted(vec![(vec!["HTTP/1.1 200 OK\r\n\r\n"], After::Endless("12345"))]);
         let reading = async {
@@ -77,7 +77,7 @@ fn heads_and_bodies_without_end_meet_a_limit() {
 const PAGE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npage";
 
 #[test]
-fn a_connection_that_was_just_closed_is_made_anew_where_that_is_safe() {
+fn a_just_closed_connection_is_replaced_if_that_is_safe() {
     run(async {
         let scripts = || vec![(vec![PAGE], After::CloseWhenAsked), (vec![PAGE], After::Close)];
         let client = Client::new().unwrap();
@@ -91,7 +91,7 @@ fn a_connection_that_was_just_closed_is_made_anew_where_that_is_safe() {
         let post = Request::post(&url).body("an order").unwrap();
         let error = client.request(post).await.unwrap_err();
         assert!(matches!(error, Error::Broken(_)), "{error}");
-        // One that has ended before is not even tried.
+        // A connection that has ended earlier is not even tried.
         let url = scripted(vec![(vec![PAGE], After::Close), (vec![PAGE], After::Close)]);
         for _ in 0..2 {
             let post = Request::post(&url).body("an order").unwrap();

@@ -1,4 +1,4 @@
-//! How many connections there are, and how long they and requests last.
+//! Limits on the number of connections, and on their time and that of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use dapple_client::{Client, ConnectError, Error, Phase, Request};
 
 use crate::support::{After, Site, passed_on, reply, run, scripted, until};
 
-/// Without encryption, and where the client learns only from the server that one connection does not do for all.
+/// Without encryption, where only the server's answers show that one connection is not enough.
 #[test]
 fn requests_beyond_the_limit_of_connections_wait_for_their_turn() {
     run(async {
@@ -47,9 +47,10 @@ fn requests_beyond_the_limit_of_connections_wait_for_their_turn() {
     });
 }
 
-/// The server agrees to HTTP/1.1 on the first connection; the others get no answer until all of them have come.
+/// The server agrees on HTTP/1.1 on the first connection; the others get no answer until all have
+/// arrived.
 #[test]
-fn connections_to_an_encrypted_server_of_http1_open_side_by_side() {
+fn connections_to_an_encrypted_http1_server_open_at_the_same_time() {
     run(async {
         let gate = Arc::new(Semaphore::new(0));
         let site = Site::start_with(&["http/1.1"], {
@@ -88,7 +89,7 @@ fn a_request_that_is_dropped_gives_its_connection_back() {
             reply(200, vec![0; 10_000_000])
         });
         let client = Client::builder().connections_per_host(1).build().unwrap();
-        // Without an answer; with one that is not read; with one that is read in part.
+        // Without an answer; with an unread one; with a partly read one.
         let early = dapple::time::timeout(Duration::from_millis(20), client.get(&site.url("/never"))).await;
         assert!(early.is_err());
         drop(client.get(&site.url("/")).await.unwrap());
@@ -101,7 +102,7 @@ fn a_request_that_is_dropped_gives_its_connection_back() {
 }
 
 #[test]
-fn connections_that_wait_are_closed_in_time() {
+fn idle_connections_are_closed_in_time() {
     run(async {
         let site = Site::start(false, async |_| reply(200, "text"));
         let client = Client::builder().idle_timeout(Duration::from_millis(50)).build().unwrap();
@@ -132,7 +133,7 @@ fn each_time_limit_says_its_name() {
         let client = Client::builder().timeout(short).build().unwrap();
         let error = client.get(&silent()).await.unwrap_err();
         assert!(is(&error, Phase::Whole), "{error}");
-        // The head may come later than that on a busy machine.
+        // On a busy machine the head may arrive later than that.
         let whole = match client.get(&half()).await {
             Ok(response) => response.bytes().await.map(drop),
             Err(error) => Err(error),
@@ -143,7 +144,7 @@ fn each_time_limit_says_its_name() {
 }
 
 #[test]
-fn what_keeps_a_connection_from_being_made_is_said() {
+fn connection_errors_are_explained() {
     run(async {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let client = Client::new().unwrap();

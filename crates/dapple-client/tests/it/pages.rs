@@ -49,7 +49,7 @@ async fn handle(request: Request<dapple::serve::Body>) -> Reply {
     }
 }
 
-/// A client and a server of each kind, and what they are to speak.
+/// A client and a server of each kind, and the expected version.
 fn all() -> Vec<(Client, Site, String, Version)> {
     let (plain, encrypted) = (Site::start(false, handle), Site::start(true, handle));
     let name = format!("https://localhost:{}", encrypted.addr.port());
@@ -63,7 +63,7 @@ fn all() -> Vec<(Client, Site, String, Version)> {
 }
 
 #[test]
-fn pages_come_over_one_connection_which_is_used_again_and_again() {
+fn pages_arrive_over_one_reused_connection() {
     run(async {
         for (client, site, origin, version) in all() {
             for _ in 0..5 {
@@ -83,7 +83,7 @@ fn pages_come_over_one_connection_which_is_used_again_and_again() {
 }
 
 #[test]
-fn bodies_go_in_pieces_with_fields_behind_them() {
+fn bodies_are_sent_in_pieces_with_trailers() {
     run(async {
         for (client, _, origin, _) in all() {
             let trailers: HeaderMap = [("x-sum".parse().unwrap(), HeaderValue::from_static("9"))].into_iter().collect();
@@ -119,7 +119,7 @@ impl<I: Iterator + Unpin> futures_core::Stream for Pieces<I> {
 }
 
 #[test]
-fn fields_behind_the_body_are_there_at_its_end() {
+fn trailers_are_available_at_the_end_of_the_body() {
     run(async {
         for (client, _, origin, _) in all() {
             let request = Request::get(format!("{origin}/trailers")).header("te", "trailers").body("").unwrap();
@@ -136,7 +136,7 @@ fn fields_behind_the_body_are_there_at_its_end() {
 }
 
 #[test]
-fn bodies_are_decompressed_unless_the_request_says_what_it_takes() {
+fn bodies_are_decompressed_unless_the_request_sets_accept_encoding() {
     run(async {
         for (client, _, origin, _) in all() {
             let response = client.get(&format!("{origin}/gzip")).await.unwrap();
@@ -159,7 +159,7 @@ struct Item {
 }
 
 #[test]
-fn statuses_and_json_are_looked_at_where_the_program_says_so() {
+fn statuses_and_json_are_checked_on_request() {
     run(async {
         let (client, _, origin, _) = all().remove(0);
         let item: Item = client.get(&format!("{origin}/json")).await.unwrap().json().await.unwrap();

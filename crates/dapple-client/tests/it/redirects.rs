@@ -5,7 +5,8 @@ use http_body_util::BodyExt;
 
 use crate::support::{Reply, Site, reply, run};
 
-/// `/STATUS/N` leads to `/STATUS/N-1`; `/STATUS/0` says what came. `/to/X` leads to what the field `x-to` says.
+/// `/STATUS/N` redirects to `/STATUS/N-1`; `/STATUS/0` describes the request. `/to/X` redirects to
+/// the value of the field `x-to`.
 async fn handle(request: Request<dapple::serve::Body>) -> Reply {
     let path = request.uri().path().to_owned();
     let mut parts = path[1..].split('/');
@@ -65,7 +66,7 @@ fn secrets_do_not_go_to_another_server() {
 }
 
 #[test]
-fn there_is_a_limit_and_it_may_be_none() {
+fn redirects_have_a_limit_which_may_be_zero() {
     run(async {
         let site = Site::start(false, handle);
         let client = Client::builder().redirects_max(3).build().unwrap();
@@ -78,7 +79,7 @@ fn there_is_a_limit_and_it_may_be_none() {
             (response.status().as_u16(), &response.headers()["location"]),
             (302, &HeaderValue::from_static("3"))
         );
-        // A body that was streamed is gone: the program sees the redirect.
+        // A streamed body is gone: the program gets the redirect.
         let body = dapple_client::Body::new(http_body_util::Full::new(bytes::Bytes::from("12345")));
         let request = Request::post(site.url("/307/1")).body(body).unwrap();
         assert_eq!(Client::new().unwrap().request(request).await.unwrap().status(), 307);
@@ -86,7 +87,7 @@ fn there_is_a_limit_and_it_may_be_none() {
 }
 
 #[test]
-fn encryption_is_not_left() {
+fn redirects_to_unencrypted_urls_are_not_followed() {
     run(async {
         let (site, plain) = (Site::start(true, handle), Site::start(false, handle));
         let client = Client::builder().tls(site.tls.clone()).build().unwrap();

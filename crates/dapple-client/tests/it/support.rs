@@ -1,4 +1,4 @@
-//! Servers, and what waits for them.
+//! Servers, and helpers that wait for them.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -44,7 +44,7 @@ impl Site {
         Site::start_with(if is_encrypted { &["h2", "http/1.1"] } else { &[] }, handle)
     }
 
-    /// A server that agrees to these protocols by TLS; without any, one without encryption.
+    /// A server that agrees on these protocols over TLS; without any, an unencrypted one.
     pub(crate) fn start_with<H, F>(protocols: &[&'static str], handle: H) -> Site
     where
         H: Fn(Request<Body>) -> F + Clone + Send + Sync + 'static,
@@ -85,8 +85,8 @@ pub(crate) fn reply(status: u16, text: impl Into<bytes::Bytes>) -> Reply {
     Response::builder().status(status).body(body).unwrap()
 }
 
-/// A server on a thread, which answers connection after connection by these scripts, one for each. Each is the replies to the requests on
-/// it; what comes behind the last says what becomes of the connection.
+/// A server on a thread that answers connection after connection by these scripts, one for each. A
+/// script has the replies to the requests on the connection, and what happens after the last.
 pub(crate) fn scripted(scripts: Vec<(Vec<&'static str>, After)>) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -116,7 +116,8 @@ pub(crate) fn scripted(scripts: Vec<(Vec<&'static str>, After)>) -> String {
     url
 }
 
-/// A port that leads to a server: the first connection at once, the others after `len` connections have come.
+/// A port that forwards to a server: the first connection at once, the others after `len`
+/// connections have arrived.
 pub(crate) fn passed_on(to: SocketAddr, len: usize) -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -145,14 +146,14 @@ fn join(near: std::net::TcpStream, to: SocketAddr) {
     }
 }
 
-/// What becomes of a connection behind its last reply.
+/// The end of a connection after its last reply.
 pub(crate) enum After {
     Close,
-    /// With the next request, which gets no answer.
+    /// The connection closes at the next request, without an answer.
     CloseWhenAsked,
-    /// It stays open, and nothing comes.
+    /// It stays open and silent.
     Hold,
-    /// The same again and again.
+    /// It repeats this text forever.
     Endless(&'static str),
 }
 
@@ -171,5 +172,5 @@ pub(crate) async fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Only a bug reaches it.
+/// A limit that only a bug reaches.
 const LIMIT: Duration = Duration::from_secs(120);
