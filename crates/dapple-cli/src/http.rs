@@ -1,3 +1,3 @@
-//! The HTTP that `serve` and `proxy` share: the engine of `dapple-serve`.
+//! The HTTP engine of `dapple-serve`, which `serve` and `proxy` share.
 
 pub(crate) use dapple_serve::http::*;

@@ -1,19 +1,22 @@
-//! A map that forgets what was used least recently, bounded by weight. Plain data: whoever owns it owns its color.
+//! A map, bounded by weight, that evicts the least recently used value. Plain data: the owner's
+//! color guards it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use slab::Slab;
 
-/// Values by key. Look-up takes the key's hash from the caller, so that no key is hashed while a color is held.
+/// Values by key. The caller passes in the key's hash, so that hashing happens without holding a
+/// color.
 ///
-/// Two keys with one 64-bit hash do not live side by side: the later one takes the place of the earlier one. With a
-/// keyed hash that costs a reload once in an age, and it never mixes them up, because the key itself is compared.
+/// Two keys with the same 64-bit hash cannot both be in the map: the later one replaces the earlier
+/// one. With a keyed hash that costs a very rare reload, and never confuses the two, because the
+/// map compares the key itself.
 pub(crate) struct Lru<V> {
-    /// Where each key's slot is, by hash.
+    /// The slot of each key, by hash.
     places: HashMap<u64, usize, BuildHasherDefault<Unchanged>>,
     slots: Slab<Slot<V>>,
-    /// Most and least recently used; `NONE` when empty.
+    /// The most and least recently used slots; `NONE` when empty.
     newest: usize,
     oldest: usize,
     weight: u64,
@@ -31,13 +34,13 @@ struct Slot<V> {
 }
 
 impl<V> Lru<V> {
-    /// An empty map that holds at most `weight_max` in all.
+    /// Creates an empty map that holds at most `weight_max` in total.
     pub(crate) fn new(weight_max: u64) -> Lru<V> {
         let (newest, oldest) = (NONE, NONE);
         Lru { places: HashMap::default(), slots: Slab::new(), newest, oldest, weight: 0, weight_max, evictions: 0 }
     }
 
-    /// The value of `key`, which becomes the most recently used one.
+    /// Returns the value of `key`, and makes it the most recently used.
     pub(crate) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut V> {
         let place = *self.places.get(&hash)?;
         if *self.slots[place].key != *key {
@@ -50,8 +53,8 @@ impl<V> Lru<V> {
         Some(&mut self.slots[place].value)
     }
 
-    /// Puts `value` in, in place of what `key` had, and evicts until the weight fits. What alone is too heavy is not
-    /// kept.
+    /// Inserts `value`, replacing the value of `key`, and evicts others until the weight fits.
+    /// Drops a value that is too heavy alone.
     pub(crate) fn insert(&mut self, hash: u64, key: &[u8], value: V, weight: u64) {
         self.remove(hash);
         if weight > self.weight_max {
@@ -65,14 +68,15 @@ impl<V> Lru<V> {
         self.link_newest(place);
     }
 
-    /// Takes the value of `key` out.
+    /// Removes the value of `key`.
     pub(crate) fn forget(&mut self, hash: u64, key: &[u8]) {
         if self.get(hash, key).is_some() {
             self.remove(hash);
         }
     }
 
-    /// Makes the value of this hash heavier, and evicts until the weight fits; the value itself goes last.
+    /// Adds weight to the value of this hash, and evicts until the total fits; the value itself
+    /// goes last.
     pub(crate) fn add_weight(&mut self, hash: u64, weight: u64) {
         let Some(&place) = self.places.get(&hash) else { return };
         if self.newest != place {
@@ -84,7 +88,7 @@ impl<V> Lru<V> {
         self.make_room(0);
     }
 
-    /// Takes the value of `key` out.
+    /// Removes and returns the value of `key`.
     pub(crate) fn take(&mut self, hash: u64, key: &[u8]) -> Option<V> {
         let place = *self.places.get(&hash)?;
         if *self.slots[place].key != *key {
@@ -93,13 +97,13 @@ impl<V> Lru<V> {
         self.remove(hash)
     }
 
-    /// Changes how much it holds at most, and evicts until that fits.
+    /// Changes the maximum weight, and evicts until the total fits.
     pub(crate) fn set_weight_max(&mut self, weight_max: u64) {
         self.weight_max = weight_max;
         self.make_room(0);
     }
 
-    /// Takes everything out.
+    /// Removes everything.
     pub(crate) fn clear(&mut self) {
         self.places.clear();
         self.slots.clear();
@@ -111,12 +115,12 @@ impl<V> Lru<V> {
         self.weight
     }
 
-    /// How many keys it holds.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many values had to go for others, since the start.
+    /// The number of values evicted since the start.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
@@ -161,7 +165,7 @@ impl<V> Lru<V> {
     }
 }
 
-/// The hasher of what is a hash already.
+/// The hasher for keys that are hashes already.
 #[derive(Default)]
 pub(crate) struct Unchanged(u64);
 
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn weight_is_bounded_and_the_too_heavy_is_not_kept() {
+    fn weight_is_bounded_and_too_heavy_values_are_not_kept() {
         let mut lru = Lru::new(10);
         lru.insert(1, b"a", (), 4);
         lru.insert(2, b"b", (), 4);
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_of_different_keys_are_not_mixed_up() {
+    fn equal_hashes_of_different_keys_are_not_confused() {
         let mut lru = Lru::new(10);
         lru.insert(1, b"a", 'a', 1);
         assert_eq!(lru.get(1, b"b"), None);
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_takes_the_place_of_others() {
+    fn a_growing_value_evicts_others() {
         let mut lru = Lru::new(10);
         lru.insert(1, b"a", (), 4);
         lru.insert(2, b"b", (), 4);
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_is_kept_at_once_and_an_empty_map_goes_on() {
+    fn a_lower_limit_applies_at_once_and_an_emptied_map_still_works() {
         let mut lru = Lru::new(10);
         for (hash, key) in [(1, b"a"), (2, b"b"), (3, b"c")] {
             lru.insert(hash, key, (), 3);
@@ -258,7 +262,7 @@ mod tests {
         assert_eq!((lru.get(1, b"a").is_some(), lru.weight()), (true, 3));
     }
 
-    /// Against a plain list, with every step's outcome compared.
+    /// Compares the outcome of every step with that of a plain list.
     #[test]
     fn it_behaves_like_a_list() {
         let mut lru = Lru::new(20);

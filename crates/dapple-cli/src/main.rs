@@ -40,7 +40,8 @@ enum Command {
     Store(Box<store::Args>),
 }
 
-/// Exit codes: 0 when all went well, 2 for a command line (clap's code) or a configuration that makes no sense, 1 for the rest.
+/// Exit codes: 0 for success, 2 for a command line (clap's code) or a configuration that makes no
+/// sense, 1 for other errors.
 fn main() -> ExitCode {
     let loaded = match config::load(Cli::command(), std::env::args_os().collect(), std::env::vars_os()) {
         Ok(loaded) => loaded,
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
     log_to_stderr();
     for variable in &loaded.unknown_variables {
-        warn!(variable, "this variable is no option's and does nothing; `--help` lists all options");
+        warn!(variable, "this variable matches no option and has no effect; `--help` lists all options");
     }
     match &cli.command {
         Command::Serve(args) => match serve::run(args, &loaded) {
@@ -86,8 +87,9 @@ fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Warnings and errors; `DAPPLE_LOG` says otherwise. stdout is left to what a script reads. Libraries that complain of what strangers
-/// send are heard from `debug` on; below that a stranger could fill the log with them.
+/// Logs warnings and errors to stderr, unless `DAPPLE_LOG` says otherwise. stdout is left to output
+/// for scripts. Libraries that complain about the input of clients log from `debug` on; otherwise
+/// any client could fill the log.
 fn log_to_stderr() {
     let level = std::env::var("DAPPLE_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
     let of_libraries = if level >= LevelFilter::DEBUG { level } else { level.min(LevelFilter::ERROR) };
@@ -104,5 +106,5 @@ fn log_to_stderr() {
 
 const LIBRARIES: [&str; 7] = ["h2", "h3", "hyper", "quinn", "quinn_proto", "quinn_udp", "rustls"];
 
-/// The code of a command line, or a configuration, that makes no sense.
+/// The exit code for a command line, or a configuration, that makes no sense.
 const EXIT_MISUSE: u8 = 2;

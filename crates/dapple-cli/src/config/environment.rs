@@ -8,14 +8,15 @@ use super::layer::{Layer, Origin};
 use super::option::{self, COMMAND_LINE_ONLY, CONFIG, Options};
 use super::problem::Problem;
 
-/// The variables of one command, without their prefix and in lower case. Empty ones count as not set.
+/// The variables of one command, without their prefix and in lower case. Empty variables count as
+/// unset.
 pub(crate) struct Variables {
     prefix: String,
     values: BTreeMap<String, OsString>,
 }
 
 impl Variables {
-    /// Those of the command `name`.
+    /// Collects the variables of the command `name`.
     pub(crate) fn of(name: &str, all: impl Iterator<Item = (OsString, OsString)>) -> Variables {
         let prefix = format!("DAPPLE_{}_", name.to_uppercase().replace('-', "_"));
         let values = all.filter_map(|(name, value)| {
@@ -25,12 +26,12 @@ impl Variables {
         Variables { values: values.collect(), prefix }
     }
 
-    /// The file of configuration, if a variable names one.
+    /// The configuration file, if a variable names one.
     pub(crate) fn config_file(&self) -> Option<PathBuf> {
         self.values.get(CONFIG).map(PathBuf::from)
     }
 
-    /// Gives the layer what they say.
+    /// Gives the layer the values of the variables.
     pub(crate) fn read(&self, options: &Options, layer: &mut Layer, problems: &mut Vec<Problem>) {
         for arg in options.all() {
             let Some((name, value)) = option::names(arg).find_map(|name| self.values.get_key_value(&name)) else {
@@ -38,7 +39,7 @@ impl Variables {
             };
             let variable = self.full_name(name);
             let outcome = match value.to_str() {
-                None => Err("this is not UTF-8; a path that is not can be given on the command line".to_owned()),
+                None => Err("the value is not UTF-8; give such a path on the command line".to_owned()),
                 Some(value) => {
                     let values: Vec<String> = match option::is_list(arg) {
                         true => value.split(',').map(|value| value.trim().to_owned()).collect(),
@@ -55,8 +56,8 @@ impl Variables {
         layer.next_source(options);
     }
 
-    /// Full names of those that are no option's. Not an error: Kubernetes sets such variables for a service that is called as the
-    /// command is.
+    /// The full names of variables that match no option. They are not an error: Kubernetes sets
+    /// such variables for a service that has the command's name.
     pub(crate) fn unknown(&self, options: &Options) -> Vec<String> {
         let is_known = |name: &str| COMMAND_LINE_ONLY.contains(&name) || options.find(name).is_some();
         self.values.keys().filter(|name| !is_known(name)).map(|name| self.full_name(name)).collect()

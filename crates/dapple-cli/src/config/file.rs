@@ -12,19 +12,19 @@ use super::option::{self, COMMAND_LINE_ONLY, Kind, Options};
 use super::problem::{Problem, Source};
 use super::sections::Sections;
 
-/// Reads the file at `path`: its options go to the layer, its tables are what is returned.
+/// Reads the file at `path`: gives its options to the layer, and returns its tables.
 ///
-/// Paths in it are relative to the folder that it is in.
+/// Paths in it are relative to its folder.
 pub(crate) fn read(path: &Path, options: &Options, layer: &mut Layer, problems: &mut Vec<Problem>) -> Sections {
     let text = match std::fs::read(path).map(String::from_utf8) {
         Ok(Ok(text)) => text,
         Ok(Err(_)) => {
-            problems.push(Problem::file(path, "this is not UTF-8, as TOML has to be; save it as UTF-8"));
+            problems.push(Problem::file(path, "this is not UTF-8, which TOML requires; save it as UTF-8"));
             return Sections::default();
         }
         Err(error) => {
             let message =
-                format!("it cannot be read ({error}); give the path of a TOML file that can: `--config FILE`");
+                format!("cannot read this file ({error}); give the path of a readable TOML file: `--config FILE`");
             problems.push(Problem::file(path, &message));
             return Sections::default();
         }
@@ -70,7 +70,7 @@ fn is_table(value: &Spanned<DeValue<'_>>) -> bool {
     }
 }
 
-/// What toml says of a broken line, on one line.
+/// toml's message about a syntax error, on one line.
 fn syntax(message: &str) -> String {
     format!("this is not TOML: {}", message.replace('\n', ", "))
 }
@@ -81,11 +81,11 @@ fn unknown(name: &str, options: &Options) -> String {
     }
     match nearest(name, options.all().map(|arg| arg.get_id().as_str())) {
         Some(near) => format!("there is no option `{name}`; did you mean `{near}`?"),
-        None => format!("there is no option `{name}`; `--help` lists all, and here they are written with `_` for `-`"),
+        None => format!("there is no option `{name}`; `--help` lists all options; in the file write `_` for `-`"),
     }
 }
 
-/// The value, as it would stand on the command line; several where the option takes several.
+/// The value in the form of the command line; several if the option takes several.
 fn values(arg: &Arg, value: &Spanned<DeValue<'_>>, source: &Source, file: &Path) -> Result<Vec<String>, Problem> {
     match value.get_ref() {
         DeValue::Array(items) if option::is_list(arg) => {
@@ -116,7 +116,7 @@ fn single(arg: &Arg, value: &Spanned<DeValue<'_>>, source: &Source, file: &Path)
         (Kind::Number, _) => Err(wrong("a whole number without quotes")),
         (Kind::Text, DeValue::String(text)) if option::is_path(arg) && text != "-" => {
             let folder = file.parent().unwrap_or(Path::new(""));
-            // The file is UTF-8, but the folder it is in may not be; what cannot be written shows when it is opened.
+            // The file is UTF-8, but its folder's path may not be; then opening the result fails.
             Ok(folder.join(text.as_ref()).to_string_lossy().into_owned())
         }
         (Kind::Text, DeValue::String(text)) => Ok(text.to_string()),
@@ -124,7 +124,7 @@ fn single(arg: &Arg, value: &Spanned<DeValue<'_>>, source: &Source, file: &Path)
     }
 }
 
-/// A number in the digits that options take; TOML has hexadecimal ones too.
+/// Writes a number in decimal digits, which options take; TOML also has hexadecimal numbers.
 fn decimal(number: &toml::de::DeInteger<'_>) -> String {
     let parsed = i128::from_str_radix(number.as_str(), number.radix());
     parsed.map_or_else(|_| number.to_string(), |number| number.to_string())

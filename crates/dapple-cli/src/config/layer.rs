@@ -1,4 +1,4 @@
-//! What sources below the command line say.
+//! The values that sources weaker than the command line give.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use clap::{Arg, Id};
 
 use super::option::Options;
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A variable with this name.
@@ -15,16 +15,16 @@ pub(crate) enum Origin {
     Line(usize),
 }
 
-/// Values by option. The first source that gives an option, or one that excludes it, decides.
+/// Values by option. The first source that gives an option, or an option that excludes it, decides.
 pub(crate) struct Layer {
     decided: BTreeSet<Id>,
-    /// Given by the source that is being read.
+    /// The options given by the source that is being read.
     reading: BTreeSet<Id>,
     values: BTreeMap<Id, (Vec<String>, Origin)>,
 }
 
 impl Layer {
-    /// An empty one, below a command line that gives these options.
+    /// Creates an empty layer below a command line that gives these options.
     pub(crate) fn below<'a>(options: &'a Options, given: impl Iterator<Item = &'a Arg>) -> Layer {
         let mut layer = Layer { decided: BTreeSet::new(), reading: BTreeSet::new(), values: BTreeMap::new() };
         layer.reading = given.map(|arg| arg.get_id().clone()).collect();
@@ -32,7 +32,8 @@ impl Layer {
         layer
     }
 
-    /// Takes these values, unless a stronger source has decided. The option in the same source that excludes this one is an error.
+    /// Takes these values, unless a stronger source has decided. Fails with an option of the same
+    /// source that excludes this one.
     pub(crate) fn give(
         &mut self,
         options: &Options,
@@ -53,7 +54,7 @@ impl Layer {
         Ok(())
     }
 
-    /// What comes now is of a weaker source.
+    /// Starts the next, weaker source.
     pub(crate) fn next_source(&mut self, options: &Options) {
         for id in std::mem::take(&mut self.reading) {
             if let Some(arg) = options.find(id.as_str()) {
@@ -63,7 +64,7 @@ impl Layer {
         }
     }
 
-    /// Makes what is known of `arg` its default.
+    /// Makes the value of `arg` its default.
     pub(crate) fn apply(&self, arg: Arg) -> Arg {
         match self.values.get(arg.get_id()) {
             Some((values, _)) => arg.default_values(values).required(false),
@@ -71,7 +72,7 @@ impl Layer {
         }
     }
 
-    /// Where the options below the command line came from.
+    /// The sources of the options that the command line does not give.
     pub(crate) fn origins(&self) -> BTreeMap<Id, Origin> {
         self.values.iter().map(|(id, (_, origin))| (id.clone(), origin.clone())).collect()
     }

@@ -1,4 +1,4 @@
-//! The three sources, read one after the other.
+//! Reads the three sources, one after the other.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,25 +13,26 @@ use super::problem::Problems;
 use super::sections::Sections;
 use super::{environment, file, show};
 
-/// All options of the command that was called, and what else its file says.
+/// All options of the command that was called, and the tables of its file.
 #[derive(Clone)]
 pub(crate) struct Loaded {
-    /// What clap read, of the whole command line.
+    /// clap's matches for the whole command line.
     pub(crate) matches: ArgMatches,
-    /// The tables of the file, which no option stands for.
+    /// The tables of the file, which hold settings that options cannot express.
     pub(crate) sections: Sections,
-    /// Variables that look like options of the command but are none.
+    /// Variables named like options of the command that match none.
     pub(crate) unknown_variables: Vec<String>,
     settings: Vec<show::Setting>,
 }
 
-/// Reads the options of whichever subcommand of `command` the `words` call; those with a `--config` read the environment and the file.
+/// Reads the options of the subcommand of `command` that the `words` call. Reads the environment
+/// and the file for commands with a `--config`.
 ///
-/// Ends the process as clap does where the command line asks for help or makes no sense.
+/// Ends the process as clap does if the command line asks for help or makes no sense.
 ///
 /// # Errors
 ///
-/// All that is wrong in the environment and in the file.
+/// All errors in the environment and in the file.
 pub(crate) fn load(
     command: Command,
     words: Vec<OsString>,
@@ -43,11 +44,11 @@ pub(crate) fn load(
     })
 }
 
-/// Reads them again, as the file is now. Blocks.
+/// Reads the options again, from the current file. Blocks.
 ///
 /// # Errors
 ///
-/// All that is wrong.
+/// All errors found.
 pub(crate) fn load_again(
     command: Command,
     words: Vec<OsString>,
@@ -59,10 +60,10 @@ pub(crate) fn load_again(
     })
 }
 
-/// Why there are no options.
+/// The reason why there are no options.
 enum Failure {
     Sources(Problems),
-    /// What clap says, which may also be help.
+    /// clap's message, which may also be help.
     Words(clap::Error),
 }
 
@@ -79,17 +80,17 @@ fn read(
 ) -> Result<Loaded, Failure> {
     let plain = command.clone();
     let command = command.mut_subcommands(|sub| sub.mut_args(negatable));
-    // A first look, in which nothing is required, as the file may give it.
+    // A first pass without required options, because the file may give them.
     let relaxed = command.clone().mut_subcommands(|sub| sub.mut_args(|arg| arg.required(false)));
     let first = match relaxed.try_get_matches_from(&words) {
         Ok(first) => first,
-        // Help shows switches as they are mostly written.
+        // Help shows switches as users mostly write them.
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => plain.get_matches_from(&words),
         Err(error) => return Err(error.into()),
     };
     let Some((name, given)) = first.subcommand() else { return Ok(Loaded::without_sources(first)) };
-    let mut sub = command.find_subcommand(name).expect("clap found it in this very command").clone();
-    // Completes the command: only then does it know all of its arguments' conflicts.
+    let mut sub = command.find_subcommand(name).expect("clap found the subcommand in this command").clone();
+    // Building completes the command: only then does it know all conflicts of its arguments.
     sub.build();
     if sub.get_arguments().all(|arg| arg.get_id() != CONFIG) {
         return Ok(Loaded::without_sources(command.try_get_matches_from(words)?));
@@ -120,12 +121,12 @@ impl Loaded {
         Loaded { matches, sections: Sections::default(), unknown_variables: Vec::new(), settings: Vec::new() }
     }
 
-    /// Every option with the value that is used and where that came from, as a file of configuration.
+    /// Every option with its value and the source of that, in the form of a configuration file.
     pub(crate) fn show(&self) -> String {
         show::as_file(&self.settings)
     }
 
-    /// Where an option was given; `None` where it has its default, also where that was said.
+    /// The source of an option; `None` if it has its default value, even if given.
     pub(crate) fn given(&self, option: &str) -> Option<&str> {
         let setting = self.settings.iter().find(|setting| setting.name == option)?;
         setting.given()
@@ -138,7 +139,8 @@ impl Loaded {
     }
 }
 
-/// Lets a switch be turned off again (`--list=false`), as a weaker source may have turned it on.
+/// Lets the user turn a switch off again (`--list=false`), because a weaker source may have turned
+/// it on.
 pub(super) fn negatable(arg: Arg) -> Arg {
     match arg.get_action() {
         ArgAction::SetTrue => arg

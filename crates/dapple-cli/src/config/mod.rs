@@ -1,12 +1,13 @@
 //! Options from three sources: the command line, the environment, and one TOML file.
 //!
-//! An option is declared once, as an argument of its command by clap. Its other names follow from that one: `--cache-mb 64` of
-//! `dapple serve` is `DAPPLE_SERVE_CACHE_MB=64` and, in the file, `cache_mb = 64`. The command line wins over the environment, and
-//! that over the file.
+//! An option is declared once, as a clap argument of its command. Its other names follow from that:
+//! `--cache-mb 64` of `dapple serve` is `DAPPLE_SERVE_CACHE_MB=64` and, in the file,
+//! `cache_mb = 64`. The command line wins over the environment, and the environment over the file.
 //!
-//! What the weaker sources say becomes the argument's default before the command line is read, so that clap reads all values in the
-//! same way. For `requires` and `required_if` such a value counts as not given: what options need of one another is checked by the
-//! command, after all sources are read.
+//! Values from the weaker sources become the argument's default before the command line is read, so
+//! that clap reads all values in the same way. For `requires` and `required_if` such a value counts
+//! as not given: the command itself checks which options need each other, after all sources are
+//! read.
 
 pub(crate) use self::load::{Loaded, load, load_again};
 pub(crate) use self::problem::Problems;

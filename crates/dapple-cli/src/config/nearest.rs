@@ -1,8 +1,8 @@
-//! What somebody may have meant by a name that is not known.
+//! Suggests the name that the user may have meant.
 
-/// The known name that differs from `name` in the fewest letters, if they are few enough for a slip of the hand.
+/// The known name that differs from `name` in the fewest letters, if few enough for a typing error.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Dashes are what the command line has in place of underscores.
+    // The command line has dashes in place of underscores.
     let name = name.to_lowercase().replace('-', "_");
     let distance_max = 1 + name.chars().count() / 4;
     let near =
@@ -15,7 +15,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn slips_are_found_and_guesses_are_not_made() {
+    fn typing_errors_are_found_and_no_guesses_are_made() {
         let known = ["cache_mb", "connections", "port"];
         for (name, meant) in
             [("cach_mb", Some("cache_mb")), ("cache-mb", Some("cache_mb")), ("Ports", Some("port")), ("paint", None)]

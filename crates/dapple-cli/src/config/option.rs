@@ -1,4 +1,4 @@
-//! What the options of a command are called, and what they take.
+//! The names and types of a command's options.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use clap::builder::ValueHint;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command, Id};
 
-/// The options of one command that can be given in the environment and in the file too.
+/// The options of one command that may also come from the environment and the file.
 pub(crate) struct Options {
-    /// With nothing required, so that one option can be tried alone.
+    /// A copy of the command with nothing required, so that one option can be checked alone.
     command: Command,
 }
 
-/// What an option takes, in the words of TOML.
+/// The type of an option, in terms of TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Switch,
     Number,
-    /// Seconds: a number that may have a part behind its point.
+    /// Seconds: a number with an optional decimal part.
     Seconds,
     Text,
 }
@@ -29,7 +29,7 @@ impl Options {
         Options { command: command.clone().mut_args(|arg| arg.required(false)) }
     }
 
-    /// In the order in which they are declared.
+    /// All options in the order of their declaration.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arg> {
         self.command.get_arguments().filter(|arg| !COMMAND_LINE_ONLY.contains(&arg.get_id().as_str()))
     }
@@ -39,14 +39,14 @@ impl Options {
         self.all().find(|arg| names(arg).any(|known| known == name))
     }
 
-    /// Those that cannot be given together with `arg`.
+    /// The options that cannot be given together with `arg`.
     pub(crate) fn conflicts(&self, arg: &Arg) -> Vec<Id> {
         let others = self.all().filter(|other| self.command.get_arg_conflicts_with(other).contains(&arg));
         let named = self.command.get_arg_conflicts_with(arg).into_iter();
         others.chain(named).map(|arg| arg.get_id().clone()).collect()
     }
 
-    /// What is wrong with these values for `arg`, in words that say what to write instead.
+    /// Checks these values for `arg`; the error says what to write instead.
     pub(crate) fn check(&self, arg: &Arg, values: &[String]) -> Result<(), String> {
         let words = values.iter().map(|value| match arg.get_long() {
             Some(long) => format!("--{long}={value}"),
@@ -61,11 +61,11 @@ impl Options {
     }
 }
 
-/// What clap says of one value, without its talk of the command line.
+/// clap's message about one value, without its hints about the command line.
 fn advice(error: &clap::Error) -> String {
     let value = error.get(ContextKind::InvalidValue).map(ToString::to_string).unwrap_or_default();
     if let Some(ContextValue::Strings(known)) = error.get(ContextKind::ValidValue) {
-        return format!("{value:?} is not known here; write one of {}", known.join(", "));
+        return format!("{value:?} is not a known value; write one of {}", known.join(", "));
     }
     match (error.kind(), std::error::Error::source(error)) {
         (ErrorKind::ValueValidation, Some(reason)) => reason.to_string(),
@@ -73,7 +73,7 @@ fn advice(error: &clap::Error) -> String {
     }
 }
 
-/// What `arg` takes, a single value of it where it takes several.
+/// The type of `arg`, or of a single value if it takes several.
 pub(crate) fn kind(arg: &Arg) -> Kind {
     let parsed = arg.get_value_parser().type_id();
     let is = |ids: &[TypeId]| ids.iter().any(|id| parsed == *id);
@@ -103,7 +103,7 @@ pub(crate) fn is_path(arg: &Arg) -> bool {
     matches!(arg.get_value_hint(), ValueHint::AnyPath | ValueHint::FilePath | ValueHint::DirPath)
 }
 
-/// How `arg` would be written in the file.
+/// An example of `arg` in the form of the file.
 pub(crate) fn example(arg: &Arg) -> String {
     let default = arg.get_default_values().first().and_then(|value| value.to_str());
     let value = match kind(arg) {
@@ -120,7 +120,7 @@ pub(crate) fn example(arg: &Arg) -> String {
     }
 }
 
-/// The option that names the file.
+/// The option that names the configuration file.
 pub(super) const CONFIG: &str = "config";
 
 /// Options that only make sense on the command line.

@@ -1,25 +1,25 @@
-//! What is wrong in a configuration, where, and what to write instead.
+//! Errors in a configuration: the place, the cause, and what to write instead.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// `FILE:LINE:COLUMN`, or what else names the place.
+    /// `FILE:LINE:COLUMN`, or another description of the place.
     place: String,
     message: String,
-    /// The line and what to underline in it, ready to be shown.
+    /// The line with the error underlined, ready to print.
     excerpt: Option<String>,
 }
 
-/// All that is wrong, in the order of its places.
+/// All errors, in the order of their places.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problems(pub(crate) Vec<Problem>);
 
-/// A file of configuration, to point into.
+/// A configuration file, for errors to point into.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Source {
     path: PathBuf,
@@ -27,26 +27,26 @@ pub(crate) struct Source {
 }
 
 impl Problems {
-    /// What clap says of all options together.
+    /// clap's message about all options together.
     pub(crate) fn words(error: &clap::Error) -> Problems {
         Problems(vec![Problem::words(error)])
     }
 }
 
 impl Problem {
-    /// One of a whole file.
+    /// An error of a whole file.
     pub(crate) fn file(path: &Path, message: &str) -> Problem {
         Problem { place: path.display().to_string(), message: message.to_owned(), excerpt: None }
     }
 
-    /// One of all options together.
+    /// An error of all options together.
     fn words(error: &clap::Error) -> Problem {
         let message = error.to_string();
         let message = message.trim_end().trim_start_matches("error: ").to_owned();
         Problem { place: "options".to_owned(), message, excerpt: None }
     }
 
-    /// One of a variable with this value.
+    /// An error of a variable with this value.
     pub(crate) fn variable(name: &str, value: &OsStr, message: String) -> Problem {
         Problem { place: format!("{name}={}", value.to_string_lossy().escape_debug()), message, excerpt: None }
     }
@@ -69,7 +69,7 @@ impl Source {
         (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
     }
 
-    /// A problem with these bytes of the file.
+    /// An error at these bytes of the file.
     pub(crate) fn problem(&self, span: Range<usize>, message: String) -> Problem {
         let (line, column) = self.position(span.start);
         let text = self.text.lines().nth(line - 1).unwrap_or_default();
@@ -107,7 +107,7 @@ mod tests {
     use super::Source;
 
     #[test]
-    fn places_are_where_an_editor_shows_them() {
+    fn places_match_those_in_an_editor() {
         let source = Source::new(Path::new("a.toml"), "one = 1\n\ttwö = 2\n");
         assert_eq!(source.position(0), (1, 1));
         assert_eq!(source.position(9), (2, 2));

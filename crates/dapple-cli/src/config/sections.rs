@@ -1,4 +1,4 @@
-//! The tables of the file, for what a flag cannot say.
+//! The tables of the file, which hold settings that a flag cannot express.
 
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use toml::Spanned;
@@ -7,7 +7,7 @@ use toml::de::DeTable;
 use super::nearest::nearest;
 use super::problem::{Problems, Source};
 
-/// What the file says beside options. Without a file it is empty.
+/// The content of the file besides options. Empty without a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sections {
     file: Option<Source>,
@@ -25,11 +25,12 @@ impl Sections {
         self.file.is_some()
     }
 
-    /// Reads them as `T`: a struct with `deny_unknown_fields` and a field for every table, none of them required.
+    /// Reads the tables as `T`: a struct with `deny_unknown_fields` and a field for every table,
+    /// none of them required.
     ///
     /// # Errors
     ///
-    /// Where the file says something else.
+    /// The place of a key or value that `T` does not take.
     pub(crate) fn read<T: DeserializeOwned + Default>(&self) -> Result<T, Problems> {
         let Some(file) = &self.file else { return Ok(T::default()) };
         let read = DeTable::parse(file.text()).and_then(|document| {
@@ -48,7 +49,7 @@ impl Sections {
         self.options.iter().any(|option| option == name)
     }
 
-    /// What serde says, with the name that was probably meant.
+    /// serde's message, with the name that was probably meant.
     fn advice(&self, message: &str) -> String {
         let message = message.trim_end().replace('\n', ", ");
         let Some(unknown) = message.strip_prefix("unknown field `") else { return message };
@@ -59,7 +60,7 @@ impl Sections {
             Some(near) => format!("there is no `{name}` here; did you mean `{near}`?"),
             None => {
                 let expected = message.split_once(", ").map_or("", |(_, expected)| expected);
-                // Of a command whose file has options and nothing else.
+                // This command's file has only options.
                 let expected = expected.replace("there are no fields", "the file has no tables");
                 format!("there is no `{name}` here; {expected}")
             }

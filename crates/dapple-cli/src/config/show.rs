@@ -1,4 +1,4 @@
-//! What is used, in the form of a file of configuration.
+//! Prints the settings in use, in the form of a configuration file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,26 +11,26 @@ use clap::{Arg, ArgMatches, Command, Id};
 use super::layer::Origin;
 use super::option::{self, Kind, Options};
 
-/// One option as it is used.
+/// One option and the value in use.
 #[derive(Clone)]
 pub(crate) struct Setting {
     heading: String,
     pub(super) name: String,
-    /// As it is written in the file; `None` when nothing is given and there is no default.
+    /// The value in the form of the file; `None` if it is not given and has no default.
     pub(super) value: Option<String>,
-    /// Whether that is what it would be if nobody had said anything.
+    /// Whether the value equals the default.
     is_default: bool,
     origin: String,
 }
 
 impl Setting {
-    /// Where it was given; `None` where it has its default, also where that was said.
+    /// The source of the value; `None` if it is the default, even if given.
     pub(super) fn given(&self) -> Option<&str> {
         (!self.is_default).then_some(&self.origin)
     }
 }
 
-/// All options and their values, in the order in which they are declared.
+/// All options and their values, in the order of their declaration.
 pub(crate) fn settings(options: &Options, matches: &ArgMatches, origins: &BTreeMap<Id, Origin>) -> Vec<Setting> {
     let setting = |arg: &Arg| {
         let id = arg.get_id().as_str();
@@ -57,7 +57,7 @@ pub(crate) fn settings(options: &Options, matches: &ArgMatches, origins: &BTreeM
     options.all().map(setting).collect()
 }
 
-/// A file that says the same, with a note at each line of where the value came from.
+/// A file with the same settings, and a note at each line about the value's source.
 pub(crate) fn as_file(settings: &[Setting]) -> String {
     let mut text = String::new();
     let mut heading = "";
@@ -78,7 +78,8 @@ pub(crate) fn as_file(settings: &[Setting]) -> String {
     text
 }
 
-/// A value in the words of TOML, which are stricter than what the command line and the environment take: `yes`, `007`, `.5`.
+/// A value as TOML requires it, which is stricter than the command line and the environment: those
+/// also take `yes`, `007`, `.5`.
 fn literal(arg: &Arg, value: &str) -> String {
     let read = match option::kind(arg) {
         Kind::Switch => BoolishValueParser::new()

@@ -77,7 +77,7 @@ fn a_stronger_source_decides_between_options_that_exclude_each_other() {
 }
 
 #[test]
-fn what_is_required_may_stand_in_the_file() {
+fn required_options_may_be_in_the_file() {
     let found = paint("program paint", &[], "wall = '/north'\n");
     assert_eq!(found.wall, PathBuf::from("/north"));
     let relative = paint("program paint", &[], "wall = 'north'\n");
@@ -115,24 +115,21 @@ fn every_problem_says_where_it_is_and_what_to_write() {
         assert!(message.contains(part), "{part}\n--- in\n{message}");
     }
     let message = problems(&[("DAPPLE_PAINT_COATS", "ten")], "coats = 0x10\n");
-    assert!(
-        message.contains("DAPPLE_PAINT_COATS=ten: ten is not possible here; write a number from 1 to 9"),
-        "{message}"
-    );
-    assert!(message.contains(":1:9: 16 is not possible here; write a number from 1 to 9"), "{message}");
+    assert!(message.contains("DAPPLE_PAINT_COATS=ten: ten is out of range; write a number from 1 to 9"), "{message}");
+    assert!(message.contains(":1:9: 16 is out of range; write a number from 1 to 9"), "{message}");
     let message = problems(&[], "coats = 1\ncoats = \n");
     assert!(message.contains("paint.toml:2:"), "{message}");
 }
 
 #[test]
-fn variables_that_are_no_options_are_told_and_empty_ones_are_not_set() {
+fn unknown_variables_are_reported_and_empty_ones_count_as_unset() {
     let variables = [("DAPPLE_PAINT_COTS", "1"), ("DAPPLE_PAINT_COATS", ""), ("DAPPLE_SERVE_X", "1")];
     let loaded = loaded("program paint wall", &variables, "").unwrap();
     assert_eq!(loaded.unknown_variables, ["DAPPLE_PAINT_COTS"]);
 }
 
 #[test]
-fn what_is_used_can_be_used_again() {
+fn printed_settings_can_be_read_again() {
     let variables = [("DAPPLE_PAINT_TINT", "a,b")];
     let shown = loaded("program paint wall --dry", &variables, "coats = 2\n").unwrap().show();
     for part in ["dry = true", "# command line", "# DAPPLE_PAINT_TINT", "# line 1 of the file", "# plan is not set"] {
@@ -142,7 +139,7 @@ fn what_is_used_can_be_used_again() {
     assert_eq!((again.coats, again.dry, again.tint), (2, true, vec!["a".to_owned(), "b".to_owned()]));
 }
 
-/// The options of the commands of this program, each given in the file and in the environment alone.
+/// Gives each option of this program's commands in the file alone, and in the environment alone.
 #[test]
 fn every_option_can_be_given_in_every_source() {
     let mut command = crate::Cli::command().mut_subcommands(|sub| sub.mut_args(super::load::negatable));

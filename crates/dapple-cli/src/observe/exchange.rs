@@ -1,4 +1,4 @@
-//! One request and its reply, from the head of the one to the last byte of the other.
+//! One request and its reply, from the head of the request to the last byte of the reply.
 
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use super::log::Line;
 use super::metrics::{Ending, MethodIndex};
 use crate::http::{Client, Observer, Served};
 
-/// What is noted of a request until its reply is sent, or cannot be.
+/// The facts of a request until its reply is sent, or cannot be.
 pub(crate) struct Exchange {
     sinks: &'static Sinks,
     started: Instant,
     method: MethodIndex,
-    /// `None`: the service never answered.
+    /// `None` if the service never answered.
     status: Option<StatusCode>,
     sent: u64,
     is_complete: bool,
@@ -24,13 +24,13 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// One that begins now.
+    /// Starts an exchange now.
     pub(super) fn begin(sinks: &'static Sinks, request: &Request<'_>, client: &Client) -> Exchange {
         let line = sinks.log.as_ref().map(|log| Line::begin(log.format(), request, client));
         Exchange::new(sinks, MethodIndex::of(&request.method), line)
     }
 
-    /// One that came to no request.
+    /// Starts an exchange for input that is not a request.
     pub(super) fn refused(sinks: &'static Sinks, reason: &str, client: &Client) -> Exchange {
         let line = sinks.log.as_ref().map(|log| Line::refused(log.format(), reason, client));
         Exchange::new(sinks, MethodIndex::unknown(), line)
@@ -49,12 +49,12 @@ impl Exchange {
         }
     }
 
-    /// The service has decided.
+    /// Notes the status that the service chose.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.status = Some(status);
     }
 
-    /// Another server had a part in it.
+    /// Notes the part of another server.
     pub(super) fn served(&mut self, served: Option<Box<Served>>) {
         self.served = served;
     }

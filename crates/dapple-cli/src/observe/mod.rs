@@ -1,7 +1,8 @@
-//! What a server tells of its requests: the access log, metrics, and spans.
+//! Reports about the requests of a server: the access log, metrics, and spans.
 //!
-//! A service passes each request through [`Observing`]. Where nobody wants to know anything that costs two comparisons; otherwise the
-//! reply carries an [`Observer`](crate::http::Observer), which learns how many bytes were sent and whether all were.
+//! A service passes each request through [`Observing`]. If nothing is enabled, that costs two
+//! comparisons; otherwise the reply carries an [`Observer`](crate::http::Observer), which learns
+//! how many bytes were sent and whether all were.
 
 mod args;
 mod exchange;
@@ -26,13 +27,14 @@ use self::log::Log;
 use self::metrics::Metrics;
 use crate::http::{Awaited, Client, Reply};
 
-/// Who is told of requests.
+/// Reports requests to the enabled sinks.
 #[derive(Clone, Copy)]
 pub(crate) struct Observing {
     sinks: Option<&'static Sinks>,
 }
 
-/// Where the news of requests goes. A process has one and keeps it, so that no request has to count who uses it.
+/// The sinks of reports. A process has one value and keeps it, so that requests need no reference
+/// count.
 pub(crate) struct Sinks {
     pub(crate) handle: Handle,
     pub(crate) log: Option<Log>,
@@ -40,18 +42,18 @@ pub(crate) struct Sinks {
 }
 
 impl Observing {
-    /// Tells these, if there are any.
+    /// Reports to these sinks, if any is enabled.
     pub(crate) fn new(sinks: Sinks) -> Observing {
         let is_any = sinks.log.is_some() || sinks.metrics.is_some();
         Observing { sinks: is_any.then(|| &*Box::leak(Box::new(sinks))) }
     }
 
-    /// Where the news goes, if anywhere.
+    /// The sinks, if any is enabled.
     pub(crate) fn sinks(&self) -> Option<&'static Sinks> {
         self.sinks
     }
 
-    /// Whether nobody wants to know anything, so that a request need not pass through here.
+    /// Whether no sink is enabled, so that requests need not pass through here.
     pub(crate) fn is_idle(&self) -> bool {
         self.sinks.is_none() && !tracing::enabled!(tracing::Level::DEBUG)
     }
@@ -80,14 +82,14 @@ impl Observing {
         reply
     }
 
-    /// Counts a connection that ends because its client let others wait too long.
+    /// Counts a connection that ends because its client took too long.
     pub(crate) fn timed_out(&self, awaited: Awaited) {
         if let Some(metrics) = self.sinks.and_then(|sinks| sinks.metrics.as_ref()) {
             metrics.timed_out(awaited);
         }
     }
 
-    /// Observes the reply to what is refused before it is a request.
+    /// Observes the reply to input that is refused before it is a request.
     pub(crate) fn refuse(&self, mut reply: Reply, reason: &str, client: &Client) -> Reply {
         if let Some(sinks) = self.sinks {
             let mut exchange = Exchange::refused(sinks, reason, client);

@@ -7,7 +7,8 @@ use tracing::{Level, Span, debug_span};
 
 use crate::http::Client;
 
-/// The span of a request; `None` where nobody listens at this level, which is found out by one comparison.
+/// The span of a request; `None` if no subscriber listens at this level, which costs one
+/// comparison.
 pub(super) fn of(request: &Request<'_>, client: &Client) -> Option<Span> {
     if !tracing::enabled!(Level::DEBUG) {
         return None;

@@ -1,4 +1,4 @@
-//! Times as logs write them, all in UTC.
+//! Times in the formats of logs, all in UTC.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -12,12 +12,12 @@ struct Civil {
     second_of_day: u64,
 }
 
-/// Since 1970.
+/// The time since 1970.
 pub(super) fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// `21/Nov/2026:22:57:47 +0000`, as web servers write it.
+/// `21/Nov/2026:22:57:47 +0000`, the format of web servers.
 pub(super) fn common(at: Duration, out: &mut Vec<u8>) {
     LAST.with_borrow_mut(|(second, text)| {
         if *second != at.as_secs() || text.is_empty() {
@@ -40,7 +40,8 @@ pub(super) fn rfc_3339(at: Duration, out: &mut Vec<u8>) {
     let _ = write!(out, "{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{rest:02}.{us:06}Z");
 }
 
-/// The date in the Gregorian calendar: years begin in March here, so that the day that comes every four years is the last.
+/// The date in the Gregorian calendar. Years begin in March here, so that the leap day is the last
+/// day.
 fn civil(unix_s: u64) -> Civil {
     let days = unix_s / DAY_S + DAYS_TO_1970;
     let (era, day_of_era) = (days / ERA_DAYS, days % ERA_DAYS);
@@ -54,14 +55,14 @@ fn civil(unix_s: u64) -> Civil {
 }
 
 thread_local! {
-    /// The last second that was written, and how.
+    /// The last second written, and its text.
     static LAST: RefCell<(u64, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 const DAY_S: u64 = 86_400;
 /// 400 years.
 const ERA_DAYS: u64 = 146_097;
-/// From the first of March of the year 0.
+/// Days from the first of March of the year 0 to 1970.
 const DAYS_TO_1970: u64 = 719_468;
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -72,7 +73,7 @@ mod tests {
     use super::{civil, common, rfc_3339};
 
     #[test]
-    fn the_forms() {
+    fn times_have_the_expected_formats() {
         let at = Duration::new(1_795_301_867, 1_234_567);
         let (mut one, mut other) = (Vec::new(), Vec::new());
         common(at, &mut one);
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(String::from_utf8(other).unwrap(), "2026-11-21T22:57:47.001234Z");
     }
 
-    /// Against another crate's calendar, on days that lie close together and over several leap years.
+    /// Compared with another crate's calendar, on days close together over several leap years.
     #[test]
     fn the_calendar_is_right() {
         for day in (0..60_000).step_by(7) {

@@ -1,4 +1,4 @@
-//! From options to the access log and the metrics.
+//! Sets up the access log and the metrics from options.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -17,23 +17,23 @@ use super::metrics::listener::Numbers;
 use super::metrics::{Metrics, listener};
 use super::{Observing, Sinks};
 
-/// Why requests cannot be told of, in sentences that say what to do.
+/// The reason why requests cannot be reported, with a message that says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ToldError {
-    #[error("the access log {0:?} cannot be opened ({1}); give a file that can be written, or `-` for stdout")]
+    #[error("cannot open the access log {0:?} ({1}); give a file that can be written, or `-` for stdout")]
     AccessLog(PathBuf, #[source] io::Error),
     #[error("listening for metrics on {0}:{1} failed ({2}); choose another address with `--metrics HOST:PORT`")]
     Metrics(String, u16, #[source] io::Error),
-    #[error("the signals that open the access log anew cannot be caught: {0}")]
+    #[error("cannot catch the signals that reopen the access log: {0}")]
     Signals(#[source] io::Error),
 }
 
-/// Opens the access log. What comes with it has it written, until it is dropped.
+/// Opens the access log. The returned owner keeps it written until dropped.
 ///
 /// # Errors
 ///
-/// Where the log cannot be opened.
+/// The log cannot be opened.
 pub(crate) fn open(args: &ToldArgs, handle: &Handle) -> Result<(Observing, Option<Writing>), ToldError> {
     let (log, writing) = match &args.access_log {
         None => (None, None),
@@ -47,12 +47,12 @@ pub(crate) fn open(args: &ToldArgs, handle: &Handle) -> Result<(Observing, Optio
     Ok((Observing::new(Sinks { handle: handle.clone(), log, metrics }), writing))
 }
 
-/// Begins to answer for metrics, and to open the log anew when a signal says so. A successor gets the address for metrics when the
-/// process before it is gone: until then that one's numbers are those of interest.
+/// Starts to serve metrics, and to reopen the log at a signal. A successor gets the metrics address
+/// when the process before it has gone: until then that one's metrics matter.
 ///
 /// # Errors
 ///
-/// Where nobody can listen at the address for metrics.
+/// Listening at the metrics address failed.
 pub(crate) fn begin<N: Numbers>(
     args: &ToldArgs,
     observing: Observing,
@@ -98,11 +98,11 @@ pub(crate) fn begin<N: Numbers>(
     Ok(())
 }
 
-/// Whether what the options name can be used.
+/// Checks whether the log and the address in the options can be used.
 ///
 /// # Errors
 ///
-/// What cannot.
+/// The option that cannot be used.
 pub(crate) fn check(args: &ToldArgs) -> Result<(), ToldError> {
     if let Some(path) = &args.access_log {
         crate::observe::log::check(path).map_err(|error| ToldError::AccessLog(path.clone(), error))?;

@@ -1,4 +1,4 @@
-//! The access log, as a person or a program reads it.
+//! The access log, as people and programs read it.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    // A line that is being written is none yet.
+    // A line that is still being written does not count.
     text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(|line| line.trim_end().to_owned()).collect()
 }
 
@@ -56,7 +56,7 @@ fn the_common_format_is_a_part_of_it() {
 }
 
 #[test]
-fn nobody_writes_lines_of_their_own() {
+fn clients_cannot_inject_lines() {
     let site = Site::with_index();
     let (server, path) = logged(&site, &[]);
     let mut client = server.connect();
@@ -69,13 +69,13 @@ fn nobody_writes_lines_of_their_own() {
 }
 
 #[test]
-fn json_says_all_and_refused_requests_why() {
+fn json_has_all_facts_and_the_reasons_of_refusals() {
     let site = Site::with_index();
     let (server, path) = logged(&site, &["--access-log-format", "json"]);
     server.get("/");
     server.connect().send("GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n");
     let parsed: Vec<Value> = wait_for(&path, 2).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    // Two connections: which line comes first is left open.
+    // Two connections: the order of their lines is undefined.
     let (refused, served): (Vec<Value>, Vec<Value>) = parsed.into_iter().partition(|line| line["refused"].is_string());
     let (served, refused) = (&served[0], &refused[0]);
     assert_eq!(served["target"], "/");
@@ -89,7 +89,7 @@ fn json_says_all_and_refused_requests_why() {
 }
 
 #[test]
-fn a_response_that_was_cut_is_marked() {
+fn a_cut_response_is_marked() {
     let site = Site::new();
     let len = 32 << 20;
     site.write("large.bin", noise(len, 3));
@@ -103,7 +103,7 @@ fn a_response_that_was_cut_is_marked() {
     assert_eq!(line["complete"], false);
     let sent = line["bytes"].as_u64().unwrap();
     assert!(sent > 0 && sent < len as u64, "{line}");
-    // Whole, it is counted to the byte.
+    // A complete response is counted to the byte.
     assert_eq!(server.get("/large.bin").body.len(), len);
     let line: Value = serde_json::from_str(&wait_for(&path, 2)[1]).unwrap();
     assert_eq!((&line["complete"], line["bytes"].as_u64()), (&true.into(), Some(len as u64)));
@@ -133,7 +133,7 @@ fn every_request_has_a_line_also_those_before_the_end() {
         let (client, request) = line.split_once("/?").and_then(|(_, rest)| rest.split_once('-')).unwrap();
         let (client, request): (usize, usize) =
             (client.parse().unwrap(), request.split_once(' ').unwrap().0.parse().unwrap());
-        assert_eq!(request, next[client], "the lines of a connection are in its order, whichever worker it was on");
+        assert_eq!(request, next[client], "the lines of a connection are in order, whichever worker it was on");
         next[client] += 1;
     }
     lines.sort_by_key(|line| line.split('"').nth(1).map(str::to_owned));
@@ -142,7 +142,7 @@ fn every_request_has_a_line_also_those_before_the_end() {
 }
 
 #[test]
-fn a_renamed_file_is_let_go_of_at_a_signal() {
+fn a_signal_reopens_a_renamed_log() {
     let site = Site::with_index();
     let (server, path) = logged(&site, &[]);
     for (round, signal) in [Signal::USR1, Signal::HUP].into_iter().enumerate() {
@@ -176,15 +176,15 @@ fn a_full_disk_costs_lines_and_nothing_else() {
     let says = |part: &str| std::fs::read_to_string(&errors).unwrap().matches(part).count();
     for _ in 0..3 {
         assert_eq!(server.get("/").status, 200);
-        assert!(eventually(LIMIT, || says("the access log cannot be written") == 1), "once");
+        assert!(eventually(LIMIT, || says("cannot write to the access log") == 1), "once");
     }
     std::fs::remove_file(&path).unwrap();
     server.signal(Signal::USR1);
     assert!(eventually(LIMIT, || path.exists()));
     assert_eq!(server.get("/?again").status, 200);
     assert!(eventually(LIMIT, || lines(&path).iter().any(|line| line.contains("/?again"))));
-    assert!(eventually(LIMIT, || says("the access log is written again") == 1));
-    // A line that waited is not lost; one of another worker may come after the last.
+    assert!(eventually(LIMIT, || says("the access log works again") == 1));
+    // A waiting line is not lost; one of another worker may come after the last.
     let all_told = || says(&format!("lost={}", 4 - lines(&path).len())) == 1;
     assert!(eventually(LIMIT, all_told), "{} written", lines(&path).len());
 }
@@ -195,7 +195,7 @@ fn a_reader_that_does_not_read_costs_lines_and_nothing_else() {
     let mut server = Server::start(&site.path, &["--access-log", "-"]);
     let mut client = server.connect();
     let agent = format!("User-Agent: {}\r\n", "x".repeat(8_000));
-    // More than the pipe, and the buffers behind it, hold.
+    // More than the pipe, and the buffers before it, hold.
     for _ in 0..600 {
         assert_eq!(client.request("GET", "/", &agent).status, 200);
     }
@@ -203,11 +203,11 @@ fn a_reader_that_does_not_read_costs_lines_and_nothing_else() {
     server.stdout.read_line(&mut line).unwrap();
     assert!(line.starts_with("127.0.0.1 - - [") && line.contains("\"GET / HTTP/1.1\" 200 14"), "{line}");
     server.signal(Signal::TERM);
-    assert_eq!(server.wait(LIMIT).expect("it stops, whoever reads").code(), Some(0));
+    assert_eq!(server.wait(LIMIT).expect("the server stops, whether or not the log has a reader").code(), Some(0));
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_is_said_at_the_start() {
+fn a_log_that_cannot_be_opened_is_reported_at_the_start() {
     let site = Site::with_index();
     for more in [&["--check"][..], &[]] {
         let mut command = dapple();
@@ -215,6 +215,6 @@ fn a_log_that_cannot_be_opened_is_said_at_the_start() {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         let message = String::from_utf8(output.stderr).unwrap();
-        assert!(message.contains("the access log \"/no/such/folder/log\" cannot be opened"), "{message}");
+        assert!(message.contains("cannot open the access log \"/no/such/folder/log\""), "{message}");
     }
 }

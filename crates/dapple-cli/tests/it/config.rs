@@ -1,4 +1,4 @@
-//! Options from the command line, the environment and a file; and `--check`, which looks at them only.
+//! Options from the command line, the environment and a file; and `--check`, which only reads them.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ pub(crate) fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// What `dapple serve --check` makes of a file.
+/// The outcome of `dapple serve --check` for a file.
 fn check(site: &Site, file: &str) -> (Option<i32>, String, String) {
     site.write("serve.toml", file);
     outcome(dapple().args(["serve", "--check", "--config"]).arg(site.path.join("serve.toml")).arg(&site.path))
@@ -22,7 +22,7 @@ fn a_file_alone_is_enough() {
     let site = Site::with_index();
     let root = site.path.join("root");
     site.write("root/index.html", "from the file");
-    // Relative to the file, wherever the server is started from.
+    // Relative to the file, whatever the working directory.
     site.write("serve.toml", "dir = 'root'\nport = 0\nworkers = 3\nno_status = true\n");
     let mut command = dapple();
     command.arg("serve").arg("--config").arg(site.path.join("serve.toml")).current_dir("/");
@@ -50,7 +50,7 @@ fn the_stronger_source_wins() {
 }
 
 #[test]
-fn a_check_shows_what_would_be_used() {
+fn a_check_shows_the_settings_in_use() {
     let site = Site::with_index();
     let (code, shown, message) = check(&site, "cache_mb = 64\n");
     assert_eq!((code, message.as_str()), (Some(0), ""));
@@ -64,7 +64,7 @@ fn a_check_shows_what_would_be_used() {
     ] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
-    // It is a file itself.
+    // The output is itself a configuration file.
     let (code, again, _) = check(&site, &shown);
     assert_eq!(code, Some(0));
     let values = |shown: &str| -> Vec<String> {
@@ -74,7 +74,7 @@ fn a_check_shows_what_would_be_used() {
 }
 
 #[test]
-fn a_check_finds_all_that_is_wrong_in_a_file() {
+fn a_check_finds_all_errors_in_a_file() {
     let site = Site::with_index();
     let (code, shown, message) = check(&site, "cach_mb = 1\nport = \"80\"\nworkers = 0\nfollow = 1\n\n[redirects]\n");
     assert_eq!((code, shown.as_str()), (Some(2), ""));
@@ -96,24 +96,24 @@ fn a_check_finds_all_that_is_wrong_in_a_file() {
 }
 
 #[test]
-fn a_check_looks_at_what_the_options_name() {
+fn a_check_looks_at_the_files_in_options() {
     let site = Site::with_index();
     let (code, _, message) = outcome(dapple().args(["serve", "--check", "/no/such/place"]));
     assert_eq!(code, Some(1));
     assert!(message.contains("there is no directory"), "{message}");
     let (code, _, message) = outcome(dapple().args(["serve", "--check", "--config", "/no/such.toml"]).arg(&site.path));
     assert_eq!(code, Some(2));
-    assert!(message.contains("/no/such.toml: it cannot be read"), "{message}");
+    assert!(message.contains("/no/such.toml: cannot read this file"), "{message}");
 }
 
 #[test]
-fn a_variable_that_makes_no_sense_is_named() {
+fn an_invalid_variable_is_named() {
     let site = Site::with_index();
     let mut command = dapple();
     command.args(["serve", "--check"]).arg(&site.path).env("DAPPLE_SERVE_PORT", "http").env("DAPPLE_SERVE_PROT", "80");
     let (code, _, message) = outcome(&mut command);
     assert_eq!(code, Some(2));
-    assert!(message.contains("DAPPLE_SERVE_PORT=http: http is not possible here"), "{message}");
+    assert!(message.contains("DAPPLE_SERVE_PORT=http: http is out of range"), "{message}");
     let (code, _, message) = outcome(command.env("DAPPLE_SERVE_PORT", ""));
     assert_eq!(code, Some(0));
     assert!(message.contains("DAPPLE_SERVE_PROT"), "a warning: {message}");

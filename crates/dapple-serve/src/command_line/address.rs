@@ -1,4 +1,4 @@
-//! Addresses as options write them.
+//! Parsers of addresses in options.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -8,7 +8,7 @@ pub fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let (host, port) = text.rsplit_once(':').ok_or(advice)?;
     let port = port.parse().map_err(|_| format!("{port:?} is not a port (0 to 65535); {advice}"))?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    // Brackets are for IPv6 addresses, and stand in no name.
+    // Brackets are for IPv6 addresses, and no name contains them.
     let is_host = match bare {
         Some(address) => address.contains(':') && !address.contains(['[', ']']),
         None => !host.is_empty() && !host.contains([':', '[', ']']),
@@ -23,7 +23,12 @@ pub fn host_and_port(text: &str) -> Result<(String, u16), String> {
 pub fn socket_addr(text: &str) -> Result<SocketAddr, String> {
     let (host, port) = host_and_port(text)?;
     let found = (host.as_str(), port).to_socket_addrs().map(|mut addrs| addrs.next());
-    let unknown = |why: String| format!("there is no host {host:?}{why}; give an address, such as 127.0.0.1:{port}");
+    let unknown = |why: String| {
+        format!(
+            "cannot find the host {host:?}{why}; give an address, such as \
+        127.0.0.1:{port}"
+        )
+    };
     found.map_err(|error| unknown(format!(" ({error})")))?.ok_or_else(|| unknown(String::new()))
 }
 
@@ -38,7 +43,7 @@ mod tests {
         assert_eq!(socket_addr("[::1]:1"), Ok("[::1]:1".parse().unwrap()));
         assert!(socket_addr("7000").unwrap_err().contains("HOST:PORT"));
         let unknown = socket_addr("nowhere.invalid:7000").unwrap_err();
-        assert!(unknown.contains("no host \"nowhere.invalid\"") && unknown.contains("127.0.0.1:7000"), "{unknown}");
+        assert!(unknown.contains("the host \"nowhere.invalid\"") && unknown.contains("127.0.0.1:7000"), "{unknown}");
     }
 
     #[test]

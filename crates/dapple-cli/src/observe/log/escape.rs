@@ -1,6 +1,7 @@
-//! What clients wrote, made harmless for a line.
+//! Escapes clients' text for a log line.
 
-/// Between quotes, as nginx and Apache write it: what could end the quotes or the line, or do something to a terminal, is `\xHH`.
+/// Escapes text between quotes, like nginx and Apache: bytes that could end the quotes or the line,
+/// or control a terminal, become `\xHH`.
 pub(super) fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for byte in bytes {
@@ -15,7 +16,8 @@ pub(super) fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// As a string of JSON. What is not UTF-8 becomes U+FFFD; signs that steer terminals are escaped.
+/// Escapes text as a JSON string. Bytes that are not UTF-8 become U+FFFD; characters that control
+/// terminals are escaped.
 pub(super) fn json(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for sign in String::from_utf8_lossy(bytes).chars() {
@@ -35,7 +37,7 @@ mod tests {
     use super::{json, quoted};
 
     #[test]
-    fn nothing_ends_a_field_or_a_line() {
+    fn no_input_ends_a_field_or_a_line() {
         let evil = b"a\"b\\c\r\n\x1b[2J\x7f\xff \xc2\x85\xe2\x80\xa8";
         let mut one = Vec::new();
         quoted(evil, &mut one);

@@ -11,27 +11,27 @@ use crate::http::{Client, Served};
 use crate::observe::metrics::Ending;
 use crate::observe::time;
 
-/// How lines look.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// The common log format of all web servers
     Common,
     /// The same, with referrer and user agent
     Combined,
-    /// An object of JSON in each line, with all that is known
+    /// A JSON object per line, with all known facts
     Json,
 }
 
-/// A line whose ending is not known yet.
+/// A line without its ending, which is not known yet.
 pub(crate) struct Line {
     format: Format,
     text: Vec<u8>,
-    /// Where status and bytes go, in the forms that have them in the middle.
+    /// The position of status and bytes, in the formats that have them in the middle.
     middle: usize,
 }
 
 impl Line {
-    /// The line of a request that begins now.
+    /// Starts the line of a request.
     pub(crate) fn begin(format: Format, request: &Request<'_>, client: &Client) -> Line {
         let mut text = Vec::with_capacity(LEN);
         let field = |name| request.fields.first(name);
@@ -62,7 +62,7 @@ impl Line {
         Line { format, middle, text }
     }
 
-    /// The line of what was no request.
+    /// Starts the line of input that is not a request.
     pub(crate) fn refused(format: Format, reason: &str, client: &Client) -> Line {
         let mut text = Vec::with_capacity(LEN);
         if format == Format::Json {
@@ -98,7 +98,7 @@ impl Line {
                 );
                 out.write_all(rest.as_bytes())
             }
-            // No bytes are a dash.
+            // No bytes are written as a dash.
             _ if ending.sent == 0 => write!(out, " {status} -"),
             _ => write!(out, " {status} {}", ending.sent),
         };
@@ -107,14 +107,14 @@ impl Line {
     }
 }
 
-/// Up to the request.
+/// Writes the part before the request.
 fn begin_common(text: &mut Vec<u8>, client: &Client) {
     let _ = write!(text, "{} - - [", client.addr.ip().to_canonical());
     time::common(time::now(), text);
     text.extend_from_slice(b"] ");
 }
 
-/// Up to the request, with a comma.
+/// Writes the part before the request, with a comma.
 fn begin_json(text: &mut Vec<u8>, client: &Client) {
     let at: Duration = time::now();
     text.extend_from_slice(b"{\"time\":\"");
@@ -124,7 +124,7 @@ fn begin_json(text: &mut Vec<u8>, client: &Client) {
     let _ = write!(text, "\"tls\":{secure},\"color\":{color},");
 }
 
-/// A member with its comma, where there is a value.
+/// Writes a member and its comma, if there is a value.
 fn member(text: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     if let Some(value) = value {
         let _ = write!(text, "\"{name}\":");
@@ -133,13 +133,13 @@ fn member(text: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// The target as it was sent.
+/// The target as the client sent it.
 fn target(request: &Request<'_>) -> Vec<u8> {
     let mut target = Vec::new();
     let authority = request.authority.unwrap_or_default();
     match request.form {
         Form::Authority => return authority.into(),
-        // In HTTP/2 every request has a scheme; what it asks for is the path.
+        // In HTTP/2 every request has a scheme; the path identifies what it asks for.
         Form::Absolute if request.version < Version::HTTP_2 => {
             let _ = write!(target, "{}://{authority}", request.scheme.unwrap_or("http"));
         }
@@ -162,10 +162,10 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// What nginx writes where the client went before there was a status.
+/// nginx's status for a client that left before there was a status.
 const GONE: u16 = 499;
 
-/// Room for a usual line.
+/// Room for a typical line.
 const LEN: usize = 384;
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_it_all() {
+    fn json_has_all_facts() {
         let text = line(Format::Json);
         assert_eq!(text.matches('\n').count(), 1);
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();

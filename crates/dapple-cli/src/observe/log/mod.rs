@@ -1,11 +1,11 @@
-//! The access log: one line for each request, made when its reply has ended.
+//! The access log: one line for each request, written when its reply has ended.
 //!
 //! ```text
 //!   worker       puts its line into its own buffer (bounded; full: the line is dropped and counted)
 //!   a thread     takes all buffers every few milliseconds and writes them with one call, in the order of time
 //! ```
 //!
-//! A disk or a reader that is slow, full or gone holds up that thread and nobody else.
+//! A slow, full or broken disk or reader holds up only that thread.
 
 mod escape;
 mod line;
@@ -31,18 +31,19 @@ pub(crate) struct Log {
     queue: Arc<Queue>,
 }
 
-/// Whoever holds it has the log written; dropping it writes what waits, and ends the writing.
+/// The owner of the writing thread; dropping it writes the waiting lines, and ends the thread.
 pub(crate) struct Writing {
     queue: Arc<Queue>,
     ended: Receiver<()>,
 }
 
 impl Log {
-    /// Opens the log at `path`, which is appended to; `-` is stdout. `workers` is how many put lines into it.
+    /// Opens the log at `path` for appending; `-` is stdout. `workers` is the number of workers
+    /// that add lines.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be opened, or the thread not be started.
+    /// The file cannot be opened, or the thread cannot be started.
     pub(crate) fn open(path: &Path, format: Format, workers: usize) -> io::Result<(Log, Writing)> {
         let mut sink = Sink::open(path)?;
         let queue = Arc::new(Queue::new(workers));
@@ -50,7 +51,7 @@ impl Log {
         let of_thread = queue.clone();
         let run = move || {
             of_thread.drain(&mut sink);
-            // Nobody waits where writing took too long.
+            // No receiver waits if writing took too long.
             let _ = tell_end.send(());
         };
         let thread = thread::Builder::new().name("dapple-log".to_owned()).spawn(run)?;
@@ -58,42 +59,43 @@ impl Log {
         Ok((Log { format: ArcSwap::from_pointee(format), queue: queue.clone() }, Writing { queue, ended }))
     }
 
-    /// How lines look.
+    /// The format of lines.
     pub(crate) fn format(&self) -> Format {
         **self.format.load()
     }
 
-    /// Changes that, for requests to come.
+    /// Changes the format, for later requests.
     pub(crate) fn set_format(&self, format: Format) {
         self.format.store(Arc::new(format));
     }
 
-    /// Adds the line that `write` writes, its newline included.
+    /// Adds the line that `write` writes, including its newline.
     pub(crate) fn put(&self, worker: Option<usize>, write: impl FnOnce(&mut Vec<u8>)) {
         self.queue.put(worker, write);
     }
 
-    /// Lines that were dropped, as the buffer was full or the file could not be written.
+    /// The number of lines dropped because the buffer was full or the file could not be written.
     pub(crate) fn dropped(&self) -> u64 {
         self.queue.dropped()
     }
 
-    /// Writes to this file from now on, or to stdout (`-`). Where it cannot be opened, that is said, and nothing changes.
+    /// Writes to this file from now on, or to stdout (`-`). If the file cannot be opened, logs
+    /// that, and changes nothing.
     pub(crate) fn reopen_at(&self, path: &Path) {
         self.queue.reopen_at(path.to_owned());
     }
 
-    /// Opens the file anew, after it was renamed.
+    /// Reopens the file, after it was renamed.
     pub(crate) fn reopen(&self) {
         self.queue.reopen();
     }
 }
 
-/// Whether a log can be kept there.
+/// Checks whether a log can be written there.
 ///
 /// # Errors
 ///
-/// Where it cannot. A file that was not there is, after this.
+/// The file cannot be opened. Creates the file if it did not exist.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     Sink::open(path).map(drop)
 }
@@ -101,10 +103,10 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
 impl Drop for Writing {
     fn drop(&mut self) {
         self.queue.close();
-        // A pipe that nobody reads must not hold up the end.
+        // A pipe without a reader must not hold up the end.
         let _ = self.ended.recv_timeout(CLOSE_MAX);
     }
 }
 
-/// How long writing the rest may take at the end.
+/// How long writing the remaining lines may take at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);

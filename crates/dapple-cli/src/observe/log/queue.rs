@@ -1,8 +1,9 @@
-//! Lines on their way from the workers to the file.
+//! The queue of lines between the workers and the file.
 //!
-//! The color of a connection may be stolen between two of its lines, which are then in the buffers of two workers. So every line
-//! has the time at which it was put, and the writer merges by that. It writes what was put before it began to take the buffers:
-//! of two lines that follow from each other, it then has the first if it has the second.
+//! The color of a connection may be stolen between two of its lines, which are then in the buffers
+//! of two workers. So every line has a timestamp, and the writer merges by it. The writer writes
+//! only lines from before it began to take the buffers: of two lines in sequence, it then has the
+//! first if it has the second.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,16 +16,16 @@ use tracing::warn;
 
 use super::sink::Sink;
 
-/// A buffer for each worker, and one for whoever else ends a request.
+/// A buffer for each worker, and one for all other threads.
 pub(super) struct Queue {
     slots: Box<[Slot]>,
-    /// The writer will look at the buffers again before it sleeps.
+    /// Whether the writer will look at the buffers again before it sleeps.
     is_awake: AtomicBool,
     wants_reopening: AtomicBool,
-    /// Where to write from then on, if it is somewhere else.
+    /// The new place to write to, if it has changed.
     elsewhere: Mutex<Option<PathBuf>>,
     is_closing: AtomicBool,
-    /// Lines that could not be written.
+    /// The number of lines that could not be written.
     unwritten: AtomicU64,
     thread: OnceLock<Thread>,
 }
@@ -37,11 +38,11 @@ struct Slot {
     dropped: AtomicU64,
 }
 
-/// Lines of one buffer, in the order in which they were put.
+/// The lines of one buffer, in order.
 #[derive(Default)]
 struct Lines {
     text: Vec<u8>,
-    /// When each was put, in nanoseconds, and where its text ends.
+    /// For each line, its time in nanoseconds and the end of its text.
     marks: Vec<(u64, usize)>,
 }
 
@@ -58,9 +59,9 @@ impl Queue {
         }
     }
 
-    /// Says which thread drains it.
+    /// Sets the thread that drains the queue.
     pub(super) fn set_thread(&self, thread: Thread) {
-        // Set once.
+        // It is set only once.
         let _ = self.thread.set(thread);
     }
 
@@ -77,8 +78,8 @@ impl Queue {
             let end = lines.text.len();
             lines.marks.push((now_ns(), end));
         }
-        // Either the writer's last look at this buffer came later than this line, or its word that it sleeps came earlier than our
-        // taking of the lock and is seen here.
+        // Either the writer looks at this buffer after this line was added, or it announced its
+        // sleep before this thread took the lock, and this thread sees that.
         if !self.is_awake.load(Ordering::Relaxed) && !self.is_awake.swap(true, Ordering::Relaxed) {
             self.wake();
         }
@@ -118,14 +119,14 @@ impl Queue {
             if self.wants_reopening.swap(false, Ordering::Acquire) {
                 sink.reopen(self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).take());
             }
-            // Read before the buffers: what was put before it was closed is written.
+            // Read before the buffers, so that lines added before the queue was closed are written.
             let is_closing = self.is_closing.load(Ordering::Acquire);
             self.is_awake.store(false, Ordering::Relaxed);
             if self.write_all(sink, &mut merge, is_closing) {
                 self.is_awake.store(true, Ordering::Relaxed);
                 complaint.of(self.slots.iter().map(|slot| slot.dropped.load(Ordering::Relaxed)).sum());
                 if !is_closing {
-                    // Meanwhile more lines gather.
+                    // More lines gather meanwhile.
                     thread::park_timeout(PAUSE);
                 }
             } else if is_closing {
@@ -136,7 +137,7 @@ impl Queue {
         }
     }
 
-    /// Writes what is there; whether that was anything, or something is left.
+    /// Writes the waiting lines; returns whether there were any, or some are left.
     fn write_all(&self, sink: &mut Sink, merge: &mut Merge, is_closing: bool) -> bool {
         let until_ns = if is_closing { u64::MAX } else { now_ns() };
         let mut was_any = false;
@@ -151,13 +152,13 @@ impl Queue {
     }
 }
 
-/// What the writer has of all buffers.
+/// The lines that the writer took from all buffers.
 struct Merge {
     taken: Vec<Taken>,
     merged: Vec<u8>,
 }
 
-/// What the writer has of one buffer, and how much of that is written.
+/// The lines that the writer took from one buffer, and how many of them are written.
 #[derive(Default)]
 struct Taken {
     lines: Lines,
@@ -170,7 +171,7 @@ impl Merge {
         Merge { taken: (0..slots).map(|_| Taken::default()).collect(), merged: Vec::new() }
     }
 
-    /// All lines up to this time, in their order.
+    /// All lines up to this time, in order.
     fn before(&mut self, until_ns: u64) -> &[u8] {
         self.merged.clear();
         while let Some(first) = self.taken.iter_mut().min_by_key(|taken| taken.at_ns())
@@ -184,13 +185,13 @@ impl Merge {
 }
 
 impl Taken {
-    /// Takes all lines of a buffer; whether there is anything now.
+    /// Takes all lines of a buffer; returns whether there are any.
     fn take(&mut self, lines: &mut Lines) -> bool {
         if self.next == self.lines.marks.len() {
             self.lines.text.clear();
             self.lines.marks.clear();
             (self.next, self.written) = (0, 0);
-            // The writer's memory becomes the worker's, and the other way round.
+            // The writer and the worker swap their memory.
             std::mem::swap(&mut self.lines, lines);
         } else {
             let before = self.lines.text.len();
@@ -200,7 +201,7 @@ impl Taken {
         self.next < self.lines.marks.len()
     }
 
-    /// When the next line was put; the end of time where there is none.
+    /// The time of the next line; the end of time if there is none.
     fn at_ns(&self) -> u64 {
         self.lines.marks.get(self.next).map_or(u64::MAX, |(at_ns, _)| *at_ns)
     }
@@ -221,12 +222,12 @@ fn now_ns() -> u64 {
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Lines> {
-        // Lines have no state that a panic could leave half-made, but for a line that is not whole.
+        // A panic could leave at most one incomplete line.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Says that lines were dropped, once in a while.
+/// Reports dropped lines, at intervals.
 struct Complaint {
     seen: u64,
     last: Option<Instant>,
@@ -239,19 +240,19 @@ impl Complaint {
         }
         warn!(
             lines = dropped - self.seen,
-            "lines of the access log were dropped: it is written more slowly than it grows"
+            "access log lines were dropped: they arrive faster than they can be written"
         );
         (self.seen, self.last) = (dropped, Some(Instant::now()));
     }
 }
 
-/// How many bytes of lines may wait in one buffer; the last line may go beyond it.
+/// How many bytes of lines may wait in one buffer; the last line may exceed it.
 const SLOT_LEN_MAX: usize = 1 << 20;
 
 /// How long lines gather before they are written.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How often dropped lines are spoken of.
+/// How often dropped lines are reported.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -280,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_several_workers_are_in_the_order_of_time() {
+    fn lines_of_several_workers_are_in_time_order() {
         let mut merge = Merge::new(3);
         assert!(merge.taken[0].take(&mut lines(&[(3, "c"), (4, "d"), (9, "i")])));
         assert!(merge.taken[1].take(&mut lines(&[(1, "a"), (2, "b"), (7, "g")])));
         assert!(!merge.taken[2].take(&mut lines(&[])));
         assert_eq!(merge.before(5), b"abcd");
-        // What came later waits for what may have come before it.
+        // Later lines wait for lines that may be earlier.
         assert!(merge.taken[0].take(&mut lines(&[(10, "j")])));
         assert!(merge.taken[1].take(&mut lines(&[])));
         assert!(merge.taken[2].take(&mut lines(&[(6, "f"), (8, "h")])));

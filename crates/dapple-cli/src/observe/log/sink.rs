@@ -1,4 +1,4 @@
-//! Where lines end: a file, or stdout.
+//! The destination of lines: a file, or stdout.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ pub(super) struct Sink {
     path: PathBuf,
     /// `None` is stdout.
     file: Option<File>,
-    /// Lines that were lost since writing began to fail; `None` while it works.
+    /// The number of lines lost since writing began to fail; `None` while it works.
     lost: Option<u64>,
-    /// The last byte that was written was not the end of a line.
+    /// Whether the last written byte did not end a line.
     is_mid_line: bool,
 }
 
@@ -24,7 +24,7 @@ impl Sink {
         Ok(Sink { path: path.to_owned(), file, lost: None, is_mid_line: false })
     }
 
-    /// Opens the path again, or another one. Where that fails, writing goes on as before.
+    /// Opens the path again, or another one. If that fails, writes to the old file as before.
     pub(super) fn reopen(&mut self, elsewhere: Option<PathBuf>) {
         let path = elsewhere.unwrap_or_else(|| self.path.clone());
         if path == self.path && self.file.is_none() {
@@ -33,7 +33,7 @@ impl Sink {
         match Sink::open(&path) {
             Ok(Sink { path, file, .. }) => (self.path, self.file, self.is_mid_line) = (path, file, false),
             Err(error) => {
-                warn!(%error, path = %path.display(), "the access log could not be opened anew; the old file is written on");
+                warn!(%error, path = %path.display(), "cannot reopen the access log; writing to the old file");
             }
         }
     }
@@ -46,13 +46,14 @@ impl Sink {
         match (outcome, &mut self.lost) {
             (Ok(()), None) => {}
             (Ok(()), Some(lost)) => {
-                warn!(lost = *lost, "the access log is written again");
+                warn!(lost = *lost, "the access log works again");
                 self.lost = None;
             }
             (Err(_), Some(all)) => *all += lost,
             (Err(error), None) => {
                 let path = self.path.display();
-                warn!(%error, %path, "the access log cannot be written; the server goes on, and its lines are lost meanwhile");
+                warn!(%error, %path, "cannot write to the access log; the server goes on and loses its lines \
+                    meanwhile");
                 self.lost = Some(lost);
             }
         }
@@ -61,7 +62,7 @@ impl Sink {
 
     fn try_write(&mut self, rest: &mut &[u8]) -> io::Result<()> {
         if self.is_mid_line {
-            // What was cut stays a line of its own.
+            // A truncated line stays a line of its own.
             self.write_some(b"\n")?;
             self.is_mid_line = false;
         }
@@ -95,7 +96,7 @@ impl Sink {
     }
 }
 
-/// Every write goes to the end as it is then: whoever truncates the file, or writes it too, does no harm.
+/// Every write goes to the current end: other programs may truncate the file, or write to it.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
@@ -105,7 +106,7 @@ mod tests {
     use super::Sink;
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_the_rest_is_not_lost() {
+    fn unwritten_lines_are_counted_and_the_rest_is_not_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"six\n");
         sink.reopen(Some(folder.path().join("nowhere/log")));
         assert_eq!(sink.write(b"seven\n"), 0);
-        assert_eq!(std::fs::read(&path).unwrap(), b"six\nseven\n", "where there is no other, it stays");
+        assert_eq!(std::fs::read(&path).unwrap(), b"six\nseven\n", "without another file, the old one stays");
         let other = folder.path().join("other");
         sink.reopen(Some(other.clone()));
         sink.reopen(None);
