@@ -1,4 +1,4 @@
-//! From a request to its reply.
+//! Turns a request into its reply.
 //!
 //! ```text
 //!   CONNECT host:port          a tunnel
@@ -65,10 +65,11 @@ impl Proxy {
         reply
     }
 
-    /// A connection to the other end, for bytes both ways.
+    /// Opens a connection to the target, and tunnels bytes both ways.
     async fn tunnel(&self, request: &Request<'_>, body_len: Option<u64>) -> Result<Reply, Failure> {
         if body_len != Some(0) {
-            // What follows is the tunnel's (RFC 9110, section 9.3.6); here somebody sees it otherwise.
+            // The bytes that follow belong to the tunnel (RFC 9110, section 9.3.6), but this client
+            // frames them as a body.
             return Err(Failure::Bad("CONNECT has no body, so neither Content-Length nor Transfer-Encoding."));
         }
         let origin = origin(request.authority, None)?;
@@ -92,7 +93,7 @@ impl Proxy {
         Ok(Reply::new(StatusCode::OK, HeaderMap::new(), Body::Tunnel(Box::new(tunneling))))
     }
 
-    /// A request for somebody else.
+    /// Answers a request for another server.
     async fn forward(
         &self,
         request: &Request<'_>,
@@ -100,7 +101,8 @@ impl Proxy {
         client: &Client,
     ) -> Result<Reply, Failure> {
         if request.scheme.is_none_or(|scheme| !scheme.eq_ignore_ascii_case("http")) {
-            let text = "This proxy forwards addresses with http:// only; for https:// it makes tunnels, by CONNECT.";
+            let text = "This proxy forwards addresses with http:// only; for https:// it makes tunnels, through \
+                CONNECT.";
             return Err(Failure::Unsupported(text));
         }
         if self.pseudonym.is_in(request.fields) {
@@ -131,7 +133,7 @@ impl Proxy {
         }
     }
 
-    /// Through to the origin and back, with nothing kept.
+    /// Passes the request to the origin and the response back, and keeps nothing.
     async fn pass(
         &self,
         request: &Request<'_>,
@@ -157,7 +159,7 @@ impl Proxy {
         Ok(reply)
     }
 
-    /// A request for the proxy itself.
+    /// Answers a request for the proxy itself.
     async fn own(&self, request: &Request<'_>, client: &Client) -> Reply {
         let is_head = request.method == Method::HEAD;
         let reads = is_head || request.method == Method::GET;
@@ -167,13 +169,13 @@ impl Proxy {
         if request.form == Form::Asterisk {
             return options();
         }
-        let text =
-            "This is a proxy: it is asked for whole addresses, as in `curl -x http://HOST:PORT http://example.com/`.";
+        let text = "This is a proxy: send it whole addresses, as in `curl -x http://HOST:PORT http://example.com/`.";
         reply::page(StatusCode::BAD_REQUEST, text, is_head)
     }
 }
 
-/// `Max-Forwards` says who is to answer `OPTIONS` and `TRACE` (RFC 9110, section 7.6.2): the reply, if that is us.
+/// `Max-Forwards` says which server answers `OPTIONS` and `TRACE` (RFC 9110, section 7.6.2).
+/// Returns the reply if it is this one.
 pub(super) fn last_hop(request: &Request<'_>, headers: &mut HeaderMap) -> Result<Option<Reply>, Failure> {
     if request.method != Method::OPTIONS && request.method != Method::TRACE {
         return Ok(None);
@@ -188,7 +190,7 @@ pub(super) fn last_hop(request: &Request<'_>, headers: &mut HeaderMap) -> Result
     Ok(None)
 }
 
-/// What the proxy does itself.
+/// The reply that lists the proxy's methods.
 pub(super) fn options() -> Reply {
     let mut headers = HeaderMap::new();
     headers.insert(
@@ -198,7 +200,7 @@ pub(super) fn options() -> Reply {
     Reply::new(StatusCode::NO_CONTENT, headers, Body::Empty)
 }
 
-/// What has come, as far as it may be shown: fields with secrets are left out (RFC 9110, section 9.3.8).
+/// The request as it arrived, without secret fields (RFC 9110, section 9.3.8).
 fn trace(request: &Request<'_>) -> Reply {
     let mut text = format!("TRACE {} HTTP/1.1\r\n", request.path);
     for field in request.fields.iter() {
@@ -212,7 +214,7 @@ fn trace(request: &Request<'_>) -> Reply {
     Reply::new(StatusCode::OK, headers, Body::Whole(text.into()))
 }
 
-/// Takes `host:port` apart; without a port it is `default`.
+/// Splits `host:port`; without a port it is `default`.
 fn origin(authority: Option<&str>, default: Option<u16>) -> Result<Origin, Failure> {
     let authority = authority.ok_or(Failure::Bad("The request names no host."))?;
     if authority.contains('@') {
@@ -224,15 +226,14 @@ fn origin(authority: Option<&str>, default: Option<u16>) -> Result<Origin, Failu
         _ => (authority, ""),
     };
     let port = if port.is_empty() { default } else { port.parse().ok() };
-    let port =
-        port.filter(|port| *port > 0).ok_or(Failure::Bad("The request names no port, or none that there is."))?;
+    let port = port.filter(|port| *port > 0).ok_or(Failure::Bad("The request names no port, or an invalid one."))?;
     if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
         return Err(Failure::Bad("The host of the request is not well-formed."));
     }
     Ok(Origin { scheme: Scheme::Http, host: host.to_ascii_lowercase(), port })
 }
 
-/// What the cache knows a response by.
+/// The cache's key of a response.
 fn address(origin: &Origin, path: &str, query: Option<&str>) -> Address {
     let Origin { host, port, .. } = origin;
     let base = match port {
@@ -246,7 +247,8 @@ fn address(origin: &Origin, path: &str, query: Option<&str>) -> Address {
     Address { scope: String::new(), base, target }
 }
 
-/// The target as an origin gets it; `OPTIONS` without a path is for the server as a whole (RFC 9112, section 3.2.4).
+/// The target in the form for an origin; `OPTIONS` without a path is for the whole server (RFC
+/// 9112, section 3.2.4).
 pub(super) fn target(request: &Request<'_>) -> Result<PathAndQuery, Failure> {
     let path = match (request.path, &request.method) {
         ("", &Method::OPTIONS) if request.query.is_none() => "*",
@@ -260,7 +262,7 @@ pub(super) fn target(request: &Request<'_>) -> Result<PathAndQuery, Failure> {
     target.map_err(|_| Failure::Bad("The path of the request is not well-formed."))
 }
 
-/// Fields that a trace does not show.
+/// Fields that a trace leaves out.
 const SECRET: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "proxy-authenticate"];
 
 #[cfg(test)]
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_is_written_in_one_way() {
+    fn equal_addresses_have_one_spelling() {
         let origin = origin(Some("A.b:80"), None).unwrap();
         let address = address(&origin, "/x", Some("y"));
         assert_eq!((&*address.base, &*address.target), ("http://a.b", "/x?y"));

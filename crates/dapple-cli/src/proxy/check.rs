@@ -1,4 +1,4 @@
-//! `dapple proxy --check`: whether the proxy would start, without starting it.
+//! `dapple proxy --check`: checks whether the proxy would start, without starting it.
 
 use std::io::{self, Write};
 
@@ -9,17 +9,17 @@ use super::error::ProxyError;
 use crate::config::Loaded;
 use crate::observe::told;
 
-/// What a file has beside options: nothing. A table that stands there is said to be wrong.
+/// The tables of the file: none. Any table is reported as an error.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoTables {}
 
-/// Looks at all that the options name, and prints what would be used. Nobody is listened for: a port that is taken is not found out,
-/// so that a check can go before a restart.
+/// Checks everything that the options name, and prints the settings in use. Does not listen, so it
+/// does not notice a port that is taken, and can run before a restart.
 ///
 /// # Errors
 ///
-/// The first thing that would keep the proxy from starting.
+/// The first problem that would keep the proxy from starting.
 pub(super) fn check(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     for wanted in args.listen.wanted() {
         for addr in wanted.addrs()? {
@@ -27,7 +27,7 @@ pub(super) fn check(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
         }
     }
     told::check(&args.told)?;
-    // A closed stdout leaves the exit code to say it.
+    // With a closed stdout, the exit code still tells the result.
     let _ = io::stdout().lock().write_all(loaded.show().as_bytes());
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! Networks and hosts, as options name them.
+//! Networks and hosts in options.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// What `--allow-destination` names.
+/// A destination in `--allow-destination`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// All addresses of a network.
@@ -13,7 +13,7 @@ pub(crate) enum Destination {
     Host(String),
 }
 
-/// A network in the notation of CIDR, or one address.
+/// Parses a network in CIDR notation, or one address.
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let address = |text: &str| text.parse::<IpAddr>().ok().map(IpNet::from);
     let advice = "write a network or an address, for example 192.168.1.0/24, 10.1.2.3 or fd00::/8";
@@ -21,7 +21,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
 }
 
 pub(crate) fn destination(text: &str) -> Result<Destination, String> {
-    // A point at the end says that a name is complete, and means nothing behind an address.
+    // A final point marks a complete name, and means nothing after an address.
     let name = text.trim_end_matches('.');
     if let Ok(network) = network(name) {
         return Ok(Destination::Network(network));

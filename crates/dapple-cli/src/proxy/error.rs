@@ -1,4 +1,4 @@
-//! What can keep the proxy from starting, in sentences that say what to do.
+//! Errors that keep the proxy from starting, with messages that say what to do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use crate::config::Problems;
 use crate::observe::told::ToldError;
 use crate::server::ListenError;
 
-/// Why the proxy did not start.
+/// The reason why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ProxyError {
@@ -20,12 +20,12 @@ pub(crate) enum ProxyError {
     Told(#[from] ToldError),
     #[error(
         "on {0} other machines could use this proxy, so say which may: `--allow-clients 192.168.1.0/24`, for example \
-         (`--allow-clients 0.0.0.0/0` would be all of the internet; leave `--addr` out to serve this machine only)"
+        (`--allow-clients 0.0.0.0/0` allows all of the internet; leave `--addr` out to serve this machine only)"
     )]
     Open(SocketAddr),
     #[error("{0}")]
     Misuse(String),
-    #[error("the certificates of --upstream-ca in {0:?} cannot be used ({1}); give a file in PEM format")]
+    #[error("cannot use the certificates of --upstream-ca in {0:?} ({1}); give a file in PEM format")]
     Authorities(PathBuf, String),
     #[error(transparent)]
     Tls(#[from] dapple::tls::Error),
@@ -34,7 +34,7 @@ pub(crate) enum ProxyError {
 }
 
 impl ProxyError {
-    /// Whether options make no sense, rather than that something else is in the way.
+    /// Whether the options make no sense, as opposed to other obstacles.
     pub(crate) fn is_misuse(&self) -> bool {
         matches!(self, ProxyError::Config(_) | ProxyError::Misuse(_))
     }

@@ -1,4 +1,4 @@
-//! Why the proxy has no answer of an origin's.
+//! The reasons why the proxy has no response from an origin.
 
 use std::net::IpAddr;
 
@@ -6,28 +6,28 @@ use http::StatusCode;
 
 use super::rules::Kind;
 
-/// What kept a request from its answer; given to all who wait for it.
+/// The reason why a request has no response; given to all requests that wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The address may not be connected to.
+    /// The proxy may not connect to this address.
     Refused(IpAddr, Kind),
-    /// `CONNECT` to another port than those of TLS.
+    /// `CONNECT` to a port other than those of TLS.
     Port(u16),
     /// There is no such host.
     Unknown(String),
     /// No name server answered in time.
     LookupTimeout,
-    /// Nobody answers there.
+    /// No server answers there.
     Unreachable(String),
-    /// It took too long: what.
+    /// A time limit was exceeded: of what.
     TimedOut(&'static str),
     /// The connection ended before there was a response.
     Broken(String),
-    /// The response can be read in two ways, or in none.
+    /// The response is ambiguous or malformed.
     Framing(&'static str),
-    /// The stored response may not be used without the origin, and the origin does not answer.
+    /// The stored response needs the origin's confirmation, and the origin does not answer.
     NeverStale(Box<Failure>),
-    /// As many connections to origins as there may be.
+    /// The limit of connections to origins is reached.
     Busy,
     /// The body of the request ended early.
     Client(String),
@@ -35,14 +35,14 @@ pub(crate) enum Failure {
     OnlyIfCached,
     /// The request has been here before.
     Loop,
-    /// What is asked for is not done here.
+    /// The proxy does not support the request.
     Unsupported(&'static str),
     /// The request makes no sense.
     Bad(&'static str),
 }
 
 impl Failure {
-    /// The status that says so.
+    /// The status for this failure.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Failure::Refused(..) | Failure::Port(_) => StatusCode::FORBIDDEN,
@@ -59,7 +59,8 @@ impl Failure {
         }
     }
 
-    /// What it is called in `Proxy-Status` (RFC 9209, section 2.3); `None` where the fault is the client's.
+    /// The name of this failure in `Proxy-Status` (RFC 9209, section 2.3); `None` if the fault is
+    /// the client's.
     pub(crate) fn error_type(&self) -> Option<&'static str> {
         Some(match self {
             Failure::Refused(..) => "destination_ip_prohibited",
@@ -77,12 +78,12 @@ impl Failure {
         })
     }
 
-    /// What to tell the client, in one or two sentences.
+    /// The text for the client, in one or two sentences.
     pub(crate) fn text(&self) -> String {
         match self {
-            Failure::Refused(ip, kind) => format!("{ip} may not be reached through this proxy: {}.", kind.advice()),
+            Failure::Refused(ip, kind) => format!("This proxy may not reach {ip}: {}.", kind.advice()),
             Failure::Port(port) => format!(
-                "Port {port} may not be reached by CONNECT: only 443 and 563 may. `--connect-port {port}` allows it."
+                "CONNECT may not reach port {port}: only 443 and 563 are allowed. `--connect-port {port}` allows it."
             ),
             Failure::Unknown(why) => format!("The host could not be looked up: {why}."),
             Failure::LookupTimeout => "Looking the host up took too long.".to_owned(),
@@ -91,11 +92,11 @@ impl Failure {
             Failure::Broken(why) => format!("The server ended the connection before its response was complete: {why}."),
             Failure::Framing(why) => format!("The server's response cannot be passed on safely: {why}."),
             Failure::NeverStale(cause) => {
-                format!("What is stored may not be used without asking the server. {}", cause.text())
+                format!("The stored response may not be used without asking the server. {}", cause.text())
             }
-            Failure::Busy => "The proxy has as many connections to servers as it may. Please try again.".to_owned(),
+            Failure::Busy => "The proxy has reached its limit of connections to servers. Please try again.".to_owned(),
             Failure::Client(why) => format!("The body of the request ended early: {why}."),
-            Failure::OnlyIfCached => "The cache does not have it, and only the cache was asked.".to_owned(),
+            Failure::OnlyIfCached => "The cache does not have it, and the request allowed only the cache.".to_owned(),
             Failure::Loop => "This request has come through this proxy before.".to_owned(),
             Failure::Unsupported(what) | Failure::Bad(what) => (*what).to_owned(),
         }

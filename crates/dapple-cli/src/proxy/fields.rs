@@ -1,4 +1,4 @@
-//! Which header fields go on, and which belong to one connection (RFC 9110, section 7.6).
+//! Separates header fields that are passed on from those of one connection (RFC 9110, section 7.6).
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -10,12 +10,13 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
-/// The name of this proxy in `Via`, other than that of every other one, so that loops are seen.
+/// The name of this proxy in `Via`, different from that of every other proxy, so that loops are
+/// noticed.
 #[derive(Clone, Debug)]
 pub(crate) struct Pseudonym(String);
 
 impl Pseudonym {
-    /// A fresh one.
+    /// Creates a new name.
     pub(crate) fn new() -> Pseudonym {
         // The keys of a fresh hasher are random.
         Pseudonym(format!("dapple-{:08x}", RandomState::new().build_hasher().finish() as u32))
@@ -27,7 +28,7 @@ impl Pseudonym {
         hops.any(|hop| hop.split(u8::is_ascii_whitespace).any(|word| word == self.0.as_bytes()))
     }
 
-    /// Adds this hop, over which the message came in that version.
+    /// Adds this hop, and the version in which the message arrived.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap, version: Version) {
         let version = match version {
             Version::HTTP_10 => "1.0",
@@ -40,7 +41,8 @@ impl Pseudonym {
     }
 }
 
-/// The fields of a request as they go on, with `authority` as `Host`. What frames its body is left out.
+/// The outgoing fields of a request, with `authority` as `Host`. Leaves out the framing of the
+/// body.
 pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(request.fields.len() + 2);
     headers.insert(HOST, authority.clone());
@@ -59,22 +61,24 @@ pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> Header
     headers
 }
 
-/// As [`strip`], but what the message says of its trailers stays, for those that get them: hyper sends by HTTP/1.1 those that are named.
+/// As [`strip`], but keeps the message's announcement of trailers, for clients that get them: over
+/// HTTP/1.1 hyper sends only announced ones.
 pub(crate) fn strip_but_trailer(headers: &mut HeaderMap) {
     let named: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
     strip(headers);
     headers.extend(named.into_iter().map(|value| (TRAILER, value)));
 }
 
-/// Leaves out what a response says of its trailers, where the client gets none. By HTTP/2 it gets them anyway.
+/// Removes a response's announcement of trailers if the client gets none. Over HTTP/2 it gets them
+/// anyway.
 pub(crate) fn hide_trailers(headers: &mut HeaderMap, request: &Request<'_>) {
     if request.version != Version::HTTP_2 && !request.takes_trailers() {
         headers.remove(TRAILER);
     }
 }
 
-/// The trailers that go on: none that would change how the message is framed, routed, kept or understood if somebody took it for a field
-/// of the head (RFC 9110, section 6.5.1).
+/// The trailers that are passed on: none that would change how the message is framed, routed,
+/// stored or understood if a reader took it for a field of the head (RFC 9110, section 6.5.1).
 pub(crate) fn trailers(mut trailers: HeaderMap) -> Option<HeaderMap> {
     strip(&mut trailers);
     for name in NO_TRAILERS {
@@ -83,7 +87,7 @@ pub(crate) fn trailers(mut trailers: HeaderMap) -> Option<HeaderMap> {
     (!trailers.is_empty()).then_some(trailers)
 }
 
-/// Takes out what belongs to one connection: the known fields, and those that `Connection` names.
+/// Removes the fields of one connection: the known ones, and those that `Connection` names.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -114,7 +118,7 @@ pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: IpAddr) {
 const HOP_BY_HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// What may not be a trailer.
+/// Fields that may not be trailers.
 const NO_TRAILERS: [&str; 23] = [
     "age",
     "authorization",
@@ -141,7 +145,7 @@ const NO_TRAILERS: [&str; 23] = [
     "www-authenticate",
 ];
 
-/// What decides where a message goes and where it ends is not taken out because `Connection` names it.
+/// Fields that decide where a message goes and where it ends stay even if `Connection` names them.
 const KEPT: [HeaderName; 2] = [HOST, http::header::CONTENT_LENGTH];
 
 #[cfg(test)]
@@ -156,13 +160,13 @@ mod tests {
             list.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
         strip(&mut headers);
         let mut names: Vec<String> = headers.keys().map(|name| name.as_str().to_owned()).collect();
-        // Taking fields out changes the order of the others.
+        // Removing fields changes the order of the others.
         names.sort();
         names
     }
 
     #[test]
-    fn fields_of_the_connection_stay_behind() {
+    fn fields_of_the_connection_are_not_passed_on() {
         let list = [
             ("connection", "close, X-Secret ,,host"),
             ("x-secret", "1"),
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_are_seen() {
+    fn loops_are_detected() {
         let (one, other) = (Pseudonym("dapple-1".to_owned()), Pseudonym("dapple-12".to_owned()));
         let mut headers = HeaderMap::new();
         other.add_to(&mut headers, Version::HTTP_11);

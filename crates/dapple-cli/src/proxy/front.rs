@@ -32,18 +32,18 @@ impl Front {
         Front { proxy, handler, gate }
     }
 
-    /// Begins to accept. Accepting runs on the default color.
+    /// Starts to accept. Accepting runs on the default color.
     pub(crate) fn open(&mut self, listening: Listening) -> io::Result<()> {
         self.gate.open(listening, self.handler.clone())
     }
 
-    /// Who accepts.
+    /// The gate that accepts.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
-    /// this returns.
+    /// Stops accepting. From now on every reply is the last on its connection; connections in
+    /// constant use get such a reply before this returns.
     pub(crate) async fn finish(mut self, ending: Ending) {
         self.proxy.set_crowded(true);
         let begin = self.gate.close(ending).await;
@@ -72,7 +72,7 @@ impl Host for ConnectionHandler {
         self.spawn(async move {
             let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
             let handle = proxy.handle.clone();
-            // HTTP/2 without TLS is not spoken here: such a connection just ends.
+            // HTTP/2 without TLS is not supported here: such a connection just ends.
             let terms = Terms { limits, handle: Some(&handle), link: place.link().clone() };
             let serving = pin!(http1::serve(stream, Borrowed::new(proxy, client), terms));
             drop(place.link().unless_cut(serving).await);
@@ -97,7 +97,7 @@ impl Host for ConnectionHandler {
         if rules::admits(&self.clients, client) {
             return None;
         }
-        info!(%client, "a client that may not use this proxy was turned away");
+        info!(%client, "turned away a client that may not use this proxy");
         self.proxy.tally.one(Count::Strangers);
         Some(FORBIDDEN)
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::FORBIDDEN;
 
     #[test]
-    fn the_refusal_is_as_long_as_it_says() {
+    fn the_refusal_has_its_stated_length() {
         let text = std::str::from_utf8(FORBIDDEN).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());

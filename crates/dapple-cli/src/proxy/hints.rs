@@ -1,4 +1,4 @@
-//! Interim responses on their way from an origin to the client that asked (RFC 9110, section 15.2).
+//! Interim responses in transit from an origin to the client (RFC 9110, section 15.2).
 
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -12,25 +12,26 @@ use http::{HeaderMap, StatusCode, Version};
 use super::fields::{self, Pseudonym};
 use crate::http::Interims;
 
-/// From the color of a connection to an origin to that of a client. Bounded: what an origin says beyond that is not passed on.
+/// A bounded queue from the color of an origin's connection to that of a client. Further interim
+/// responses are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Hints(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     waiting: Vec<(StatusCode, HeaderMap)>,
-    /// How many have come, whatever became of them.
+    /// How many have arrived in total.
     count: usize,
     waker: Option<Waker>,
 }
 
 impl Hints {
-    /// For a client that wants them.
+    /// Creates a queue if the client wants interim responses.
     pub(crate) fn wanted(interims: Option<&Interims>) -> Option<Arc<Hints>> {
         interims.map(|_| Arc::default())
     }
 
-    /// An origin said something ahead of its answer.
+    /// Adds an interim response of an origin.
     pub(crate) fn push(&self, status: StatusCode, headers: &HeaderMap) {
         let mut inner = self.lock();
         inner.count += 1;
@@ -44,12 +45,12 @@ impl Hints {
         }
     }
 
-    /// Whether anything has come.
+    /// Whether any has arrived.
     pub(crate) fn is_any(&self) -> bool {
         self.lock().count > 0
     }
 
-    /// Does `work`, and passes on meanwhile what comes.
+    /// Runs `work`, and passes on what arrives meanwhile.
     pub(crate) async fn passed_on<T>(
         &self,
         interims: &Interims,
@@ -75,12 +76,13 @@ impl Hints {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that can panic half-way happens under the lock.
+        // Nothing under the lock can panic halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Does `work`, and passes on meanwhile what comes, where both want that.
+/// Runs `work`, and passes on what arrives meanwhile, if there are hints and a client that wants
+/// them.
 pub(crate) async fn passed_on<T>(
     hints: Option<&Hints>,
     interims: Option<&Interims>,
@@ -93,6 +95,6 @@ pub(crate) async fn passed_on<T>(
     }
 }
 
-/// How many go ahead of one answer, and how many bytes of fields each may have.
+/// How many interim responses may precede one reply, and how many bytes of fields each may have.
 const COUNT_MAX: usize = 8;
 const LEN_MAX: usize = 8 << 10;

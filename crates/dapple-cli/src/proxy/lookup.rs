@@ -1,4 +1,4 @@
-//! A request that a cache may have a part in.
+//! Answers a request that may involve a cache.
 
 use std::sync::Arc;
 
@@ -19,25 +19,25 @@ use super::tally::Count;
 use crate::http::clock::unix_ms;
 use crate::http::{Body, Interims, Reply, RequestBody, Served};
 
-/// What a request wants of the cache.
+/// The demands of a request on the cache.
 pub(crate) struct Wish {
     control: Control,
-    /// It has `Authorization`.
+    /// Whether it has `Authorization`.
     is_authorized: bool,
-    /// It wants a part, or has conditions that only the origin can judge.
+    /// Whether it wants a part, or has conditions that only the origin can judge.
     is_partial: bool,
 }
 
 impl Wish {
-    /// An error says why the cache has no part in it, in the words of `Cache-Status`: it is no method for caches; or nothing may be kept,
-    /// and what is kept is not wanted.
+    /// An error says why the request bypasses the cache, in the words of `Cache-Status`: its method
+    /// cannot be cached; or nothing may be kept, and the client refuses kept responses.
     pub(crate) fn of(request: &Request<'_>, body: &RequestBody<'_>) -> Result<Wish, &'static str> {
         if body.len() != Some(0) || !matches!(request.method, Method::GET | Method::HEAD) {
             return Err("method");
         }
         let control = Control::of_request(request.fields);
         let has = |name: &str| request.fields.first(name).is_some();
-        // These ask about the state of the resource itself (RFC 9111, section 4.3.2).
+        // These fields ask about the state of the resource itself (RFC 9111, section 4.3.2).
         let asks_origin = has("if-match") || has("if-unmodified-since");
         if control.no_store || asks_origin {
             return Err("request");
@@ -49,16 +49,16 @@ impl Wish {
         })
     }
 
-    /// Whether what is on its way for others will do.
+    /// Whether a response in transit for others is acceptable.
     fn may_join(&self) -> bool {
         !self.is_authorized && !self.control.no_cache && self.control.max_age_s != Some(0)
     }
 }
 
-/// One request, and all that decides what it gets.
+/// One request, and everything that decides its response.
 #[derive(Clone, Copy)]
 pub(crate) struct Query<'q> {
-    /// As the client sent it: by its fields it is judged what of a response the client gets.
+    /// The client's request: its fields decide which part of a response the client gets.
     pub(crate) request: &'q Request<'q>,
     /// The fields by which responses differ, as the server gets them.
     pub(crate) selecting: Fields<'q>,
@@ -67,19 +67,20 @@ pub(crate) struct Query<'q> {
     pub(crate) interims: Option<&'q Interims>,
 }
 
-/// What comes of a query.
+/// The outcome of a query.
 pub(crate) enum Looked {
     Reply(Reply),
-    /// A server has to be asked for what is not kept; why, in the words of `Cache-Status`.
+    /// A server has to be asked, and its response is not kept; the reason is in the words of
+    /// `Cache-Status`.
     Pass(&'static str),
 }
 
 impl<S: Source> Cache<S> {
-    /// From the cache, or through it. Notes in `served` which server was asked.
+    /// Answers from the cache, or through it. Notes in `served` which server was asked.
     ///
     /// # Errors
     ///
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     pub(super) async fn look_up(
         self: &Arc<Cache<S>>,
         query: Query<'_>,
@@ -120,7 +121,8 @@ impl<S: Source> Cache<S> {
         self.fetched(query, key, outgoing, stale, why, served).await.map(Looked::Reply)
     }
 
-    /// Joins the fetch of another request, or makes one. Interim responses are for the request that makes it.
+    /// Joins the fetch of another request, or starts one. Interim responses go only to the request
+    /// that starts it.
     async fn fetched(
         self: &Arc<Cache<S>>,
         query: Query<'_>,
@@ -150,7 +152,7 @@ impl<S: Source> Cache<S> {
             shard.with(|shard| shard.enter(&key, &fetch.fill, false)).await;
         }
         let fill = fetch.fill.clone();
-        // Nothing of it can have gone before its first reader is there.
+        // No piece can have gone before its first reader is there.
         let Some(mut reader) = fill.join() else { return Err(S::Failure::given_up()) };
         self.source.spawn(fetch.run());
         let outcome = hints::passed_on(hints.as_deref(), query.interims, &self.pseudonym, reader.outcome()).await;
@@ -165,7 +167,7 @@ impl<S: Source> Cache<S> {
         }
     }
 
-    /// The reply from another request's fetch; `None` where that does not suit this one.
+    /// The reply from another request's fetch; `None` if that does not suit this request.
     async fn collapsed(
         &self,
         query: Query<'_>,
@@ -187,12 +189,12 @@ impl<S: Source> Cache<S> {
         }
     }
 
-    /// Fetches again what has just been sent, unless another request's fetch does already.
+    /// Fetches again what was just sent, unless another request's fetch already does.
     async fn refresh(&self, fetch: Fetch<S>) {
         let joined = self.shard(&fetch.key).with(|shard| shard.join(&fetch.key, &fetch.fill)).await;
         match joined {
             Joined::Yours => self.source.spawn(fetch.run()),
-            // Dropping it takes nothing out of the shard that it has not put in.
+            // Dropping the fetch removes nothing from the shard that it has not put there.
             Joined::Wait(_) => drop(fetch),
         }
     }
@@ -220,7 +222,7 @@ impl<S: Source> Cache<S> {
         outgoing: &S::Outgoing,
         stale: Option<Arc<Stored>>,
     ) -> Fetch<S> {
-        // What is fetched is for all: the whole, whichever request caused it.
+        // The fetch is for all requests, so it asks for the whole, whichever request caused it.
         let mut outgoing = outgoing.clone();
         let parts = outgoing.parts();
         *parts.method = Method::GET;
@@ -241,7 +243,7 @@ impl<S: Source> Cache<S> {
     }
 }
 
-/// A response that is on its way.
+/// The reply for a response in transit.
 fn of_head<F: Failure>(
     request: &Request<'_>,
     head: &Head,

@@ -1,4 +1,5 @@
-//! `dapple proxy`: a forward proxy with one cache for all clients, the papers' own example grown up; with `--to`, a reverse proxy.
+//! `dapple proxy`: a forward proxy with one cache for all clients, which grew out of the papers'
+//! example; with `--to`, a reverse proxy.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ mod front;
 mod hints;
 mod lookup;
 mod metrics;
-#[allow(clippy::module_inception, reason = "the one thing that the others are about")]
+#[allow(clippy::module_inception, reason = "the proxy the other parts belong to")]
 mod proxy;
 mod reply;
 mod reverse;
@@ -44,11 +45,12 @@ mod tally;
 mod tunnel;
 mod upstream;
 
-/// Serves until a signal says to stop, and then until what is in flight is finished; with `--check`, only looks whether it could.
+/// Serves until a signal says to stop, then finishes what is in flight; with `--check`, only checks
+/// whether it could start.
 ///
 /// # Errors
 ///
-/// What kept the proxy from starting.
+/// The reason why the proxy did not start.
 pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     let NoTables {} = loaded.sections.read()?;
     reverse::belongs_together(args, loaded)?;
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     }
     manager.ready();
     let begin = runtime.block_on(async {
-        // The access log is opened anew by a task of its own; there is nothing else to read again.
+        // A task of its own reopens the access log; nothing else needs a reload.
         let (ending, begin) = watch(signals, upgrade, &manager, front.gate(), async || {}).await;
         front.finish(ending).await;
         begin
@@ -111,6 +113,6 @@ fn announce(args: &Args, addrs: &[SocketAddr], workers: usize) {
     let (addrs, cache_mb) = (addrs.join(" and "), args.cache.mb(false));
     let mut stdout = io::stdout().lock();
     let line = format!("dapple: proxy on {addrs} with {cache_mb} MiB of cache and {workers} {noun}{note}");
-    // A closed stdout is no reason not to serve.
+    // A closed stdout must not stop the server.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }

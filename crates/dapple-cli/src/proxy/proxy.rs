@@ -1,4 +1,4 @@
-//! Everything that the connections share.
+//! The state that all connections share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,8 @@ use crate::server::Admission;
 
 /// The proxy.
 ///
-/// The structure is that of the papers' (libasync-mp: a client's connection, the cache and the fetches have colors of their own):
+/// The structure is that of the papers' (libasync-mp: a client's connection, the cache and the
+/// fetches have colors of their own):
 ///
 /// ```text
 ///   accept                       the default color
@@ -35,9 +36,9 @@ pub(crate) struct Proxy {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) pseudonym: Pseudonym,
     pub(crate) tally: Arc<Tally>,
-    /// Who may connect.
+    /// Decides which clients may connect.
     pub(crate) admission: Arc<Admission>,
-    /// Who is told of requests.
+    /// The sinks of reports about requests.
     pub(crate) observing: Observing,
     pub(crate) handle: Handle,
     pub(crate) tunnels_max: usize,
@@ -51,7 +52,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// `spare` connections to origins are possible beside one for each client.
+    /// Allows `spare` connections to origins besides one for each client.
     pub(crate) fn new(
         args: &Args,
         rules: Rules,
@@ -60,7 +61,8 @@ impl Proxy {
         observing: Observing,
         handle: Handle,
     ) -> Proxy {
-        // One for each client, and some that are idle or fetch for the cache when their client has gone.
+        // One for each client, and some that are idle or fetch for the cache after their client has
+        // gone.
         let connections_max = admission.max() + spare as usize;
         let tally = Arc::new(Tally::new(handle.clone()));
         let pseudonym = Pseudonym::new();
@@ -86,7 +88,7 @@ impl Proxy {
         }
     }
 
-    /// Whether each reply is to be the last on its connection.
+    /// Whether each reply should be the last on its connection.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
     }

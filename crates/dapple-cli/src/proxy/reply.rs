@@ -1,4 +1,4 @@
-//! Replies: of what is stored, of what comes, and of what went wrong.
+//! Replies from stored responses, from responses in transit, and about failures.
 
 use std::ops::Range;
 
@@ -16,16 +16,16 @@ use super::cache::Stored;
 use super::failure::Failure;
 use crate::http::{Body, Reply};
 
-/// What the cache had to do with a reply, in the words of `Cache-Status` (RFC 9211).
+/// The cache's part in a reply, in the words of `Cache-Status` (RFC 9211).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     /// Sent from the cache.
     Hit,
-    /// Sent from the cache after the origin was asked, perhaps for another request.
+    /// Sent from the cache after the origin confirmed it, perhaps for another request.
     Validated { collapsed: bool },
-    /// Sent from the cache because the origin did not do better.
+    /// Sent from the cache because the origin failed.
     StandsIn,
-    /// Fetched: why, and whether for another request.
+    /// Fetched: the reason, and whether for another request.
     Fetched { why: &'static str, stored: bool, collapsed: bool },
 }
 
@@ -52,13 +52,13 @@ impl Note {
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("dapple"))
     }
 
-    /// Adds it to what other caches on the way have said.
+    /// Adds this cache's part to those of other caches.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap, ttl_s: Option<i64>) {
         headers.append(HeaderName::from_static("cache-status"), self.value(ttl_s));
     }
 }
 
-/// What is stored, as this request wants it: all of it, a part, or only the news that it has not changed.
+/// The stored response in the form that the request wants: all of it, a part, or `304`.
 pub(crate) fn of_stored(stored: &Stored, request: &Request<'_>, now_ms: u64, note: &Note) -> Reply {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(AGE, HeaderValue::from(stored.policy.age_s(now_ms)));
@@ -84,7 +84,7 @@ pub(crate) fn of_stored(stored: &Stored, request: &Request<'_>, now_ms: u64, not
     reply
 }
 
-/// The news that what the client has is what is on its way, if it is.
+/// A `304`, if the client already has the response in transit.
 pub(crate) fn not_modified(
     request: &Request<'_>,
     status: StatusCode,
@@ -103,7 +103,7 @@ pub(crate) fn not_modified(
     })
 }
 
-/// What comes from an origin.
+/// The reply for a response in transit.
 pub(crate) fn of_stream(
     status: StatusCode,
     headers: HeaderMap,
@@ -117,7 +117,7 @@ pub(crate) fn of_stream(
     reply
 }
 
-/// A page that says what went wrong and what to do.
+/// A page that says what failed and what to do.
 pub(crate) fn of_failure(failure: &Failure, is_head: bool) -> Reply {
     let mut reply = page(failure.status(), &failure.text(), is_head);
     if let Some(kind) = failure.error_type() {
@@ -131,14 +131,14 @@ pub(crate) fn of_failure(failure: &Failure, is_head: bool) -> Reply {
     reply
 }
 
-/// A page of our own.
+/// A page of the proxy.
 pub(crate) fn page(status: StatusCode, text: &str, is_head: bool) -> Reply {
     let reason = status.canonical_reason().unwrap_or_default();
     let text = format!("{} {reason}\n\n{text}\n\n(dapple proxy)\n", status.as_str());
     own(status, "text/plain; charset=utf-8", text, is_head)
 }
 
-/// Numbers.
+/// A reply in JSON.
 pub(crate) fn json(text: String, is_head: bool) -> Reply {
     own(StatusCode::OK, "application/json", text, is_head)
 }
@@ -159,7 +159,7 @@ fn is_not_modified(request: &Request<'_>, stored: &Stored) -> bool {
     conditional::evaluate(&request.method, request.fields, &stored.validators()) == Verdict::NotModified
 }
 
-/// The part that a request wants, where it wants one.
+/// The part that a request wants, if it wants one.
 fn part(request: &Request<'_>, stored: &Stored, now_ms: u64) -> Option<Option<Range<u64>>> {
     let mut ranges = request.fields.all("range");
     let range = ranges.next().filter(|_| ranges.next().is_none())?;
@@ -169,7 +169,7 @@ fn part(request: &Request<'_>, stored: &Stored, now_ms: u64) -> Option<Option<Ra
     match wanted(range, stored.body.len() as u64) {
         Wanted::One(range) => Some(Some(range)),
         Wanted::Outside => Some(None),
-        // Several at once may be answered with all (RFC 9110, section 14.2).
+        // A request for several parts may get the whole (RFC 9110, section 14.2).
         Wanted::Whole | Wanted::Several(_) => None,
     }
 }
@@ -196,6 +196,6 @@ fn copy(from: &HeaderMap, to: &mut HeaderMap, names: &[HeaderName]) {
     }
 }
 
-/// What goes with `304` (RFC 9110, section 15.4.5).
+/// The fields of a `304` (RFC 9110, section 15.4.5).
 const OF_NOT_MODIFIED: [HeaderName; 8] =
     [CACHE_CONTROL, CONTENT_LOCATION, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE, VARY, VIA];

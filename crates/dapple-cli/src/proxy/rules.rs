@@ -1,9 +1,9 @@
-//! Who may use the proxy, and what it connects to.
+//! The rules about which clients may use the proxy, and what it connects to.
 //!
-//! A proxy reaches what its machine reaches, also where its clients do not: services on loopback, the routers and printers of a
-//! private network, the metadata of a cloud. So only addresses of the public internet are connected to, unless options say
-//! otherwise. What is judged is the very address that is then connected to: a name that resolves to another one the second time
-//! gains nothing.
+//! A proxy reaches what its machine reaches, even if its clients cannot: services on loopback, the
+//! routers and printers of a private network, a cloud's metadata service. So it connects only to
+//! addresses of the public internet, unless options say otherwise. It checks the same address that
+//! it then connects to, so a name that resolves differently the second time gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,34 +11,35 @@ use ipnet::IpNet;
 
 use super::destination::Destination;
 
-/// What may be connected to.
+/// The destinations that the proxy may connect to.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     allow_private: bool,
     networks: Vec<IpNet>,
     hosts: Vec<String>,
     connect_ports: Vec<u16>,
-    /// Where the proxy itself listens.
+    /// The addresses on which the proxy itself listens.
     own: Vec<SocketAddr>,
 }
 
-/// What kind of address somebody wanted to reach who may not.
+/// The kind of a forbidden address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// This machine.
     Loopback,
     /// A network behind a router of its own.
     Private,
-    /// The cable itself; in clouds, where the machine's own credentials are.
+    /// The local link; in clouds, it leads to the machine's own credentials.
     LinkLocal,
-    /// Many at once, or for documentation, or not given to anybody.
+    /// An address of many hosts, for documentation, or not assigned.
     Special,
     /// This proxy.
     Itself,
 }
 
 impl Rules {
-    /// The rules of a command line, for a proxy that listens at `own`: it does not connect to itself.
+    /// Creates the rules from options, for a proxy that listens at `own`: it does not connect to
+    /// itself.
     pub(crate) fn new(
         allow_private: bool,
         destinations: &[Destination],
@@ -56,11 +57,11 @@ impl Rules {
         rules
     }
 
-    /// Whether a connection to `addr`, which is an address of `host`, may be made.
+    /// Checks whether the proxy may connect to `addr`, which is an address of `host`.
     ///
     /// # Errors
     ///
-    /// What kind of address it is.
+    /// The kind of a forbidden address.
     pub(crate) fn may_connect(&self, host: &str, addr: SocketAddr) -> Result<(), Kind> {
         let ip = unwrapped(addr.ip());
         let Some(kind) = kind(ip) else { return self.unless_itself(ip, addr.port()) };
@@ -89,15 +90,19 @@ impl Rules {
 }
 
 impl Kind {
-    /// What to tell a client.
+    /// The advice for a client.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Kind::Loopback => "it is the machine that the proxy runs on; --allow-private allows that",
-            Kind::Private => "it is in a private network; --allow-private allows all of these, --allow-destination one",
-            Kind::LinkLocal => {
-                "it is a link-local address or the metadata of a cloud; only --allow-destination with that address allows it"
+            Kind::Private => {
+                "it is in a private network; --allow-private allows all of these, --allow-destination \
+                one"
             }
-            Kind::Special => "it is no address of one host on the internet; only --allow-destination allows it",
+            Kind::LinkLocal => {
+                "it is a link-local address or the metadata of a cloud; only --allow-destination with that address \
+                allows it"
+            }
+            Kind::Special => "it is not an address of one host on the internet; only --allow-destination allows it",
             Kind::Itself => "it is this proxy itself",
         }
     }
@@ -109,7 +114,7 @@ pub(crate) fn admits(networks: &[IpNet], client: IpAddr) -> bool {
     client.is_loopback() || networks.iter().any(|network| network.contains(&client))
 }
 
-/// IPv4 in the clothes of IPv6 is judged as IPv4: mapped, translated (NAT64) and 6to4 addresses.
+/// Treats IPv4 inside IPv6 as IPv4: mapped, translated (NAT64) and 6to4 addresses.
 fn unwrapped(ip: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = ip else { return ip };
     let words = v6.segments();
@@ -155,7 +160,8 @@ fn kind_of_v6(ip: Ipv6Addr) -> Option<Kind> {
         [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Kind::LinkLocal,
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Kind::Private,
         [0xfe80..=0xfebf, ..] => Kind::LinkLocal,
-        // Of all addresses only 2000::/3 is given to hosts; Teredo and the documentation lie within.
+        // Hosts have only addresses of 2000::/3, which includes Teredo and the documentation
+        // ranges.
         [0x2001, 0, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Kind::Special,
         [0x2000..=0x3fff, ..] => return None,
         _ => Kind::Special,
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_options_allow() {
+    fn options_allow_more() {
         let all = Rules::new(true, &[], &[], &[]);
         for ip in ["127.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "fd12::1"] {
             assert_eq!(judge(&all, ip), Ok(()), "{ip}");
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn clients() {
+    fn only_allowed_clients_are_admitted() {
         let networks = ["192.168.1.0/24".parse().unwrap()];
         for (ip, expected) in [
             ("127.0.0.1", true),

@@ -1,4 +1,4 @@
-//! Origins as the cache of a forward proxy asks them.
+//! The origins as the cache of a forward proxy sees them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use super::failure::Failure;
 use super::upstream::{Outgoing, Upstream};
 use crate::http::{RequestBody, Served};
 
-/// The way to all origins.
+/// Asks all origins.
 pub(crate) struct Origins(pub(crate) Arc<Upstream>);
 
 impl Source for Origins {
     type Outgoing = Outgoing;
     type Failure = Failure;
 
-    /// This cache works for its clients, and obeys no field that is for caches which work for an origin.
+    /// This cache works on behalf of its clients, and obeys no field for caches that work for an
+    /// origin.
     const TARGETS: &'static [HeaderName] = &[];
 
     async fn ask(&self, outgoing: &Outgoing, _: &mut Served) -> Result<source::Answer, Failure> {

@@ -1,4 +1,4 @@
-//! The proxy's numbers, as JSON.
+//! The proxy's status page, in JSON.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use super::cache::numbers::CacheStatus;
 use super::proxy::Proxy;
 use super::tally::Count;
 
-/// Where it answers, to clients on this machine that ask the proxy itself.
+/// The path of the page, for clients on this machine that ask the proxy itself.
 pub(crate) const PATH: &str = "/-/status";
 
-/// One answer. Every number is a total since the start, unless its name says otherwise.
+/// The page. Every number is a total since the start, unless its name says otherwise.
 #[derive(Serialize)]
 struct Status {
     version: &'static str,
@@ -19,7 +19,7 @@ struct Status {
     callbacks: u64,
     steals: u64,
     tasks_live: u64,
-    /// The color of the connection that asks, as a number to show.
+    /// The color of the connection that asks, as a number to display.
     color: u64,
     requests: u64,
     hits: u64,

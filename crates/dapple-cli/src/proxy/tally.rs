@@ -1,10 +1,10 @@
-//! What the proxy counts, without a cache line that two workers write.
+//! The proxy's counters, with no cache line that two workers write.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dapple::Handle;
 
-/// Something that is counted. Bytes are those of bodies.
+/// A counter. Bytes are those of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Requests,
@@ -12,44 +12,44 @@ pub(crate) enum Count {
     Misses,
     /// Misses that joined the fetch of another request.
     Collapsed,
-    /// Stored responses of which the origin said that they are still right.
+    /// Stored responses that the origin confirmed.
     Revalidated,
-    /// Stale responses that were sent.
+    /// Stale responses sent.
     Stale,
-    /// Requests that the cache has no part in.
+    /// Requests that bypass the cache.
     Passed,
-    /// Requests of what may not be reached.
+    /// Requests for forbidden destinations.
     Refused,
-    /// Requests that got an error of ours.
+    /// Requests answered with an error of the proxy.
     Failed,
     BytesToClients,
     BytesFromOrigins,
     Connects,
-    /// Requests on a connection that was kept.
+    /// Requests on a kept connection.
     Reused,
     Retries,
     Tunnels,
     TunnelBytes,
-    /// Requests to servers that came to no response.
+    /// Requests to servers that got no response.
     FetchesFailed,
-    /// Connections of clients that were taken.
+    /// Client connections accepted.
     Accepted,
-    /// Clients that may not use the proxy, and were turned away.
+    /// Clients turned away because they may not use the proxy.
     Strangers,
 }
 
-/// How many kinds of counts there are.
+/// The number of counters.
 const COUNTS: usize = Count::Strangers as usize + 1;
 
-/// The proxy's own numbers.
+/// The proxy's counters.
 pub(crate) struct Tally {
     handle: Handle,
-    /// One slot per worker, and a last one for any other thread.
+    /// One slot for each worker, and a last one for any other thread.
     slots: Box<[Slot]>,
     pub(crate) tunnels: AtomicUsize,
 }
 
-/// Whole cache lines, in pairs, because processors fetch them so.
+/// Whole cache lines, in pairs, because processors fetch pairs.
 #[repr(align(128))]
 #[derive(Default)]
 struct Slot([AtomicU64; COUNTS]);
@@ -60,19 +60,19 @@ impl Tally {
         Tally { handle, slots, tunnels: AtomicUsize::new(0) }
     }
 
-    /// Counts one more.
+    /// Adds one.
     pub(crate) fn one(&self, count: Count) {
         self.add(count, 1);
     }
 
-    /// `Relaxed` here and below: nothing is ordered by a count.
+    /// Adds a number. `Relaxed` here and below: no other memory depends on a counter.
     pub(crate) fn add(&self, count: Count, by: u64) {
         let others = self.slots.len() - 1;
         let slot = &self.slots[self.handle.worker_index().unwrap_or(others).min(others)];
         slot.0[count as usize].fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Tunnels that are open.
+    /// The number of open tunnels.
     pub(crate) fn tunnels_open(&self) -> usize {
         self.tunnels.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What `CONNECT` makes of a connection: bytes both ways.
+//! The tunnel that `CONNECT` makes of a connection: bytes both ways.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -16,7 +16,8 @@ use super::tally::{Count, Tally, TallyPermit};
 use crate::http::tunnel::Duplex;
 use crate::http::{Observer, Tunnel};
 
-/// A tunnel whose far end is connected. It runs in the color of its client's connection, which is its own from then on.
+/// A tunnel with a connected far end. It runs in the color of its client's connection, which it
+/// then owns.
 pub(crate) struct Tunneling {
     pub(crate) server: Box<dyn Duplex>,
     pub(crate) idle_max: Duration,
@@ -39,8 +40,9 @@ impl Tunnel for Tunneling {
 }
 
 impl Tunneling {
-    /// Until both directions have ended, one has failed, or nothing has moved for too long. When the proxy closes, that is a moment:
-    /// what is in use goes on, until the runtime ends it with the last of the responses.
+    /// Runs until both directions have ended, one has failed, or the tunnel was idle too long. When
+    /// the proxy closes, the idle limit is short: tunnels in use go on, until the runtime ends them
+    /// with the last responses.
     async fn relay(mut self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) {
         let _places = self.places;
         let mut server = self.server;
@@ -83,8 +85,8 @@ impl Tunneling {
     }
 }
 
-/// One direction. It reads only when all that it has read before is written, so a slow reader slows the other side down; the end
-/// of the stream is passed on.
+/// One direction. It reads only when everything read before is written, so a slow reader slows the
+/// other side down; it passes the end of the stream on.
 struct Way {
     pending: Bytes,
     buf: Option<Box<[u8]>>,
@@ -95,7 +97,7 @@ struct Way {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// All is read, and the end is to be passed on.
+    /// All is read, and the end must be passed on.
     Ending,
     Ended,
 }
@@ -146,15 +148,15 @@ impl Way {
                 }
             }
         }
-        // Others of the worker have their turn.
+        // Let other work of the worker run.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
-/// How long nothing may move in a tunnel when the proxy is closing.
+/// How long a tunnel may be idle when the proxy closes.
 const CLOSING_IDLE_MAX: Duration = Duration::from_secs(2);
 
-/// What is read at a time, and how many times before others have their turn.
+/// How much is read at a time, and how many times before others have their turn.
 const PIECE_LEN: usize = 16 * 1024;
 const PIECES_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! Asking a server, for all requests that wait for the answer.
+//! Asks a server on behalf of all requests that wait for the response.
 
 use std::sync::Arc;
 
@@ -17,24 +17,26 @@ use crate::http::clock::unix_ms;
 use crate::http::hyper::fields;
 use crate::proxy::tally::Count;
 
-/// One question to an origin, in a task of its own: the others wait for it also when the client that asked first goes away.
-/// However it ends, the shard and the readers learn of it.
+/// One request to an origin, in a task of its own: the others wait for it even if the client that
+/// asked first leaves. The shard and the readers always learn how it ended.
 pub(crate) struct Fetch<S: Source> {
     pub(crate) cache: Arc<Cache<S>>,
     pub(crate) key: Key,
     pub(crate) fill: Arc<Fill<S::Failure>>,
-    /// The request as it goes to the origin, with nothing that makes its answer partial or conditional.
+    /// The request to the origin, without anything that would make the response partial or
+    /// conditional.
     pub(crate) outgoing: S::Outgoing,
-    /// The fields of the request that decide whether the response is kept, and which requests it answers.
+    /// The fields of the request that decide whether the response is kept, and which requests it
+    /// answers.
     pub(crate) request: HeaderMap,
     pub(crate) asked: Control,
-    /// What is to be validated.
+    /// The response to validate.
     pub(crate) stale: Option<Arc<Stored>>,
     pub(crate) is_ended: bool,
 }
 
 impl<S: Source> Fetch<S> {
-    /// Asks, tells, and keeps what may be kept.
+    /// Fetches, delivers the response, and keeps it if that is allowed.
     pub(crate) async fn run(mut self) {
         let requested_ms = unix_ms();
         let mut served = Served { upstream: None, head_us: 0, tries: 0 };
@@ -48,7 +50,7 @@ impl<S: Source> Fetch<S> {
                 self.fill.set_served(served);
                 return self.revalidated(&stale, not_modified.headers.clone(), reception).await;
             }
-            // It is about some other state than the one that is here.
+            // The response is about another state than the stored one.
             answer = self.ask(None, &mut served).await;
         }
         self.fill.set_served(served);
@@ -67,7 +69,7 @@ impl<S: Source> Fetch<S> {
         }
     }
 
-    /// Sends the request; with `known`, for the case that the origin has something else by now.
+    /// Sends the request; with `known`, asks only for a newer state.
     async fn ask(&self, known: Option<Arc<Stored>>, served: &mut Served) -> Result<Answer, S::Failure> {
         let mut outgoing = self.outgoing.clone();
         if let Some(known) = known {
@@ -81,11 +83,12 @@ impl<S: Source> Fetch<S> {
         self.cache.source.ask(&outgoing, served).await
     }
 
-    /// The origin says that what is stored is still right (RFC 9111, section 4.3.4).
+    /// Handles an origin's confirmation that the stored response is still valid (RFC 9111, section
+    /// 4.3.4).
     async fn revalidated(mut self, stale: &Arc<Stored>, mut not_modified: HeaderMap, reception: Reception) {
         self.cache.tally.one(Count::Revalidated);
         let mut known = stale.headers();
-        // How old it was then says nothing any more.
+        // The age at that time no longer matters.
         known.remove(AGE);
         self.cache.pseudonym.add_to(&mut not_modified, http::Version::HTTP_11);
         let headers = merged(&known, &not_modified);
@@ -108,7 +111,7 @@ impl<S: Source> Fetch<S> {
         self.end(outcome, kept).await;
     }
 
-    /// Takes a response in, piece by piece.
+    /// Takes a response, piece by piece.
     async fn take(mut self, mut answer: Answer, requested_ms: u64) {
         let reception = Reception { requested_ms, received_ms: unix_ms() };
         let list = fields(&self.request);
@@ -126,7 +129,7 @@ impl<S: Source> Fetch<S> {
             is_kept: keep.is_some(),
         };
         if keep.is_none() {
-            // Nobody joins any more, before anybody learns of it.
+            // From here on no request joins, before any reader learns of the end.
             self.leave(None).await;
         }
         let head = Outcome::Response(Arc::new(head));
@@ -134,8 +137,9 @@ impl<S: Source> Fetch<S> {
             self.fill.decide(head.clone());
         }
 
-        // Who has read all of a response finds it kept, and its connection free for the next request: so what completes it is
-        // held back until that is done. Where the length is not known, readers wait for the end.
+        // A client that has read the whole response finds it in the cache, and its connection free
+        // for the next request: so the fetch holds back the last piece until that is done. If the
+        // length is unknown, readers wait for the end.
         let (mut left, mut last) = (len, None);
         let mut taken = BytesMut::new();
         let is_complete = loop {
@@ -163,7 +167,7 @@ impl<S: Source> Fetch<S> {
                 }
             }
         };
-        // In memory of its very size.
+        // An exact allocation.
         let body = Bytes::copy_from_slice(&taken);
         let stored = keep
             .filter(|_| is_complete)
@@ -177,14 +181,14 @@ impl<S: Source> Fetch<S> {
         self.fill.end(is_complete);
     }
 
-    /// Tells all, after the shard knows.
+    /// Tells all readers, after the shard knows.
     async fn end(&mut self, outcome: Outcome<S::Failure>, stored: Option<Arc<Stored>>) {
         self.leave(stored).await;
         self.fill.decide(outcome);
         self.fill.end(true);
     }
 
-    /// The shard lists this fetch no longer, and keeps what was found.
+    /// Removes this fetch from the shard, which keeps the stored response.
     async fn leave(&mut self, stored: Option<Arc<Stored>>) {
         if !std::mem::replace(&mut self.is_ended, true) {
             let (key, fill) = (&self.key, &self.fill);
@@ -199,7 +203,7 @@ impl<S: Source> Drop for Fetch<S> {
             let (key, fill) = (self.key.clone(), self.fill.clone());
             self.cache.shard(&self.key).post(move |shard| shard.end(&key, &fill, None));
         }
-        // Where it ended well, all of this is said already.
+        // Has no effect if the fetch has already reported success.
         self.fill.decide(Outcome::Failed(Failure::given_up()));
         self.fill.end(false);
     }
@@ -212,5 +216,5 @@ fn with_selection(policy: Option<Policy>, headers: &HeaderMap, request: Fields<'
     Some((policy, selection))
 }
 
-/// Errors for which a stale response may stand in (RFC 5861, section 4).
+/// Errors that a stale response may replace (RFC 5861, section 4).
 const REPLACED: [u16; 4] = [500, 502, 503, 504];

@@ -1,13 +1,14 @@
-//! A response on its way, read by all who asked for it.
+//! A response in transit, read by all clients that asked for it.
 //!
-//! | what | who | when |
+//! | part | actor | time |
 //! |---|---|---|
 //! | outcome | the fetch writes it once | all wait for it |
-//! | pieces | the fetch appends | while it is kept, all of them stay: who joins late reads from the first one |
-//! | window | | once it is known that it will not be kept, pieces go as soon as all have read them, and the fetch waits for the slowest |
+//! | pieces | the fetch appends | while the response is kept, all of them stay: a late reader starts with the first |
+//! | window | | once it is known that the response will not be kept, pieces go when all have read them, and the fetch waits for the slowest reader |
 //! | end | the fetch writes it once | readers that have all pieces learn of it |
 //!
-//! Behind a lock and not a color: what is done under it is a push or a clone, and a body is polled where nothing can be awaited.
+//! Guarded by a lock and not a color: each critical section is a push or a clone, and code that
+//! polls a body cannot await.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -23,28 +24,28 @@ use slab::Slab;
 use super::Stored;
 use crate::http::{BodyStream, Served};
 
-/// One response on its way, or the failure `F`.
+/// One response in transit, or the failure `F`.
 pub(crate) struct Fill<F> {
     inner: Mutex<Inner<F>>,
 }
 
 struct Inner<F> {
     outcome: Option<Outcome<F>>,
-    /// Which server was asked, for the request that caused the fetch.
+    /// The server that was asked, for the request that caused the fetch.
     served: Option<Served>,
     pieces: VecDeque<Bytes>,
-    /// How many pieces have gone from the front.
+    /// The number of pieces removed from the front.
     gone: usize,
     /// Whether pieces go when all have read them.
     is_window: bool,
     end: Option<End>,
-    /// The fields behind the body.
+    /// The fields after the body.
     trailers: Option<HeaderMap>,
     readers: Slab<ReaderPosition>,
     fetch: Option<Waker>,
 }
 
-/// Where one reader is.
+/// The position of one reader.
 #[derive(Default)]
 struct ReaderPosition {
     next: usize,
@@ -57,31 +58,31 @@ enum End {
     Broken,
 }
 
-/// What a fetch has found, once its head is there.
+/// The outcome of a fetch, once its head is there.
 #[derive(Clone)]
 pub(crate) enum Outcome<F> {
-    /// A response whose body follows.
+    /// A response; its body follows.
     Response(Arc<Head>),
-    /// What was stored is still right; true where it stands in for an error.
+    /// The stored response is still valid; true if it replaces an error.
     Stored(Arc<Stored>, bool),
-    /// The same, but what came with it is for the request that asked first only.
+    /// The same, but the new fields are only for the request that asked first.
     Own(Arc<Stored>),
     /// There is no response.
     Failed(F),
 }
 
-/// The head of a response on its way.
+/// The head of a response in transit.
 pub(crate) struct Head {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) len: Option<u64>,
-    /// For which requests it stands; `None` where it is for the one who asked first only.
+    /// The requests that it answers; `None` if only the one that asked first.
     pub(crate) selection: Option<Selection>,
-    /// Whether it will be kept, as far as is known.
+    /// Whether the response will be kept, as far as is known.
     pub(crate) is_kept: bool,
 }
 
-/// One reader: first of the outcome, then of the body.
+/// A reader, first of the outcome, then of the body.
 pub(crate) struct Reader<F> {
     fill: Arc<Fill<F>>,
     place: usize,
@@ -98,7 +99,7 @@ impl<F> Default for Fill<F> {
 }
 
 impl<F> Fill<F> {
-    /// A reader from the first piece on; `None` where that has gone already.
+    /// Adds a reader that starts with the first piece; `None` if that has gone already.
     pub(crate) fn join(self: &Arc<Fill<F>>) -> Option<Reader<F>> {
         let mut inner = self.lock();
         if inner.gone > 0 {
@@ -108,17 +109,17 @@ impl<F> Fill<F> {
         Some(Reader { fill: self.clone(), place, left: None })
     }
 
-    /// Which server was asked. To be said before [`decide`](Self::decide).
+    /// Notes which server was asked. Call it before [`decide`](Self::decide).
     pub(super) fn set_served(&self, served: Served) {
         self.lock().served = Some(served);
     }
 
-    /// The server that was asked, for the request that began the fetch.
+    /// Takes the server that was asked, for the request that started the fetch.
     pub(crate) fn take_served(&self) -> Option<Served> {
         self.lock().served.take()
     }
 
-    /// Tells all what was found. Later calls change nothing.
+    /// Tells all readers the outcome. Later calls change nothing.
     pub(super) fn decide(&self, outcome: Outcome<F>) {
         let mut inner = self.lock();
         inner.is_window |= matches!(&outcome, Outcome::Response(head) if !head.is_kept);
@@ -133,7 +134,7 @@ impl<F> Fill<F> {
         inner.drop_read();
     }
 
-    /// Appends a piece, and where pieces go waits until there is room. False when nobody reads any more.
+    /// Appends a piece, and if pieces go, waits for room. Returns `false` when no reader is left.
     pub(super) async fn push(&self, piece: Bytes) -> bool {
         {
             let mut inner = self.lock();
@@ -157,12 +158,12 @@ impl<F> Fill<F> {
         .await
     }
 
-    /// What comes behind the last piece. To be said before the end.
+    /// Sets the trailers. Call it before the end.
     pub(super) fn set_trailers(&self, trailers: Option<HeaderMap>) {
         self.lock().trailers = trailers;
     }
 
-    /// All pieces are there, or there will be no more.
+    /// Ends the response: all pieces are there, or no more will come.
     pub(super) fn end(&self, is_complete: bool) {
         let mut inner = self.lock();
         inner.end.get_or_insert(if is_complete { End::Complete } else { End::Broken });
@@ -170,7 +171,7 @@ impl<F> Fill<F> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<F>> {
-        // Nothing that can panic half-way happens under the lock.
+        // Nothing under the lock can panic halfway.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,7 +185,7 @@ impl<F> Inner<F> {
         }
     }
 
-    /// Drops the pieces that all have read, where that is how it is.
+    /// Drops the pieces that all have read, if pieces go.
     fn drop_read(&mut self) {
         if !self.is_window {
             return;
@@ -200,7 +201,7 @@ impl<F> Inner<F> {
 }
 
 impl<F: Clone> Reader<F> {
-    /// Waits for what the fetch finds.
+    /// Waits for the outcome of the fetch.
     pub(crate) async fn outcome(&mut self) -> Outcome<F> {
         poll_fn(|cx| {
             let mut inner = self.fill.lock();
@@ -213,7 +214,7 @@ impl<F: Clone> Reader<F> {
         .await
     }
 
-    /// Of a body that is so long.
+    /// Sets the length of the body, if known.
     pub(crate) fn with_len(mut self, len: Option<u64>) -> Reader<F> {
         self.left = len;
         self
@@ -262,5 +263,5 @@ impl<F> Drop for Reader<F> {
     }
 }
 
-/// How many pieces are there at a time of what is not kept.
+/// How many pieces of a response that is not kept are in memory at a time.
 const WINDOW_LEN: usize = 4;

@@ -1,4 +1,4 @@
-//! The cache that all clients share, of a forward proxy and of a reverse one.
+//! The cache that all clients share, in a forward or a reverse proxy.
 //!
 //! ```text
 //!   hash, read the stored head     the color of the connection
@@ -6,9 +6,11 @@
 //!   fetch                          a color for each; many may wait for one
 //! ```
 //!
-//! The two proxies differ in the [`Source`] that is asked, and in the [`Address`] by which a response is found. All rules are one.
+//! The two proxies differ in the [`Source`] that they ask, and in the [`Address`] of a response.
+//! The rules are the same.
 //!
-//! What is in a shard is whole: a body that is still on its way is a [`Fill`], from which all who asked meanwhile read.
+//! A shard holds complete responses: a body in transit is a [`Fill`], from which all clients that
+//! asked meanwhile read.
 
 pub(crate) mod fetch;
 pub(crate) mod fill;
@@ -34,30 +36,30 @@ pub(crate) use self::shard::{Found, Shard};
 pub(crate) use self::source::Source;
 pub(crate) use self::stored::Stored;
 
-/// All shards, and the way to what they do not have.
+/// All shards, and the source of missing responses.
 pub(crate) struct Cache<S: Source> {
-    /// Keyed afresh for every process, so that nobody can aim at one shard.
+    /// Keyed anew in every process, so that clients cannot aim at one shard.
     hasher: RandomState,
     pub(crate) shards: Vec<Colored<Shard<S::Failure>>>,
-    /// Bodies larger than this are passed on and not kept, in bytes.
+    /// Larger bodies are passed on and not kept, in bytes.
     pub(crate) object_max: u64,
     pub(crate) source: S,
     pub(crate) pseudonym: Pseudonym,
     pub(crate) tally: Arc<Tally>,
 }
 
-/// What a response is found by, written in one way only.
+/// The address of a response, in one spelling only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// What else the server was told that may make a difference; often empty.
+    /// Further facts the server was told that may change the response; often empty.
     pub(crate) scope: String,
-    /// `http://host`, without the port that is understood.
+    /// `http://host`, without the default port.
     pub(crate) base: String,
     /// The path with its query.
     pub(crate) target: String,
 }
 
-/// What a stored response is found by: the address, and its hash.
+/// The key of a stored response: the address, and its hash.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) hash: u64,
@@ -72,7 +74,7 @@ impl Address {
 }
 
 impl<S: Source> Cache<S> {
-    /// An empty cache of `cache_mb`.
+    /// Creates an empty cache of `cache_mb` MiB.
     pub(crate) fn new(
         cache_mb: u64,
         args: &CacheArgs,
@@ -96,19 +98,20 @@ impl<S: Source> Cache<S> {
         }
     }
 
-    /// Hashing costs more than the look-up, so it happens in the color of who asks.
+    /// Hashes an address. Hashing costs more than the look-up, so it happens in the caller's color.
     pub(crate) fn key(&self, address: &Address) -> Key {
         let uri = address.text().into_bytes();
         Key { hash: self.hasher.hash_one(&*uri), uri: uri.into() }
     }
 
-    /// The shard that a key belongs to, from the upper half of its hash: the maps inside use the lower bits.
+    /// The shard of a key, from the upper half of its hash: the maps inside use the lower bits.
     pub(crate) fn shard(&self, key: &Key) -> &Colored<Shard<S::Failure>> {
         &self.shards[(((key.hash >> 32) * SHARDS as u64) >> 32) as usize]
     }
 
-    /// A request that may have changed something got this answer: what is stored for its address is forgotten, and for others of the same
-    /// host that the answer names (RFC 9111, section 4.4).
+    /// Handles the response to a request that may have changed something: forgets the stored
+    /// response of its address, and of other addresses on the same host that the response names
+    /// (RFC 9111, section 4.4).
     pub(crate) fn changed(&self, address: &Address, answer: &HeaderMap) {
         self.invalidate(address);
         for name in [LOCATION, CONTENT_LOCATION] {
@@ -122,12 +125,12 @@ impl<S: Source> Cache<S> {
         }
     }
 
-    /// Forgets what is stored for an address, and what is on its way.
+    /// Forgets the stored response of an address, and the response in transit.
     fn invalidate(&self, address: &Address) {
         let key = self.key(address);
         self.shard(&key).post(move |shard| shard.invalidate(&key));
     }
 }
 
-/// More than in the papers' proxy, as there are more cores; each holds at least 16 responses.
+/// More than in the papers' proxy, because there are more cores; each holds at least 16 responses.
 const SHARDS: usize = 16;

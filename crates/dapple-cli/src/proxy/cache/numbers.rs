@@ -1,4 +1,4 @@
-//! What a cache holds and has done, for `/-/status` and `/metrics`.
+//! The contents and counters of a cache, for `/-/status` and `/metrics`.
 
 use serde::Serialize;
 
@@ -6,13 +6,13 @@ use super::{Cache, Source};
 use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::proxy::tally::Count;
 
-/// What the cache holds.
+/// The contents of a cache.
 #[derive(Default, Serialize)]
 pub(crate) struct CacheStatus {
     addresses: usize,
     bytes: u64,
     evictions: u64,
-    /// Responses on their way.
+    /// Responses in transit.
     fetches: usize,
     shards: usize,
 }
@@ -38,12 +38,12 @@ impl<S: Source> Cache<S> {
         let gauges = [
             ("dapple_cache_entries", "Addresses in the cache.", status.addresses as u64),
             ("dapple_cache_bytes", "Memory of the responses in the cache.", status.bytes),
-            ("dapple_cache_fetches", "Responses that are on their way into the cache.", status.fetches as u64),
+            ("dapple_cache_fetches", "Responses on their way into the cache.", status.fetches as u64),
         ];
         for (name, help, value) in gauges {
             out.single(name, Kind::Gauge, help, value as f64);
         }
-        let help = "Addresses that had to leave the cache for others.";
+        let help = "Addresses evicted from the cache.";
         out.single("dapple_cache_evictions_total", Kind::Counter, help, status.evictions as f64);
         for (count, name, help) in COUNTERS {
             out.single(name, Kind::Counter, help, self.tally.sum(count) as f64);
@@ -51,13 +51,13 @@ impl<S: Source> Cache<S> {
     }
 }
 
-/// What is counted, and as what it shows.
+/// The counters, with their names and help texts.
 const COUNTERS: [(Count, &str, &str); 7] = [
-    (Count::Hits, "dapple_cache_hits_total", "Requests that were answered from the cache."),
-    (Count::Misses, "dapple_cache_misses_total", "Requests for which a server had to be asked, on the cache's behalf."),
-    (Count::Collapsed, "dapple_cache_collapsed_total", "Misses that were answered by the fetch of another request."),
-    (Count::Revalidated, "dapple_cache_revalidated_total", "Stored responses that a server said are still right."),
-    (Count::Stale, "dapple_cache_stale_total", "Stale responses that were sent."),
-    (Count::Passed, "dapple_cache_passed_total", "Requests that the cache has no part in."),
-    (Count::BytesToClients, "dapple_cache_sent_bytes_total", "Bytes of bodies that came from memory."),
+    (Count::Hits, "dapple_cache_hits_total", "Requests answered from the cache."),
+    (Count::Misses, "dapple_cache_misses_total", "Requests for which the cache asked a server."),
+    (Count::Collapsed, "dapple_cache_collapsed_total", "Misses answered by the fetch of another request."),
+    (Count::Revalidated, "dapple_cache_revalidated_total", "Stored responses that a server confirmed."),
+    (Count::Stale, "dapple_cache_stale_total", "Stale responses sent."),
+    (Count::Passed, "dapple_cache_passed_total", "Requests that bypass the cache."),
+    (Count::BytesToClients, "dapple_cache_sent_bytes_total", "Bytes of bodies sent from memory."),
 ];

@@ -1,4 +1,4 @@
-//! One part of the cache, behind a color of its own.
+//! One part of the cache, guarded by a color of its own.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use super::fill::Fill;
 use super::{Key, Stored};
 use crate::lru::Lru;
 
-/// Responses by address, and those on their way.
+/// Responses by address, and responses in transit.
 pub(crate) struct Shard<F> {
-    /// Several for one address where they differ by the request, the latest first.
+    /// Several for one address if they depend on the request, the latest first.
     responses: Lru<Vec<Arc<Stored>>>,
     fills: Vec<Filling<F>>,
 }
@@ -20,39 +20,39 @@ struct Filling<F> {
     hash: u64,
     uri: Arc<[u8]>,
     fill: Arc<Fill<F>>,
-    /// Whether others may still join.
+    /// Whether other requests may still join.
     is_open: bool,
 }
 
-/// What a shard has for a request.
+/// A shard's result for a request.
 pub(crate) enum Found {
-    /// May be sent as it is; false where it is stale and the client accepts that.
+    /// Usable as it is; false if it is stale and the client accepts that.
     Fresh(Arc<Stored>, bool),
-    /// May be sent, but should be fetched again at the same time.
+    /// Usable, but should be fetched again at the same time.
     FreshEnough(Arc<Stored>),
-    /// The origin has to be asked whether it is still right.
+    /// The origin has to confirm it.
     Stale(Arc<Stored>),
     /// Nothing for this address.
     Missing,
-    /// Only what other requests for this address get.
+    /// Only responses that other requests for this address get.
     OtherVariants,
 }
 
-/// How a request that the shard has nothing for gets its response.
+/// How a request that finds nothing in the shard gets its response.
 pub(crate) enum Joined<F> {
-    /// The caller has to fetch it for all, and to call [`Shard::end`] in the end.
+    /// The caller has to fetch it for all, and must then call [`Shard::end`].
     Yours,
-    /// It is on its way.
+    /// It is in transit.
     Wait(Arc<Fill<F>>),
 }
 
 impl<F> Shard<F> {
-    /// An empty shard for `bytes_max` bytes.
+    /// Creates an empty shard for `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64) -> Shard<F> {
         Shard { responses: Lru::new(bytes_max), fills: Vec::new() }
     }
 
-    /// What there is for a request; the hash was made by the caller, in the caller's color.
+    /// Looks up a request; the caller made the hash, in its own color.
     pub(crate) fn look_up(
         &mut self,
         key: &Key,
@@ -74,7 +74,7 @@ impl<F> Shard<F> {
         }
     }
 
-    /// Joins the fetch of this key, or enters `fill` as the one to be joined.
+    /// Joins the fetch of this key, or enters `fill` for others to join.
     pub(crate) fn join(&mut self, key: &Key, fill: &Arc<Fill<F>>) -> Joined<F> {
         let open =
             self.fills.iter().find(|filling| filling.is_open && filling.hash == key.hash && filling.uri == key.uri);
@@ -87,12 +87,13 @@ impl<F> Shard<F> {
         }
     }
 
-    /// Enters a fetch; one that is not open is for its own request only, but its response may be kept.
+    /// Enters a fetch; one that is not open serves only its own request, but its response may be
+    /// kept.
     pub(crate) fn enter(&mut self, key: &Key, fill: &Arc<Fill<F>>, is_open: bool) {
         self.fills.push(Filling { hash: key.hash, uri: key.uri.clone(), fill: fill.clone(), is_open });
     }
 
-    /// Ends a fetch. What is stored is kept, unless the address was invalidated while it was on its way.
+    /// Ends a fetch. Keeps the stored response, unless the address was invalidated meanwhile.
     pub(crate) fn end(&mut self, key: &Key, fill: &Arc<Fill<F>>, stored: Option<Arc<Stored>>) {
         let Some(at) = self.fills.iter().position(|filling| Arc::ptr_eq(&filling.fill, fill)) else { return };
         self.fills.swap_remove(at);
@@ -129,26 +130,26 @@ impl<F> Shard<F> {
         }
     }
 
-    /// Bytes held.
+    /// The bytes held.
     pub(crate) fn bytes(&self) -> u64 {
         self.responses.weight()
     }
 
-    /// Addresses held.
+    /// The number of addresses held.
     pub(crate) fn len(&self) -> usize {
         self.responses.len()
     }
 
-    /// Responses on their way.
+    /// The number of responses in transit.
     pub(crate) fn fills(&self) -> usize {
         self.fills.len()
     }
 
-    /// Addresses that had to go for others.
+    /// The number of addresses evicted.
     pub(crate) fn evictions(&self) -> u64 {
         self.responses.evictions()
     }
 }
 
-/// How many responses are kept for one address.
+/// The most responses kept for one address.
 const VARIANTS_MAX: usize = 8;

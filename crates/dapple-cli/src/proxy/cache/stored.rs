@@ -1,4 +1,4 @@
-//! A response that is kept.
+//! A stored response.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::http::SharedHead;
 
-/// A whole response, ready to be sent to many.
+/// A complete response, ready to be sent many times.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) status: StatusCode,
-    /// All fields but `Date`, and but those that are different each time.
+    /// All fields but `Date` and those that change each time.
     pub(crate) head: Arc<SharedHead>,
-    /// When the origin made it, in its own words.
+    /// The origin's `Date`.
     pub(crate) date: Option<HeaderValue>,
     pub(crate) body: Bytes,
     pub(crate) policy: Policy,
@@ -33,7 +33,7 @@ impl Stored {
         selection: Selection,
     ) -> Stored {
         let date_of_origin = headers.remove(DATE);
-        // How old it was when it came is a part of the policy.
+        // The policy includes its age on arrival.
         headers.remove(AGE);
         // Trailers are not kept.
         headers.remove(TRAILER);
@@ -51,19 +51,19 @@ impl Stored {
         headers
     }
 
-    /// What tells it from another state of the same resource.
+    /// The validators that distinguish it from other states of the same resource.
     pub(crate) fn validators(&self) -> Validators<'_> {
         let etag = self.head.headers.get(ETAG).map(|etag| etag.as_bytes());
         Validators { etag, modified_s: self.modified_s }
     }
 
-    /// Bytes that it takes, roughly: fields are there twice, as a map and as lines.
+    /// Its approximate size in bytes: fields are there twice, as a map and as lines.
     pub(crate) fn weight(&self) -> u64 {
         let fields = 2 * self.head.lines.len() + FIELD_OVERHEAD * self.head.headers.len();
         self.body.len() as u64 + fields as u64 + self.selection.weight() as u64 + OVERHEAD
     }
 }
 
-/// About what one costs beside its body and fields: the slot, the maps.
+/// The approximate overhead of a response besides its body and fields: the slot, the maps.
 const OVERHEAD: u64 = 768;
 const FIELD_OVERHEAD: usize = 112;

@@ -1,4 +1,4 @@
-//! The body of a response on its way from a server to a client.
+//! The body of a response in transit from a server to a client.
 
 use std::io;
 use std::pin::Pin;
@@ -15,22 +15,23 @@ use crate::http::{Body, BodyStream};
 use crate::proxy::args::Waits;
 use crate::proxy::fields;
 
-/// What a response is counted by, and what is held until it is complete.
+/// Counts a response, and holds values until it is complete.
 pub(in crate::proxy) trait Held: Send + 'static {
-    /// So many bytes came.
+    /// Called when `len` bytes arrived.
     fn received(&self, len: u64);
 
-    /// The response is complete.
+    /// Called when the response is complete.
     fn complete(&mut self);
 }
 
-/// A body as it comes. When it is complete its connection is kept for the next request; when it is dropped before, the connection, or the
-/// stream on it, ends.
+/// A body as it arrives. When it is complete, its connection is kept for the next request; if it is
+/// dropped earlier, the connection, or its stream, ends.
 struct Passing<H> {
     download: Download<Upload>,
     trailers: Option<HeaderMap>,
     held: H,
-    /// An upload that the server did not wait for: held so that it does not end short of its length while the response comes.
+    /// An upload that the server did not wait for: held so that it does not end before its stated
+    /// length while the response arrives.
     _upload: Option<Pieces>,
 }
 
@@ -75,7 +76,7 @@ impl<H: Held> BodyStream for Passing<H> {
 
     fn len(&self) -> Option<u64> {
         let len = self.download.size_hint().exact();
-        // By HTTP/2 trailers may follow also where the length was said.
+        // In HTTP/2 trailers may follow even if the length was stated.
         len.filter(|len| *len > 0 || self.download.is_end_stream())
     }
 

@@ -1,4 +1,4 @@
-//! The way to the origins: one request over a connection that was kept or is made, where that is allowed.
+//! Sends one request to an origin, over a kept or new connection, if that is allowed.
 //!
 //! ```text
 //!   look-up, race of addresses    the color of the request
@@ -35,7 +35,7 @@ pub(crate) use dapple_client::Origin;
 
 use self::upload::Upload;
 
-/// How requests reach their origins.
+/// The way to the origins.
 pub(crate) struct Upstream {
     rules: Arc<Rules>,
     waits: Waits,
@@ -43,32 +43,32 @@ pub(crate) struct Upstream {
     pub(crate) tally: Arc<Tally>,
 }
 
-/// A request as it goes to an origin.
+/// A request in the form for an origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) origin: Arc<Origin>,
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
     pub(crate) headers: HeaderMap,
-    /// Where interim responses go, if anywhere.
+    /// The destination of interim responses, if any.
     pub(crate) hints: Option<Arc<Hints>>,
 }
 
-/// A response whose head is there.
+/// A response of which the head has arrived.
 pub(crate) struct Answer {
     pub(crate) version: Version,
     pub(crate) status: StatusCode,
-    /// Without the fields of the connection, and without what frames the body.
+    /// Without the fields of the connection, and without the framing of the body.
     pub(crate) headers: HeaderMap,
-    /// What `content-length` said: also of a body that is not sent.
+    /// The value of `content-length`, also for a body that is not sent.
     pub(crate) content_len: Option<u64>,
     pub(crate) body: Body,
-    /// The origin answered before it had all of the request.
+    /// Whether the origin answered before it had the whole request.
     pub(crate) is_early: bool,
 }
 
 impl Upstream {
-    /// With these many connections to all origins.
+    /// Creates an upstream with this many connections to all origins.
     pub(crate) fn new(
         rules: Rules,
         waits: Waits,
@@ -94,12 +94,12 @@ impl Upstream {
         Upstream { rules, waits, hosts: Hosts::new(Config::new(dial, limits, spawn)), tally }
     }
 
-    /// What may be reached.
+    /// The rules about destinations.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// How long servers are waited for.
+    /// The time limits for servers.
     pub(crate) fn waits(&self) -> Waits {
         self.waits
     }
@@ -115,17 +115,17 @@ impl Upstream {
         Ok((stream, place))
     }
 
-    /// Connections to origins, and those that wait for a request.
+    /// The number of connections to origins, and of idle ones.
     pub(crate) fn connections(&self) -> (usize, usize) {
         self.hosts.connections()
     }
 
-    /// Starts a task with a color of its own; with `--serial`, one of the default color.
+    /// Starts a task with a color of its own; with `--serial`, of the default color.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.hosts.config().spawn.spawn(task);
     }
 
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     fn unconnected(&self, origin: &Origin, error: &ConnectError) -> Failure {
         match error {
             ConnectError::Forbidden(ip) => {
@@ -143,7 +143,7 @@ impl Upstream {
     }
 }
 
-/// The value of `Host`: without the port that is understood.
+/// The value of `Host`: without the default port.
 pub(crate) fn authority(origin: &Origin) -> Result<HeaderValue, Failure> {
     let text = match origin.port {
         80 => origin.host.clone(),
@@ -152,9 +152,10 @@ pub(crate) fn authority(origin: &Origin) -> Result<HeaderValue, Failure> {
     HeaderValue::from_str(&text).map_err(|_| Failure::Bad("The host of the request is not well-formed."))
 }
 
-/// How many connections wait for one origin, and in all; more are closed.
+/// The most idle connections to one origin, and in total; more are closed.
 const IDLE_MAX: usize = 64;
 const IDLE_TOTAL_MAX: usize = 1_024;
 
-/// How long a connection waits. Most servers close them after a minute, some after five seconds.
+/// How long a connection stays idle. Most servers close connections after a minute, some after five
+/// seconds.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(30);

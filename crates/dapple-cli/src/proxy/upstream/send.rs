@@ -14,29 +14,30 @@ use crate::http::RequestBody;
 use crate::proxy::failure::Failure;
 use crate::proxy::tally::{Count, Tally};
 
-/// Why an attempt came to nothing.
+/// The reason why an attempt failed.
 struct Missed {
     failure: Failure,
-    /// The connection had been used before, and there was one at this time.
+    /// When the connection was ready, if it had been used before.
     kept: Option<Instant>,
 }
 
 impl Upstream {
-    /// Sends a request with what its client sends as the body, and gives the answer once its head is there.
+    /// Sends a request with its client's body, and returns the answer once its head has arrived.
     ///
-    /// A connection that was kept may have been closed by the origin in this very moment. So where the request may be made twice
-    /// and has no body, it is made once more on a fresh one (RFC 9112, section 9.3.1).
+    /// The origin may have closed a kept connection at this moment. So a request that may be
+    /// repeated and has no body is sent once more on a fresh connection (RFC 9112, section 9.3.1).
     ///
     /// # Errors
     ///
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     pub(crate) async fn send(
         self: &Arc<Upstream>,
         outgoing: &Outgoing,
         body: &mut RequestBody<'_>,
     ) -> Result<Answer, Failure> {
         let result = self.send_or_repeat(outgoing, body).await;
-        // What may not be reached, and what its client gave up, was no server's failure.
+        // A forbidden destination, or a request that its client cancelled, is no failure of a
+        // server.
         if let Err(failure) = &result
             && !matches!(failure, Failure::Refused(..) | Failure::Client(_))
         {
@@ -81,7 +82,7 @@ impl Upstream {
     }
 }
 
-/// Counts what comes.
+/// Counts arriving bytes.
 struct Counted(Arc<Tally>);
 
 impl Held for Counted {

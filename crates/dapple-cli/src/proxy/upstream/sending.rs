@@ -1,4 +1,5 @@
-//! Moving a request to a server, whoever made the connection: its body goes piece by piece while the answer is looked out for.
+//! Sends a request to a server over any connection: moves its body piece by piece, and watches for
+//! the answer meanwhile.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,53 +23,54 @@ use crate::http::RequestBody;
 use crate::proxy::fields;
 use crate::proxy::hints::Hints;
 
-/// What hyper makes of a request.
+/// hyper's future of a response.
 type Responding<'a> = Pin<&'a mut (dyn Future<Output = Result<Response<Incoming>, Unanswered<Upload>>> + Send)>;
 
-/// Where the pieces of a body go in.
+/// The sending end of a body's channel.
 pub(in crate::proxy) type Pieces = mpsc::Sender<Part>;
 
-/// A request for hyper, and what belongs to it.
+/// A request for hyper, and its body's channel.
 pub(in crate::proxy) struct Prepared {
     pub(in crate::proxy) request: Request<Upload>,
-    /// The way into its body; `None` where it has none.
+    /// The sending end of its body; `None` if it has none.
     pub(in crate::proxy) pieces: Option<Pieces>,
-    /// Tells when the body is wanted.
+    /// Resolves when hyper wants the body.
     pub(in crate::proxy) gate: Option<oneshot::Receiver<()>>,
 }
 
-/// A response, and what goes on beside it.
+/// A response, and the rest of the upload.
 pub(in crate::proxy) struct Delivered {
     pub(in crate::proxy) response: Response<Incoming>,
     pub(in crate::proxy) lease: Lease<Upload>,
-    /// The server answered before it had all of the body, and the rest stays where it is. To be held so that the body does not end short of its
-    /// length while the response comes.
+    /// Set if the server answered before it had the whole body, and the rest stays unsent. Hold it
+    /// so that the body does not end before its stated length while the response arrives.
     pub(in crate::proxy) upload: Option<Pieces>,
 }
 
-/// How far a request came.
+/// How far a request got.
 enum Sent {
-    /// Without an answer so far.
+    /// Everything was sent, and there is no answer yet.
     All,
-    /// The server answered before it had all: the rest of the body comes after these bytes, which have been read and not sent.
+    /// The server answered early. The rest of the body follows these bytes, which have been read
+    /// and not sent.
     Early(Response<Incoming>, Pieces, Option<Bytes>),
 }
 
-/// Why a request did not come all the way.
+/// The reason why a request was not sent completely.
 pub(in crate::proxy) enum Halt {
-    /// The client gave up, or broke the rules.
+    /// The client cancelled it, or broke the rules.
     Client(io::Error),
-    /// The server did, or the connection to it.
+    /// The server, or the connection to it, failed.
     Server(Unanswered<Upload>),
-    /// Nothing came of the client for too long.
+    /// The client sent nothing for too long.
     Idle,
     /// The server took nothing for too long.
     Stuck,
-    /// The server had all, and did not answer in time.
+    /// The server had the whole request, and did not answer in time.
     Late,
 }
 
-/// The request for hyper, the way into its body, and what tells when that is wanted.
+/// The request for hyper, the sending end of its body, and the signal that the body is wanted.
 pub(in crate::proxy) fn prepare(
     method: &Method,
     uri: Uri,
@@ -104,7 +106,7 @@ pub(in crate::proxy) fn prepare(
                     hints.push(response.status(), response.headers());
                 }
             } else if let Some(tx) = tx.lock().ok().and_then(|mut tx| tx.take()) {
-                // Who gave up waiting has begun already.
+                // A receiver that gave up waiting has begun already.
                 let _ = tx.send(());
             }
         });
@@ -112,9 +114,11 @@ pub(in crate::proxy) fn prepare(
     Prepared { request, pieces, gate }
 }
 
-/// Sends a request by this line, and resolves to its response once the head is there. Where the server has answered before it had all, the rest
-/// goes on in a task beside the response, until either side ends it; behind an error it stays where it is, as the server need not want it.
-/// Nothing may rest for longer than `pause_max`; how slow a client may be beside its response, its own connection knows.
+/// Sends a request on this line, and resolves to its response once the head has arrived. If the
+/// server answered early, a task moves the rest of the body while the response arrives, until
+/// either side ends it; after an error the rest stays unsent, because the server need not want it.
+/// No pause may be longer than `pause_max`; the client's own connection limits how slow it may be
+/// while its response arrives.
 pub(in crate::proxy) async fn deliver(
     line: Line<Upload>,
     turn: Turn<Upload>,
@@ -150,11 +154,11 @@ pub(in crate::proxy) async fn deliver(
     Ok(Delivered { response, lease, upload })
 }
 
-/// The head of a response as it goes on, and the length that it says its body has.
+/// The head of a response as it is passed on, and the stated length of its body.
 ///
 /// # Errors
 ///
-/// Why its framing cannot be trusted.
+/// The reason why its framing cannot be trusted.
 pub(in crate::proxy) fn passed_on(head: Parts) -> Result<(Parts, Option<u64>), &'static str> {
     let mut head = head;
     let content_len = framing(head.version, head.status, &head.headers)?;
@@ -163,13 +167,14 @@ pub(in crate::proxy) fn passed_on(head: Parts) -> Result<(Parts, Option<u64>), &
     if !head.headers.contains_key(DATE)
         && let Ok(now) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
     {
-        // Caches further on go by it (RFC 9110, section 6.6.1).
+        // Later caches rely on it (RFC 9110, section 6.6.1).
         head.headers.insert(DATE, now);
     }
     Ok((head, content_len))
 }
 
-/// Moves the body from the client to the server, one piece at a time, until it is sent or the server has answered. Nothing may rest for longer than `pause_max`.
+/// Moves the body from the client to the server, one piece at a time, until it is sent or the
+/// server has answered. No pause may be longer than `pause_max`.
 async fn upload(
     pause_max: Duration,
     mut responding: Responding<'_>,
@@ -207,14 +212,14 @@ async fn upload(
             Event::Moved(Moved::All | Moved::Unwanted) => return Ok(Sent::All),
             Event::Answered(Err(error)) => return Err(Halt::Server(error)),
             Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces, held)),
-            // What is in hand waits for the server.
+            // If a piece is held, the server is the one that stalls.
             Event::Stuck => return Err(if held.is_some() { Halt::Stuck } else { Halt::Idle }),
         }
     }
 }
 
-/// Moves the rest of a body while the response is on its way. How slow the client may be until that is over, its own connection knows; then it is
-/// waited for `pause_max` at most.
+/// Moves the rest of a body while the response arrives. Until that is over, the client's own
+/// connection limits how slow the client may be; afterwards the wait is at most `pause_max`.
 async fn move_rest(
     mut body: Box<dyn crate::http::Incoming + Send + Sync>,
     pieces: Pieces,
@@ -228,7 +233,7 @@ async fn move_rest(
             Some(piece) => Some(piece),
             None => match timeout(pause_max, poll_fn(|cx| body.poll_next(cx))).await {
                 Ok(piece) => piece,
-                // A client that says no more would keep the connection to the server for as long as its own lasts.
+                // A silent client would keep the connection to the server open as long as its own.
                 Err(_) if gone.is_alone() => return,
                 Err(_) => continue,
             },
@@ -236,13 +241,14 @@ async fn move_rest(
         let part = match piece {
             Some(Ok(piece)) => Part::Piece(piece),
             None => Part::End(body.trailers().and_then(fields::trailers)),
-            // Without its end the request does not look whole.
+            // Without its end the request cannot look complete.
             Some(Err(_)) => return,
         };
         let is_end = matches!(part, Part::End(_));
         let is_sent = matches!(timeout(pause_max, pieces.send(part)).await, Ok(Ok(())));
         if is_end {
-            // hyper takes the end when it has room for it, and leaves it where the length was said. A connection that is lost is not kept anyway.
+            // hyper takes the end when it has room for it, and leaves it if the length was stated.
+            // A lost connection is not kept anyway.
             if timeout(pause_max, pieces.closed()).await.is_ok() {
                 gone.set();
             }
@@ -267,7 +273,8 @@ enum Moved {
     Failed(io::Error),
 }
 
-/// Takes the next piece from the client and puts it where hyper takes it from. Dropped half-way, it leaves the piece in `held`.
+/// Takes the next piece from the client and passes it to hyper. If dropped halfway, it leaves the
+/// piece in `held`.
 async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces, held: &mut Option<Bytes>) -> Moved {
     if held.is_none() {
         match body.next().await {
@@ -286,8 +293,8 @@ async fn move_piece(body: &mut RequestBody<'_>, pieces: &Pieces, held: &mut Opti
     Moved::One
 }
 
-/// Waits until the server says `100 Continue`. Who does not know `Expect` says nothing, so the body goes after a while (RFC 9110,
-/// section 10.1.1). The response, where there is one instead.
+/// Waits until the server says `100 Continue`, or returns its response. A server that does not know
+/// `Expect` says nothing, so the body is sent after a while (RFC 9110, section 10.1.1).
 async fn until_wanted(
     mut responding: Responding<'_>,
     gate: oneshot::Receiver<()>,
@@ -332,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_gone_when_its_end_is_taken_or_not_wanted() {
+    fn a_request_is_sent_when_its_end_is_taken_or_not_wanted() {
         let runtime = dapple::builder().workers(1).build().unwrap();
         let _entered = runtime.enter();
         let mut cx = Context::from_waker(Waker::noop());
@@ -347,7 +354,7 @@ mod tests {
                 assert_eq!(frame.into_data().unwrap(), piece);
             }
             if is_measured {
-                // What hyper does at the length.
+                // hyper does this at the stated length.
                 drop(upload);
             } else {
                 assert!(moving.as_mut().poll(&mut cx).is_pending());
@@ -358,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Says nothing more.
+    /// A body that never continues.
     struct Silent;
 
     impl Incoming for Silent {
@@ -372,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_client_is_waited_for_as_long_as_the_response_goes_on() {
+    fn the_wait_for_a_silent_client_lasts_as_long_as_the_response() {
         dapple::block_on(async {
             let (sender, _upload) = Upload::channel(None);
             let gone = Gone::default();

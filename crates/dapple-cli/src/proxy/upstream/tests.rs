@@ -1,4 +1,4 @@
-//! A name whose address changes between two look-ups ("rebinding"), with a name server that has the worst in mind.
+//! A name that changes its address between two look-ups ("rebinding"), with a hostile name server.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::proxy::failure::Failure;
 use crate::proxy::rules::{Kind, Rules};
 use crate::proxy::tally::Tally;
 
-/// Answers the n-th question for an address of IPv4 with those that `answer` gives, which nobody may remember. Returns where it listens,
-/// and how often it was asked.
+/// Answers the n-th question for an IPv4 address with those that `answer` returns, with a time to
+/// live of zero. Returns its address, and how often it was asked.
 fn name_server(answer: impl Fn(usize) -> Vec<Ipv4Addr> + Send + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
@@ -32,11 +32,11 @@ fn name_server(answer: impl Fn(usize) -> Vec<Ipv4Addr> + Send + 'static) -> (Soc
             let is_v4 = question[name_len..] == [0, 1, 0, 1];
             let ips = if is_v4 { answer(count.fetch_add(1, Ordering::Relaxed)) } else { Vec::new() };
             let mut reply = buf[..2].to_vec();
-            // A reply to one question, with so many addresses.
+            // A reply to one question, with this many addresses.
             reply.extend([0x81, 0x80, 0, 1, 0, ips.len() as u8, 0, 0, 0, 0]);
             reply.extend(question);
             for ip in ips {
-                // The name of the question; an address; of the internet; for no time.
+                // The name of the question; an address; internet class; time to live zero.
                 reply.extend([0xc0, HEAD_LEN as u8, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
                 reply.extend(ip.octets());
             }
@@ -46,7 +46,7 @@ fn name_server(answer: impl Fn(usize) -> Vec<Ipv4Addr> + Send + 'static) -> (Soc
     (addr, asked)
 }
 
-/// Connects to a name of that server's, as often as there are results.
+/// Connects to a name of that server once for each result.
 fn connect_to<const N: usize>(server: SocketAddr, rules: Rules, port: u16) -> [Result<SocketAddr, Failure>; N] {
     connect_within(LIMIT, server, rules, port)
 }
@@ -74,7 +74,7 @@ fn connect_within<const N: usize>(
     std::array::from_fn(|_| runtime.block_on(connected()))
 }
 
-/// Listens at the same port of an address that is allowed and of one that is not.
+/// Listens at the same port of an allowed and of a forbidden address.
 fn listeners() -> (TcpListener, TcpListener, u16) {
     for _ in 0..100 {
         let allowed = TcpListener::bind((ALLOWED, 0)).unwrap();
@@ -92,9 +92,9 @@ fn rules() -> Rules {
 }
 
 #[test]
-fn the_address_that_was_judged_is_the_one_connected_to() {
+fn the_proxy_connects_to_the_address_that_it_checked() {
     let (_allowed, refused, port) = listeners();
-    // A program that looked the name up once more in order to connect would reach what may not be reached.
+    // A program that looked the name up again to connect would reach a forbidden address.
     let (server, asked) = name_server(|count| vec![if count % 2 == 0 { ALLOWED } else { REFUSED }]);
     let [first, second, third] = connect_to(server, rules(), port);
     let reached = Ok(SocketAddr::from((ALLOWED, port)));
@@ -105,11 +105,11 @@ fn the_address_that_was_judged_is_the_one_connected_to() {
 }
 
 #[test]
-fn of_several_addresses_only_those_allowed_are_tried() {
+fn only_allowed_addresses_are_tried() {
     let (allowed, refused, port) = listeners();
     let (server, _) = name_server(|_| vec![REFUSED, ALLOWED]);
     assert_eq!(connect_to(server, rules(), port), [Ok(SocketAddr::from((ALLOWED, port)))]);
-    // Nobody is there any more, and the other is not tried in its place.
+    // No server is left at the allowed address, and the forbidden one is not tried instead.
     drop(allowed);
     let [result] = connect_to(server, rules(), port);
     assert!(matches!(result, Err(Failure::Unreachable(_))), "{result:?}");
@@ -117,7 +117,7 @@ fn of_several_addresses_only_those_allowed_are_tried() {
 }
 
 #[test]
-fn a_name_server_that_says_nothing_is_a_timeout_of_the_lookup() {
+fn a_silent_name_server_is_a_timeout_of_the_lookup() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let limit = Duration::from_millis(300);
     let [result] = connect_within(limit, silent.local_addr().unwrap(), rules(), 80);

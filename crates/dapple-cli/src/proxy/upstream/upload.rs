@@ -1,4 +1,4 @@
-//! The body of a request on its way to an origin.
+//! The body of a request in transit to an origin.
 
 use std::io;
 use std::pin::Pin;
@@ -9,27 +9,29 @@ use dapple::sync::mpsc;
 use http::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// A part of a body on its way.
+/// A part of a body.
 pub(crate) enum Part {
     Piece(Bytes),
-    /// All has been sent, and these fields follow. Where this does not come the client gave up, and the origin must not take what it has for the whole.
+    /// The end of the body, and its trailers. Without this part the client cancelled the request,
+    /// and the origin must not treat the body as complete.
     End(Option<HeaderMap>),
 }
 
-/// What hyper sends as the body: nothing, or what comes through a channel of one part from the color of the client.
+/// The body that hyper sends: nothing, or parts that arrive through a channel of length one from
+/// the client's color.
 pub(crate) struct Upload {
     parts: Option<mpsc::Receiver<Part>>,
-    /// How many bytes are still to come; `None` where that is unknown.
+    /// The number of bytes still to come; `None` if unknown.
     left: Option<u64>,
 }
 
 impl Upload {
-    /// No body.
+    /// Creates an empty body.
     pub(in crate::proxy) fn empty() -> Upload {
         Upload { parts: None, left: Some(0) }
     }
 
-    /// So many bytes, if that is known, and where they go in.
+    /// Creates a body of `len` bytes, if that is known, and the sending end for its parts.
     pub(in crate::proxy) fn channel(len: Option<u64>) -> (mpsc::Sender<Part>, Upload) {
         let (tx, rx) = mpsc::channel(1);
         (tx, Upload { parts: Some(rx), left: len })
@@ -56,13 +58,13 @@ impl Body for Upload {
             }
             None => {
                 this.parts = None;
-                Some(Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client gave up")))
+                Some(Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client cancelled the request")))
             }
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        // Not at the last byte: fields may follow.
+        // Not at the last byte: trailers may follow.
         self.parts.is_none()
     }
 

@@ -1,4 +1,5 @@
-//! Which responses the cache keeps, for how long, and for which requests; each case names its section of RFC 9111.
+//! Which responses the cache keeps, for how long, and for which requests; each case names its
+//! section of RFC 9111.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +8,10 @@ use super::origin::Origin;
 use super::{ask, get, note, reply};
 use crate::support::{Response, Server};
 
-/// One request is made twice. Whether the second reaches the origin is what the rule is about.
+/// A request made twice. The rule decides whether the second reaches the origin.
 struct Case {
     rule: &'static str,
-    /// Lines of both requests, and of the second alone.
+    /// Header lines of both requests, and of the second only.
     request: &'static str,
     again: &'static str,
     status: &'static str,
@@ -28,7 +29,7 @@ const CASES: &[Case] = &[
     case("4.2.1: max-age", FRESH, true),
     case("4.2.1: s-maxage goes before max-age", "cache-control: max-age=60, s-maxage=0\r\netag: \"a\"\r\n", false),
     case("4.2.1: Expires", "expires: Thu, 01 Jan 2099 00:00:00 GMT\r\n", true),
-    case("5.3: Expires that is no date", "expires: -1\r\netag: \"a\"\r\n", false),
+    case("5.3: Expires with an invalid date", "expires: -1\r\netag: \"a\"\r\n", false),
     case("4.2.2: a tenth of its age", "last-modified: Tue, 01 Jan 2019 00:00:00 GMT\r\n", true),
     case("4.2.3: Age, and still fresh", "cache-control: max-age=60\r\nage: 30\r\n", true),
     case("4.2.3: Age", "cache-control: max-age=60\r\nage: 61\r\netag: \"a\"\r\n", false),
@@ -66,9 +67,9 @@ const CASES: &[Case] = &[
     Case { request: "authorization: Basic YQ==\r\n", ..case("3.5: Authorization", FRESH, false) },
     Case {
         request: "authorization: Basic YQ==\r\n",
-        ..case("3.5: what may be shared all the same", "cache-control: max-age=60, public\r\n", true)
+        ..case("3.5: explicitly shareable", "cache-control: max-age=60, public\r\n", true)
     },
-    Case { again: "authorization: Basic YQ==\r\n", ..case("3.5: kept without, asked for with", FRESH, false) },
+    Case { again: "authorization: Basic YQ==\r\n", ..case("3.5: kept without, requested with", FRESH, false) },
     Case {
         request: "accept-language: de\r\n",
         ..case("4.1: the same language", "cache-control: max-age=60\r\nvary: Accept-Language\r\n", true)
@@ -99,7 +100,7 @@ fn the_rules_of_rfc_9111() {
     the_rules_hold(&origin, |target, headers| get(&proxy, &origin.url(target), headers));
 }
 
-/// Has a target for each case.
+/// An origin with a target for each case.
 pub(super) fn origin_of_cases() -> Origin {
     Origin::of(|asked| {
         let case = &CASES[asked.target.trim_matches(['/', '?']).parse::<usize>().unwrap()];
@@ -127,7 +128,7 @@ pub(super) fn the_rules_hold(origin: &Origin, get: impl Fn(&str, &str) -> Respon
 
 /// RFC 9213: such a field is for caches that work for the origin.
 #[test]
-fn fields_for_caches_of_an_origin_are_not_for_this_one() {
+fn fields_for_caches_of_an_origin_do_not_apply_here() {
     let proxy = Server::start_proxy(&[]);
     let head = "cdn-cache-control: no-store\r\ncache-control: max-age=60\r\n";
     let origin = Origin::of(move |asked| reply("200 OK", head, &format!("answer {}", asked.number)));
@@ -142,7 +143,7 @@ fn fields_for_caches_of_an_origin_are_not_for_this_one() {
 }
 
 #[test]
-fn variants_stand_side_by_side() {
+fn variants_are_kept_together() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::of(|asked| {
         let language = asked.header("accept-language").unwrap_or("none").to_owned();
@@ -158,7 +159,7 @@ fn variants_stand_side_by_side() {
 }
 
 #[test]
-fn who_has_all_of_it_finds_it_kept() {
+fn a_client_with_the_whole_response_finds_it_in_the_cache() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::of(|asked| reply("200 OK", FRESH, if asked.number % 2 == 0 { "" } else { "body" }));
     let mut client = proxy.connect();
@@ -187,7 +188,7 @@ fn unsafe_methods_make_it_forget() {
     assert_eq!(get(&proxy, &url, "").text(), "/x 0");
     assert_eq!(get(&proxy, &other, "").text(), "/other 1");
     assert_eq!(ask(&proxy, "POST", &url, "content-length: 0\r\n").status, 500);
-    assert_eq!(get(&proxy, &url, "").text(), "/x 0", "what failed has changed nothing");
+    assert_eq!(get(&proxy, &url, "").text(), "/x 0", "a failed request changes nothing");
     fails.store(false, Ordering::Relaxed);
     assert_eq!(ask(&proxy, "DELETE", &url, "").status, 201);
     assert_eq!(get(&proxy, &url, "").text(), "/x 4");
@@ -222,11 +223,11 @@ fn one_entry_answers_heads_parts_and_conditions() {
     let same = get(&proxy, &url, "if-none-match: \"x\", W/\"a\"\r\n");
     assert_eq!((same.status, same.header("etag"), same.header("x-more")), (304, Some("\"a\""), None));
     assert_eq!(get(&proxy, &url, "if-none-match: \"b\"\r\n").status, 200);
-    assert_eq!(origin.count(), 1, "all of it from one entry");
+    assert_eq!(origin.count(), 1, "everything came from one entry");
 }
 
 #[test]
-fn parts_and_heads_of_what_is_not_there_are_passed_on() {
+fn parts_and_heads_of_missing_responses_are_passed_on() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::of(|asked| match asked.method.as_str() {
         "HEAD" => b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\ncache-control: max-age=60\r\n\r\n".to_vec(),
@@ -243,7 +244,7 @@ fn parts_and_heads_of_what_is_not_there_are_passed_on() {
 }
 
 #[test]
-fn only_the_cache_is_asked_where_that_is_wanted() {
+fn only_the_cache_is_asked_on_request() {
     // RFC 9111, 5.2.1.7.
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::of(|_| reply("200 OK", FRESH, "x"));

@@ -1,20 +1,20 @@
-//! `dapple proxy --check`, and the file that it looks at.
+//! `dapple proxy --check`, and the file that it reads.
 
 use std::process::Command;
 
 use crate::config::outcome;
 use crate::support::{Server, Site, dapple};
 
-/// What `dapple proxy --check` makes of a file.
+/// The outcome of `dapple proxy --check` for a file.
 fn check(folder: &Site, file: &str) -> (Option<i32>, String, String) {
     folder.write("proxy.toml", file);
     outcome(dapple().args(["proxy", "--check", "--config"]).arg(folder.path.join("proxy.toml")))
 }
 
 #[test]
-fn a_check_shows_what_would_be_used_and_listens_nowhere() {
+fn a_check_shows_the_settings_in_use_and_does_not_listen() {
     let folder = Site::new();
-    // Taken, which a check does not find out: it goes before a restart.
+    // The port is taken, which a check does not notice, because it runs before a restart.
     let running = Server::start_proxy(&[]);
     folder.write("proxy.toml", format!("port = {}\ncache_mb = 64\nconnect_port = [8443]\n", running.port));
     let mut command = dapple();
@@ -35,12 +35,12 @@ fn a_check_shows_what_would_be_used_and_listens_nowhere() {
     ] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
-    // It is a file itself.
+    // The output is itself a configuration file.
     assert_eq!(check(&folder, &shown).0, Some(0));
 }
 
 #[test]
-fn a_check_finds_all_that_is_wrong_in_a_file() {
+fn a_check_finds_all_errors_in_a_file() {
     let folder = Site::new();
     let (code, shown, message) = check(
         &folder,
@@ -61,20 +61,20 @@ fn a_check_finds_all_that_is_wrong_in_a_file() {
     let (code, _, message) = check(&folder, "port = 0\n[redirect]\nfrom = '/'\n");
     assert_eq!(code, Some(2));
     assert!(message.contains(":2:2: there is no `redirect` here; the file has no tables"), "{message}");
-    // Not only where it is asked for.
+    // Not only with `--check`.
     let (code, _, again) = outcome(dapple().args(["proxy", "--config"]).arg(path));
     assert_eq!((code, again), (Some(2), message));
 }
 
 #[test]
-fn a_check_looks_at_what_the_options_name() {
+fn a_check_looks_at_the_files_in_options() {
     let folder = Site::new();
     for (options, expected) in [
-        (&["--addr", "nowhere.invalid:3128"][..], "there is no host \"nowhere.invalid\""),
+        (&["--addr", "nowhere.invalid:3128"][..], "cannot find the host \"nowhere.invalid\""),
         (&["--addr", "0.0.0.0:3128"], "--allow-clients"),
         (&["--addr", "127.0.0.1:1", "--addr", "[::]:3128"], "--allow-clients"),
         (&["--access-log", "/no/such/folder/log"], "the access log"),
-        (&["--config", "/no/such.toml"], "/no/such.toml: it cannot be read"),
+        (&["--config", "/no/such.toml"], "/no/such.toml: cannot read this file"),
     ] {
         let (code, shown, message) = outcome(dapple().args(["proxy", "--check"]).args(options));
         let is_misuse = options[0] == "--config";

@@ -1,4 +1,4 @@
-//! Requests and responses on their way through (RFC 9110, section 7.6).
+//! Requests and responses passed on by the proxy (RFC 9110, section 7.6).
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use super::{ask, get, number, reply};
 use crate::support::{Server, noise};
 
 #[test]
-fn fields_of_the_connection_stay_behind() {
+fn fields_of_the_connection_are_not_passed_on() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::of(|_| {
         let head = "connection: x-hop\r\nx-hop: 1\r\nx-end: 2\r\nkeep-alive: timeout=5\r\nproxy-authenticate: Basic\r\ndate: Tue, 01 Jan 2019 00:00:00 GMT\r\nvia: 1.0 inner\r\n";
@@ -18,7 +18,7 @@ fn fields_of_the_connection_stay_behind() {
                    proxy-connection: keep-alive\r\nupgrade: websocket\r\nx-yours: 2\r\nvia: 1.1 outer\r\n";
     let response = get(&proxy, &origin.url("/a/../b?c=d"), headers);
     let asked = &origin.asked()[0];
-    assert_eq!(asked.target, "/a/../b?c=d", "the path is not touched");
+    assert_eq!(asked.target, "/a/../b?c=d", "the path is unchanged");
     assert_eq!(asked.header("host"), Some(format!("127.0.0.1:{}", origin.port).as_str()), "of the target, not `test`");
     assert_eq!((asked.header("te"), asked.header("connection")), (Some("trailers"), Some("te")), "the proxy's own");
     for gone in ["x-mine", "proxy-authorization", "proxy-connection", "upgrade", "forwarded"] {
@@ -34,7 +34,7 @@ fn fields_of_the_connection_stay_behind() {
 }
 
 #[test]
-fn servers_learn_the_client_if_that_is_wanted() {
+fn servers_learn_the_client_with_the_option() {
     let proxy = Server::start_proxy(&["--forwarded"]);
     let origin = Origin::of(|_| reply("200 OK", "", ""));
     get(&proxy, &origin.url("/"), "");
@@ -78,7 +78,8 @@ fn bodies_of_requests_go_through_whole() {
 #[test]
 fn connections_to_origins_are_kept_and_a_stale_one_is_no_error() {
     let proxy = Server::start_proxy(&[]);
-    // Every second answer ends its connection without saying so: the next request on it finds it closed.
+    // Every second answer ends its connection without saying so: the next request on it finds it
+    // closed.
     let origin = Origin::start(|asked, stream| {
         let answer = reply("200 OK", "cache-control: no-store\r\n", "x");
         stream.write_all(&answer).is_ok() && asked.number % 2 == 0
@@ -94,9 +95,10 @@ fn connections_to_origins_are_kept_and_a_stale_one_is_no_error() {
 }
 
 #[test]
-fn what_may_not_be_repeated_is_not() {
+fn unsafe_requests_are_not_repeated() {
     let proxy = Server::start_proxy(&[]);
-    // The first answer is well; the second request on the connection is read, and the connection ends.
+    // The first answer is good; the second request on the connection is read, and the connection
+    // ends.
     let origin = Origin::start(|asked, stream| {
         asked.method == "GET" && stream.write_all(&reply("200 OK", "cache-control: no-store\r\n", "x")).is_ok()
     });
@@ -122,7 +124,7 @@ fn a_request_that_comes_back_is_a_loop() {
 }
 
 #[test]
-fn who_answers_options_and_trace() {
+fn max_forwards_decides_which_hop_answers_options_and_trace() {
     // RFC 9110, 7.6.2.
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::of(|_| reply("200 OK", "x-origin: 1\r\n", ""));
@@ -138,7 +140,7 @@ fn who_answers_options_and_trace() {
 }
 
 #[test]
-fn what_is_not_forwarded_says_why() {
+fn unsupported_requests_are_refused_with_a_reason() {
     let proxy = Server::start_proxy(&[]);
     for (method, url, status, text) in [
         ("GET", "/", 400, "curl -x"),

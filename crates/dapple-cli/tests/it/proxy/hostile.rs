@@ -36,7 +36,7 @@ fn a_response_that_can_be_read_in_two_ways_is_refused() {
 }
 
 #[test]
-fn bytes_behind_a_response_are_never_the_next_one() {
+fn bytes_after_a_response_are_never_the_next_one() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::start(|asked, stream| {
         let mut answer = reply("200 OK", "cache-control: no-store\r\n", &asked.target);
@@ -76,7 +76,7 @@ fn a_response_that_ends_early_is_cut_short_visibly_and_not_kept() {
 }
 
 #[test]
-fn an_origin_that_says_nothing_is_given_up() {
+fn a_silent_origin_is_a_timeout() {
     let proxy = Server::start_proxy(&["--response-timeout-s", "1"]);
     let silent = Origin::start(|asked, stream| {
         if asked.target == "/body" {
@@ -95,7 +95,7 @@ fn an_origin_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn a_head_without_end_is_refused() {
+fn an_endless_head_is_refused() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::start(|_, stream| {
         let mut is_well = stream.write_all(b"HTTP/1.1 200 OK\r\n").is_ok();

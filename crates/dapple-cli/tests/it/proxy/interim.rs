@@ -1,4 +1,4 @@
-//! What an origin says ahead of its answer (RFC 9110, section 15.2).
+//! Interim responses of an origin (RFC 9110, section 15.2).
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::support::Server;
 const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nconnection: x-hop\r\nx-hop: 1\r\n\r\n";
 
 #[test]
-fn it_arrives_before_the_answer_is_there() {
+fn interim_responses_arrive_before_the_answer() {
     let (seen, is_seen) = channel::<()>();
     let is_seen = Mutex::new(is_seen);
     let origin = Origin::start(move |asked, stream| {
@@ -23,7 +23,7 @@ fn it_arrives_before_the_answer_is_there() {
     });
     let proxy = Server::start_proxy(&[]);
     let mut client = proxy.connect();
-    // Through the cache, past it, and with a body.
+    // Through the cache, around it, and with a body.
     for (method, headers, body) in [
         ("GET", "", ""),
         ("GET", "range: bytes=0-1\r\n", ""),
@@ -63,7 +63,7 @@ fn clients_of_http_1_0_get_none() {
 }
 
 #[test]
-fn a_hit_has_none_and_neither_has_who_joins() {
+fn a_hit_has_none_and_neither_has_a_joining_request() {
     let origin = Origin::of(|_| [HINT, &reply("200 OK", "cache-control: max-age=600\r\n", "done")].concat());
     let proxy = Server::start_proxy(&[]);
     let mut client = proxy.connect();
@@ -98,7 +98,7 @@ fn their_number_and_size_are_bounded() {
 }
 
 #[test]
-fn an_origin_that_says_nothing_else_is_given_up() {
+fn an_origin_that_sends_only_interim_responses_is_a_timeout() {
     let proxy = Server::start_proxy(&["--response-timeout-s", "1"]);
     let origin = Origin::start(|_, stream| {
         while stream.write_all(HINT).is_ok() {
@@ -116,7 +116,8 @@ fn an_origin_that_says_nothing_else_is_given_up() {
     }
 }
 
-/// `interim-102`, `interim-103`, `interim-not-cached` and `interim-no-header-reuse` of github.com/http-tests/cache-tests.
+/// `interim-102`, `interim-103`, `interim-not-cached` and `interim-no-header-reuse` of
+/// github.com/http-tests/cache-tests.
 #[test]
 fn the_final_response_is_kept_and_nothing_else() {
     for interim in [HINT, b"HTTP/1.1 102 Processing\r\n\r\n"] {

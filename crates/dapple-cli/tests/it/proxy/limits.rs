@@ -1,4 +1,4 @@
-//! How many may use the proxy, and how it ends.
+//! The limits on clients of a proxy, and its end.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ fn refusal(proxy: &Server) -> String {
 }
 
 #[test]
-fn one_address_has_its_share() {
+fn one_address_gets_its_share() {
     let proxy = Server::start_proxy(&["--connections-per-address", "2"]);
     let mut users = [user(&proxy), user(&proxy)];
     assert!(refusal(&proxy).contains("Your address"));
@@ -40,7 +40,7 @@ fn one_address_has_its_share() {
 
 #[test]
 fn at_the_limit_new_clients_are_told_so() {
-    // It does not answer before the end.
+    // The origin answers only at the end.
     let (go, gone) = channel::<()>();
     let gone = Mutex::new(gone);
     let origin = Origin::start(move |_, _| gone.lock().unwrap().recv().is_ok());
@@ -56,7 +56,7 @@ fn at_the_limit_new_clients_are_told_so() {
 }
 
 #[test]
-fn what_is_in_flight_at_the_end_is_finished() {
+fn requests_in_flight_at_the_end_are_finished() {
     let (go, gone) = channel::<()>();
     let gone = Mutex::new(gone);
     let origin = Origin::start(move |_, stream| {
@@ -73,7 +73,7 @@ fn what_is_in_flight_at_the_end_is_finished() {
     let mut tunnel = super::tunnels::connect(&proxy, origin.port);
     assert_eq!(number(&proxy, "open"), 3);
     proxy.signal(Signal::TERM);
-    // Nobody ends a tunnel but its sides; it is closed.
+    // Only its two sides end a tunnel; the proxy just closes.
     assert_eq!(tunnel.read_to_end().unwrap_or_default(), b"");
     assert_eq!(proxy.wait(Duration::ZERO), None, "a response is on its way");
     go.send(()).unwrap();
@@ -100,7 +100,7 @@ fn a_response_that_takes_too_long_at_the_end_is_cut() {
     drop(go);
 }
 
-/// A proxy with at most so many open files, whose log can be had at the end.
+/// A proxy with at most this many open files; its log is available at the end.
 fn start_short_of_files(files: u32, options: &[&str]) -> Server {
     let program = dapple().get_program().to_owned();
     let mut command = Command::new("sh");
@@ -124,7 +124,7 @@ fn a_start_warns_of_descriptors_only_where_more_were_asked_for_or_few_are_left()
 
 #[test]
 fn idle_connections_make_room_for_others() {
-    // More servers than there may be connections to them, all of which are kept.
+    // More servers than there may be connections to servers, which are all kept.
     let origins: Vec<Origin> = (0..60).map(|_| Origin::of(|_| reply("200 OK", "", "x"))).collect();
     let proxy = start_short_of_files(64, &[]);
     let mut client = proxy.connect();

@@ -21,7 +21,7 @@ use std::fmt::Write;
 
 use crate::support::{Response, Server};
 
-/// GET through a proxy, on a connection of its own.
+/// Sends a GET through a proxy, on a connection of its own.
 fn get(proxy: &Server, url: &str, headers: &str) -> Response {
     ask(proxy, "GET", url, headers)
 }
@@ -30,7 +30,7 @@ fn ask(proxy: &Server, method: &str, url: &str, headers: &str) -> Response {
     proxy.connect().request(method, url, headers)
 }
 
-/// What the proxy says it did with a reply.
+/// The proxy's own account of a reply.
 fn note(response: &Response) -> &str {
     response.header("cache-status").unwrap_or_default()
 }
@@ -42,7 +42,7 @@ fn reply(status: &str, head: &str, body: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// One number of the proxy's own.
+/// One number of the proxy's status page.
 fn number(proxy: &Server, name: &str) -> u64 {
     let status = proxy.get("/-/status");
     let text = status.text();

@@ -1,4 +1,4 @@
-//! What the proxy tells of its requests: the access log, and metrics.
+//! The proxy's reports about requests: the access log, and metrics.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ fn each_request_has_a_line_with_its_whole_target() {
     let line = wait_for(&path, 1).remove(0);
     assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
     assert!(line.ends_with(&format!("+0000] \"GET {url} HTTP/1.1\" 200 5 \"-\" \"it/1\"")), "{line}");
-    // What is refused has one too, also where it is no request.
+    // A refused request has a line too, even if it is not a valid request.
     assert_eq!(get(&proxy, "http://169.254.169.254/", "").status, 403);
     assert!(wait_for(&path, 2)[1].contains("\"GET http://169.254.169.254/ HTTP/1.1\" 403 "));
     proxy.connect().send("GET http://a/ HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n");
     assert!(wait_for(&path, 3)[2].contains("\"-\" 400 "));
-    // The file is let go of at a signal.
+    // A signal makes the proxy reopen the file.
     let old = path.with_extension("old");
     std::fs::rename(&path, &old).unwrap();
     proxy.signal(Signal::USR1);
@@ -50,7 +50,7 @@ fn a_tunnel_has_a_line_when_it_ends() {
     let proxy = Server::start_proxy(&["--connect-port", &port, "--access-log", log, "--access-log-format", "json"]);
     let mut client = super::tunnels::connect(&proxy, origin.port);
     assert_eq!(client.get("/").text(), "12345");
-    // The tunnel is open, and has no line yet; a later request has.
+    // The tunnel is open, and has no line yet; a later request has one.
     assert_eq!(ask(&proxy, "CONNECT", "127.0.0.1:1", "").status, 403);
     let refused: Value = serde_json::from_str(&wait_for(&path, 1)[0]).unwrap();
     assert_eq!((&refused["target"], &refused["status"]), (&"127.0.0.1:1".into(), &403.into()));
@@ -65,7 +65,7 @@ fn a_tunnel_has_a_line_when_it_ends() {
 }
 
 #[test]
-fn what_it_does_is_counted() {
+fn requests_and_tunnels_are_counted() {
     let origin = Origin::of(|asked| match asked.target.as_str() {
         "/kept" => reply("200 OK", "cache-control: max-age=60\r\n", "12345"),
         _ if asked.header("if-none-match").is_some() => reply("304 Not Modified", "etag: \"a\"\r\n", ""),
@@ -82,7 +82,7 @@ fn what_it_does_is_counted() {
     }
     assert_eq!(ask(&proxy, "POST", &origin.url("/post"), "content-length: 0\r\n").status, 200);
     assert_eq!(get(&proxy, "http://169.254.169.254/", "").status, 403);
-    // Nobody listens there.
+    // No server listens there.
     assert_eq!(get(&proxy, "http://127.0.0.1:1/", "").status, 502);
     let _tunnel = super::tunnels::connect(&proxy, origin.port);
 
@@ -117,7 +117,7 @@ fn what_it_does_is_counted() {
         assert_eq!(page.value(sample), value, "{sample}");
     }
     assert!(page.value("dapple_cache_bytes") > 10.0);
-    // The tunnel's, and at least one for requests, which waits for more of them.
+    // The tunnel's, and at least one kept for requests.
     assert!(page.value("dapple_upstream_connections_open") >= 2.0);
     assert!(page.value("dapple_upstream_connections_idle") >= 1.0);
     let version = env!("CARGO_PKG_VERSION");
@@ -126,14 +126,14 @@ fn what_it_does_is_counted() {
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_is_said_at_the_start() {
+fn a_log_that_cannot_be_opened_is_reported_at_the_start() {
     let output = crate::support::dapple()
         .args(["proxy", "--port", "0", "--access-log", "/no/such/folder/log"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("the access log \"/no/such/folder/log\" cannot be opened"), "{message}");
+    assert!(message.contains("cannot open the access log \"/no/such/folder/log\""), "{message}");
 }
 
 const LIMIT: Duration = Duration::from_secs(20);

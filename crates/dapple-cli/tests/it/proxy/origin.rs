@@ -1,4 +1,5 @@
-//! An origin server for tests: a thread for each connection, and a closure that writes what it likes.
+//! An origin server for tests: a thread for each connection, and a closure that writes arbitrary
+//! bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,16 +13,16 @@ pub(super) struct Origin {
     log: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// A request as it came.
+/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) method: String,
     pub(super) target: String,
     pub(super) head: String,
     pub(super) body: Vec<u8>,
-    /// The lines behind the last chunk.
+    /// The lines after the last chunk.
     pub(super) trailers: Vec<String>,
-    /// Which connection it came by, and the how manieth it is in all, from 0.
+    /// The number of its connection, and its own number among all requests, from 0.
     pub(super) connection: usize,
     pub(super) number: usize,
 }
@@ -34,7 +35,8 @@ impl Asked {
 }
 
 impl Origin {
-    /// `answer` writes to the stream; the connection goes on if it says true.
+    /// Starts an origin. `answer` writes to the stream; the connection stays open if it returns
+    /// true.
     pub(super) fn start(answer: impl Fn(&Asked, &mut TcpStream) -> bool + Send + Sync + 'static) -> Origin {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -51,7 +53,7 @@ impl Origin {
         Origin { port, log }
     }
 
-    /// An origin whose answers are known in advance.
+    /// Starts an origin with fixed answers.
     pub(super) fn of(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Origin {
         Origin::start(move |asked, stream| stream.write_all(&answer(asked)).is_ok())
     }
@@ -64,7 +66,7 @@ impl Origin {
         self.log.lock().unwrap().clone()
     }
 
-    /// How many requests have come.
+    /// The number of requests so far.
     pub(super) fn count(&self) -> usize {
         self.log.lock().unwrap().len()
     }
@@ -76,7 +78,7 @@ fn serve(
     log: &Mutex<Vec<Asked>>,
     answer: &dyn Fn(&Asked, &mut TcpStream) -> bool,
 ) {
-    // An origin that hears nothing more is no longer needed.
+    // An origin that receives nothing more is no longer needed.
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut reader = BufReader::new(stream);
     while let Some(mut asked) = read(&mut reader) {

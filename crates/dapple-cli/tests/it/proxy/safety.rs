@@ -44,7 +44,7 @@ fn private_addresses_are_refused_however_they_are_written() {
 }
 
 #[test]
-fn what_is_allowed_is_no_more_than_was_said() {
+fn options_allow_no_more_than_they_say() {
     let origin = Origin::of(|_| reply("200 OK", "", "reached"));
     let port = origin.port;
     let by_name = start(&["--allow-destination", "localhost"]);
@@ -65,7 +65,7 @@ fn the_proxy_does_not_call_itself() {
     let proxy = start(&["--allow-private"]);
     let own = proxy.port;
     assert_eq!(get(&proxy, &format!("http://127.0.0.1:{own}/-/status"), "").status, 403);
-    // By name there is also ::1, where it does not listen.
+    // The name also has ::1, where the proxy does not listen.
     assert_ne!(get(&proxy, &format!("http://localhost:{own}/-/status"), "").status, 200);
 }
 
@@ -82,12 +82,12 @@ fn tunnels_lead_to_tls_only() {
         client.send(format!("CONNECT 127.0.0.1:8443 HTTP/1.1\r\nhost: x\r\n{framing}\r\n0\r\n\r\n"));
         assert_eq!(client.read_response().status, 400, "RFC 9110, 9.3.6: {framing}");
     }
-    // Allowed, and nobody is there.
+    // Allowed, but no server is there.
     assert_eq!(ask(&proxy, "CONNECT", "127.0.0.1:1", "").status, 502);
 }
 
 #[test]
-fn on_other_addresses_it_starts_only_if_it_is_said_for_whom() {
+fn on_other_addresses_it_starts_only_with_a_list_of_clients() {
     let refused = dapple().args(["proxy", "--addr", "0.0.0.0:0"]).stdout(Stdio::null()).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8(refused.stderr).unwrap();

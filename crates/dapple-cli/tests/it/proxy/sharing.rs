@@ -1,4 +1,4 @@
-//! Many who want the same at the same time, and one answer for them.
+//! Many requests for the same response at the same time, answered once.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use super::origin::Origin;
 use super::{get, note, number};
 use crate::support::{Client, Server, noise};
 
-/// An origin that sends the head and half of the body, and the rest when it is told so.
+/// An origin that sends the head and half of the body, and the rest on a signal.
 fn halting(head: &'static str, body: &[u8]) -> (Origin, Sender<()>) {
     let (go, wait) = channel();
     let (wait, body) = (Mutex::new(wait), body.to_vec());
@@ -28,7 +28,7 @@ fn halting(head: &'static str, body: &[u8]) -> (Origin, Sender<()>) {
 
 const FRESH: &str = "cache-control: max-age=60\r\n";
 
-/// Sends a request and reads no more than the head of its answer.
+/// Sends a request and reads only the head of its answer.
 fn begin(proxy: &Server, url: &str) -> Client {
     let mut client = proxy.connect();
     client.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -36,14 +36,14 @@ fn begin(proxy: &Server, url: &str) -> Client {
 }
 
 #[test]
-fn simultaneous_misses_ask_once_and_all_read_while_it_comes() {
+fn simultaneous_misses_ask_once_and_all_read_as_it_arrives() {
     let proxy = Server::start_proxy(&[]);
     let body = noise(100_000, 1);
     let (origin, go) = halting(FRESH, &body);
     let url = origin.url("/x");
     let mut clients: Vec<Client> = (0..8).map(|_| begin(&proxy, &url)).collect();
     for client in &mut clients {
-        // The head is there before the rest is sent: nobody waits for the whole.
+        // The head arrives before the rest is sent: no client waits for the whole.
         let head = client.read_head();
         assert_eq!(head.header("content-length"), Some("100000"));
         let mut half = vec![0; body.len() / 2];
@@ -63,7 +63,7 @@ fn simultaneous_misses_ask_once_and_all_read_while_it_comes() {
 }
 
 #[test]
-fn who_asked_first_may_go_away() {
+fn the_client_that_asked_first_may_leave() {
     let proxy = Server::start_proxy(&[]);
     let body = noise(100_000, 2);
     let (origin, go) = halting(FRESH, &body);
@@ -81,12 +81,12 @@ fn who_asked_first_may_go_away() {
 }
 
 #[test]
-fn what_may_not_be_shared_is_asked_for_by_each() {
+fn unshareable_responses_are_fetched_for_each() {
     let proxy = Server::start_proxy(&[]);
     let served = Arc::new(AtomicUsize::new(0));
     let counting = served.clone();
     let origin = Origin::start(move |asked, stream| {
-        // All have come before the first is answered.
+        // All requests have arrived before the first is answered.
         if asked.number == 0 {
             thread::sleep(Duration::from_millis(200));
         }
@@ -109,7 +109,7 @@ fn what_may_not_be_shared_is_asked_for_by_each() {
 }
 
 #[test]
-fn who_wants_another_variant_does_not_get_this_one() {
+fn a_request_for_another_variant_does_not_get_this_one() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::start(move |asked, stream| {
         if asked.number == 0 {
@@ -132,7 +132,7 @@ fn who_wants_another_variant_does_not_get_this_one() {
 }
 
 #[test]
-fn a_slow_reader_holds_up_nobody_of_what_is_kept() {
+fn a_slow_reader_of_a_kept_response_delays_no_other() {
     let proxy = Server::start_proxy(&["--object-max-kb", "8192"]);
     let body = noise(4_000_000, 3);
     let sent = body.clone();
@@ -147,10 +147,10 @@ fn a_slow_reader_holds_up_nobody_of_what_is_kept() {
 }
 
 #[test]
-fn what_is_too_large_streams_through_in_little_memory() {
+fn a_large_response_streams_through_in_little_memory() {
     let proxy = Server::start_proxy(&["--cache-mb", "16", "--object-max-kb", "100"]);
     const LEN: usize = 200 << 20;
-    // Of unknown length: that it is too large shows on the way.
+    // The length is unknown, so its size shows only during the transfer.
     let origin = Origin::start(move |_, stream| {
         let piece = [b'x'; 1 << 16];
         let head = format!("HTTP/1.1 200 OK\r\n{FRESH}transfer-encoding: chunked\r\n\r\n");

@@ -1,10 +1,10 @@
-//! Fields behind a body (RFC 9110, section 6.5; RFC 9112, section 7.1.2).
+//! Fields after a body (RFC 9110, section 6.5; RFC 9112, section 7.1.2).
 
 use super::origin::Origin;
 use super::{get, number};
 use crate::support::{Server, dapple};
 
-/// An answer in chunks, with fields behind it that may go on, and with ones that may not.
+/// An answer in chunks, followed by fields of which some may be passed on, and some not.
 fn answer(head: &str) -> Vec<u8> {
     let trailers = "x-sum: 7\r\nset-cookie: a=b\r\ncontent-length: 99\r\ntransfer-encoding: chunked\r\nx-sum: 8\r\n";
     let trailer = "trailer: x-sum, set-cookie\r\n";
@@ -12,7 +12,7 @@ fn answer(head: &str) -> Vec<u8> {
         .into()
 }
 
-/// The `Trailer` field of the head, and all behind it, as they are on the wire.
+/// The `Trailer` field of the head, and everything after the head, as received.
 fn ask(proxy: &Server, version: &str, url: &str, headers: &str) -> (Option<String>, String) {
     let mut client = proxy.connect();
     client.send(format!("GET {url} HTTP/{version}\r\nhost: x\r\nconnection: close\r\n{headers}\r\n"));
@@ -23,12 +23,12 @@ fn ask(proxy: &Server, version: &str, url: &str, headers: &str) -> (Option<Strin
 }
 
 #[test]
-fn they_go_to_those_who_want_them() {
+fn trailers_go_to_clients_that_want_them() {
     let origin = Origin::of(|_| answer("cache-control: no-store\r\n"));
     let proxy = Server::start_proxy(&[]);
     let plain = (None, "4\r\nbody\r\n0\r\n\r\n".to_owned());
     let with = (Some("x-sum, set-cookie".to_owned()), "4\r\nbody\r\n0\r\nx-sum: 7\r\nx-sum: 8\r\n\r\n".to_owned());
-    // Through the cache, and past it.
+    // Through the cache, and around it.
     for headers in ["", "range: bytes=0-9\r\n"] {
         let ask = |version, te: &str| ask(&proxy, version, &origin.url("/"), &format!("{headers}{te}"));
         assert_eq!(ask("1.1", ""), plain, "{headers}");
@@ -39,11 +39,11 @@ fn they_go_to_those_who_want_them() {
     }
     let asked: Vec<_> = origin.asked().iter().map(|asked| asked.header("te").map(str::to_owned)).collect();
     assert_eq!(asked[..4], [None, None, Some("trailers".to_owned()), Some("trailers".to_owned())]);
-    assert!(number(&proxy, "reused") >= 8, "connections go on behind them");
+    assert!(number(&proxy, "reused") >= 8, "the connection goes on after trailers");
 }
 
 #[test]
-fn what_is_kept_has_none() {
+fn cached_responses_have_no_trailers() {
     let origin = Origin::of(|_| answer("cache-control: max-age=600\r\n"));
     let proxy = Server::start_proxy(&[]);
     let (_, first) = ask(&proxy, "1.1", &origin.url("/"), "te: trailers\r\n");
@@ -54,7 +54,7 @@ fn what_is_kept_has_none() {
 }
 
 #[test]
-fn too_much_behind_a_body_ends_it_visibly() {
+fn too_many_trailers_end_the_body_visibly() {
     let proxy = Server::start_proxy(&[]);
     for trailers in ["no field\r\n\r\n".to_owned(), "x: y\r\n".repeat(100_000)] {
         let origin = Origin::of(move |_| {
@@ -70,9 +70,9 @@ fn too_much_behind_a_body_ends_it_visibly() {
     }
 }
 
-/// Those of a request go on as well, through either proxy, but for what may not stand there.
+/// A request's trailers are passed on too, by either proxy, except those that may not be trailers.
 #[test]
-fn those_of_requests_arrive() {
+fn trailers_of_requests_arrive() {
     let origin = Origin::of(|_| answer("cache-control: no-store\r\n"));
     let forward = Server::start_proxy(&[]);
     let mut command = dapple();
@@ -91,7 +91,7 @@ fn those_of_requests_arrive() {
             assert_ne!(asked.header("host"), Some("other"));
             let mut seen = asked.trailers.clone();
             seen.sort();
-            // By HTTP/1.1 those go on that the head names.
+            // Over HTTP/1.1 only the trailers announced in the head are passed on.
             let expected: &[&str] = if trailers.is_empty() { &[] } else { &["x-more: a", "x-sum: 7"] };
             assert_eq!(seen, expected);
         }

@@ -1,4 +1,4 @@
-//! Tunnels, made by `CONNECT`.
+//! Tunnels, made with `CONNECT`.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use super::origin::Origin;
 use super::reply;
 use crate::support::{Client, Server, eventually, noise};
 
-/// A tunnel to a port of this machine.
+/// Opens a tunnel to a port of this machine.
 pub(super) fn connect(proxy: &Server, port: u16) -> Client {
     let mut client = proxy.connect();
     client.send(format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n"));
@@ -67,7 +67,7 @@ fn bytes_go_both_ways_and_ends_are_passed_on() {
 }
 
 #[test]
-fn what_is_sent_with_the_request_is_not_lost() {
+fn bytes_sent_with_the_request_are_not_lost() {
     let origin = Origin::of(|asked| reply("200 OK", "", &asked.target));
     let proxy = start(origin.port, &[]);
     let mut client = proxy.connect();
@@ -118,7 +118,7 @@ fn tunnels_are_limited_and_idle_ones_end() {
     let (mut one, two) = (stream(&proxy, port), stream(&proxy, port));
     let third = super::ask(&proxy, "CONNECT", &format!("127.0.0.1:{port}"), "");
     assert_eq!(third.status, 503);
-    // Nothing moves in it.
+    // It is idle.
     assert_eq!(one.read(&mut [0; 10]).unwrap_or(0), 0);
     assert!(eventually(Duration::from_secs(20), || {
         let mut client = proxy.connect();

@@ -1,4 +1,4 @@
-//! A new process takes over while clients come and go, and sockets of a service manager.
+//! A new process takes over while clients come and go, also with sockets of a service manager.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use super::{get, reply};
 use crate::support::{Server, Site, dapple, eventually, noise};
 use crate::upgrade::{LIMIT, News, is_running, load, with_sockets};
 
-/// A proxy that tells `news` of itself.
+/// A proxy that reports to `news`.
 fn start(news: &News, options: &[&str]) -> Server {
     let mut command = dapple();
     command.env("NOTIFY_SOCKET", &news.path);
@@ -21,7 +21,7 @@ fn start(news: &News, options: &[&str]) -> Server {
     Server::spawn(command)
 }
 
-/// Sends back what comes, for all who connect.
+/// Echoes all input, for all clients.
 fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -37,7 +37,7 @@ fn echo() -> u16 {
     port
 }
 
-/// There and back, if the tunnel is still there.
+/// Sends bytes there and back, if the tunnel still works.
 fn round_trip(tunnel: &mut TcpStream) -> std::io::Result<()> {
     let mut back = [0; 4];
     tunnel.write_all(b"ping")?;
@@ -65,16 +65,16 @@ fn nothing_is_lost_when_a_new_process_takes_over_under_load() {
         for round in 0..3 {
             let seen = done.load(Ordering::Relaxed);
             assert!(eventually(LIMIT, || done.load(Ordering::Relaxed) > seen + 200), "the load runs");
-            // A tunnel that is never quiet, and one that is.
+            // One tunnel in constant use, and one idle.
             let (mut busy, mut quiet) = (stream(&proxy, echo), stream(&proxy, echo));
             let tunnel = scope.spawn(move || while round_trip(&mut busy).is_ok() {});
             kill_process(Pid::from_raw(last).unwrap(), Signal::USR2).unwrap();
             let next = news.next_ready();
             assert_ne!(next, last);
             if round == 0 {
-                assert_eq!(proxy.wait(LIMIT).expect("the old one ends").code(), Some(0));
+                assert_eq!(proxy.wait(LIMIT).expect("the old process ends").code(), Some(0));
             } else {
-                assert!(eventually(LIMIT, || !is_running(last)), "the old one ends");
+                assert!(eventually(LIMIT, || !is_running(last)), "the old process ends");
             }
             tunnel.join().unwrap();
             assert!(round_trip(&mut quiet).is_err(), "it ended with its process");
@@ -98,7 +98,7 @@ fn a_tunnel_in_use_goes_on_until_it_ends() {
     let is_closing = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert_eq!(idle.read(&mut [0]).unwrap_or(0), 0, "nothing moves in it");
+            assert_eq!(idle.read(&mut [0]).unwrap_or(0), 0, "the tunnel is idle");
             is_closing.store(true, Ordering::Relaxed);
         });
         proxy.signal(Signal::USR2);
@@ -111,7 +111,7 @@ fn a_tunnel_in_use_goes_on_until_it_ends() {
     });
     tunnel.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(tunnel.read(&mut [0]).unwrap(), 0);
-    assert_eq!(proxy.wait(LIMIT).expect("the old one ends").code(), Some(0));
+    assert_eq!(proxy.wait(LIMIT).expect("the old process ends").code(), Some(0));
     news.next_ready();
 }
 
@@ -131,7 +131,7 @@ fn sockets_of_a_service_manager_are_taken_over_and_passed_on() {
     assert_eq!(get(&proxy, &origin.url("/"), "").text(), "reached");
     proxy.signal(Signal::USR2);
     let next = news.next_ready();
-    assert_eq!(proxy.wait(LIMIT).expect("the old one ends").code(), Some(0));
+    assert_eq!(proxy.wait(LIMIT).expect("the old process ends").code(), Some(0));
     assert_eq!(get(&proxy, &origin.url("/"), "").text(), "reached", "by the new process");
     kill_process(Pid::from_raw(next).unwrap(), Signal::TERM).unwrap();
     while news.next() != "STOPPING=1" {}
@@ -155,7 +155,7 @@ fn a_successor_that_cannot_start_changes_nothing() {
         thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!(proxy.child.try_wait().unwrap().is_none());
-    // The next one finds a good file.
+    // The next successor finds a good file.
     folder.write("proxy.toml", "port = 0\nworkers = 1\nallow_private = true\n");
     let mut tries = 0;
     assert!(eventually(LIMIT, || {

@@ -1,4 +1,4 @@
-//! Bodies of requests that are answered, or given up, before they are complete.
+//! Request bodies that are answered, or cancelled, before they are complete.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::reply;
 use crate::support::{Server, noise};
 
-/// An origin that sees heads only, and does with the connections what `answer` does. Returns its address.
+/// An origin that reads only heads, and passes the connections to `answer`. Returns its address.
 fn origin(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://127.0.0.1:{}/", listener.local_addr().unwrap().port());
@@ -51,7 +51,7 @@ fn an_early_answer_reaches_the_client_while_it_sends() {
         client.send(format!("POST {url} HTTP/1.1\r\nhost: x\r\n{framing}\r\n{start}"));
         let response = client.read_response();
         assert_eq!((response.status.to_string().as_str(), response.text()), (&status[..3], "early"), "{framing}");
-        // The server need not want more behind an error; behind anything else, the client may go on.
+        // After an error the server need not want more; after anything else, the client may go on.
         let is_error = response.status >= 400;
         assert_eq!(response.header("connection"), is_error.then_some("close"), "{status} {framing}");
         if is_error {
@@ -60,7 +60,7 @@ fn an_early_answer_reaches_the_client_while_it_sends() {
     }
 }
 
-/// A server that sends back what comes, in chunks, while it comes, and does so again and again.
+/// A server that echoes each body in chunks as it arrives, for many requests.
 fn echo() -> String {
     origin(|stream| {
         let mut reader = BufReader::new(stream);
@@ -104,7 +104,7 @@ fn an_echo_goes_both_ways() {
                     let head = client.read_head();
                     assert_eq!((head.status, head.header("transfer-encoding")), (200, Some("chunked")));
                 }
-                // Each piece is back before the next one goes.
+                // Each piece comes back before the next one is sent.
                 let mut back = vec![0; chunk.len()];
                 client.read_all(&mut back);
                 assert_eq!(String::from_utf8_lossy(&back), chunk);
@@ -118,9 +118,9 @@ fn an_echo_goes_both_ways() {
 }
 
 #[test]
-fn behind_an_early_answer_the_rest_may_still_come() {
+fn after_an_early_answer_the_rest_may_still_be_sent() {
     let proxy = Server::start_proxy(&[]);
-    // Answers when a part is there, and reads the rest then.
+    // Answers when a part has arrived, and then reads the rest.
     let sent = noise(100_000, 6);
     let expected = sent.clone();
     let url = origin(move |mut stream| {
@@ -175,7 +175,7 @@ fn a_client_may_wait_for_the_head_of_an_early_answer() {
 }
 
 #[test]
-fn what_a_client_gives_up_is_not_whole_for_the_server() {
+fn a_cancelled_upload_does_not_look_complete_to_the_server() {
     let proxy = Server::start_proxy(&[]);
     let (told, heard) = std::sync::mpsc::channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -183,7 +183,7 @@ fn what_a_client_gives_up_is_not_whole_for_the_server() {
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut got = Vec::new();
-            // A reset is an end as well, and it may come before the head.
+            // A reset is an end too, and may arrive before the head.
             let _ = stream.read_to_end(&mut got);
             told.send(got).unwrap();
         }

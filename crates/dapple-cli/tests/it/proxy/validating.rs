@@ -1,4 +1,5 @@
-//! Asking whether what is stored is still right, and what is done when the origin does not say (RFC 9111, 4.3; RFC 5861).
+//! Validation of stored responses, and what happens when the origin does not confirm them (RFC
+//! 9111, 4.3; RFC 5861).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use super::{get, note, number, reply};
 use crate::support::{Server, eventually};
 
 #[test]
-fn a_304_freshens_what_is_stored() {
+fn a_304_freshens_the_stored_response() {
     let proxy = Server::start_proxy(&[]);
     let origin = Origin::of(|asked| match asked.header("if-none-match") {
         None => reply("200 OK", "cache-control: max-age=0\r\netag: \"a\"\r\nx-old: 1\r\nx-both: 1\r\n", "body"),
@@ -32,7 +33,7 @@ fn a_304_freshens_what_is_stored() {
 }
 
 #[test]
-fn a_date_validates_where_there_is_no_tag() {
+fn a_date_validates_if_there_is_no_tag() {
     let proxy = Server::start_proxy(&[]);
     let date = "Tue, 01 Jan 2019 00:00:00 GMT";
     let origin = Origin::of(move |asked| match asked.header("if-modified-since") {
@@ -71,7 +72,7 @@ fn a_client_with_a_condition_gets_its_304_from_a_whole_answer() {
     assert_eq!(origin.asked()[0].header("if-none-match"), None);
 }
 
-/// An origin that answers once, and then fails in a way of `failure`.
+/// An origin that answers once, and then fails as `failure` says.
 fn failing(head: &'static str, failure: &'static str) -> Origin {
     Origin::start(move |asked, stream| {
         use std::io::Write;
@@ -81,7 +82,7 @@ fn failing(head: &'static str, failure: &'static str) -> Origin {
 }
 
 #[test]
-fn what_stands_in_for_an_error() {
+fn stale_responses_replace_errors() {
     let proxy = Server::start_proxy(&[]);
     let error = "HTTP/1.1 503 No\r\ncontent-length: 2\r\n\r\nno";
     let allowed = "cache-control: max-age=0, stale-if-error=60\r\netag: \"a\"\r\n";
@@ -91,9 +92,9 @@ fn what_stands_in_for_an_error() {
         ("RFC 5861, 4: an error", allowed, error, 200),
         ("RFC 5861, 4: no answer", allowed, "", 200),
         ("4.2.4: nobody allowed it", unsaid, error, 503),
-        ("4.2.4: nobody allowed it, no answer", unsaid, "", 502),
+        ("4.2.4: not allowed, no answer", unsaid, "", 502),
         ("5.2.2.2: the origin's own error", never, error, 503),
-        ("5.2.2.2: 504 where there is none", never, "", 504),
+        ("5.2.2.2: 504 without an answer", never, "", 504),
     ] {
         let origin = failing(head, failure);
         assert_eq!(get(&proxy, &origin.url("/"), "").text(), "body", "{rule}");
@@ -124,7 +125,7 @@ fn a_stale_answer_now_and_a_fresh_one_for_the_next() {
 }
 
 #[test]
-fn what_a_head_or_a_part_refreshes_is_the_whole() {
+fn a_head_or_a_part_refreshes_the_whole() {
     let proxy = Server::start_proxy(&[]);
     for (method, headers) in [("HEAD", ""), ("GET", "range: bytes=0-1\r\n")] {
         let origin = Origin::of(|asked| {
