@@ -1,12 +1,14 @@
-//! What the cache of a reverse proxy knows a response by: all that upstreams are told of where the client thinks it is.
+//! The cache address of a response in a reverse proxy: everything that upstreams are told about the
+//! client's view of the address.
 //!
-//! Pages that name themselves (links, redirects from `http` to `https`) take their own address from these fields. If two requests that
-//! differ in them had one response in the cache, one client could choose what another gets.
+//! Pages that name themselves (links, redirects from `http` to `https`) take their own address from
+//! these fields. If two requests that differ in them shared one cached response, one client could
+//! choose what another gets.
 //!
-//! | what upstreams are told | |
+//! | field for upstreams | part of the key |
 //! |---|---|
-//! | `X-Forwarded-Proto` and `X-Forwarded-Host`, of this proxy or of a trusted one in front of it | the address |
-//! | `Host`, where it is another | scope |
+//! | `X-Forwarded-Proto` and `X-Forwarded-Host`, of this proxy or of a trusted one before it | the address |
+//! | `Host`, if it differs | scope |
 //! | any other `X-Forwarded-…` but `-For`, and `host` and `proto` of `Forwarded`, of a trusted proxy | scope |
 
 use std::fmt::Write;
@@ -17,8 +19,9 @@ use http::{HeaderMap, HeaderValue};
 use super::upstream::Outgoing;
 use crate::proxy::cache::Address;
 
-/// The address of a request as it goes to upstreams; `None` where it has no place in a cache: it names no host, or a trusted proxy says
-/// something that is no address. `is_secure` counts where upstreams are told nothing.
+/// The address of a request in the form that goes to upstreams; `None` if it cannot be cached,
+/// because it names no host, or a trusted proxy gives an invalid address. `is_secure` counts if
+/// upstreams are told nothing.
 pub(super) fn address(outgoing: &Outgoing, host: Option<&str>, is_secure: bool) -> Option<Address> {
     let headers = &outgoing.headers;
     let scheme = match told(headers, "x-forwarded-proto")? {
@@ -45,15 +48,15 @@ pub(super) fn address(outgoing: &Outgoing, host: Option<&str>, is_secure: bool) 
     Some(Address { scope, base: format!("{scheme}://{named}"), target })
 }
 
-/// The value of a field that is there once at most; `None` where it is there more often, or is no text.
+/// The value of a field that occurs at most once; `None` if it occurs more often, or is not text.
 fn told<'h>(headers: &'h HeaderMap, name: &str) -> Option<Option<&'h str>> {
     let mut values = headers.get_all(name).iter();
     let value = values.next().map(HeaderValue::to_str).transpose().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// Host and port written in one way, without the port that is understood; `None` where the port is no port, or has an odd form: servers see it as
-/// it is, and what they say of themselves with it is not for others.
+/// Host and port in one spelling, without the default port; `None` if the port is invalid or oddly
+/// written: servers see it as it is, and may repeat it in a response that is not for others.
 fn authority(text: &str, scheme: &str) -> Option<String> {
     let authority = Authority::try_from(text).ok().filter(|authority| !authority.as_str().contains('@'))?;
     let host = authority.host().to_ascii_lowercase();
@@ -65,7 +68,8 @@ fn authority(text: &str, scheme: &str) -> Option<String> {
     Some(port.filter(|port| *port != understood).map_or(host.clone(), |port| format!("{host}:{port}")))
 }
 
-/// What proxies in front of this one say of host and scheme: the last element is this proxy's own, which says nothing new.
+/// The host and scheme that earlier proxies name. Skips the last element, which is this proxy's own
+/// and adds nothing.
 fn forwarded(headers: &HeaderMap, scope: &mut String) {
     let Some(value) = headers.get("forwarded") else { return };
     let own = value.as_bytes().windows(2).rposition(|pair| pair == b", ").unwrap_or(0);
@@ -90,7 +94,7 @@ mod tests {
     use crate::proxy::reverse::forwarded::Forwarding;
     use crate::proxy::reverse::upstream::Outgoing;
 
-    /// Scope and address of `GET /x?y` from a client that is trusted.
+    /// Scope and address of `GET /x?y` from a trusted client.
     fn known(host: &'static str, fields: &[(&'static str, &'static str)]) -> Option<(String, String)> {
         let trusted = vec!["192.0.2.0/24".parse().unwrap()];
         let client = Client { addr: "192.0.2.7:99".parse().unwrap(), is_secure: false, color: 1, alternative: None };
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_where_the_client_thinks_it_is() {
+    fn an_address_is_what_the_client_sees() {
         let plain = |text: &str| Some((String::new(), text.to_owned()));
         assert_eq!(known("A.example:80", &[]), plain("http://a.example/x?y"));
         assert_eq!(known("a.example:8080", &[]), plain("http://a.example:8080/x?y"));
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_upstreams_believe_is_a_part_of_it() {
+    fn other_facts_that_upstreams_believe_are_part_of_the_key() {
         let plain = known("a", &[]);
         for field in [
             ("x-forwarded-prefix", "/b"),
@@ -142,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_has_no_place_in_the_cache() {
+    fn invalid_addresses_are_not_cached() {
         for fields in [
             &[("x-forwarded-host", "a/b")][..],
             &[("x-forwarded-host", "me@a")],
@@ -152,7 +156,7 @@ mod tests {
         ] {
             assert_eq!(known("a", fields), None, "{fields:?}");
         }
-        // Servers see these as they are, and may name themselves so in what they say.
+        // Servers see these as they are, and may name themselves so in a response.
         for host in ["a:99999", "a:", "a:0080", "a:080"] {
             assert_eq!(known(host, &[]), None, "{host}");
             assert_eq!(known("a", &[("x-forwarded-host", host)]), None, "{host}");

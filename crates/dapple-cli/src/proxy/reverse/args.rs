@@ -113,7 +113,7 @@ fn path(text: &str) -> Result<String, String> {
     let is_path = text.starts_with('/') && !text.contains('#') && http::uri::PathAndQuery::try_from(text).is_ok();
     match is_path {
         true => Ok(text.to_owned()),
-        false => Err(format!("{text:?} is no path; write one such as /healthy")),
+        false => Err(format!("{text:?} is not a path; write one such as /healthy")),
     }
 }
 

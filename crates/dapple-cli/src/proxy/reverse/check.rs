@@ -1,4 +1,4 @@
-//! `dapple proxy --to … --check`: whether the proxy would start, without starting it.
+//! `dapple proxy --to … --check`: checks whether the proxy would start, without starting it.
 
 use std::io::{self, Write};
 
@@ -9,12 +9,12 @@ use crate::proxy::args::Args;
 use crate::proxy::error::ProxyError;
 use crate::server::Tls;
 
-/// Looks at all that the options name, and prints what would be used. Nobody is listened for, and no upstream is asked: one that is down
-/// now may be there when it counts.
+/// Checks everything that the options name, and prints the settings in use. Does not listen, and
+/// asks no upstream: one that is down now may be up when it counts.
 ///
 /// # Errors
 ///
-/// The first thing that would keep the proxy from starting.
+/// The first problem that would keep the proxy from starting.
 pub(super) fn check(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     for wanted in args.listen.wanted() {
         wanted.addrs()?;
@@ -22,7 +22,7 @@ pub(super) fn check(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     told::check(&args.told)?;
     encryption(args)?;
     certificates(args)?.map(Tls::new).transpose()?;
-    // A closed stdout leaves the exit code to say it.
+    // With a closed stdout, the exit code still tells the result.
     let _ = io::stdout().lock().write_all(loaded.show().as_bytes());
     Ok(())
 }

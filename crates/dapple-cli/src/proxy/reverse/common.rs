@@ -1,4 +1,4 @@
-//! What all upstreams have in common.
+//! The state that all upstreams share.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use dapple_client::upstream::Config;
 
 use crate::proxy::args::Waits;
 
-/// See the module.
+/// The state that all upstreams share.
 pub(crate) struct Common {
-    /// How connections are made, and how many there may be.
+    /// How connections are made, and their limits.
     pub(crate) config: Arc<Config>,
     pub(crate) waits: Waits,
     pub(crate) handle: Handle,
@@ -18,7 +18,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Starts a task with a color of its own; with `--serial`, one of the default color.
+    /// Starts a task with a color of its own; with `--serial`, of the default color.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.config.spawn.spawn(task);
     }

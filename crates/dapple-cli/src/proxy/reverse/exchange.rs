@@ -1,14 +1,15 @@
-//! One request, from the pick of an upstream to its answer, with what is tried again.
+//! One request, from the pick of an upstream to its answer, with retries.
 //!
 //! | what happened | the same request again |
 //! |---|---|
-//! | a connection that was kept had been closed meanwhile | at once, on a fresh one, where that is safe; says nothing of the upstream |
-//! | no connection; as many requests there as there may be | at another upstream |
-//! | the connection ended, or the response made no sense | at another upstream, where that is safe |
+//! | a kept connection had been closed meanwhile | at once, on a fresh one, if that is safe; says nothing of the upstream |
+//! | no connection; the limit of requests there is reached | at another upstream |
+//! | the connection ended, or the response was malformed | at another upstream, if that is safe |
 //! | it took too long | no: the client has waited long enough |
 //!
-//! It is safe where nothing of the request has left, or where the method is idempotent and what was read of the body is still there (RFC 9110,
-//! section 9.2.2); and never once an interim response went to the client. Beyond the first row it costs of the budget.
+//! A retry is safe if nothing of the request has left, or if the method is idempotent and the part
+//! of the body that was read is still there (RFC 9110, section 9.2.2); and never after an interim
+//! response went to the client. All retries but those of the first row use up the budget.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +25,8 @@ use super::source::Upstreams;
 use super::upstream::{Answer, Missed, Outgoing, attempt};
 use crate::http::{RequestBody, Served};
 
-/// Asks one upstream after the other, until one answers or it would not be right to go on. Notes in `served` who was asked.
+/// Asks one upstream after the other, until one answers or a retry would be wrong. Notes in
+/// `served` which one answered.
 pub(super) async fn exchange(
     reverse: &Upstreams,
     outgoing: &Outgoing,
@@ -63,7 +65,7 @@ pub(super) async fn exchange(
     }
 }
 
-/// Whom to ask (next).
+/// Picks the next upstream.
 fn next(reverse: &Upstreams, outgoing: &Outgoing, asked: &[Arc<str>]) -> Result<Pick, Failure> {
     if asked.len() > reverse.retries_max as usize {
         return Err(Failure::Busy);
@@ -82,8 +84,8 @@ fn next(reverse: &Upstreams, outgoing: &Outgoing, asked: &[Arc<str>]) -> Result<
     Ok(pick)
 }
 
-/// Asks one upstream, and once more where a connection that was kept turns out to have been closed. An error comes with whether the request
-/// may be made again elsewhere.
+/// Asks one upstream, and once more if a kept connection turns out to have been closed. An error
+/// includes whether another upstream may get the request.
 async fn ask(
     reverse: &Upstreams,
     pick: Pick,
@@ -106,7 +108,7 @@ async fn ask(
             Err(missed) => missed,
         };
         debug!(upstream = &*upstream.name, reason = %missed.failure, "an upstream did not answer");
-        // Once: those of HTTP/2 that are younger may have been used, too.
+        // Only once: a younger HTTP/2 connection may have been used, too.
         let is_stale = missed.is_kept && fresh.is_none() && matches!(missed.failure, Failure::Broken(_));
         if !is_stale || !may_repeat(&missed, outgoing, replay) {
             break missed;
@@ -114,7 +116,7 @@ async fn ask(
         fresh = Some(missed.begun);
         upstream.counts.retries.fetch_add(1, Ordering::Relaxed);
     };
-    // What happens twice is no coincidence.
+    // The same failure on a fresh connection is no coincidence.
     let missed = Missed { is_kept: missed.is_kept && fresh.is_none(), ..missed };
     if let Some(pick) = &mut pick {
         note(reverse, pick, &missed);
@@ -123,7 +125,7 @@ async fn ask(
     Err((missed.failure, may_repeat))
 }
 
-/// Whether the request may be made again after this.
+/// Whether the request may be sent again after this failure.
 fn may_repeat(missed: &Missed, outgoing: &Outgoing, replay: &mut Replay<'_, '_>) -> bool {
     use Failure::{Broken, Busy, Certificate, ConnectTimeout, Framing, Tls, Unknown, Unreachable};
     let is_worth_it = matches!(
@@ -135,7 +137,7 @@ fn may_repeat(missed: &Missed, outgoing: &Outgoing, replay: &mut Replay<'_, '_>)
     is_worth_it && is_safe && is_silent && replay.rewind()
 }
 
-/// What a failure says of the upstream.
+/// Reports a failure of the upstream.
 fn note(reverse: &Upstreams, pick: &mut Pick, missed: &Missed) {
     let outcome = match missed.failure {
         Failure::Client(_) | Failure::Idle => return,

@@ -1,4 +1,4 @@
-//! Why there is no answer of an upstream's.
+//! The reasons why there is no response from an upstream.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,51 +10,52 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::http::Reply;
 use crate::proxy::reply;
 
-/// What kept a request from its answer. Pages say only what is nobody's secret; what is in here goes to the log.
+/// The reason why a request has no response. Pages reveal nothing confidential; the details here go
+/// to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Its name was not found.
     Unknown(String),
     /// Looking its name up took too long.
     LookupTimeout,
-    /// No connection came about.
+    /// No connection could be made.
     Unreachable(String),
-    /// It could not prove that it is who it should be.
+    /// It did not prove its identity.
     Certificate(String),
-    /// No encryption came about.
+    /// The TLS handshake failed.
     Tls(String),
-    /// None did in time.
+    /// No connection was made in time.
     ConnectTimeout,
-    /// As many connections and requests as there may be, for all upstreams that are in.
+    /// All upstreams in service have reached their limit of connections and requests.
     Busy,
-    /// All upstreams are out; one may be tried again after this time.
+    /// No upstream is in service; one may be tried again after this time.
     NoneIn(Duration),
     /// The connection ended before there was a response.
     Broken(String),
-    /// The response can be read in two ways, or in none.
+    /// The response is ambiguous or malformed.
     Framing(&'static str),
-    /// The body of the request could not be handed on.
+    /// The upstream did not take the body of the request.
     Stuck,
     /// The response did not begin in time.
     TimedOut,
-    /// The body of the request ended early, or was not as announced.
+    /// The body of the request ended early, or differed from its announcement.
     Client(String),
-    /// Nothing more of it came in time.
+    /// The client sent no more of the body in time.
     Idle,
-    /// The stored response may not be used without an upstream, and none answers.
+    /// The stored response needs an upstream's confirmation, and none answers.
     NeverStale(Box<Failure>),
     /// The client wants it from the cache only.
     OnlyIfCached,
     /// The request has been here before.
     Loop,
-    /// What is asked for is not done here.
+    /// The proxy does not support the request.
     Unsupported(&'static str),
     /// The request makes no sense.
     Bad(&'static str),
 }
 
 impl Failure {
-    /// The status that says so.
+    /// The status for this failure.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Failure::Unknown(_)
@@ -77,7 +78,8 @@ impl Failure {
         }
     }
 
-    /// What it is called in `Proxy-Status` (RFC 9209, section 2.3); `None` where the fault is the client's.
+    /// The name of this failure in `Proxy-Status` (RFC 9209, section 2.3); `None` if the fault is
+    /// the client's.
     fn error_type(&self) -> Option<&'static str> {
         Some(match self {
             Failure::Unknown(_) => "dns_error",
@@ -99,32 +101,32 @@ impl Failure {
         })
     }
 
-    /// What to tell the client. Where upstreams are, and what they said, is not its business.
+    /// The text for the client. It does not reveal where upstreams are, or their messages.
     fn text(&self) -> String {
         let text = match self {
             Failure::Unknown(_) | Failure::Unreachable(_) => "The server behind this proxy could not be reached.",
             Failure::Certificate(_) | Failure::Tls(_) => "The server behind this proxy could not be reached safely.",
             Failure::LookupTimeout => "The server behind this proxy could not be found in time.",
             Failure::ConnectTimeout => "The server behind this proxy could not be reached in time.",
-            Failure::Busy => "The servers behind this proxy have as many requests as they may. Please try again.",
+            Failure::Busy => "The servers behind this proxy have reached their limit of requests. Please try again.",
             Failure::NoneIn(_) => "No server behind this proxy is in service. Please try again later.",
             Failure::Broken(_) => "The server behind this proxy ended the connection before its response was complete.",
             Failure::Framing(_) => "The response of the server behind this proxy cannot be passed on safely.",
             Failure::Stuck => "The server behind this proxy did not take the request in time.",
             Failure::TimedOut => "The server behind this proxy did not answer in time.",
             Failure::Client(why) => return format!("The body of the request ended early: {why}."),
-            Failure::Idle => "The body of the request did not go on in time.",
+            Failure::Idle => "The body of the request did not arrive in time.",
             Failure::NeverStale(cause) => {
-                return format!("What is stored may not be used without asking a server. {}", cause.text());
+                return format!("The stored response may not be used without asking a server. {}", cause.text());
             }
-            Failure::OnlyIfCached => "The cache does not have it, and only the cache was asked.",
+            Failure::OnlyIfCached => "The cache does not have it, and the request allowed only the cache.",
             Failure::Loop => "This request has come through this proxy before.",
             Failure::Unsupported(text) | Failure::Bad(text) => text,
         };
         text.to_owned()
     }
 
-    /// The page that says so.
+    /// The page for this failure.
     pub(crate) fn reply(&self, is_head: bool) -> Reply {
         let mut reply = reply::page(self.status(), &self.text(), is_head);
         if let Some(kind) = self.error_type() {
@@ -161,30 +163,30 @@ impl From<ConnectError> for Failure {
     }
 }
 
-/// For whoever runs the proxy: what is wrong with the upstream.
+/// Describes the upstream's problem, for the operator of the proxy.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Unknown(why) => write!(f, "its name could not be looked up: {why}"),
             Failure::LookupTimeout => write!(f, "looking its name up took too long"),
-            Failure::Unreachable(why) => write!(f, "it could not be connected to: {why}"),
+            Failure::Unreachable(why) => write!(f, "cannot connect to it: {why}"),
             Failure::Certificate(why) => {
-                write!(f, "its certificate is not accepted: {why}; --upstream-ca names the authorities that are")
+                write!(f, "its certificate is not accepted: {why}; --upstream-ca names the accepted authorities")
             }
-            Failure::Tls(why) => write!(f, "TLS was not agreed on: {why}; http:// and h2c:// are without"),
+            Failure::Tls(why) => write!(f, "the TLS handshake failed: {why}; http:// and h2c:// do not use TLS"),
             Failure::ConnectTimeout => write!(f, "connecting to it took too long"),
-            Failure::Busy => write!(f, "it has as many requests as it may"),
+            Failure::Busy => write!(f, "it has reached its limit of requests"),
             Failure::NoneIn(_) => write!(f, "it is out of service"),
             Failure::Broken(why) => write!(f, "the connection ended before there was a response: {why}"),
             Failure::Framing(why) => {
-                write!(f, "what it answers is no response of the HTTP that is spoken with it: {why}")
+                write!(f, "its answer is not a response of the HTTP version in use: {why}")
             }
             Failure::Stuck => write!(f, "it did not take the request in time"),
             Failure::TimedOut => write!(f, "it did not answer in time"),
             Failure::Client(why) => write!(f, "the client ended its request: {why}"),
-            Failure::Idle => write!(f, "the client did not go on with its request"),
+            Failure::Idle => write!(f, "the client did not continue its request"),
             Failure::NeverStale(cause) => write!(f, "{cause}"),
-            Failure::OnlyIfCached => write!(f, "the cache does not have it, and only the cache was asked"),
+            Failure::OnlyIfCached => write!(f, "the cache does not have it, and the request allowed only the cache"),
             Failure::Loop => write!(f, "the request has been here before"),
             Failure::Unsupported(what) | Failure::Bad(what) => write!(f, "{what}"),
         }
@@ -200,7 +202,7 @@ mod tests {
     use super::Failure;
 
     #[test]
-    fn a_name_server_that_is_late_is_no_name_that_is_not_there() {
+    fn a_late_name_server_does_not_mean_an_unknown_name() {
         let (host, source) = ("a.test".to_owned(), io::ErrorKind::NotFound.into());
         let errors = [ConnectError::LookupTimedOut { host: host.clone() }, ConnectError::Unknown { host, source }];
         let failures = errors.map(Failure::from);

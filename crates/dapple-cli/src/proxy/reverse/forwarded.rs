@@ -1,8 +1,10 @@
-//! What upstreams are told of clients: `Forwarded` (RFC 7239) and the older fields `X-Forwarded-…`.
+//! The fields that tell upstreams about clients: `Forwarded` (RFC 7239) and the older fields
+//! `X-Forwarded-…`.
 //!
-//! Upstreams believe these fields: they decide by them who may come in, and write them to their logs. So what a client says of itself is
-//! taken out, unless the client is a proxy that is trusted; then it is kept, and added to. Some programs take `X_Forwarded_For` for
-//! `X-Forwarded-For`: all spellings are one here.
+//! Upstreams trust these fields: they use them for access control and in logs. So the proxy removes
+//! a client's own fields, unless the client is a trusted proxy; then it keeps them and adds to
+//! them. Some programs take `X_Forwarded_For` for `X-Forwarded-For`, so all spellings are treated
+//! alike.
 
 use std::net::IpAddr;
 
@@ -13,7 +15,7 @@ use ipnet::IpNet;
 use crate::http::Client;
 use crate::proxy::rules;
 
-/// What to tell, and whom to believe.
+/// The fields to send, and the proxies to trust.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forwarding {
     /// Proxies in front of this one.
@@ -22,7 +24,7 @@ pub(crate) struct Forwarding {
 }
 
 impl Forwarding {
-    /// Puts the fields of a request right that came from `client` and was for `host`.
+    /// Corrects the fields of a request from `client` for `host`.
     pub(crate) fn apply(&self, headers: &mut HeaderMap, client: &Client, host: Option<&Authority>) {
         let ip = client.addr.ip().to_canonical();
         let is_trusted = !self.is_silent && self.trusted.iter().any(|network| network.contains(&ip));
@@ -40,7 +42,7 @@ impl Forwarding {
     }
 }
 
-/// Takes out what nobody answers for.
+/// Removes fields that no trusted proxy vouches for.
 fn clean(headers: &mut HeaderMap, is_trusted: bool) {
     let named: Vec<HeaderName> =
         headers.keys().filter(|name| is_taken_out(name.as_str(), is_trusted)).cloned().collect();
@@ -56,7 +58,7 @@ fn is_taken_out(name: &str, is_trusted: bool) -> bool {
     is_of_a_client && (is_odd || !is_trusted)
 }
 
-/// Adds to a list, as one field.
+/// Appends to a list, as one field.
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     let mut list: Vec<u8> = Vec::new();
     for before in headers.get_all(&name) {
@@ -69,7 +71,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-/// One hop (RFC 7239, section 4). A host may have a colon, and is quoted then.
+/// One hop (RFC 7239, section 4). A host may contain a colon, and is quoted then.
 fn element(ip: IpAddr, proto: &str, host: Option<&Authority>) -> String {
     let mut text = match ip {
         IpAddr::V4(ip) => format!("for={ip}"),
@@ -85,7 +87,7 @@ fn element(ip: IpAddr, proto: &str, host: Option<&Authority>) -> String {
     text
 }
 
-/// Whether a client may come in: all may where nobody is named.
+/// Whether a client is admitted: all are if no network is named.
 pub(crate) fn admits(networks: &[IpNet], client: IpAddr) -> bool {
     networks.is_empty() || rules::admits(networks, client)
 }
@@ -134,7 +136,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_clients_say_of_themselves_is_replaced() {
+    fn fields_from_clients_are_replaced() {
         let text = applied(&Forwarding::default(), "[::ffff:192.0.2.7]:99", false, &SPOOFED);
         assert_eq!(
             text,
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_trusted_proxies_say_is_kept_and_added_to() {
+    fn fields_from_trusted_proxies_are_kept_and_added_to() {
         let forwarding = Forwarding { trusted: vec!["192.0.2.0/24".parse().unwrap()], is_silent: false };
         let text = applied(&forwarding, "192.0.2.7:99", false, &SPOOFED);
         for line in [
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_where_nothing_is_to_be() {
+    fn no_fields_are_sent_if_none_are_wanted() {
         let forwarding = Forwarding { trusted: vec!["0.0.0.0/0".parse().unwrap()], is_silent: true };
         assert_eq!(applied(&forwarding, "192.0.2.7:99", false, &SPOOFED), "accept: */*");
     }

@@ -31,18 +31,18 @@ impl Front {
         Front { reverse, handler, gate }
     }
 
-    /// Begins to accept. Accepting runs on the default color.
+    /// Starts to accept. Accepting runs on the default color.
     pub(super) fn open(&mut self, listening: Listening) -> io::Result<()> {
         self.gate.open(listening, self.handler.clone())
     }
 
-    /// Who accepts.
+    /// The gate that accepts.
     pub(super) fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
-    /// this returns.
+    /// Stops accepting. From now on every reply is the last on its connection; connections in
+    /// constant use get such a reply before this returns.
     pub(super) async fn finish(mut self, ending: Ending) {
         self.reverse.set_crowded(true);
         let begin = self.gate.close(ending).await;
@@ -96,13 +96,13 @@ impl Host for ConnectionHandler {
         if forwarded::admits(&self.reverse.clients, client) {
             return None;
         }
-        info!(%client, "a client that may not use this proxy was turned away");
+        info!(%client, "turned away a client that may not use this proxy");
         self.reverse.tally.one(Count::Strangers);
         Some(FORBIDDEN)
     }
 }
 
-/// One connection, encrypted or not.
+/// Serves one connection, encrypted or not.
 async fn serve(
     stream: TcpStream,
     tls: Option<Arc<Tls>>,
@@ -114,7 +114,7 @@ async fn serve(
     let Some(tls) = tls else {
         return serve_http(stream, Protocol::FirstBytes, Borrowed::new(reverse, client), terms, color).await;
     };
-    // Boxed: a handshake has more to remember than a connection that waits.
+    // Boxed: a handshake needs more memory than a waiting connection.
     let accepted = Box::pin(tls.accept(stream, terms.handle, &terms.link)).await;
     if let Some(stream) = accepted {
         let protocol = if stream.alpn() == Some(b"h2") { Protocol::Http2 } else { Protocol::FirstBytes };

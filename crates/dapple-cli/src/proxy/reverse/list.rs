@@ -1,4 +1,4 @@
-//! The upstreams that are in the list, and which of them is asked.
+//! The list of upstreams, and the choice among them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use super::common::Common;
 use super::target::{Scheme, Target};
 use super::upstream::Upstream;
 
-/// See the module. Read for each request, changed by a reload.
+/// The upstreams. Read for each request, changed by a reload.
 pub(crate) struct List {
     balancer: Balancer<Arc<str>, Arc<Upstream>>,
     all: ArcSwap<Vec<Arc<Upstream>>>,
     common: Arc<Common>,
-    /// Where only checks bring an upstream back, none may be expected sooner than by the next one.
+    /// If only checks bring an upstream back, none can be expected before the next check.
     retry_after_min: Duration,
 }
 
-/// An upstream that was picked for one request, which is in flight there until this is dropped.
+/// An upstream picked for one request, which is in flight there until this is dropped.
 pub(crate) type Pick = Picked<Arc<str>, Arc<Upstream>>;
 
 impl List {
-    /// An empty one. So many failures in a row put an upstream out, until a request tries it successfully; or, with `checks` so often, until
-    /// a check does.
+    /// Creates an empty list. `fail_after` failures in a row take an upstream out of service, until
+    /// a request tries it with success; or, with `checks` at this interval, until a check does.
     pub(crate) fn new(common: Arc<Common>, fail_after: u32, checks: Option<Duration>) -> List {
         let mut config = Config::default();
         config.load = Load::Latency;
@@ -37,13 +37,13 @@ impl List {
         List { balancer, all, common, retry_after_min: checks.unwrap_or_default() }
     }
 
-    /// All of them.
+    /// All upstreams.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Upstream>>> {
         self.all.load_full()
     }
 
-    /// From now on it is these; none is in it twice. Those that stay keep their connections and what is known of them. Returns those that
-    /// are new.
+    /// Replaces the list; no target occurs twice in it. Upstreams that stay keep their connections
+    /// and state. Returns the new ones.
     pub(crate) fn set(&self, targets: &[Target]) -> Vec<Arc<Upstream>> {
         let before = self.all();
         let mut seen = HashSet::new();
@@ -63,20 +63,21 @@ impl List {
         new
     }
 
-    /// Whom to ask, other than those that were: of two drawn by chance, the one at which less is to be waited for.
+    /// Picks an upstream other than those `asked`: of two random ones, the one with the shorter
+    /// expected wait.
     ///
     /// # Errors
     ///
-    /// None is left; after this time one may be.
+    /// None is left; one may be after this time.
     pub(crate) fn pick(&self, asked: &[Arc<str>]) -> Result<Pick, Duration> {
         let picked = self.balancer.pick_other_than(asked);
         let picked = picked.map_err(|refused| refused.retry_after.max(self.retry_after_min))?;
-        // Where there is no other, it is one of those.
+        // If there is no other, the pick is one of those already asked.
         if asked.contains(picked.key()) { Err(Duration::ZERO) } else { Ok(picked) }
     }
 
-    /// As [`pick`](Self::pick), for a request that asks to change the protocol: one of HTTP/2 alone, which has no such thing, only where
-    /// there is no other.
+    /// As [`pick`](Self::pick), for a request that asks to change the protocol. Picks an HTTP/2
+    /// upstream, which cannot do that, only if there is no other.
     ///
     /// # Errors
     ///
@@ -89,24 +90,24 @@ impl List {
         self.pick(&avoided).or_else(|_| self.pick(asked))
     }
 
-    /// Says how a request went, and what that changes.
+    /// Reports how a request went, and logs any change that follows.
     pub(crate) fn report(&self, pick: &mut Pick, outcome: Outcome) {
         pick.report(outcome);
         self.tell(pick.value());
     }
 
-    /// Says what a check found.
+    /// Reports the result of a check.
     pub(crate) fn set_health(&self, upstream: &Upstream, is_well: bool) {
         self.balancer.set_health(&upstream.name, is_well);
         self.tell(upstream);
     }
 
-    /// How each of them is.
+    /// The state of each upstream.
     pub(crate) fn stats(&self) -> Vec<ReplicaStats<Arc<str>>> {
         self.balancer.stats()
     }
 
-    /// Has the log say it when an upstream has come or gone.
+    /// Logs a change of an upstream's state.
     pub(crate) fn tell(&self, upstream: &Upstream) {
         let stats = self.stats().into_iter().find(|stats| stats.key == upstream.name);
         let (name, state) = (&*upstream.name, stats.map(|stats| stats.state));
@@ -119,7 +120,7 @@ impl List {
                 let reason = upstream.last_failure();
                 warn!(
                     upstream = name,
-                    reason, "an upstream failed too often, and is out of service until it is found well"
+                    reason, "an upstream failed too often, and is out of service until it is healthy again"
                 );
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! What `/metrics` says of a reverse proxy.
+//! The `/metrics` page of a reverse proxy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::observe::metrics::listener::Numbers;
 use crate::observe::metrics::{process, workers};
 use crate::proxy::tally::Count;
 
-/// The numbers of one proxy.
+/// The metrics of one proxy.
 pub(super) struct ReverseNumbers {
     reverse: Arc<Reverse>,
 }
@@ -40,17 +40,12 @@ impl Numbers for ReverseNumbers {
             cache.write_metrics(&mut out).await;
         }
         let tunnels = reverse.tally.tunnels_open() as f64;
-        out.single(
-            "dapple_tunnels_open",
-            Kind::Gauge,
-            "Connections that changed their protocol, such as WebSocket's.",
-            tunnels,
-        );
+        out.single("dapple_tunnels_open", Kind::Gauge, "Upgraded connections, such as WebSocket's.", tunnels);
         for (count, name, help) in COUNTERS {
             out.single(name, Kind::Counter, help, reverse.tally.sum(count) as f64);
         }
         if let Some(log) = sinks.and_then(|sinks| sinks.log.as_ref()) {
-            let help = "Lines of the access log that were dropped or could not be written.";
+            let help = "Access log lines that were dropped or could not be written.";
             out.single("dapple_access_log_lines_dropped_total", Kind::Counter, help, log.dropped() as f64);
         }
         workers::write(&reverse.common.handle, &mut out);
@@ -61,10 +56,10 @@ impl Numbers for ReverseNumbers {
 
 fn connections(reverse: &Reverse, out: &mut Exposition) {
     let (open, taken) = (reverse.admission.open(), reverse.tally.sum(Count::Accepted));
-    out.single("dapple_connections_open", Kind::Gauge, "Connections of clients that are open.", open as f64);
-    out.single("dapple_connections_total", Kind::Counter, "Connections of clients that were taken.", taken as f64);
+    out.single("dapple_connections_open", Kind::Gauge, "Open client connections.", open as f64);
+    out.single("dapple_connections_total", Kind::Counter, "Client connections accepted.", taken as f64);
     let name = "dapple_connections_refused_total";
-    let help = "Connections that were turned away: by the limit that they met, or as those of strangers.";
+    let help = "Connections turned away, by limit, or because the client is not allowed.";
     out.family(name, Kind::Counter, help);
     let strangers = ("stranger", reverse.tally.sum(Count::Strangers));
     for (reason, count) in reverse.admission.refused_by_reason().chain([strangers]) {
@@ -72,7 +67,7 @@ fn connections(reverse: &Reverse, out: &mut Exposition) {
     }
 }
 
-/// Each family, and in it each upstream.
+/// Writes each family, and in it each upstream.
 fn upstreams(list: &List, out: &mut Exposition) {
     let (all, stats) = (list.all(), list.stats());
     for (name, help, value) in PICKED_BY {
@@ -99,13 +94,13 @@ fn upstreams(list: &List, out: &mut Exposition) {
 type PickedBy = (&'static str, &'static str, fn(&ReplicaStats<Arc<str>>) -> f64);
 
 const PICKED_BY: [PickedBy; 3] = [
-    ("dapple_upstream_in_service", "1 where an upstream gets requests, 0 where it is out.", |stats| {
+    ("dapple_upstream_in_service", "1 if an upstream is in service, 0 if not.", |stats| {
         f64::from(u8::from(stats.state == ReplicaState::In))
     }),
     ("dapple_upstream_in_flight", "Requests in flight at an upstream.", |stats| stats.in_flight as f64),
     (
         "dapple_upstream_latency_seconds",
-        "What the head of a response takes, on a moving average that follows a rise at once and fades.",
+        "Time to the head of a response: a moving average that rises at once and falls slowly.",
         |stats| stats.latency.unwrap_or_default().as_secs_f64(),
     ),
 ];
@@ -123,26 +118,26 @@ type OfUpstream = (&'static str, &'static str, fn(&Counts) -> &AtomicU64, f64);
 
 const OF_UPSTREAMS: [OfUpstream; 11] = [
     ("dapple_upstream_requests_total", "Tries at an upstream.", |counts| &counts.requests, 1.0),
-    ("dapple_upstream_failures_total", "Tries that came to no response.", |counts| &counts.failures, 1.0),
+    ("dapple_upstream_failures_total", "Tries that got no response.", |counts| &counts.failures, 1.0),
     (
         "dapple_upstream_retries_total",
         "Tries for requests that had failed before, here or elsewhere.",
         |counts| &counts.retries,
         1.0,
     ),
-    ("dapple_upstream_connects_total", "Connections that were made.", |counts| &counts.connects, 1.0),
+    ("dapple_upstream_connects_total", "Connections made.", |counts| &counts.connects, 1.0),
     ("dapple_upstream_reused_total", "Requests on kept connections.", |counts| &counts.reused, 1.0),
-    ("dapple_upstream_received_bytes_total", "Bytes of responses' bodies.", |counts| &counts.received, 1.0),
-    ("dapple_upstream_responses_total", "Responses whose head came.", |counts| &counts.answers, 1.0),
-    ("dapple_upstream_response_seconds_total", "What these heads took in all.", |counts| &counts.answers_us, 1e-6),
-    ("dapple_upstream_outs_total", "How often an upstream was put out of service.", |counts| &counts.outs, 1.0),
+    ("dapple_upstream_received_bytes_total", "Bytes of response bodies.", |counts| &counts.received, 1.0),
+    ("dapple_upstream_responses_total", "Response heads received.", |counts| &counts.answers, 1.0),
+    ("dapple_upstream_response_seconds_total", "Total time to these heads.", |counts| &counts.answers_us, 1e-6),
+    ("dapple_upstream_outs_total", "Times that an upstream was taken out of service.", |counts| &counts.outs, 1.0),
     ("dapple_upstream_checks_total", "Health checks.", |counts| &counts.checks, 1.0),
-    ("dapple_upstream_checks_failed_total", "Health checks that failed.", |counts| &counts.checks_failed, 1.0),
+    ("dapple_upstream_checks_failed_total", "Failed health checks.", |counts| &counts.checks_failed, 1.0),
 ];
 
-/// What is counted of all together, and as what it shows.
+/// The counters of all upstreams together, with their names and help texts.
 const COUNTERS: [(Count, &str, &str); 3] = [
-    (Count::Failed, "dapple_proxy_failed_total", "Requests that were answered with an error of the proxy's own."),
-    (Count::Tunnels, "dapple_tunnels_total", "Connections that changed their protocol."),
-    (Count::TunnelBytes, "dapple_tunnel_bytes_total", "Bytes that went over these, both ways."),
+    (Count::Failed, "dapple_proxy_failed_total", "Requests answered with an error of the proxy."),
+    (Count::Tunnels, "dapple_tunnels_total", "Connections upgraded."),
+    (Count::TunnelBytes, "dapple_tunnel_bytes_total", "Bytes over upgraded connections, both ways."),
 ];

@@ -1,4 +1,4 @@
-//! `dapple proxy --to URL[,URL…]`: a reverse proxy in front of servers of one's own.
+//! `dapple proxy --to URL[,URL…]`: a reverse proxy in front of your own servers.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -38,18 +38,19 @@ mod misuse;
 mod reload;
 mod replay;
 mod request;
-#[allow(clippy::module_inception, reason = "the one thing that the others are about")]
+#[allow(clippy::module_inception, reason = "the proxy the other parts belong to")]
 mod reverse;
 mod service;
 mod source;
 mod target;
 mod upstream;
 
-/// Serves until a signal says to stop, and then until what is in flight is finished; with `--check`, only looks whether it could.
+/// Serves until a signal says to stop, then finishes what is in flight; with `--check`, only checks
+/// whether it could start.
 ///
 /// # Errors
 ///
-/// What kept the proxy from starting.
+/// The reason why the proxy did not start.
 pub(super) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     if args.check {
         return check::check(args, loaded);
@@ -100,20 +101,21 @@ pub(super) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     Ok(())
 }
 
-/// Encryption towards upstreams. Blocks.
+/// The TLS connector for upstreams. Blocks.
 fn encryption(args: &Args) -> Result<TlsConnector, ProxyError> {
     let authorities = args.reverse.upstream_ca.as_deref();
     let failed = |why| ProxyError::Authorities(authorities.map(ToOwned::to_owned).unwrap_or_default(), why);
     trusting(authorities).map_err(failed)
 }
 
-/// Where certificates for clients come from; `None` where nothing is encrypted.
+/// The source of certificates for clients; `None` without TLS.
 fn certificates(args: &Args) -> Result<Option<CertificateSource>, ProxyError> {
     let (chains, keys) = (&args.reverse.tls.tls_cert, &args.reverse.tls.tls_key);
     if chains.len() != keys.len() {
         let (chains, keys) = (chains.len(), keys.len());
         return Err(ProxyError::Misuse(format!(
-            "there are {chains} of --tls-cert and {keys} of --tls-key; give a key for each certificate, in the same order"
+            "there are {chains} of --tls-cert and {keys} of --tls-key; give a key for each certificate, in the same \
+            order"
         )));
     }
     if args.reverse.tls.tls_self_signed {
@@ -135,13 +137,13 @@ fn announce(reverse: &Reverse, addrs: &[SocketAddr], tls: Option<&Tls>, cache_mb
     let (addrs, upstreams) = (addrs.join(" and "), upstreams.join(" and "));
     let cache = if cache_mb > 0 { format!("{cache_mb} MiB of cache and ") } else { String::new() };
     let mut stdout = io::stdout().lock();
-    // A closed stdout is no reason not to serve.
+    // A closed stdout must not stop the server.
     let _ = writeln!(stdout, "dapple: proxy on {addrs} to {upstreams} with {cache}{workers} {noun}{note}");
     if let Some(fingerprint) = tls.and_then(Tls::self_signed_fingerprint) {
-        let _ = writeln!(stdout, "dapple: nobody vouches for the certificate, whose SHA-256 is {fingerprint}");
+        let _ = writeln!(stdout, "dapple: the certificate is self-signed; its SHA-256 is {fingerprint}");
     }
     let _ = stdout.flush();
 }
 
-/// The names by which a proxy is tried.
+/// The names for trying a proxy on this machine.
 const SELF_SIGNED: [&str; 3] = ["localhost", "127.0.0.1", "::1"];

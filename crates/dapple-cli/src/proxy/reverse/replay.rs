@@ -1,4 +1,4 @@
-//! The body of a request that may have to be sent a second time.
+//! A request body that may have to be sent a second time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,9 +14,9 @@ pub(crate) struct Replay<'r, 'a> {
     body: &'r mut RequestBody<'a>,
     kept: VecDeque<Bytes>,
     kept_len: usize,
-    /// How many of the pieces that are kept have been read this time.
+    /// The number of kept pieces that have been read this time.
     read: usize,
-    /// All that was read is kept.
+    /// Whether everything read so far is kept.
     is_whole: bool,
     is_ended: bool,
     /// The trailers.
@@ -29,7 +29,7 @@ impl<'r, 'a> Replay<'r, 'a> {
         Replay { body, kept, kept_len, read, is_whole: true, is_ended: false, trailers: None }
     }
 
-    /// Begins anew. False: there was more than is kept.
+    /// Starts again from the beginning. Returns `false` if some of the body is no longer kept.
     pub(crate) fn rewind(&mut self) -> bool {
         self.read = 0;
         self.is_whole
@@ -77,7 +77,7 @@ impl Incoming for Replay<'_, '_> {
     }
 
     fn detach(&mut self) -> Option<Box<dyn Incoming + Send + Sync>> {
-        // First: where the body stays here, it may still have to be sent again.
+        // First: if the body cannot be detached, it may still have to be sent again.
         let rest = if self.is_ended { None } else { Some(self.body.detach()?) };
         let again = self.kept.drain(..).skip(self.read).collect();
         (self.is_whole, self.is_ended) = (false, true);
@@ -85,11 +85,11 @@ impl Incoming for Replay<'_, '_> {
     }
 }
 
-/// What had still to be sent again, and what is still to come.
+/// The kept pieces not yet sent again, and the rest of the body.
 struct Detached {
     again: VecDeque<Bytes>,
     rest: Option<Box<dyn Incoming + Send + Sync>>,
-    /// The trailers, where it has ended.
+    /// The trailers, if the body has ended.
     trailers: Option<HeaderMap>,
 }
 
@@ -112,7 +112,7 @@ impl Incoming for Detached {
     }
 }
 
-/// So much of a body is kept while it may have to be sent again: what one request costs beyond its buffers.
+/// How much of a body is kept for a retry: the cost of one request besides its buffers.
 const KEPT_LEN_MAX: usize = 64 << 10;
 
 #[cfg(test)]
@@ -141,12 +141,12 @@ mod tests {
     fn next(replay: &mut Replay<'_, '_>) -> Option<Bytes> {
         match replay.poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(piece) => piece.map(Result::unwrap),
-            Poll::Pending => panic!("nobody is waited for"),
+            Poll::Pending => panic!("no piece has to be waited for"),
         }
     }
 
     #[test]
-    fn a_body_is_read_again_from_its_beginning() {
+    fn a_body_can_be_read_again_from_its_start() {
         let mut pieces = Pieces(["ab", "cd", "e"].map(Bytes::from).into());
         let mut body = RequestBody::new(&mut pieces);
         let mut replay = Replay::new(&mut body);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_cannot_be_handed_on_is_read_again() {
+    fn a_body_that_cannot_be_detached_can_be_read_again() {
         let mut pieces = Pieces(["ab", "cd"].map(Bytes::from).into());
         let mut body = RequestBody::new(&mut pieces);
         let mut replay = Replay::new(&mut body);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_read_once() {
+    fn a_body_that_is_too_long_is_read_once() {
         let piece = Bytes::from(vec![b'x'; KEPT_LEN_MAX]);
         let mut pieces = Pieces([piece.clone(), "end".into(), "x".into()].into());
         let mut body = RequestBody::new(&mut pieces);

@@ -1,4 +1,4 @@
-//! A client's request in the form in which upstreams get it.
+//! Turns a client's request into the request for upstreams.
 
 use dapple_http::{Form, Request};
 use http::header::{HOST, UPGRADE};
@@ -13,19 +13,19 @@ use crate::proxy::answer;
 use crate::proxy::fields;
 use crate::proxy::hints::Hints;
 
-/// What comes of a request's head.
+/// The result of reading a request's head.
 pub(super) enum Turned {
-    /// It goes to an upstream.
+    /// A request for an upstream.
     Outgoing(Outgoing),
-    /// It is for this hop.
+    /// A reply by this hop.
     Own(Reply),
 }
 
-/// The request as it goes on.
+/// Turns a request into the outgoing one.
 ///
 /// # Errors
 ///
-/// Why it does not.
+/// The reason why it cannot be passed on.
 pub(super) fn turn(
     reverse: &Reverse,
     request: &Request<'_>,
@@ -33,7 +33,10 @@ pub(super) fn turn(
     client: &Client,
 ) -> Result<Turned, Failure> {
     if request.form == Form::Authority || request.method == Method::CONNECT {
-        return Err(Failure::Unsupported("This is a reverse proxy, which makes no tunnels: CONNECT is not for it."));
+        return Err(Failure::Unsupported(
+            "This is a reverse proxy, which makes no tunnels and does not support \
+            CONNECT.",
+        ));
     }
     if reverse.pseudonym.is_in(request.fields) {
         return Err(Failure::Loop);
@@ -63,7 +66,7 @@ pub(super) fn turn(
     }))
 }
 
-/// The fields that are not of the client's connection, and not `Host`.
+/// The fields that do not belong to the client's connection, without `Host`.
 fn end_to_end(request: &Request<'_>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(request.fields.len() + 6);
     for field in request.fields.iter() {
@@ -77,15 +80,15 @@ fn end_to_end(request: &Request<'_>) -> HeaderMap {
     headers
 }
 
-/// Whether the client takes fields behind the body.
+/// Whether the client takes fields after the body.
 fn takes_trailers(request: &Request<'_>) -> bool {
     let mut words = request.fields.all("te").flat_map(|value| value.split(|byte| *byte == b','));
     let says_so = words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"));
     says_so && matches!(request.version, Version::HTTP_11 | Version::HTTP_2)
 }
 
-/// The protocols that the client would change to (RFC 9110, section 7.8), but for those that are HTTP again: through them requests could
-/// go past all that is looked at here.
+/// The protocols that the client would change to (RFC 9110, section 7.8), except HTTP itself:
+/// through it requests could bypass the checks here.
 fn upgrade(request: &Request<'_>, body: &RequestBody<'_>) -> Option<HeaderValue> {
     let names_upgrade = request
         .fields

@@ -1,4 +1,4 @@
-//! Everything that the connections share.
+//! The state that all connections share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,13 +42,13 @@ pub(crate) struct Reverse {
     pub(crate) list: Arc<List>,
     pub(crate) common: Arc<Common>,
     pub(crate) upstreams: Upstreams,
-    /// `None` where nothing is kept. A reload of the upstreams leaves it as it is.
+    /// `None` if nothing is kept. A reload of the upstreams leaves it unchanged.
     pub(crate) cache: Option<Arc<Cache<Upstreams>>>,
     pub(crate) forwarding: Forwarding,
     pub(crate) rewrites_host: bool,
     pub(crate) pseudonym: Pseudonym,
     pub(crate) tally: Arc<Tally>,
-    /// Who may connect, beside this machine; all, where nobody is named.
+    /// The clients that may connect, besides this machine; all if none is named.
     pub(crate) clients: Vec<IpNet>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) observing: Observing,
@@ -58,7 +58,7 @@ pub(crate) struct Reverse {
 }
 
 impl Reverse {
-    /// A proxy for the upstreams that the options name.
+    /// Creates a proxy for the upstreams in the options.
     pub(crate) fn new(
         args: &Args,
         encryption: TlsConnector,
@@ -122,7 +122,7 @@ impl Reverse {
         self
     }
 
-    /// From now on these are the upstreams. New ones are looked at now and then, where that was asked for.
+    /// Replaces the upstreams. Starts health checks of new ones if these are on.
     pub(crate) fn set_upstreams(&self, targets: &[Target]) {
         for upstream in self.list.set(targets) {
             self.begin_checks(&upstream);
@@ -136,7 +136,7 @@ impl Reverse {
         }
     }
 
-    /// Whether each reply is to be the last on its connection.
+    /// Whether each reply should be the last on its connection.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
     }
@@ -146,13 +146,14 @@ impl Reverse {
     }
 }
 
-/// So many retries for a hundred requests of the last ten seconds, and one a second beside; none at all where that is 0.
+/// The budget for retries: `percent` of the requests of the last ten seconds, plus one per second;
+/// none if it is 0.
 fn budget(percent: u32) -> Budget {
     let min_per_s = u32::from(percent > 0);
     Budget::new(BUDGET_TIME, min_per_s, percent as f32 / 100.0)
 }
 
-/// So many requests may wait for their turn at an upstream at least.
+/// The fewest requests that may wait for their turn at an upstream.
 const WAITING_MIN: usize = 100;
 
 const BUDGET_TIME: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! From a request to its reply.
+//! Turns a request into its reply.
 
 use dapple_http::{Fields, Request};
 use http::{Method, StatusCode};
@@ -27,7 +27,7 @@ impl Service for Reverse {
     }
 
     fn refuse(&self, status: StatusCode, reason: &str, client: &Client) -> Reply {
-        // What ends a reply that has begun is the upstream's doing.
+        // The upstream is the cause if a started reply ends early.
         let (status, text) = match status {
             StatusCode::INTERNAL_SERVER_ERROR => (StatusCode::BAD_GATEWAY, "The response ended before it began."),
             _ => (status, reason),
@@ -48,7 +48,7 @@ impl Reverse {
     async fn reply(&self, request: &Request<'_>, body: &mut RequestBody<'_>, client: &Client) -> Reply {
         self.tally.one(Count::Requests);
         let mut served = Box::new(Served { upstream: None, head_us: 0, tries: 0 });
-        // Boxed: what waits for an upstream is large, and connections that wait for a request should not be.
+        // Boxed: the wait for an upstream is large, and idle connections should stay small.
         let result = Box::pin(self.pass(request, body, client, &mut served)).await;
         let mut reply = result.unwrap_or_else(|failure| {
             self.tally.one(Count::Failed);
@@ -59,7 +59,7 @@ impl Reverse {
         reply
     }
 
-    /// From the cache, or through to an upstream and back.
+    /// Answers from the cache, or from an upstream.
     async fn pass(
         &self,
         request: &Request<'_>,
@@ -97,7 +97,7 @@ impl Reverse {
         Ok(reply)
     }
 
-    /// Through to an upstream and back, with nothing kept.
+    /// Passes the request to an upstream and the response back, and keeps nothing.
     async fn ask(
         &self,
         request: &Request<'_>,

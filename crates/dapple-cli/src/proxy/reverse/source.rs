@@ -1,4 +1,4 @@
-//! Upstreams as requests and the cache ask them.
+//! The upstreams as requests and the cache see them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::upstream::Outgoing;
 use crate::http::{RequestBody, Served};
 use crate::proxy::cache::source::{self, Parts, Source};
 
-/// The way to all upstreams, with what bounds how often they are tried.
+/// Asks the upstreams, within the budget for retries.
 #[derive(Clone)]
 pub(crate) struct Upstreams {
     pub(crate) list: Arc<List>,
@@ -28,11 +28,11 @@ impl Source for Upstreams {
     type Outgoing = Outgoing;
     type Failure = Failure;
 
-    /// This cache works for the servers behind it (RFC 9213, section 3).
+    /// This cache works on behalf of the servers behind it (RFC 9213, section 3).
     const TARGETS: &'static [HeaderName] = &[CDN_CACHE_CONTROL];
 
     async fn ask(&self, outgoing: &Outgoing, served: &mut Served) -> Result<source::Answer, Failure> {
-        // Boxed: what waits for an upstream is large.
+        // Boxed: the wait for an upstream is large.
         let answer = Box::pin(exchange(self, outgoing, &mut RequestBody::empty(), served)).await?;
         let (version, status) = (answer.version, answer.status);
         Ok(source::Answer { version, status, headers: answer.headers, body: answer.body })

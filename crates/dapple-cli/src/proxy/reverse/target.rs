@@ -1,23 +1,23 @@
-//! An upstream as `--to` names it.
+//! An upstream in `--to`.
 
 use http::uri::Authority;
 
 pub(crate) use dapple_client::{Origin as Target, Scheme};
 
-/// Reads one of `--to`, for clap.
+/// Parses one target of `--to`, for clap.
 pub(crate) fn target(text: &str) -> Result<Target, String> {
     let advice = "write http://HOST:PORT, https://HOST or h2c://HOST:PORT, for example http://127.0.0.1:9000";
     let text = text.trim();
-    let (scheme, rest) = text.split_once("://").ok_or_else(|| format!("{text:?} says no scheme; {advice}"))?;
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| format!("{text:?} has no scheme; {advice}"))?;
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "http" => Scheme::Http,
         "https" => Scheme::Https,
         "h2c" => Scheme::H2c,
-        other => return Err(format!("{other}:// is not spoken here; {advice}")),
+        other => return Err(format!("{other}:// is not supported; {advice}")),
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#']) {
-        return Err(format!("{text:?} has a path, and paths go through as clients send them; leave it out: {advice}"));
+        return Err(format!("{text:?} has a path, but the paths come from clients; leave it out: {advice}"));
     }
     if authority.contains('@') {
         return Err(format!("{text:?} has a user in it; {advice}"));
@@ -26,7 +26,7 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if is_bare(host) => {
             let port = port.parse().ok().filter(|port| *port > 0);
-            (host, port.ok_or_else(|| format!("{text:?} has no port that there is (1 to 65535); {advice}"))?)
+            (host, port.ok_or_else(|| format!("{text:?} has an invalid port (1 to 65535); {advice}"))?)
         }
         _ => (authority, scheme.port()),
     };
@@ -36,7 +36,7 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
     Ok(Target { scheme, host: host.to_ascii_lowercase(), port })
 }
 
-/// Whether this is a name, an address, or an address of IPv6 in brackets.
+/// Whether this is a name, an address, or an IPv6 address in brackets.
 fn is_host(host: &str) -> bool {
     let is_v6 = |text: &str| text.parse::<std::net::Ipv6Addr>().is_ok();
     let is_name = || host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
@@ -73,7 +73,7 @@ mod tests {
         for (text, part) in [
             ("", "no scheme"),
             ("127.0.0.1:9000", "no scheme"),
-            ("ftp://a", "ftp:// is not spoken"),
+            ("ftp://a", "ftp:// is not supported"),
             ("http://", "no host"),
             ("http://:80", "no host"),
             ("http://::1:80", "no host"),

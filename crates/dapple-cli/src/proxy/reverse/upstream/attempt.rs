@@ -1,4 +1,4 @@
-//! One request at one upstream.
+//! One attempt at one upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,55 +24,56 @@ use crate::proxy::upstream::body::{Held, passing};
 use crate::proxy::upstream::sending::{Delivered, Halt, Pieces, deliver, passed_on, prepare};
 use crate::proxy::upstream::upload::Upload;
 
-/// A request as it goes to whichever upstream.
+/// A request in the form for any upstream.
 #[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) target: PathAndQuery,
-    /// Without `Host`, and without what belongs to a connection.
+    /// Without `Host`, and without the fields of a connection.
     pub(crate) headers: HeaderMap,
-    /// What the client calls the server; `None` where upstreams are asked by their own names.
+    /// The client's name for the server; `None` if upstreams get their own names.
     pub(crate) authority: Option<Authority>,
-    /// Whether the client takes fields behind the body.
+    /// Whether the client takes fields after the body.
     pub(crate) takes_trailers: bool,
-    /// The protocol to change to, where the client asks for one.
+    /// The protocol to change to, if the client asks for one.
     pub(crate) upgrade: Option<HeaderValue>,
-    /// Where interim responses go, if anywhere.
+    /// The destination of interim responses, if any.
     pub(crate) hints: Option<Arc<Hints>>,
 }
 
-/// A response whose head is there.
+/// A response of which the head has arrived.
 pub(crate) struct Answer {
     pub(crate) version: Version,
     pub(crate) status: StatusCode,
-    /// Without the fields of the connection, and without what frames the body.
+    /// Without the fields of the connection, and without the framing of the body.
     pub(crate) headers: HeaderMap,
-    /// What `content-length` said: also of a body that is not sent.
+    /// The value of `content-length`, also for a body that is not sent.
     pub(crate) content_len: Option<u64>,
     pub(crate) body: Body,
-    /// The upstream answered before it had all of the request.
+    /// Whether the upstream answered before it had the whole request.
     pub(crate) is_early: bool,
-    /// The protocol has changed: the connection, and what is held for as long as it is open.
+    /// The connection after a change of protocol, and the value to hold as long as it is open.
     pub(crate) upgraded: Option<(Upgraded, Box<dyn Send>)>,
 }
 
-/// Why there is none.
+/// The reason why there is no answer.
 pub(crate) struct Missed {
     pub(crate) failure: Failure,
-    /// Nothing of the request left this machine.
+    /// Whether nothing of the request left this machine.
     pub(crate) is_unsent: bool,
-    /// The connection had been used before: the upstream may have closed it in this very moment.
+    /// Whether the connection had been used before: the upstream may have closed it at this moment.
     pub(crate) is_kept: bool,
-    /// There was a connection at this time.
+    /// When the connection was ready.
     pub(crate) begun: Instant,
 }
 
-/// Sends a request with what its client sends as the body, and gives the answer once its head is there. With `fresh`, on a connection
-/// of HTTP/1.1 that was not used before, or on one of HTTP/2 that is younger. The pick goes along with an answer, and stays where there is none.
+/// Sends a request with its client's body, and returns the answer once its head has arrived. With
+/// `fresh`, uses an unused HTTP/1.1 connection, or a younger HTTP/2 one. The pick goes along with
+/// an answer, and otherwise stays.
 ///
 /// # Errors
 ///
-/// Why there is no answer, and what is known of how far the request came.
+/// The reason why there is no answer, and how far the request got.
 pub(crate) async fn attempt(
     pick: &mut Option<Pick>,
     outgoing: &Outgoing,
@@ -119,7 +120,7 @@ fn failure(unanswered: &Unanswered<Upload>) -> Failure {
 }
 
 impl Outgoing {
-    /// Target and fields in the form of the version that is spoken.
+    /// Target and fields in the form of the HTTP version in use.
     fn head(&self, upstream: &Upstream, is_h2: bool, len: Option<u64>) -> (Uri, HeaderMap) {
         let mut headers = self.headers.clone();
         let own = || upstream.authority.clone();
@@ -155,7 +156,7 @@ impl Outgoing {
     }
 }
 
-/// By HTTP/2 a cookie may come in pieces (RFC 9113, section 8.2.3).
+/// Over HTTP/2 a cookie may arrive in pieces (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if pieces.len() > 1
@@ -165,7 +166,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// An answer whose framing is beyond doubt.
+/// Accepts a response with unambiguous framing.
 async fn accept(
     response: Response<Incoming>,
     lease: Lease<Upload>,
@@ -186,7 +187,7 @@ async fn accept(
     Ok(Answer { version, status, headers, content_len, body, is_early, upgraded: None })
 }
 
-/// A request counts as in flight until its response is complete.
+/// Counts a request as in flight until its response is complete.
 struct InFlight {
     upstream: Arc<Upstream>,
     pick: Option<Pick>,
@@ -202,15 +203,15 @@ impl Held for InFlight {
     }
 }
 
-/// The pick, which counts as in flight until the response has ended, and was told how it went. Whoever refuses for overload is quick, and
-/// has enough to do.
+/// Reports the outcome, and returns the pick, which counts as in flight until the response has
+/// ended. A refusal for overload is fast, and must not attract more requests.
 fn answered(pick: &mut Option<Pick>, status: StatusCode) -> Option<Pick> {
     let mut pick = pick.take()?;
     pick.report(if status == StatusCode::SERVICE_UNAVAILABLE { Outcome::Refused } else { Outcome::Success });
     Some(pick)
 }
 
-/// The upstream speaks another protocol from here on.
+/// Handles an upstream that changes the protocol.
 async fn upgraded(
     mut response: Response<Incoming>,
     lease: Lease<Upload>,
@@ -222,7 +223,7 @@ async fn upgraded(
         let asked = outgoing.upgrade.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
         asked.split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(agreed.as_bytes()))
     };
-    let agreed = agreed.filter(is_asked).ok_or(Failure::Framing("it changes to a protocol that nobody asked for"))?;
+    let agreed = agreed.filter(is_asked).ok_or(Failure::Framing("it changes to a protocol that was not requested"))?;
     let upgrade = hyper::upgrade::on(&mut response).await;
     let upgrade = upgrade.map_err(|error| Failure::Broken(with_causes(&error)))?;
     let (parts, _) = response.into_parts();
@@ -230,7 +231,7 @@ async fn upgraded(
     fields::strip(&mut headers);
     headers.remove(CONTENT_LENGTH);
     headers.insert(UPGRADE, agreed);
-    // Among the connections it is still one.
+    // It still counts as a connection.
     let pick = answered(pick, parts.status);
     let held = Box::new((lease.into_open(), pick));
     Ok(Answer {

@@ -1,4 +1,4 @@
-//! Looking now and then how an upstream is.
+//! Health checks of an upstream.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -17,18 +17,18 @@ use crate::proxy::reverse::list::List;
 use crate::proxy::reverse::target::Scheme;
 use crate::proxy::upstream::sending::prepare;
 
-/// How the health of upstreams is looked at.
+/// The settings of health checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checks {
     pub(crate) path: PathAndQuery,
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
-    /// So many in a row put it in, and out.
+    /// The number of checks in a row that puts it into service, or out.
     pub(crate) passes: u32,
     pub(crate) failures: u32,
 }
 
-/// Checks in a row that had the same outcome.
+/// Checks in a row with the same outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Row {
     is_well: bool,
@@ -36,7 +36,7 @@ struct Row {
 }
 
 impl Row {
-    /// One more check. What is to be said of the upstream, if anything.
+    /// Adds a check. Returns the new state of the upstream, if that is certain.
     fn add(&mut self, is_well: bool, checks: &Checks) -> Option<bool> {
         self.len = if self.is_well == is_well { self.len.saturating_add(1) } else { 1 };
         self.is_well = is_well;
@@ -45,8 +45,8 @@ impl Row {
     }
 }
 
-/// Asks again and again, for as long as the upstream is in the list. Each time over a connection of its own, so that it is seen whether one
-/// can be made.
+/// Checks an upstream at intervals, as long as it is in the list. Each check uses a new connection,
+/// to see whether one can be made.
 pub(crate) async fn check_health(list: Arc<List>, upstream: Weak<Upstream>, checks: Checks) {
     let mut row = Row::default();
     loop {
@@ -64,7 +64,7 @@ pub(crate) async fn check_health(list: Arc<List>, upstream: Weak<Upstream>, chec
             debug!(upstream = &*upstream.name, reason, "a health check failed");
             upstream.failed(reason);
         }
-        // Said each time: what requests put out, checks bring back.
+        // Reported each time: checks bring back upstreams that requests took out of service.
         if let Some(is_well) = row.add(is_well, &checks) {
             list.set_health(&upstream, is_well);
         }
@@ -89,7 +89,7 @@ async fn ask(upstream: &Arc<Upstream>, path: &PathAndQuery) -> Result<StatusCode
     };
     let request = prepare(&Method::GET, uri, &headers, None, Some(0)).request;
     let (respond, _lease) = line.send(request, turn);
-    // Its body is not read: the connection ends.
+    // The body is not read: the connection ends.
     let response = respond.await.map_err(|unanswered| Failure::Broken(with_causes(&unanswered.error)))?;
     Ok(response.status())
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::{Checks, Row};
 
     #[test]
-    fn it_takes_some_in_a_row() {
+    fn it_takes_several_in_a_row() {
         let checks = Checks {
             path: PathAndQuery::from_static("/"),
             interval: Duration::from_secs(1),

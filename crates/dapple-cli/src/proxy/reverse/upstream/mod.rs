@@ -1,4 +1,4 @@
-//! One upstream: its connections, how it is, and what was counted of it.
+//! One upstream: its connections, state and counters.
 
 mod attempt;
 mod check;
@@ -19,38 +19,38 @@ pub(crate) use self::attempt::{Answer, Missed, Outgoing, attempt};
 pub(crate) use self::check::{Checks, check_health};
 pub(crate) use self::trust::trusting;
 
-/// See the module.
+/// One upstream.
 pub(crate) struct Upstream {
     pub(crate) target: Target,
     /// The address, for logs and metrics.
     pub(crate) name: Arc<str>,
-    /// What it is called in `Host`, where it is not called as the client does.
+    /// Its own name for `Host`, used if it does not get the client's.
     authority: Authority,
     common: Arc<Common>,
-    /// As the log has said last.
+    /// The state that the log reported last.
     pub(super) is_in: AtomicBool,
     host: Arc<Host<Upload>>,
-    /// Why it did not answer the last time that it did not.
+    /// The reason of its last failure.
     last_failure: Mutex<String>,
     pub(crate) counts: Counts,
 }
 
-/// What was counted since the start.
+/// The counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: AtomicU64,
-    /// Requests that came to no response.
+    /// Requests that got no response.
     pub(crate) failures: AtomicU64,
-    /// Tries here after one failed, here or elsewhere.
+    /// Tries here after a failure, here or elsewhere.
     pub(crate) retries: AtomicU64,
     pub(crate) connects: AtomicU64,
     pub(crate) reused: AtomicU64,
     pub(crate) received: AtomicU64,
     pub(crate) checks: AtomicU64,
     pub(crate) checks_failed: AtomicU64,
-    /// How often it was put out.
+    /// How often it was taken out of service.
     pub(crate) outs: AtomicU64,
-    /// Responses, and what their heads took in all.
+    /// Responses, and the total time to their heads.
     pub(crate) answers: AtomicU64,
     pub(crate) answers_us: AtomicU64,
 }
@@ -70,29 +70,29 @@ impl Upstream {
         })
     }
 
-    /// It answered, after so long.
+    /// Notes that it answered after this time.
     fn answered(&self, after: Duration) {
         let us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
         self.counts.answers.fetch_add(1, Ordering::Relaxed);
         self.counts.answers_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// It did not answer, and this is why.
+    /// Notes the reason why it did not answer.
     pub(crate) fn failed(&self, why: String) {
         *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// Why it did not answer the last time that it did not.
+    /// The reason of its last failure.
     pub(crate) fn last_failure(&self) -> String {
         self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connections in all; of HTTP/1.1 those that wait.
+    /// The number of connections; and of idle HTTP/1.1 ones.
     pub(crate) fn connections(&self) -> (usize, usize) {
         self.host.connections()
     }
 
-    /// It is no longer in the list: what is in flight goes on, and nothing is kept.
+    /// Notes that it left the list: requests in flight go on, and no connection is kept.
     pub(crate) fn retire(&self) {
         self.host.retire();
     }

@@ -1,4 +1,4 @@
-//! The cache of a reverse proxy: what it shares with that of a forward one, and what it has of its own.
+//! The cache of a reverse proxy: the parts shared with a forward proxy, and its own.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -18,7 +18,7 @@ use crate::support::{Client, Response, Server, Site, dapple, eventually};
 const CACHE: [&str; 2] = ["--cache-mb", "16"];
 const FRESH: &str = "cache-control: max-age=600\r\n";
 
-/// Answers with how many requests came before, and these lines.
+/// Answers with the number of earlier requests, and these lines.
 fn counting(head: &'static str) -> Origin {
     Origin::of(move |asked| reply("200 OK", head, &format!("answer {}", asked.number)))
 }
@@ -41,7 +41,7 @@ fn the_rules_of_rfc_9111() {
 }
 
 #[test]
-fn nothing_is_kept_unless_it_is_asked_for() {
+fn nothing_is_kept_without_the_option() {
     for options in [&[][..], &["--cache-mb", "0"]] {
         let origin = counting(FRESH);
         let proxy = start(&origin.url(""), options);
@@ -77,7 +77,7 @@ fn cdn_cache_control_goes_before_cache_control_and_expires() {
         let expected = if is_reused { "answer 0" } else { "answer 1" };
         assert_eq!(responses[1].text(), expected, "{fields}, {others}: {}", note(&responses[1]));
         for response in responses {
-            assert_eq!(response.header("cdn-cache-control"), Some(fields), "caches in front may obey it, too");
+            assert_eq!(response.header("cdn-cache-control"), Some(fields), "caches in front may obey the field, too");
         }
     }
 }
@@ -102,7 +102,7 @@ fn hosts_and_schemes_have_entries_of_their_own() {
     }
     let response = get_at(&proxy, "a.example", "x-forwarded-host: a/b\r\n");
     assert_eq!((response.text(), note(&response)), ("answer 5", "dapple; fwd=bypass"));
-    // Servers see what is no port, and may send others there.
+    // Servers see an invalid port, and may redirect others to it.
     for host in ["c.example:99999", "c.example:"] {
         get_at(&proxy, host, "");
     }
@@ -111,13 +111,13 @@ fn hosts_and_schemes_have_entries_of_their_own() {
 }
 
 #[test]
-fn clients_that_are_not_trusted_choose_no_entry() {
+fn untrusted_clients_choose_no_entry() {
     let origin = counting("cache-control: max-age=600\r\nvary: x-forwarded-for, x-real-ip\r\n");
     let proxy = start(&origin.url(""), &CACHE);
     for headers in ["", "x-forwarded-for: 192.0.2.1\r\n", "x-real-ip: 192.0.2.1\r\nx-forwarded-host: evil\r\n"] {
         assert_eq!(get(&proxy, "/", headers).text(), "answer 0", "{headers}");
     }
-    // What upstreams are told is what they choose by.
+    // The fields for upstreams are part of the key.
     let proxy = start(&origin.url(""), &[&CACHE[..], &["--trust-forwarded", "127.0.0.0/8"]].concat());
     for (headers, answer) in [
         ("x-forwarded-for: 192.0.2.1\r\n", 1),
@@ -165,7 +165,7 @@ fn simultaneous_misses_ask_once() {
 fn one_entry_answers_heads_parts_and_conditions() {
     let origin = Origin::of(|_| reply("200 OK", "cache-control: max-age=600\r\netag: \"a\"\r\n", "0123456789"));
     let (proxy, metrics) = start_with_numbers(&origin.url(""), &CACHE);
-    assert_eq!(get(&proxy, "/", "if-none-match: \"a\"\r\n").status, 304, "of what is fetched as a whole");
+    assert_eq!(get(&proxy, "/", "if-none-match: \"a\"\r\n").status, 304, "of a response fetched as a whole");
     let part = get(&proxy, "/", "range: bytes=2-4\r\n");
     assert!(part.status == 206 && part.text() == "234" && part.header("age").is_some(), "{}", part.status);
     assert_eq!(get(&proxy, "/", "if-none-match: W/\"a\"\r\n").status, 304);
@@ -178,7 +178,7 @@ fn one_entry_answers_heads_parts_and_conditions() {
 }
 
 #[test]
-fn what_comes_with_a_validation_for_one_client_goes_to_no_other() {
+fn fields_of_a_validation_for_one_client_go_to_no_other() {
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
     let origin = Origin::of(move |asked| match asked.number {
@@ -206,7 +206,7 @@ fn what_comes_with_a_validation_for_one_client_goes_to_no_other() {
 }
 
 #[test]
-fn what_is_stale_is_validated_and_what_is_changed_forgotten() {
+fn stale_responses_are_validated_and_changed_ones_forgotten() {
     let origin = Origin::of(|asked| match (asked.method.as_str(), asked.header("if-none-match")) {
         ("GET", None) => reply("200 OK", "cache-control: max-age=0\r\netag: \"a\"\r\n", &asked.target),
         ("GET", Some(_)) => b"HTTP/1.1 304 Not Modified\r\ncache-control: max-age=600\r\n\r\n".to_vec(),
@@ -227,7 +227,7 @@ fn what_is_stale_is_validated_and_what_is_changed_forgotten() {
 }
 
 #[test]
-fn what_is_kept_outlives_its_upstreams() {
+fn cached_responses_outlive_their_upstreams() {
     let is_down = Arc::new(AtomicBool::new(false));
     let down = is_down.clone();
     let origin = Origin::start(move |asked, stream| {
@@ -245,7 +245,7 @@ fn what_is_kept_outlives_its_upstreams() {
         assert_eq!(get(&proxy, path, "").text(), path);
     }
     is_down.store(true, Ordering::Relaxed);
-    // The first of them finds that the upstream is gone; after that it is out of service.
+    // The first request finds that the upstream is gone; then it is out of service.
     for _ in 0..3 {
         let response = get(&proxy, "/if-error", "");
         assert_eq!((response.status, response.text()), (200, "/if-error"));
@@ -276,7 +276,7 @@ fn a_stale_answer_now_and_a_fresh_one_for_the_next() {
 }
 
 #[test]
-fn a_miss_is_tried_again_at_another_upstream_and_the_log_says_so() {
+fn a_miss_is_retried_at_another_upstream_and_the_log_says_so() {
     let broken = Origin::start(|_, _| false);
     let good = counting(FRESH);
     let site = Site::new();
@@ -284,7 +284,7 @@ fn a_miss_is_tried_again_at_another_upstream_and_the_log_says_so() {
     let to = format!("{},{}", broken.url(""), good.url(""));
     let words = ["--retry-percent", "100", "--access-log", log.to_str().unwrap(), "--access-log-format", "json"];
     let proxy = start(&to, &[&CACHE[..], &words].concat());
-    // Drawn by chance: until the broken one was asked first.
+    // Picks are random: repeat until the broken upstream was asked first.
     let mut count = 0;
     assert!(eventually(LIMIT, || {
         count += 1;
@@ -303,7 +303,7 @@ fn a_miss_is_tried_again_at_another_upstream_and_the_log_says_so() {
 }
 
 #[test]
-fn what_is_said_ahead_of_an_answer_goes_to_the_request_that_asks() {
+fn interim_responses_go_only_to_the_request_that_asks() {
     let hint = b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n";
     let origin = Origin::of(move |_| [&hint[..], &reply("200 OK", FRESH, "done")].concat());
     let proxy = start(&origin.url(""), &CACHE);
@@ -318,7 +318,7 @@ fn what_is_said_ahead_of_an_answer_goes_to_the_request_that_asks() {
 }
 
 #[test]
-fn upgrades_go_past_it() {
+fn upgrades_bypass_the_cache() {
     let origin = Origin::of(|asked| match asked.header("upgrade") {
         Some(_) => b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nhello".to_vec(),
         None => reply("200 OK", FRESH, "page"),
@@ -334,7 +334,7 @@ fn upgrades_go_past_it() {
 }
 
 #[test]
-fn a_reload_keeps_it() {
+fn a_reload_keeps_the_cache() {
     let (one, two) = (counting(FRESH), counting(FRESH));
     let folder = Site::new();
     let write = |to: &Origin| folder.write("proxy.toml", format!("to = [\"{}\"]\ncache_mb = 8\n", to.url("")));
@@ -355,5 +355,5 @@ fn a_reload_keeps_it() {
     assert!(note(&get(&proxy, "/", "")).contains("; hit"));
 }
 
-/// Only a bug reaches it.
+/// A limit that only a bug reaches.
 const LIMIT: Duration = Duration::from_secs(60);

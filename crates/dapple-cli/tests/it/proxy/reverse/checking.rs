@@ -4,19 +4,25 @@ use crate::config::outcome;
 use crate::support::{Site, dapple};
 
 #[test]
-fn options_that_mean_nothing_are_said_to() {
+fn options_without_effect_are_refused() {
     for (options, expected) in [
         (&["--to", "http://a", "--allow-private"][..], "--allow-private (command line) is for a forward proxy only"),
-        (&["--to", "http://a", "--forwarded"], "with --to it is always so"),
-        (&["--to", "http://a", "--no-status"], "all paths are the servers' own"),
-        (&["--to", "http://a", "--object-max-kb", "9"], "is for a cache, and there is none; say with --cache-mb"),
-        (&["--object-max-kb", "9", "--cache-mb", "0"], "is for a cache, and there is none; say with --cache-mb"),
-        (&["--retries", "1"], "--retries (command line) is for a reverse proxy only; say with --to"),
+        (&["--to", "http://a", "--forwarded"], "with --to this is always on"),
+        (&["--to", "http://a", "--no-status"], "all paths belong to the servers"),
+        (
+            &["--to", "http://a", "--object-max-kb", "9"],
+            "needs a cache, and there is none; set its size with --cache-mb",
+        ),
+        (
+            &["--object-max-kb", "9", "--cache-mb", "0"],
+            "needs a cache, and there is none; set its size with --cache-mb",
+        ),
+        (&["--retries", "1"], "--retries (command line) is for a reverse proxy only; give its servers with --to"),
         (&["--tls-self-signed"], "--tls-self-signed (command line) is for a reverse proxy only"),
         (&["--health-path", "/x"], "is for a reverse proxy only"),
-        (&["--to", "http://a", "--health-path", "x"], "\"x\" is no path; write one such as /healthy"),
-        (&["--to", "a:80"], "\"a:80\" says no scheme; write http://HOST:PORT"),
-        (&["--to", "http://a,ftp://b"], "ftp:// is not spoken here"),
+        (&["--to", "http://a", "--health-path", "x"], "\"x\" is not a path; write one such as /healthy"),
+        (&["--to", "a:80"], "\"a:80\" has no scheme; write http://HOST:PORT"),
+        (&["--to", "http://a,ftp://b"], "ftp:// is not supported"),
         (&["--to", "http://a/b"], "has a path"),
         (&["--to", "http://a", "--tls-cert", "x.pem"], "1 of --tls-cert and 0 of --tls-key"),
         (&["--to", "http://a", "--trust-forwarded", "all"], "write a network or an address"),
@@ -26,11 +32,14 @@ fn options_that_mean_nothing_are_said_to() {
         assert!(message.contains(expected), "{options:?}: {message}");
     }
     let (code, _, message) = outcome(dapple().args(["proxy", "--to", "https://a", "--upstream-ca", "/no/such.pem"]));
-    assert!(code == Some(1) && message.contains("--upstream-ca in \"/no/such.pem\" cannot be used"), "{message}");
+    assert!(
+        code == Some(1) && message.contains("cannot use the certificates of --upstream-ca in \"/no/such.pem\""),
+        "{message}"
+    );
 }
 
 #[test]
-fn all_clients_are_let_in_unless_some_are_named() {
+fn all_clients_are_admitted_unless_some_are_named() {
     let listen = ["proxy", "--check", "--addr", "0.0.0.0:0"];
     let (code, _, message) = outcome(dapple().args(listen));
     assert!(code == Some(1) && message.contains("--allow-clients"), "{message}");
@@ -38,11 +47,11 @@ fn all_clients_are_let_in_unless_some_are_named() {
     assert_eq!((code, message.as_str()), (Some(0), ""));
     let (_, help, _) = outcome(dapple().args(["proxy", "--help"]));
     let words: Vec<&str> = help.split_whitespace().collect();
-    assert!(words.join(" ").contains("`--allow-clients` has to say for whom (without --to)"), "{help}");
+    assert!(words.join(" ").contains("`--allow-clients` has to list the clients (without --to)"), "{help}");
 }
 
 #[test]
-fn a_check_shows_what_would_be_used() {
+fn a_check_shows_the_settings_in_use() {
     let folder = Site::new();
     folder.write("proxy.toml", "to = [\"http://a:1\", \"h2c://b\"]\nhealth_path = \"/h\"\nhealth_interval_s = 0.5\n");
     let check = |name: &str| {
@@ -56,13 +65,14 @@ fn a_check_shows_what_would_be_used() {
     {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
-    // It is a file itself, although defaults of the other kind of proxy are in it.
+    // The output is itself a configuration file, although it has defaults of the other kind of
+    // proxy.
     folder.write("shown.toml", shown);
     let (code, _, message) = check("shown.toml");
     assert_eq!((code, message.as_str()), (Some(0), ""));
     folder.write("bad.toml", "to = [\"http://a\", \"http://b:0\"]\ncache_mb = 8\n");
     let (code, _, message) = check("bad.toml");
-    assert!(code == Some(2) && message.contains("bad.toml:1:6: \"http://b:0\" has no port that there is"), "{message}");
+    assert!(code == Some(2) && message.contains("bad.toml:1:6: \"http://b:0\" has an invalid port"), "{message}");
     folder.write("mixed.toml", "to = [\"http://a\"]\nforwarded = true\n");
     let (code, _, message) = check("mixed.toml");
     assert!(

@@ -14,12 +14,12 @@ use crate::proxy::reply;
 use crate::support::{Client, Server, Site, dapple, eventually};
 use crate::tls::Certificate;
 
-/// A port at which nobody listens.
+/// A port on which no server listens.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// `dapple serve` at a port of its own choice, or at this one.
+/// `dapple serve` on this port.
 fn site(site: &Site, port: u16) -> Server {
     let mut command = dapple();
     command.arg("serve").arg(&site.path).args(["--workers", "1", "--port", &port.to_string()]);
@@ -27,13 +27,13 @@ fn site(site: &Site, port: u16) -> Server {
 }
 
 #[test]
-fn an_upstream_that_is_killed_under_load_costs_no_get() {
+fn killing_an_upstream_under_load_costs_no_get() {
     let (one, two) = (Site::new(), Site::new());
     one.write("index.html", "page");
     two.write("index.html", "page");
     let (mut first, second) = (site(&one, 0), site(&two, 0));
     let to = format!("http://127.0.0.1:{},http://127.0.0.1:{}", first.port, second.port);
-    // No budget in the way: each client may meet the one that dies.
+    // A large budget: each client may meet the upstream that dies.
     let (proxy, metrics) = start_with_numbers(&to, &["--retry-percent", "100"]);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let name = format!("http://127.0.0.1:{}", first.port);
@@ -56,9 +56,9 @@ fn an_upstream_that_is_killed_under_load_costs_no_get() {
         more(200);
         first.child.kill().unwrap();
         first.child.wait().unwrap();
-        assert!(eventually(LIMIT, || !in_service()), "it is put out");
+        assert!(eventually(LIMIT, || !in_service()), "it is taken out of service");
         more(200);
-        // It comes back at the same port, and is found again.
+        // It comes back on the same port, and is found again.
         let again = site(&one, first.port);
         assert!(eventually(LIMIT, in_service), "it rejoins");
         let before = number(metrics, "dapple_upstream_responses_total", &name);
@@ -69,18 +69,18 @@ fn an_upstream_that_is_killed_under_load_costs_no_get() {
     assert!(number(metrics, "dapple_upstream_outs_total", &name) >= 1.0);
 }
 
-/// Ends each connection when it has a request.
+/// An origin that ends each connection after a request.
 fn breaks() -> Origin {
     Origin::start(|_, _| false)
 }
 
 #[test]
-fn only_what_may_be_made_twice_is() {
+fn only_safe_requests_are_repeated() {
     let broken = breaks();
     let good = Origin::of(|asked| reply("200 OK", "", &String::from_utf8_lossy(&asked.body)));
     let to = format!("{},{}", broken.url(""), good.url(""));
     let proxy = start(&to, &["--fail-after", "1000", "--retry-percent", "100"]);
-    // With a body that is kept, too.
+    // Also with a body that is kept.
     for index in 0..20 {
         let mut client = proxy.connect();
         assert_eq!(client.get("/").status, 200);
@@ -100,11 +100,11 @@ fn only_what_may_be_made_twice_is() {
     }
     let posts = |origin: &Origin| origin.asked().iter().filter(|asked| asked.method == "POST").count();
     assert_eq!((posts(&broken), posts(&good)), (failed, answered), "each was made once");
-    assert!(failed > 0, "some met the one that breaks");
+    assert!(failed > 0, "some met the upstream that breaks");
 }
 
 #[test]
-fn what_was_never_sent_may_go_elsewhere_whatever_it_is() {
+fn an_unsent_request_may_go_elsewhere_whatever_its_method() {
     let good = Origin::of(|asked| reply("200 OK", "", &String::from_utf8_lossy(&asked.body)));
     let to = format!("http://127.0.0.1:{},{}", free_port(), good.url(""));
     let proxy = start(&to, &["--retry-percent", "100"]);
@@ -152,7 +152,7 @@ fn retries_are_bounded() {
 }
 
 #[test]
-fn where_all_are_out_clients_are_told_when_to_come_again() {
+fn with_all_upstreams_out_clients_are_told_when_to_retry() {
     let port = free_port();
     let (proxy, metrics) = start_with_numbers(&format!("http://127.0.0.1:{port}"), &["--fail-after", "2"]);
     let first = proxy.get("/");
@@ -169,13 +169,13 @@ fn where_all_are_out_clients_are_told_when_to_come_again() {
     let seconds: u64 = last.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=30).contains(&seconds), "{seconds}");
     assert_eq!(number(metrics, "dapple_upstream_in_service", &format!("http://127.0.0.1:{port}")), 0.0);
-    // As soon as somebody listens there, it is found.
+    // As soon as a server listens there, it is found.
     let site = Site::with_index();
     let _server = self::site(&site, port);
     assert!(eventually(LIMIT, || proxy.get("/").status == 200));
 }
 
-/// Answers in HTTP/1.1 whatever is said.
+/// A server that gives the same HTTP/1.1 answer to any input.
 fn deaf() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -189,20 +189,24 @@ fn deaf() -> u16 {
 }
 
 #[test]
-fn the_log_says_why_an_upstream_is_out_and_clients_what_kind_of_reason_it_is() {
+fn the_log_has_the_reason_of_a_failure_and_clients_get_its_kind() {
     let (site, secrets) = (Site::with_index(), Site::new());
     let certificate = Certificate::make(&secrets, "a", "localhost");
     let encrypted = Server::start(&site.path, &certificate.options());
     let (free, deaf) = (free_port(), deaf());
     for (to, kind, reason) in [
-        (format!("http://127.0.0.1:{free}"), "connection_refused", "it could not be connected to: "),
+        (format!("http://127.0.0.1:{free}"), "connection_refused", "cannot connect to it: "),
         ("http://nowhere.invalid".to_owned(), "dns_error", "its name could not be looked up: "),
         (
             format!("https://localhost:{}", encrypted.port),
             "tls_certificate_error",
             "its certificate is not accepted: the TLS handshake failed: invalid peer certificate",
         ),
-        (format!("https://127.0.0.1:{deaf}"), "tls_protocol_error", "TLS was not agreed on: the TLS handshake failed"),
+        (
+            format!("https://127.0.0.1:{deaf}"),
+            "tls_protocol_error",
+            "the TLS handshake failed: the TLS handshake failed",
+        ),
         (
             format!("h2c://127.0.0.1:{deaf}"),
             "http_response_incomplete",
@@ -224,7 +228,7 @@ fn the_log_says_why_an_upstream_is_out_and_clients_what_kind_of_reason_it_is() {
 }
 
 #[test]
-fn who_says_nothing_is_given_up() {
+fn a_silent_upstream_is_a_timeout() {
     let silent = Origin::start(|asked, stream| {
         if asked.target == "/body" {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello").unwrap();
@@ -233,7 +237,7 @@ fn who_says_nothing_is_given_up() {
         false
     });
     let other = Origin::of(|_| reply("200 OK", "", "other"));
-    // Nobody asks another one when the client has waited already.
+    // Once the client has waited, no other upstream is asked.
     let proxy = start(&silent.url(""), &["--response-timeout-s", "1"]);
     let begin = Instant::now();
     let late = proxy.get("/head");
@@ -247,7 +251,7 @@ fn who_says_nothing_is_given_up() {
 }
 
 #[test]
-fn a_client_that_stops_is_no_fault_of_its_upstream() {
+fn a_client_that_stops_does_not_count_against_its_upstream() {
     let origin = Origin::of(|_| reply("200 OK", "", "x"));
     let proxy = start(&origin.url(""), &["--response-timeout-s", "1", "--fail-after", "1"]);
     let mut client = proxy.connect();
@@ -258,7 +262,7 @@ fn a_client_that_stops_is_no_fault_of_its_upstream() {
     gone.end();
     assert_eq!(gone.read_response().status, 400);
     assert_eq!(proxy.get("/").status, 200, "it is in");
-    assert!(origin.asked().iter().all(|asked| asked.method == "GET"), "no half of a body looked whole");
+    assert!(origin.asked().iter().all(|asked| asked.method == "GET"), "no half body looked complete");
 }
 
 #[test]
@@ -283,8 +287,8 @@ fn a_slow_upstream_gets_less() {
 }
 
 #[test]
-fn connections_that_were_kept_too_long_cost_nobody_anything() {
-    // Closes each connection behind its response without saying so, a moment later.
+fn connections_kept_too_long_cost_no_request() {
+    // Closes each connection a moment after its response, without saying so.
     let origin = Origin::start(|_, stream| {
         stream.write_all(&reply("200 OK", "", "x")).unwrap();
         thread::sleep(Duration::from_millis(1));
@@ -314,7 +318,7 @@ fn connections_to_an_upstream_are_bounded() {
             scope.spawn(|| {
                 let mut client = proxy.connect();
                 for _ in 0..20 {
-                    assert_eq!(client.get("/").status, 200, "who waits is served");
+                    assert_eq!(client.get("/").status, 200, "the waiting request is served");
                 }
             });
         }
@@ -322,7 +326,7 @@ fn connections_to_an_upstream_are_bounded() {
     assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
     let name = format!("http://127.0.0.1:{}", origin.port);
     assert!(number(metrics, "dapple_upstream_connections_open", &name) <= 3.0);
-    // More than may wait are told so.
+    // More requests than may wait are refused.
     let proxy = start(&origin.url(""), &["--upstream-connections", "1"]);
     let mut clients: Vec<Client> = (0..200).map(|_| proxy.connect()).collect();
     clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -344,5 +348,5 @@ fn kept_connections_end_after_their_time() {
     assert!(TcpStream::connect(("127.0.0.1", proxy.port)).is_ok());
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! What goes to an upstream, and what comes back.
+//! Requests to an upstream, and its responses.
 
 use std::io::Write;
 
@@ -40,18 +40,18 @@ fn requests_go_on_and_responses_come_back() {
         let last = origin.asked().pop().unwrap();
         assert_eq!((last.method.as_str(), last.body.as_slice()), (method, body.as_bytes()));
     }
-    assert!(origin.asked().iter().all(|asked| asked.connection == 0), "one connection does for all");
+    assert!(origin.asked().iter().all(|asked| asked.connection == 0), "one connection is enough for all");
     let head = client.request("HEAD", "/", "");
     assert_eq!(head.status, 200);
     assert!(head.header("content-length").is_some_and(|len| len != "0"));
 }
 
 #[test]
-fn the_host_is_the_clients_or_the_upstreams() {
+fn the_host_is_that_of_the_client_or_the_upstream() {
     let origin = mirror();
     let proxy = start(&origin.url(""), &[]);
     assert!(has(&asked(&proxy, ""), "host: site.example"));
-    // The target in absolute form is what counts (RFC 9112, section 3.2.2).
+    // The target in absolute form decides (RFC 9112, section 3.2.2).
     let mut client = proxy.connect();
     client.send("GET http://other.example/x HTTP/1.1\r\nHost: site.example\r\n\r\n");
     let head = client.read_response().text().to_ascii_lowercase();
@@ -67,7 +67,7 @@ fn the_host_is_the_clients_or_the_upstreams() {
 }
 
 #[test]
-fn clients_cannot_say_who_they_are() {
+fn clients_cannot_forge_their_identity() {
     let origin = mirror();
     let spoofed = "X-Forwarded-For: 10.9.9.9\r\nx_forwarded_for: 10.9.9.9\r\nForwarded: for=10.9.9.9\r\n\
         X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Real-IP: 10.9.9.9\r\nConnection: x-forwarded-for\r\n";
@@ -98,7 +98,7 @@ fn clients_cannot_say_who_they_are() {
 }
 
 #[test]
-fn fields_of_the_connection_stay_behind() {
+fn fields_of_the_connection_are_not_passed_on() {
     let origin = mirror();
     let proxy = start(&origin.url(""), &[]);
     let head = asked(
@@ -116,7 +116,7 @@ fn fields_of_the_connection_stay_behind() {
 }
 
 #[test]
-fn a_loop_is_seen() {
+fn a_loop_is_detected() {
     let origin = mirror();
     let inner = start(&origin.url(""), &[]);
     let via = asked(&inner, "").lines().find(|line| line.starts_with("via: ")).unwrap().to_owned();
@@ -125,13 +125,13 @@ fn a_loop_is_seen() {
 }
 
 #[test]
-fn what_is_not_for_a_reverse_proxy_is_refused() {
+fn requests_for_a_forward_proxy_are_refused() {
     let origin = mirror();
     let proxy = start(&origin.url(""), &[]);
     let mut client = proxy.connect();
     client.send(format!("CONNECT 127.0.0.1:{0} HTTP/1.1\r\nHost: 127.0.0.1:{0}\r\n\r\n", origin.port));
     assert_eq!(client.read_response().status, 501);
-    // Not its own page: all paths are the upstream's.
+    // Not the proxy's own page: all paths belong to the upstream.
     assert!(proxy.get("/-/status").text().starts_with("GET /-/status "));
     let mut client = proxy.connect();
     client.send("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -161,7 +161,7 @@ fn interim_responses_and_trailers_go_through() {
 }
 
 #[test]
-fn a_body_waits_until_it_is_wanted() {
+fn a_body_waits_for_100_continue() {
     let origin = Origin::of(|asked| reply("200 OK", "", &String::from_utf8_lossy(&asked.body)));
     let proxy = start(&origin.url(""), &[]);
     let mut client = proxy.connect();

@@ -1,4 +1,4 @@
-//! Upstreams that are looked at, and what the log says of who answered.
+//! Health checks of upstreams, and the log's account of answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -12,7 +12,7 @@ use crate::proxy::origin::Origin;
 use crate::proxy::reply;
 use crate::support::{Server, Site, dapple, eventually};
 
-/// Answers checks with a status that can be changed, and says who it is.
+/// Answers checks with a status that can be changed, and requests with its name.
 fn origin(name: &'static str) -> (Origin, Arc<AtomicU16>) {
     let status = Arc::new(AtomicU16::new(200));
     let shown = status.clone();
@@ -24,7 +24,7 @@ fn origin(name: &'static str) -> (Origin, Arc<AtomicU16>) {
 }
 
 #[test]
-fn who_fails_its_checks_gets_no_requests() {
+fn an_upstream_that_fails_its_checks_gets_no_requests() {
     let ((one, one_status), (two, two_status)) = (origin("one"), origin("two"));
     let to = format!("{},{}", one.url(""), two.url(""));
     let options = ["--health-path", "/healthy?deep=1", "--health-interval-s", "0.05", "--health-passes", "2"];
@@ -33,14 +33,14 @@ fn who_fails_its_checks_gets_no_requests() {
     let who = || proxy.get("/").text().to_owned();
     assert!(eventually(LIMIT, || who() == "one") && eventually(LIMIT, || who() == "two"), "both are asked");
     one_status.store(500, Ordering::Relaxed);
-    assert!(eventually(LIMIT, || !is_in(&one)), "it is put out");
+    assert!(eventually(LIMIT, || !is_in(&one)), "it is taken out of service");
     assert!((0..20).all(|_| who() == "two"));
     two_status.store(404, Ordering::Relaxed);
-    assert!(eventually(LIMIT, || !is_in(&two)), "it is put out");
+    assert!(eventually(LIMIT, || !is_in(&two)), "it is taken out of service");
     let none = proxy.get("/");
     assert!(none.status == 503 && none.header("retry-after").is_some(), "{}", none.status);
     one_status.store(302, Ordering::Relaxed);
-    assert!(eventually(LIMIT, || is_in(&one)), "it is put in");
+    assert!(eventually(LIMIT, || is_in(&one)), "it is put into service");
     assert!((0..20).all(|_| who() == "one"));
     assert!(number(metrics, "dapple_upstream_checks_failed_total", &one.url("")) >= 3.0);
     let check = one.asked().into_iter().find(|asked| asked.target == "/healthy?deep=1").unwrap();
@@ -55,7 +55,7 @@ fn the_log_says_how_checks_failed() {
     command.args(["proxy", "--port", "0", "--workers", "1", "--to", &origin.url("")]);
     command.args(["--health-path", "/healthy?deep=1", "--health-interval-s", "0.05"]);
     let mut proxy = Server::spawn_with_log(command);
-    assert!(eventually(LIMIT, || proxy.get("/").status == 503), "it is put out");
+    assert!(eventually(LIMIT, || proxy.get("/").status == 503), "it is taken out of service");
     proxy.signal(Signal::TERM);
     assert!(proxy.wait(LIMIT).unwrap().success());
     let log = proxy.log_to_end();
@@ -63,7 +63,7 @@ fn the_log_says_how_checks_failed() {
 }
 
 #[test]
-fn the_access_log_says_who_answered() {
+fn the_access_log_names_the_upstream() {
     let (origin, _) = origin("one");
     let folder = Site::new();
     let log = folder.path.join("log");
@@ -78,5 +78,5 @@ fn the_access_log_says_who_answered() {
     }
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

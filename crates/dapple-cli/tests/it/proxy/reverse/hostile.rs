@@ -1,4 +1,4 @@
-//! Clients that would slip requests past the proxy, and upstreams that lie.
+//! Clients that try to smuggle requests past the proxy, and upstreams that lie.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use crate::proxy::origin::Origin;
 use crate::proxy::reply;
 
 #[test]
-fn a_request_that_can_be_read_in_two_ways_goes_nowhere() {
+fn an_ambiguous_request_is_not_passed_on() {
     let origin = Origin::of(|_| reply("200 OK", "", "x"));
     let proxy = start(&origin.url(""), &[]);
     for head in [
@@ -42,7 +42,7 @@ fn a_request_that_can_be_read_in_two_ways_goes_nowhere() {
 }
 
 #[test]
-fn who_speaks_another_version_is_told_what_is_wrong() {
+fn a_client_of_another_version_gets_an_error() {
     let origin = Origin::of(|_| reply("200 OK", "", "x"));
     let proxy = start(&origin.url(""), &[]);
     let mut client = proxy.connect();
@@ -54,7 +54,7 @@ fn who_speaks_another_version_is_told_what_is_wrong() {
 }
 
 #[test]
-fn chunks_that_are_not_chunks_never_look_whole() {
+fn malformed_chunks_never_look_complete() {
     let origin = Origin::of(|_| reply("200 OK", "", "x"));
     let proxy = start(&origin.url(""), &[]);
     for body in [
@@ -69,11 +69,11 @@ fn chunks_that_are_not_chunks_never_look_whole() {
         let status = client.read_head().status;
         assert_eq!(status, 400, "{body:?}");
     }
-    assert_eq!(origin.count(), 0, "none was whole: {:?}", origin.asked());
+    assert_eq!(origin.count(), 0, "none was complete: {:?}", origin.asked());
 }
 
 #[test]
-fn what_stands_behind_a_request_is_the_next_one_or_nothing() {
+fn bytes_after_a_request_are_the_next_one_or_nothing() {
     let origin = Origin::of(|asked| reply("200 OK", "", &format!("{} {}", asked.target, asked.body.len())));
     let proxy = start(&origin.url(""), &[]);
     let mut client = proxy.connect();
@@ -116,7 +116,7 @@ fn a_response_shorter_than_it_says_ends_early_for_the_client_too() {
         assert_eq!(client.read_head().status, 200);
         let rest = client.read_to_end().unwrap_or_default();
         assert!(!rest.ends_with(b"0\r\n\r\n") && rest.len() < 11, "{head}: {}", rest.escape_ascii());
-        // By HTTP/1.0 too: it is not taken for the end.
+        // Also in HTTP/1.0: the end is not taken for that of the body.
         let mut client = proxy.connect();
         client.send("GET / HTTP/1.0\r\n\r\n");
         assert_eq!(client.read_head().status, 200);
@@ -127,7 +127,7 @@ fn a_response_shorter_than_it_says_ends_early_for_the_client_too() {
 }
 
 #[test]
-fn bytes_behind_a_response_are_never_the_next_one() {
+fn bytes_after_a_response_are_never_the_next_one() {
     let origin = Origin::start(|asked, stream| {
         let mut answer = reply("200 OK", "", &asked.target);
         if asked.target == "/evil" {

@@ -23,13 +23,13 @@ use crate::proxy::origin::Origin;
 use crate::proxy::reply;
 use crate::support::{Server, Site, noise};
 
-/// A server of HTTP/2 without TLS.
+/// An HTTP/2 server without TLS.
 pub(super) struct Upstream {
     port: u16,
     connections: Arc<AtomicUsize>,
 }
 
-/// Sends back what comes, while it comes, and says at the end how it went.
+/// Sends back data as it arrives, and reports at the end how it went.
 struct Echo(Incoming);
 
 impl Body for Echo {
@@ -43,7 +43,7 @@ impl Body for Echo {
 
 type Answer = Response<http_body_util::combinators::BoxBody<Bytes, hyper::Error>>;
 
-/// `/echo` echoes, with trailers as gRPC has them; everything else shows the request.
+/// `/echo` echoes, with trailers like gRPC's; every other path returns the request.
 async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
     if request.uri().path() == "/echo" {
         let trailers = async {
@@ -107,7 +107,7 @@ fn empty() -> http_body_util::combinators::MapErr<Empty<Bytes>, fn(Infallible) -
 }
 
 #[test]
-fn messages_go_both_ways_at_once_and_trailers_come_behind() {
+fn messages_go_both_ways_at_once_and_trailers_follow() {
     let upstream = Upstream::start();
     let proxy = start(&upstream.url(), &[]);
     dapple::block_on(async {
@@ -122,7 +122,7 @@ fn messages_go_both_ways_at_once_and_trailers_come_behind() {
         assert!(response.status() == 200 && response.headers()["content-type"] == "application/grpc");
         assert!(response.headers()["via"].to_str().unwrap().starts_with("2 dapple-"));
         let mut body = response.into_body();
-        // Each message comes back before the next one goes out.
+        // Each message comes back before the next one is sent.
         for message in ["first", "second", "third"] {
             if message != "first" {
                 tx.send(Bytes::from(message)).await.unwrap();
@@ -132,12 +132,12 @@ fn messages_go_both_ways_at_once_and_trailers_come_behind() {
         drop(tx);
         let trailers = body.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(trailers["grpc-status"], "0");
-        assert_eq!(trailers["x-sum"], "7", "those of the request came to the upstream");
+        assert_eq!(trailers["x-sum"], "7", "the request's trailers reached the upstream");
         assert!(body.frame().await.is_none());
     });
 }
 
-/// A body of which the test has the other end.
+/// A body with its sender in the test's hands.
 struct Messages(dapple::sync::mpsc::Receiver<Bytes>);
 
 impl Body for Messages {
@@ -241,7 +241,7 @@ fn dapple_serve_behind_dapple_proxy() {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_stands_still() {
+fn an_unread_stream_stalls() {
     let site = Site::new();
     let page = noise(48 << 20, 8);
     site.write("page.bin", &page);
@@ -277,7 +277,7 @@ fn an_upstream_that_speaks_no_http_2_is_a_bad_gateway() {
 }
 
 #[test]
-fn what_came_by_one_version_is_kept_for_clients_of_the_other() {
+fn responses_over_one_version_are_kept_for_clients_of_the_other() {
     let site = Site::new();
     let page = noise(300_000, 9);
     site.write("page.bin", &page);
@@ -296,7 +296,7 @@ fn what_came_by_one_version_is_kept_for_clients_of_the_other() {
         };
         let (note, body) = get();
         assert!(note.contains("fwd=uri-miss; stored") && body == page, "{scheme}: {note}");
-        // It says neither how long it is fresh nor that it is not: kept for a tenth of its age, or validated.
+        // It has no explicit freshness: kept for a tenth of its age, or validated.
         for _ in 0..2 {
             let (note, body) = get();
             assert!((note.contains("; hit") || note.contains("fwd-status=304")) && body == page, "{scheme}: {note}");

@@ -31,7 +31,7 @@ fn a_client_that_reads_slowly_slows_its_upstream_down() {
     let mut client = proxy.connect();
     client.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
     assert_eq!(client.read_head().status, 200);
-    // It stands still as soon as the kernel's buffers are full.
+    // It stalls as soon as the kernel's buffers are full.
     let mut last = 0;
     assert!(eventually(Duration::from_secs(20), || {
         thread::sleep(Duration::from_millis(300));

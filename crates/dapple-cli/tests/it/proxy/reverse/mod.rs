@@ -1,4 +1,4 @@
-//! `dapple proxy --to`: clients on one side, small servers on the other, and what becomes of those who fail.
+//! `dapple proxy --to`: clients on one side, small servers on the other, and failures.
 
 mod caching;
 mod checking;
@@ -21,7 +21,7 @@ pub(super) fn start(to: &str, options: &[&str]) -> Server {
     Server::spawn(command)
 }
 
-/// As `start`, with `--metrics` on a free port, which is the second.
+/// As `start`, with `--metrics` on a free port, which is the second result.
 fn start_with_numbers(to: &str, options: &[&str]) -> (Server, u16) {
     let mut command = dapple();
     command.args(["proxy", "--port", "0", "--workers", "2", "--metrics", "127.0.0.1:0", "--to", to]).args(options);
@@ -33,7 +33,7 @@ fn start_with_numbers(to: &str, options: &[&str]) -> (Server, u16) {
     (server, port)
 }
 
-/// A number of one upstream, or of all where there is one only.
+/// A number of one upstream, or of all if there is only one.
 fn number(metrics: u16, name: &str, upstream: &str) -> f64 {
     let page = Server::get_at(("127.0.0.1", metrics), "/metrics");
     let start = format!("{name}{{upstream=\"{upstream}\"}} ");

@@ -1,4 +1,4 @@
-//! SIGHUP reads the list of upstreams again; signals end the proxy or hand it over.
+//! SIGHUP reads the list of upstreams again; other signals end the proxy or hand it over.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -42,21 +42,21 @@ fn upstreams_come_and_go_without_a_gap() {
     proxy.signal(Signal::HUP);
     assert!(eventually(LIMIT, || who() == "one"), "it is asked again");
     assert!(eventually(LIMIT, || who() == "two"), "so is the other");
-    assert!(two.asked().iter().all(|asked| asked.connection == 0), "who stays keeps the connection");
-    // What makes no sense changes nothing.
+    assert!(two.asked().iter().all(|asked| asked.connection == 0), "an upstream that stays keeps its connection");
+    // Settings that make no sense change nothing.
     folder.write("proxy.toml", "to = []\n");
     proxy.signal(Signal::HUP);
     let log = || std::fs::read_to_string(folder.path.join("stderr")).unwrap();
-    assert!(eventually(LIMIT, || log().contains("the upstreams stay as they were")), "{}", log());
+    assert!(eventually(LIMIT, || log().contains("the upstreams stay unchanged")), "{}", log());
     folder.write("proxy.toml", "to = [\"ftp://x\"]\n");
     proxy.signal(Signal::HUP);
-    assert!(eventually(LIMIT, || log().contains("ftp:// is not spoken here")), "{}", log());
+    assert!(eventually(LIMIT, || log().contains("ftp:// is not supported")), "{}", log());
     assert!(["one", "two"].contains(&who().as_str()));
     assert!(log().contains("option=\"retries\""), "{}", log());
 }
 
 #[test]
-fn what_is_in_flight_is_finished_at_the_end() {
+fn requests_in_flight_are_finished_at_the_end() {
     let slow = Origin::of(|_| {
         std::thread::sleep(Duration::from_millis(700));
         reply("200 OK", "", "late")
@@ -84,11 +84,11 @@ fn a_new_process_takes_over() {
     assert_eq!(proxy.get("/").text(), "one");
     proxy.signal(Signal::USR2);
     let next = news.next_ready();
-    assert_eq!(proxy.wait(LIMIT).expect("the old one ends").code(), Some(0));
+    assert_eq!(proxy.wait(LIMIT).expect("the old process ends").code(), Some(0));
     assert_eq!(proxy.get("/").text(), "one", "by the new process");
     kill_process(Pid::from_raw(next).unwrap(), Signal::TERM).unwrap();
     while news.next() != "STOPPING=1" {}
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

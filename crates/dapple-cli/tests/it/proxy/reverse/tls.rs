@@ -1,4 +1,4 @@
-//! TLS towards upstreams, and towards clients.
+//! TLS to upstreams and to clients.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::{Server, Site, dapple, noise};
 use crate::tls::{Certificate, connect};
 
 #[test]
-fn an_upstream_is_encrypted_and_has_to_be_who_it_says() {
+fn an_upstream_is_encrypted_and_has_to_prove_its_identity() {
     let (site, secrets) = (Site::new(), Site::new());
     let page = noise(300_000, 5);
     site.write("page.bin", &page);
@@ -28,7 +28,7 @@ fn an_upstream_is_encrypted_and_has_to_be_who_it_says() {
         assert!(response.status == 200 && response.body == page);
     }
     assert!(client.get("/none").header("via").unwrap().starts_with("2 "), "HTTP/2 was agreed on");
-    // Nobody vouches for it, or it has another name.
+    // No authority vouches for it, or it has another name.
     assert_eq!(start(&to, &[]).get("/page.bin").status, 502);
     let other = Server::start(&site.path, &wrong.options());
     let others = secrets.path.join("b.crt");
@@ -36,7 +36,8 @@ fn an_upstream_is_encrypted_and_has_to_be_who_it_says() {
     assert_eq!(proxy.get("/page.bin").status, 502);
 }
 
-/// A server for `localhost` that speaks HTTP/1.1 only, by TLS, and answers with the head that came. Its port; its certificate is in `ca.pem`.
+/// A TLS server for `localhost` that speaks only HTTP/1.1, and answers with the head that it
+/// received. Returns its port; its certificate is in `ca.pem`.
 fn http_1_1(secrets: &Site) -> u16 {
     let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     secrets.write("ca.pem", key.cert.pem());
@@ -70,7 +71,7 @@ fn http_1_1(secrets: &Site) -> u16 {
 }
 
 #[test]
-fn http_1_1_is_spoken_where_that_is_agreed_on() {
+fn http_1_1_is_spoken_if_alpn_agrees_on_it() {
     let secrets = Site::new();
     let port = http_1_1(&secrets);
     let authorities = secrets.path.join("ca.pem");
@@ -84,9 +85,10 @@ fn http_1_1_is_spoken_where_that_is_agreed_on() {
     }
 }
 
-/// Where HTTP/2 may be spoken, many requests have a turn at a time; where it is not, they wait for the few connections that there may be.
+/// With HTTP/2 many requests have a turn at a time; without it, they wait for the few connections
+/// allowed.
 #[test]
-fn requests_wait_for_a_connection_where_each_carries_one() {
+fn requests_wait_for_a_connection_if_each_carries_one() {
     let secrets = Site::new();
     let port = http_1_1(&secrets);
     let authorities = secrets.path.join("ca.pem");
@@ -125,7 +127,7 @@ fn clients_by_tls_with_both_versions() {
         assert!(head.contains("host: a.example\r\n") && head.contains("x-forwarded-proto: https\r\n"), "{head}");
         assert!(head.contains(";proto=https\r\n"), "{head}");
     });
-    // Who speaks no TLS is told so.
+    // A client without TLS is told so.
     assert_eq!(proxy.get("/").status, 400);
     let mut command = dapple();
     command.args(["proxy", "--port", "0", "--workers", "1", "--tls-self-signed", "--to", &origin.url("")]);

@@ -10,7 +10,7 @@ use crate::proxy::origin::Origin;
 use crate::proxy::reply;
 use crate::support::{Server, eventually, noise};
 
-/// Accepts WebSocket, and sends each frame back unmasked, until one says close.
+/// Accepts WebSocket, and sends each frame back unmasked, until it gets a close frame.
 fn echo() -> Origin {
     Origin::start(|asked, stream| {
         let is_wanted = asked.header("upgrade").is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"));
@@ -56,7 +56,7 @@ fn send(stream: &mut TcpStream, opcode: u8, mask: Option<[u8; 4]>, payload: &[u8
     stream.write_all(&frame).unwrap();
 }
 
-/// The next frame, unmasked.
+/// Receives the next frame, unmasked.
 fn receive(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
     let mut head = [0; 2];
     stream.read_exact(&mut head).ok()?;
@@ -80,7 +80,7 @@ fn receive(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
     Some((head[0] & 0xf, payload))
 }
 
-/// Asks for WebSocket, with more fields, and returns the connection behind the head of the response.
+/// Asks for WebSocket, with more fields; returns the connection after the head of the response.
 fn handshake(proxy: &Server, fields: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -123,10 +123,10 @@ fn websocket_goes_through_both_ways() {
 }
 
 #[test]
-fn an_upstream_that_knows_no_upgrades_is_asked_for_none() {
+fn an_upstream_without_upgrades_is_not_asked_for_one() {
     let (able, unable) = (echo(), Upstream::start());
     let proxy = start(&format!("{},{}", unable.url(), able.url("")), &[]);
-    // Other requests go to either.
+    // Other requests go to both.
     let is_unable = || proxy.get("/x").text().starts_with("GET http://");
     assert!(eventually(Duration::from_secs(20), is_unable));
     assert!(eventually(Duration::from_secs(20), || !is_unable()));
@@ -134,18 +134,18 @@ fn an_upstream_that_knows_no_upgrades_is_asked_for_none() {
         let (_, head) = handshake(&proxy, ASKED);
         assert!(head.starts_with("http/1.1 101 "), "{head}");
     }
-    // Where there is no other, it may say no itself.
+    // If there is no other upstream, it may refuse by itself.
     let (_, head) = handshake(&start(&unable.url(), &[]), ASKED);
     assert!(head.starts_with("http/1.1 200 "), "{head}");
 }
 
 #[test]
-fn an_upstream_may_say_no() {
+fn an_upstream_may_refuse_an_upgrade() {
     let origin = echo();
     let proxy = start(&origin.url(""), &[]);
     let (_, head) = handshake(&proxy, "Connection: Upgrade\r\nUpgrade: websocket\r\n");
     assert!(head.starts_with("http/1.1 426 ") && head.contains("content-length: 2"), "{head}");
-    // What is HTTP again would go past all rules; it is not even asked for.
+    // HTTP inside would bypass all rules, so the proxy does not even ask for it.
     for protocol in ["h2c", "HTTP/2.0", "TLS/1.0"] {
         let fields =
             format!("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\nHTTP2-Settings: AAMAAABk\r\n");
@@ -181,6 +181,6 @@ fn such_connections_are_bounded_and_end_when_nothing_moves() {
     let (_, head) = handshake(&proxy, ASKED);
     assert!(head.starts_with("http/1.1 503 ") && head.contains("retry-after: "), "{head}");
     assert_eq!(receive(&mut first), Some((TEXT, b"hello".to_vec())));
-    assert_eq!(first.read(&mut [0]).unwrap_or(0), 0, "nothing moves in it");
+    assert_eq!(first.read(&mut [0]).unwrap_or(0), 0, "the tunnel is idle");
     assert!(eventually(Duration::from_secs(20), || handshake(&proxy, ASKED).1.starts_with("http/1.1 101 ")));
 }
