@@ -1,4 +1,4 @@
-//! From a request to its reply.
+//! Turns a request into its reply.
 
 use dapple_http::coding::Accepted;
 use dapple_http::{Form, Request};
@@ -19,7 +19,7 @@ impl Service for Site {
         if self.observing.is_idle() {
             return reply(self, request, client).await;
         }
-        // In memory of its own: what is seldom used would make the future of every connection twice as large.
+        // Boxed: this is rarely used, and would make the future of every connection twice as large.
         self.observing.answer(request, client, Box::pin(reply(self, request, client))).await
     }
 
@@ -36,7 +36,7 @@ impl Service for Site {
     }
 }
 
-/// The whole of a reply.
+/// The complete reply.
 async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let mut reply = respond(site, request, client).await;
     if reply.shared.is_none() {
@@ -46,7 +46,7 @@ async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         reply.headers.insert(ALT_SVC, alternative.clone());
     }
     reply.close |= site.is_crowded();
-    // A stream counts its pieces as they go.
+    // A stream counts its own pieces.
     let len = if let Body::Whole(bytes) = &reply.body { bytes.len() } else { 0 };
     site.counters.add_request(len as u64);
     reply
@@ -55,7 +55,7 @@ async fn reply(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
 async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     let head = request.method == Method::HEAD;
     if request.form == Form::Absolute && request.scheme == Some("https") && !client.is_secure {
-        // Whoever sent this believes to be on an encrypted connection (RFC 9110, 7.4).
+        // The client believes that the connection is encrypted (RFC 9110, 7.4).
         return reply::problem(StatusCode::MISDIRECTED_REQUEST, head);
     }
     if !head && request.method != Method::GET {
@@ -70,7 +70,7 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         Err(PathError::Missing) => return reply::problem(StatusCode::NOT_FOUND, head),
     };
     let key = path.key();
-    // Not in the condition itself, where it would be held while the reply is made.
+    // A variable, so that the rules are not held while the reply is made.
     let redirect = site.library.labels.rules.load().redirect(key);
     if let Some((status, location)) = redirect {
         return reply::redirect(status, location, request.query, head);
@@ -86,7 +86,7 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         Ok(Content::Unsteady) => return reply::problem(StatusCode::SERVICE_UNAVAILABLE, head),
         Ok(Content::Busy(refused)) => return reply::refusal(&refused, head),
         Err(error) => {
-            error!(%error, path = request.path, "a request could not be answered");
+            error!(%error, path = request.path, "cannot answer a request");
             return reply::problem(StatusCode::INTERNAL_SERVER_ERROR, head);
         }
     };
@@ -94,7 +94,8 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
         true => {
             let accepted = Accepted::of(request.fields);
             match accepted.any_coding() {
-                // Boxed: what waits for a disk or a compressor has more to remember than a connection that waits.
+                // Boxed: waiting for a disk or a compressor needs more memory than an idle
+                // connection.
                 true => Box::pin(site.choose(key, plain, &accepted, client.addr.ip())).await,
                 false => accepted.takes_plain().then(|| plain.into()),
             }
@@ -107,7 +108,7 @@ async fn respond(site: &Site, request: &Request<'_>, client: &Client) -> Reply {
     }
 }
 
-/// What else than reading was asked for.
+/// The reply to a method other than reading.
 fn other_method(request: &Request<'_>) -> Reply {
     match request.method {
         Method::OPTIONS => reply::options(),
@@ -118,7 +119,7 @@ fn other_method(request: &Request<'_>) -> Reply {
     }
 }
 
-/// Gives a reply that is no file what the rules say of its path and its status.
+/// Applies the rules for its path and status to a reply that is not a file.
 async fn adorn(site: &Site, request: &Request<'_>, reply: &mut Reply, client: &Client) {
     let rules = site.library.labels.rules.load_full();
     if let Some(key) = rules.error_page(reply.status)

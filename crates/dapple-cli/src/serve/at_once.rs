@@ -1,5 +1,6 @@
-//! Looks at the served directory that do not wait: what the kernel has in its caches is told on the spot, without a visit to the
-//! ring or the pool. Of everything else it says that it would wait, and then it is done in a way that does not hold the worker up.
+//! Look-ups in the served directory that do not wait: they answer from the kernel's caches, without
+//! the ring or the pool. For everything else they report that they would wait, and the caller takes
+//! a way that does not hold up the worker.
 
 use std::os::fd::OwnedFd;
 
@@ -11,22 +12,24 @@ use rustix::io::Errno;
 use super::disk::{FileHandle, Root};
 use super::meta::{Stamp, State};
 
-/// What a name stands for.
+/// The result of a look-up that does not wait.
 pub(super) enum AtOnce {
-    /// The file that is known already.
+    /// The same file as before.
     Unchanged,
-    /// A regular file, read as a whole.
+    /// A regular file, read completely.
     Read(State, Bytes),
-    /// A regular file, open for reading: it is long, or its content is not in the kernel's cache.
+    /// A regular file, open for reading: it is long, or the kernel does not have its content in
+    /// memory.
     Opened(FileHandle),
     Directory,
-    /// Nothing that is served.
+    /// Nothing that can be served.
     Nothing,
 }
 
 impl Root {
-    /// Looks `name` up; where the file is in the state `known`, that is all. Files up to `len_max` are read if the kernel has them.
-    /// `None`: telling what the name stands for takes the disk, or the kernel cannot say whether it would.
+    /// Looks `name` up. Stops if the file is in the state `known`. Reads files up to `len_max` if
+    /// the kernel has them in memory. `None`: the look-up needs the disk, or the kernel cannot say
+    /// whether it would.
     pub(super) fn look_at_once(&self, name: &[u8], known: Option<Stamp>, len_max: u64) -> Option<AtOnce> {
         let seen = match self.open_at_once(name, OFlags::PATH) {
             Ok(seen) => seen,
@@ -44,10 +47,10 @@ impl Root {
         if known == Some(seen_stamp) {
             return Some(AtOnce::Unchanged);
         }
-        // If it has become a pipe or a terminal meanwhile, it does not wait either.
+        // If the file has become a pipe or a terminal meanwhile, this does not wait either.
         let file = self.open_at_once(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
         let content = (seen_stamp.len <= len_max).then(|| read_at_once(&file, seen_stamp.len)).flatten();
-        // The same file, and not only a file like it.
+        // It must be the same file, not only a similar one.
         let (after, kind) = Stamp::and_kind_of(&file).ok()?;
         if after != seen_stamp || kind != FileType::RegularFile {
             return None;
@@ -68,7 +71,7 @@ impl Root {
     }
 }
 
-/// Reads a file of this length. The kernel begins to read what it does not have, also where it says so.
+/// Reads a file of this length. If the kernel does not have it all, the kernel starts to read it.
 fn read_at_once(file: &OwnedFd, len: u64) -> Option<Bytes> {
     let content = read_cached_at(file, 0, len as usize).ok()??;
     (content.len() as u64 == len).then(|| Bytes::from(content))

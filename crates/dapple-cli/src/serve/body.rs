@@ -1,4 +1,4 @@
-//! A file that is sent piece by piece.
+//! A file sent piece by piece.
 
 use std::future::Future;
 use std::io::{self, IoSliceMut};
@@ -15,7 +15,8 @@ use super::counters::Counters;
 use super::disk::FileHandle;
 use crate::http::BodyStream;
 
-/// A file read one piece at a time: a slow client costs two pieces of memory, or none where many are slow.
+/// A file read one piece at a time: a slow client costs the memory of two pieces, or none if many
+/// clients are slow.
 pub(crate) struct FileStream {
     handle: Arc<FileHandle>,
     at: u64,
@@ -30,14 +31,15 @@ pub(crate) struct FileStream {
 
 type Reading = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send>>;
 
-/// Memory for pieces, all of one length, for all files that are sent. It is filled with zeros once, not for every piece.
+/// Memory for pieces of equal length, shared by all files in transit. It is zeroed once, not for
+/// every piece.
 struct Memory {
     free: Mutex<Vec<Vec<u8>>>,
-    /// Pieces that are not free.
+    /// The number of pieces in use.
     in_use: AtomicUsize,
 }
 
-/// A piece in such memory.
+/// A piece of that memory.
 struct Piece {
     memory: Vec<u8>,
     len: usize,
@@ -46,13 +48,13 @@ struct Piece {
 static MEMORY: Memory = Memory { free: Mutex::new(Vec::new()), in_use: AtomicUsize::new(0) };
 
 impl FileStream {
-    /// These bytes of the file; its whole length is the one that it had when it was looked up.
+    /// Sends these bytes of the file, which had its stated length when it was looked up.
     pub(crate) fn new(handle: Arc<FileHandle>, bytes: Range<u64>, counters: Arc<Counters>) -> FileStream {
         let (at, end) = (bytes.start, bytes.end);
         FileStream { handle, at, end, reading: None, is_begun: false, counted: at, counters }
     }
 
-    /// The next piece, if the kernel has it in its cache: then reading it does not wait.
+    /// The next piece, if the kernel has it in its cache, so that reading does not wait.
     fn read_at_once(&self) -> Option<io::Result<Bytes>> {
         // The first piece is read in the turn that answers the request, beside those of newcomers.
         let len_max = if self.is_begun { PIECE_LEN } else { FIRST_PIECE_LEN };
@@ -67,7 +69,8 @@ impl FileStream {
     }
 
     fn give(&mut self, piece: io::Result<Bytes>) -> Poll<Option<io::Result<Bytes>>> {
-        // The length has been promised: after an error, ending the connection is the only way left to say that it was not kept.
+        // The length has been promised: after an error, only ending the connection can show that
+        // the promise is broken.
         if let Ok(piece) = &piece {
             self.is_begun = true;
             self.at += piece.len() as u64;
@@ -102,7 +105,7 @@ impl BodyStream for FileStream {
     }
 
     fn take_back(&mut self, len: usize) -> bool {
-        // Relaxed: a number.
+        // Relaxed: only a number.
         let is_scarce = MEMORY.in_use.load(Ordering::Relaxed) > IN_USE_MAX;
         if is_scarce {
             self.at -= len as u64;
@@ -140,7 +143,7 @@ impl Drop for Piece {
     }
 }
 
-/// How much is read on the spot: some 20 us of copying. Twice as much is not cheaper.
+/// How much is read at once: some 20 us of copying. Twice as much is not cheaper.
 const PIECE_LEN: usize = 128 * 1024;
 
 /// The same of the first piece: it costs a newcomer behind it 3 us, not 20.
@@ -149,5 +152,5 @@ const FIRST_PIECE_LEN: usize = 16 * 1024;
 /// Where more pieces than this are in use, 32 MB, those that wait for clients which take nothing are read again later.
 const IN_USE_MAX: usize = 256;
 
-/// Pieces whose memory is kept for later ones: 4 MB.
+/// How many free pieces are kept for reuse: 4 MB.
 const FREE_MAX: usize = 32;

@@ -1,7 +1,8 @@
-//! How long what the caches know is taken for true.
+//! How long cached facts about files are trusted.
 
 pub(crate) use crate::http::clock::now_ms;
 
-/// How long a page or a file handle is served without a look at the file system. A changed file is to show within one
-/// second: this, the look itself, and room for one look that was given up half-way.
+/// How long a page or a file handle is served without checking the file system. A changed file
+/// should show within one second: that covers this time, the check itself, and one check that was
+/// abandoned halfway.
 pub(crate) const FRESH_MS: u64 = 400;

@@ -1,4 +1,5 @@
-//! Compressing pages, each in a color of its own and in small pieces, so that no worker is away for long (C9).
+//! Compresses pages, each in a color of its own and in small pieces, so that no worker is busy for
+//! long (C9).
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use tracing::{debug, warn};
 use super::library::Library;
 use super::pages::{Content, Page, Shard};
 
-/// One page to be compressed. However it ends, those who wait for it learn of that.
+/// One page to compress. The waiting requests always learn how it ends.
 pub(crate) struct Job {
     pub(crate) page: Arc<Page>,
     pub(crate) coding: Coding,
     pub(crate) library: Arc<Library>,
-    /// Where the page is cached, and by which key.
+    /// The shard and key of the page in the cache.
     pub(crate) shard: Colored<Shard>,
     pub(crate) hash: u64,
     pub(crate) key: Arc<[u8]>,
-    /// Where those wait who want the result, and by which key.
+    /// The shard and key of the requests that wait for the result.
     pub(crate) jobs: Colored<Shard>,
     pub(crate) job_hash: u64,
     pub(crate) job_key: Arc<[u8]>,
@@ -52,7 +53,7 @@ impl Job {
         let made = match compress(&self.page.body, self.coding).await {
             Ok(body) if body.len() < self.page.body.len() => Some(Arc::new(self.result(body))),
             Ok(_) => None,
-            Err(error) => return warn!(%error, "a page could not be compressed"),
+            Err(error) => return warn!(%error, "cannot compress a page"),
         };
         debug!(file = %self.key.escape_ascii(), coding = self.coding.name(), "a page was compressed");
         let Some(made) = self.page.variants.keep(self.coding, made) else {
@@ -75,12 +76,12 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         let (hash, key) = (self.job_hash, self.job_key.clone());
-        // Where they were answered, nobody waits any more.
+        // Has no effect if they were answered already.
         self.jobs.post(move |jobs| jobs.load_failed(hash, &key));
     }
 }
 
-/// Compresses in pieces, letting others go first between them.
+/// Compresses in pieces, and lets other work run between them.
 async fn compress(content: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
     let mut encoder = Encoder::new(coding, content.len())?;
     for piece in content.chunks(PIECE_LEN) {
@@ -129,10 +130,11 @@ impl Encoder {
     }
 }
 
-/// How much is compressed at a time, in bytes: half a millisecond of work.
+/// How many bytes are compressed at a time: half a millisecond of work.
 const PIECE_LEN: usize = 16 * 1024;
 
-/// A page is compressed once and sent many times, so that some effort pays; the last few percent would take ten times as long.
+/// A page is compressed once and sent many times, so some effort pays; the last few percent would
+/// take ten times as long.
 const BR_QUALITY: u32 = 5;
 const ZSTD_LEVEL: i32 = 6;
 const GZIP_LEVEL: u32 = 6;
@@ -140,7 +142,7 @@ const GZIP_LEVEL: u32 = 6;
 /// 256 KiB, as a logarithm.
 const BR_WINDOW: u32 = 18;
 
-/// Part of the entity tags: other settings, or another version of a library, make other bytes.
+/// Part of the entity tags: other settings, or another version of a library, produce other bytes.
 const REVISION: &str = "1";
 
 #[cfg(test)]
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_the_same_afterwards() {
+    fn compressed_pages_decompress_to_the_original() {
         let text: Vec<u8> = (0..50_000).flat_map(|number: u32| format!("line {number}\n").into_bytes()).collect();
         let runtime = dapple::builder().workers(1).build().unwrap();
         for coding in Coding::ALL {

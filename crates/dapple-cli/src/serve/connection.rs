@@ -1,4 +1,4 @@
-//! One connection: its requests are read, answered and written in its own color.
+//! One connection: reads, answers and writes in its own color.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::http::connection::{Protocol, Terms, serve as serve_http};
 use crate::http::{Borrowed, Client};
 use crate::server::{Link, Tls};
 
-/// Serves one connection until either side is done with it, it takes too long, or the server closes.
+/// Serves one connection until either side ends it, it takes too long, or the server closes.
 pub(crate) async fn serve(
     stream: TcpStream,
     addr: SocketAddr,
@@ -21,14 +21,14 @@ pub(crate) async fn serve(
     link: Arc<Link>,
     _open: OpenConnection,
 ) {
-    // The color is taken at the start: while a task holds a shard, that is the current one.
+    // Taken at the start: while a task holds a shard, the shard's color is the current one.
     let client = Client { addr, is_secure: false, color: Color::current().id(), alternative: None };
     let (handle, limits, color) = (site.handle.clone(), site.limits(), color(&site));
     let terms = Terms { limits, handle: Some(&handle), link };
     serve_http(stream, Protocol::FirstBytes, Borrowed::new(site, client), terms, color).await;
 }
 
-/// The same, encrypted; clients are told of the `alternative`.
+/// The same over TLS; tells clients of the `alternative`.
 pub(crate) async fn serve_tls(
     stream: TcpStream,
     addr: SocketAddr,
@@ -39,7 +39,7 @@ pub(crate) async fn serve_tls(
 ) {
     let client = Client { addr, is_secure: true, color: Color::current().id(), alternative };
     let handle = site.handle.clone();
-    // Boxed: a handshake has more to remember than a connection that waits.
+    // Boxed: a handshake needs more memory than an idle connection.
     let accepted = Box::pin(tls.accept(stream, Some(&handle), &link)).await;
     site.counters.add_handshake(accepted.is_some());
     let Some(stream) = accepted else { return };
@@ -50,7 +50,7 @@ pub(crate) async fn serve_tls(
     serve_http(stream, protocol, Borrowed::new(site, client), terms, color).await;
 }
 
-/// The color of all streams of a connection, where they are not to have their own.
+/// The color of all streams of a connection, unless each has its own.
 fn color(site: &Site) -> Option<Color> {
     site.serial.then_some(Color::DEFAULT)
 }

@@ -1,8 +1,9 @@
-//! What to call a file's content, by the end of its name.
+//! The content type of a file, by the end of its name.
 
 use http::HeaderValue;
 
-/// The `Content-Type` of a file with this name. Unknown endings are plain bytes, which a browser offers to save.
+/// The `Content-Type` of a file with this name. Unknown endings are plain bytes, which a browser
+/// offers to save.
 pub(crate) fn of(name: &[u8]) -> HeaderValue {
     let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
     let ending = match file.iter().rposition(|byte| *byte == b'.') {
@@ -22,15 +23,16 @@ pub(crate) fn of(name: &[u8]) -> HeaderValue {
     }
 }
 
-/// Whether content of this type becomes shorter by compressing it: text of any kind, and what is not packed already.
+/// Whether compression makes content of this type shorter: text of any kind, and formats that are
+/// not compressed already.
 pub(crate) fn is_compressible(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or(content_type).trim_end();
     let ends = |ending: &str| essence.ends_with(ending);
     essence.starts_with("text/") || ends("+json") || ends("+xml") || COMPRESSIBLE.contains(&essence)
 }
 
-/// Text is sent as UTF-8, which is what editors write. What is not here is in mime_guess's list; these are frequent, or called by
-/// another name there than standards do now.
+/// Text is sent as UTF-8, which editors write. Types not listed here come from mime_guess's list;
+/// these are frequent, or have another name there than in current standards.
 const TYPES: &[(&str, &str)] = &[
     ("html", "text/html; charset=utf-8"),
     ("htm", "text/html; charset=utf-8"),
@@ -75,7 +77,7 @@ const TYPES: &[(&str, &str)] = &[
     ("tar", "application/x-tar"),
 ];
 
-/// What is compressible beside text.
+/// Compressible types that are not text.
 const COMPRESSIBLE: &[&str] = &[
     "application/json",
     "application/xml",
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_already_is_not_packed_again() {
+    fn compressed_formats_are_not_compressed_again() {
         for (ending, content_type) in TYPES {
             let packed = [
                 "png", "jpg", "jpeg", "gif", "webp", "avif", "woff", "woff2", "mp3", "ogg", "opus", "flac", "wav",

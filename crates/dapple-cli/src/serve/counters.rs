@@ -1,17 +1,17 @@
-//! What the status page counts for every request, without a cache line that two workers write.
+//! The counters of the status page, with no cache line that two workers write.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dapple::Handle;
 
-/// The server's own numbers. The scheduler's come from [`Handle::stats`].
+/// The server's own counters. The scheduler's come from [`Handle::stats`].
 pub(crate) struct Counters {
     handle: Handle,
-    /// One slot per worker, and a last one for any other thread.
+    /// One slot for each worker, and a last one for any other thread.
     slots: Box<[Slot]>,
     open: AtomicUsize,
     accepted: AtomicU64,
-    /// Handshakes of TLS that came to a connection, and that did not.
+    /// TLS handshakes that succeeded, and that failed.
     handshakes: [AtomicU64; 2],
 }
 
@@ -23,7 +23,7 @@ struct Slot {
     bytes: AtomicU64,
 }
 
-/// One accepted connection; dropping it ends its being counted as open.
+/// An accepted connection, which counts as open until this is dropped.
 pub(crate) struct OpenConnection(std::sync::Arc<Counters>);
 
 impl Counters {
@@ -33,7 +33,8 @@ impl Counters {
         Counters { handle, slots, open, accepted, handshakes }
     }
 
-    /// Counts one request and the bytes of its body. `Relaxed` here and below: nothing is ordered by a count.
+    /// Counts one request and the bytes of its body. `Relaxed` here and below: no other memory
+    /// depends on a counter.
     pub(crate) fn add_request(&self, bytes: u64) {
         let slot = self.slot();
         slot.requests.fetch_add(1, Ordering::Relaxed);
@@ -45,41 +46,41 @@ impl Counters {
         self.slot().bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a connection for as long as the result lives.
+    /// Counts a connection as open until the result is dropped.
     pub(crate) fn open_connection(self: &std::sync::Arc<Counters>) -> OpenConnection {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
         OpenConnection(self.clone())
     }
 
-    /// Counts a handshake of TLS that has ended.
+    /// Counts a finished TLS handshake.
     pub(crate) fn add_handshake(&self, is_ok: bool) {
         self.handshakes[usize::from(!is_ok)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Handshakes that came to a connection, and that did not.
+    /// TLS handshakes that succeeded, and that failed.
     pub(crate) fn handshakes(&self) -> [u64; 2] {
         self.handshakes.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Connections open now.
+    /// The number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Connections taken since the start.
+    /// The number of connections accepted since the start.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Requests, and bytes of bodies, since the start.
+    /// The numbers of requests, and bytes of bodies, since the start.
     pub(crate) fn requests_and_bytes(&self) -> (u64, u64) {
         self.slots.iter().fold((0, 0), |(requests, bytes), slot| {
             (requests + slot.requests.load(Ordering::Relaxed), bytes + slot.bytes.load(Ordering::Relaxed))
         })
     }
 
-    /// The index of the worker that this thread is.
+    /// The index of the worker on this thread.
     pub(crate) fn worker_index(&self) -> Option<usize> {
         self.handle.worker_index()
     }

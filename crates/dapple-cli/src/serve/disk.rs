@@ -1,4 +1,4 @@
-//! The served directory, through Dapple's files: io_uring, or the blocking pool.
+//! The served directory, accessed through Dapple's files: io_uring, or the blocking pool.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -17,37 +17,39 @@ use super::meta::{Meta, Stamp, State};
 use super::path::is_directory;
 use super::variants::Variants;
 
-/// The directory that is served, held open: renaming it does not change what is served.
+/// The served directory, held open: renaming it does not change what is served.
 pub(crate) struct Root {
     pub(super) dir: Dir,
-    /// Its name without symbolic links, to tell whether an absolute link leads out.
+    /// Its path without symbolic links, to tell whether an absolute link leads out.
     path: PathBuf,
     /// Whether symbolic links may lead out (`--follow`).
     pub(super) follow: bool,
 }
 
-/// An open file with what is known about it: the papers' file handle.
+/// An open file and its metadata: the papers' file handle.
 pub(crate) struct FileHandle {
     pub(crate) file: File,
     pub(crate) state: State,
-    /// What replies say of it, if it is sent piece by piece; what is read whole has that beside its content.
+    /// The fields of replies, if the file is sent piece by piece; a file read completely has them
+    /// with its content.
     meta: OnceLock<Meta>,
-    /// The same with a coding.
+    /// The encoded variants of the content.
     pub(crate) variants: Variants,
 }
 
-/// What a name in the site stands for.
+/// The meaning of a name in the site.
 #[derive(Clone)]
 pub(crate) enum Resolved {
     /// A regular file, open for reading.
     File(Arc<FileHandle>),
-    /// A directory named without its slash.
+    /// A directory, named without its slash.
     Directory,
-    /// A regular file whose content is in memory: it need not be open.
+    /// A regular file with its content in memory, so it need not be open.
     Read,
-    /// A directory without an index, of which a list is shown.
+    /// A directory without an index, shown as a list.
     Listed,
-    /// Nothing that is served: no such name, no permission, a link that leads out, a pipe, a device.
+    /// Nothing that can be served: no such name, no permission, a link that leads out, a pipe, a
+    /// device.
     Nothing,
 }
 
@@ -56,17 +58,17 @@ impl Root {
     pub(crate) fn open(path: &Path, follow: bool) -> io::Result<Root> {
         let path = path.canonicalize()?;
         let dir = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        // Otherwise every page would be missing, and nobody would know why.
+        // Otherwise every page would be missing, without an explanation.
         rustix::fs::accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS)?;
         Ok(Root { dir: Dir::from_fd(dir), path, follow })
     }
 
-    /// Looks `key` up. Where the file is still the one of `known`, that handle is given back and nothing is opened.
+    /// Looks `key` up. If the file is still that of `known`, returns that handle and opens nothing.
     ///
     /// # Errors
     ///
-    /// Only what is the server's trouble (out of descriptors, a disk error); a name that cannot be served is
-    /// [`Resolved::Nothing`].
+    /// Only failures of the server (out of descriptors, a disk error); a name that cannot be served
+    /// is [`Resolved::Nothing`].
     pub(crate) async fn resolve(&self, key: &[u8], known: Option<Arc<FileHandle>>) -> io::Result<Resolved> {
         match self.resolve_name(&file_name(key), known).await {
             Ok(Resolved::Directory) if is_directory(key) => Ok(Resolved::Nothing),
@@ -94,13 +96,13 @@ impl Root {
         Ok(Resolved::File(Arc::new(FileHandle::new(file, state))))
     }
 
-    /// Opens the directory `key` to read its names; `None` where there is none, or none that may be read.
+    /// Opens the directory `key` to read its names; `None` if there is no readable directory.
     ///
     /// # Errors
     ///
     /// As [`resolve`](Self::resolve).
     pub(crate) async fn open_directory(&self, key: &[u8]) -> io::Result<Option<File>> {
-        // The dot refuses what is no directory, before a pipe could make anybody wait.
+        // The dot makes the kernel refuse other files, so that opening a pipe cannot wait.
         let name = [key, b"."].concat();
         match self.open_beneath(Path::new(OsStr::from_bytes(&name)), OpenOptions::new().read(true)).await {
             Err(error) if is_trouble(&error) => Err(error),
@@ -118,10 +120,12 @@ impl Root {
         self.follow
     }
 
-    /// Opens `name` so that nothing outside the directory can be reached, unless `--follow` allows it.
+    /// Opens `name` so that nothing outside the directory can be reached, unless `--follow` allows
+    /// it.
     ///
-    /// The kernel checks every step, so there is no moment between a check and its use. It also refuses absolute links that lead
-    /// back inside; those are resolved by hand and then opened by their plain name.
+    /// The kernel checks every step, so nothing can change between a check and its use. It also
+    /// refuses absolute links that lead back inside; this function resolves those itself and then
+    /// opens their plain name.
     async fn open_beneath(&self, name: &Path, options: &OpenOptions) -> io::Result<File> {
         if self.follow {
             return self.dir.open_file(name, options).await;
@@ -130,7 +134,8 @@ impl Root {
         let Err(error) = result else { return result };
         match Errno::from_io_error(&error) {
             Some(Errno::XDEV) => self.dir.open_beneath(&self.plain_name(name).await?, options).await,
-            // Before Linux 5.6, and where a sandbox hides the call: no link at all in the plain name, none followed.
+            // Before Linux 5.6, and if a sandbox hides the call: use a plain name without links,
+            // and follow none.
             Some(Errno::NOSYS | Errno::PERM) => {
                 let plain = self.plain_name(name).await?;
                 self.dir.open_file(&plain, options.clone().follow_link(false)).await
@@ -139,7 +144,7 @@ impl Root {
         }
     }
 
-    /// `name` with every link resolved, relative to the directory; refused when it lies outside.
+    /// `name` with every link resolved, relative to the directory; an error if it lies outside.
     async fn plain_name(&self, name: &Path) -> io::Result<PathBuf> {
         let full = fs::canonicalize(self.path.join(name)).await.map_err(|_| Errno::NOENT)?;
         Ok(full.strip_prefix(&self.path).map(Path::to_path_buf).map_err(|_| Errno::XDEV)?)
@@ -151,35 +156,36 @@ impl FileHandle {
         FileHandle { file, state, meta: OnceLock::new(), variants: Variants::default() }
     }
 
-    /// A regular file that was opened so that this did not wait.
+    /// A handle of a regular file that was opened without waiting.
     pub(super) fn of_opened(fd: OwnedFd, state: State) -> io::Result<FileHandle> {
-        // With the flag, some file systems refuse to read what the kernel does not have.
+        // With the flag, some file systems refuse to read content that is not in memory.
         rustix::fs::fcntl_setfl(&fd, OFlags::empty())?;
         Ok(FileHandle::new(File::from_std(fd.into()), state))
     }
 
-    /// What replies say of this file, which is sent piece by piece; `made` the first time.
+    /// The fields of replies for this file, which is sent piece by piece; calls `make` the first
+    /// time.
     pub(crate) fn meta(&self, make: impl FnOnce() -> Meta) -> &Meta {
         self.meta.get_or_init(make)
     }
 
-    /// Of the rules by which its fields were made; those that are still to be made will be by the latest.
+    /// The generation of the rules for its fields; fields not made yet will use the latest.
     pub(crate) fn generation(&self) -> u64 {
         self.meta.get().map_or(u64::MAX, |meta| meta.generation)
     }
 
-    /// Whether the file still is in the state in which it was opened.
+    /// Whether the file is still in the state in which it was opened.
     pub(crate) fn is_as_known(&self) -> bool {
         Stamp::of(&self.file).is_ok_and(|stamp| stamp == self.state.stamp)
     }
 
-    /// What was made of it by [`meta`](Self::meta).
+    /// The fields made by [`meta`](Self::meta).
     pub(crate) fn known_meta(&self) -> &Meta {
-        self.meta.get().expect("a file is given to be sent only when its fields are made")
+        self.meta.get().expect("a file is sent only when its fields are made")
     }
 
-    /// Reads the whole file in one of its states, which may be later than the one of this handle. `None`: somebody writes to it
-    /// all the time.
+    /// Reads the whole file in one of its states, which may be later than that of this handle.
+    /// `None`: the file keeps changing.
     pub(crate) async fn read_all(&self) -> io::Result<Option<(State, Bytes)>> {
         let mut before = self.state.stamp;
         for _ in 0..READS_MAX {
@@ -197,7 +203,8 @@ impl FileHandle {
     ///
     /// # Errors
     ///
-    /// Also where the file is not any more what it was when it was opened: then these bytes do not go with those that were sent.
+    /// Includes a file that has changed since it was opened: then these bytes do not fit those
+    /// already sent.
     pub(crate) async fn read_chunk(&self, at: u64, end: u64) -> io::Result<Vec<u8>> {
         let len = CHUNK_LEN.min(usize::try_from(end - at).unwrap_or(CHUNK_LEN));
         let chunk = read_full(&self.file, at, len).await?;
@@ -207,7 +214,7 @@ impl FileHandle {
         self.check().map(|()| chunk)
     }
 
-    /// To be asked after every piece.
+    /// Checks that the file has not changed; call it after every piece.
     ///
     /// # Errors
     ///
@@ -218,10 +225,10 @@ impl FileHandle {
 }
 
 fn changed() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the file was changed while it was sent")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file changed while it was sent")
 }
 
-/// The name of the file that stands for `key`.
+/// The name of the file for `key`.
 pub(crate) fn file_name(key: &[u8]) -> Cow<'_, [u8]> {
     match is_directory(key) {
         true => Cow::Owned([key, b"index.html"].concat()),
@@ -229,7 +236,7 @@ pub(crate) fn file_name(key: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Reads `len` bytes from `at`, fewer where the file ends.
+/// Reads `len` bytes from `at`, fewer if the file ends.
 async fn read_full(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
     match file.read_exact_at(at, len).await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
@@ -246,22 +253,23 @@ async fn read_full(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Whether there are no descriptors.
+/// Whether descriptors have run out.
 pub(super) fn is_shortage(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether it is the server that is in trouble, and not the name that is wrong.
+/// Whether the server has failed, as opposed to a wrong name.
 fn is_trouble(error: &io::Error) -> bool {
     match Errno::from_io_error(error) {
         Some(errno) => matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO),
-        // Of a name the kernel says what is wrong; this comes from the runtime, which is going.
+        // For a name the kernel reports an errno; this error comes from the runtime, which is
+        // ending.
         None => !matches!(error.kind(), io::ErrorKind::InvalidInput),
     }
 }
 
-/// How often a file that changes meanwhile is read again.
+/// How often a changing file is read again.
 const READS_MAX: usize = 4;
 
-/// How much of a streamed file is read at a time where the disk has to be waited for.
+/// How much of a streamed file is read at a time if the read waits for the disk.
 const CHUNK_LEN: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! What can keep the server from starting, in sentences that say what to do.
+//! Errors that keep the server from starting, with messages that say what to do.
 
 use std::io;
 #[cfg(feature = "http3")]
@@ -9,7 +9,7 @@ use crate::config::Problems;
 use crate::observe::told::ToldError;
 use crate::server::ListenError;
 
-/// Why the server did not start.
+/// The reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ServeError {
@@ -19,7 +19,7 @@ pub(crate) enum ServeError {
     DirMissing(PathBuf),
     #[error("{0:?} is a file; give the directory that holds it: `dapple serve {1:?}`")]
     DirIsFile(PathBuf, PathBuf),
-    #[error("the directory {0:?} cannot be read ({1}); check its permissions")]
+    #[error("cannot read the directory {0:?} ({1}); check its permissions")]
     Dir(PathBuf, #[source] io::Error),
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -31,10 +31,10 @@ pub(crate) enum ServeError {
     RedirectNowhere,
     #[error("this program was built without HTTP/3; leave --http3 out, or build it with `--features http3`")]
     Http3Missing,
-    #[error("--http3 has no certificate to encrypt with; give --tls-cert and --tls-key too")]
+    #[error("--http3 needs a certificate; give --tls-cert and --tls-key too")]
     Http3Plain,
     #[cfg(feature = "http3")]
-    #[error("HTTP/3 cannot have the UDP port of {0} ({1}); free it, choose another address, or leave --http3 out")]
+    #[error("HTTP/3 cannot use the UDP port of {0} ({1}); free it, choose another address, or leave --http3 out")]
     Http3(SocketAddr, #[source] io::Error),
     #[error(transparent)]
     Tls(#[from] dapple::tls::Error),
@@ -43,7 +43,7 @@ pub(crate) enum ServeError {
 }
 
 impl ServeError {
-    /// Why `dir` cannot be served.
+    /// The reason why `dir` cannot be served.
     pub(crate) fn dir(dir: &Path, error: io::Error) -> ServeError {
         let path = dir.to_path_buf();
         match error.kind() {

@@ -20,9 +20,9 @@ pub(crate) struct Front {
     site: Arc<Site>,
     gate: Gate,
     addrs: Vec<SocketAddr>,
-    /// Those that only redirect.
+    /// The sockets that only redirect.
     redirects: Vec<SocketAddr>,
-    /// What is spoken by UDP.
+    /// The HTTP/3 endpoints.
     #[cfg(feature = "http3")]
     http3: Vec<Arc<Http3>>,
 }
@@ -43,11 +43,11 @@ impl Front {
         }
     }
 
-    /// Speaks HTTP/3 on an address too; returns what replies by TLS say of it.
+    /// Also serves HTTP/3 on an address; returns the announcement for replies over TLS.
     ///
     /// # Errors
     ///
-    /// The port of UDP is taken, or the kernel refuses for another reason.
+    /// The UDP port is taken, or the kernel refuses for another reason.
     #[cfg(feature = "http3")]
     pub(crate) fn open_http3(
         &mut self,
@@ -62,23 +62,23 @@ impl Front {
         Ok(alternative)
     }
 
-    /// Uses the certificates as they are now also where it is not TCP that carries them.
+    /// Uses the current certificates for HTTP/3 too.
     ///
     /// # Errors
     ///
-    /// They cannot be used for QUIC; those from before stay in use.
+    /// QUIC cannot use them; the old ones stay in use.
     #[cfg(feature = "http3")]
     pub(crate) fn renew(&self) -> io::Result<()> {
         self.http3.iter().try_for_each(|http3| http3.renew())
     }
 
-    /// There is nothing but TCP.
+    /// Does nothing: this build has only TCP.
     #[cfg(not(feature = "http3"))]
     pub(crate) fn renew(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Begins to accept. Accepting runs on the default color.
+    /// Starts to accept. Accepting runs on the default color.
     pub(crate) fn open(&mut self, listening: Listening, manner: Manner) -> io::Result<()> {
         match manner {
             Manner::Redirect(_) => self.redirects.extend(listening.addr()),
@@ -97,13 +97,13 @@ impl Front {
         &self.redirects
     }
 
-    /// Who accepts.
+    /// The gate that accepts.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Accepts no more. From now on every reply is the last on its connection; those that are used all the time get one before
-    /// this returns.
+    /// Stops accepting. From now on every reply is the last on its connection; connections in
+    /// constant use get such a reply before this returns.
     pub(crate) async fn finish(mut self, ending: Ending) -> Arc<Admission> {
         self.site.set_crowded(true);
         let begin = self.gate.close(ending).await;
@@ -118,13 +118,13 @@ struct ConnectionHandler {
     manner: Manner,
 }
 
-/// How it is spoken on a listening socket.
+/// The protocol of a listening socket.
 #[derive(Clone)]
 pub(crate) enum Manner {
     Plain,
-    /// Encrypted; what else is spoken here is told in each reply.
+    /// TLS; replies announce the alternative protocol.
     Tls(Arc<Tls>, Option<HeaderValue>),
-    /// Plain, and only to say that this port speaks TLS.
+    /// Plain HTTP, only to redirect to the TLS port.
     Redirect(u16),
 }
 

@@ -1,4 +1,4 @@
-//! The file-handle cache: which file a path names, checked at most every few hundred milliseconds.
+//! The file-handle cache: the file of each path, checked at most every few hundred milliseconds.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use super::clock::FRESH_MS;
 use super::disk::{FileHandle, Resolved};
 use crate::lru::Lru;
 
-/// Paths and what they were found to be. One color guards it; the papers' server does the same.
+/// Paths and their look-up results. One color guards it, as in the papers' server.
 pub(crate) struct Handles {
     entries: Lru<Entry>,
-    /// What an open file weighs, so that there is a bound on them.
+    /// The weight of an open file, which bounds their number.
     file_weight: u64,
-    /// Of the rules by which fields of files are made; those by older ones are not kept.
+    /// The generation of the rules for fields of files; results of older rules are not kept.
     generation: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -22,22 +22,23 @@ struct Entry {
     checked_ms: u64,
 }
 
-/// What the cache knows about a path.
+/// A cached fact about a path.
 pub(crate) enum Known {
-    /// Checked at this time, which is recent enough to be served.
+    /// Checked at this time, which is recent enough to serve.
     Fresh(Resolved, u64),
-    /// To be looked up; with the open file it was last time, which need not be opened again if it still is.
+    /// Must be looked up; includes the previous open file, which need not be opened again if it is
+    /// unchanged.
     Stale(Option<Arc<FileHandle>>),
 }
 
 impl Handles {
-    /// A cache that keeps at most `files_max` files open.
+    /// Creates a cache that keeps at most `files_max` files open.
     pub(crate) fn new(files_max: u64) -> Handles {
         let file_weight = WEIGHT_MAX / files_max.max(1);
         Handles { entries: Lru::new(WEIGHT_MAX), file_weight, generation: 0, hits: 0, misses: 0 }
     }
 
-    /// What is known about `key` at `now_ms`.
+    /// The cached fact about `key` at `now_ms`.
     pub(crate) fn look_up(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Known {
         match self.entries.get(hash, key) {
             Some(entry) if now_ms.saturating_sub(entry.checked_ms) < FRESH_MS => {
@@ -55,7 +56,7 @@ impl Handles {
         }
     }
 
-    /// Notes what `key` was found to be at `checked_ms`.
+    /// Notes the result for `key` as of `checked_ms`.
     pub(crate) fn note(&mut self, hash: u64, key: &[u8], resolved: Resolved, checked_ms: u64) {
         if matches!(&resolved, Resolved::File(file) if file.generation() < self.generation) {
             return;
@@ -65,7 +66,7 @@ impl Handles {
         self.entries.insert(hash, key, Entry { resolved, checked_ms }, weight);
     }
 
-    /// Forgets all paths, as there are new rules by which fields of files are made.
+    /// Forgets all paths, because the rules for fields of files have changed.
     pub(crate) fn begin_again(&mut self, generation: u64) {
         self.entries.clear();
         self.generation = generation;
@@ -76,7 +77,7 @@ impl Handles {
         self.entries.clear();
     }
 
-    /// How many paths it knows.
+    /// The number of cached paths.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_names_do_not_fill_the_memory() {
+    fn invented_names_do_not_fill_the_memory() {
         let mut handles = Handles::new(FILES_MAX);
         for hash in 0..100_000_u64 {
             handles.note(hash, &[b'x'; 1_000], Resolved::Nothing, 0);

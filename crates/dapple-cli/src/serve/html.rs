@@ -1,6 +1,6 @@
-//! Names of files and paths, made harmless for a page.
+//! Escapes names of files and paths for a page.
 
-/// Text as HTML shows it, in content and in quoted attributes.
+/// Escapes text for HTML content and quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -23,7 +23,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn what_means_something_to_a_page_is_escaped() {
+    fn characters_with_a_meaning_in_html_are_escaped() {
         assert_eq!(escape("<a href=\"x\" o='y'>&\n"), "&lt;a href=&quot;x&quot; o=&#39;y&#39;&gt;&amp;\u{fffd}");
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/3 beside the TLS of a listening socket: the same address and port, by UDP.
+//! HTTP/3 for a TLS listening socket: the same address and port, over UDP.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -20,26 +20,26 @@ use crate::http::connection::Terms;
 use crate::http::http3::{self, Handshake, HandshakeHandler};
 use crate::server::{Admission, AdmittedConnection, EndStage, Tls, within};
 
-/// The endpoint beside one listening socket.
+/// The endpoint of one listening socket.
 pub(super) struct Http3 {
     addr: SocketAddr,
     site: Arc<Site>,
     tls: Arc<Tls>,
-    /// There once the port is free.
+    /// Set once the port is free.
     endpoint: OnceLock<Endpoint>,
 }
 
-/// How the socket is made.
+/// How to make the socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binding {
-    /// Other processes may have the same port at the same time.
+    /// Whether other processes may have the same port at the same time.
     pub(super) is_shared: bool,
-    /// The process before this one may have the port still, and lets go of it soon.
+    /// Whether the previous process may still have the port, and releases it soon.
     pub(super) may_wait: bool,
 }
 
 impl Http3 {
-    /// Binds the port. Where it may be waited for, [`Http3::begin`] does that.
+    /// Binds the port. If it may have to wait, [`Http3::begin`] waits.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Http3 {
         Ok(Arc::new(http3))
     }
 
-    /// Begins to accept, on the default color.
+    /// Starts to accept, on the default color.
     pub(super) fn begin(
         self: &Arc<Self>,
         admission: Arc<Admission>,
@@ -67,11 +67,11 @@ impl Http3 {
         })
     }
 
-    /// Uses the certificates as they are now, for connections to come.
+    /// Uses the current certificates, for new connections.
     ///
     /// # Errors
     ///
-    /// They cannot be used for QUIC; those from before stay in use.
+    /// QUIC cannot use them; the old ones stay in use.
     pub(super) fn renew(&self) -> io::Result<()> {
         if let Some(endpoint) = self.endpoint.get() {
             endpoint.set_server_config(Some(http3::server_config(&self.tls.certificates(), &self.site.limits())?));
@@ -79,7 +79,7 @@ impl Http3 {
         Ok(())
     }
 
-    /// How replies by TLS say that HTTP/3 is spoken here too.
+    /// The announcement of HTTP/3 in replies over TLS.
     pub(super) fn alternative(&self) -> Option<HeaderValue> {
         HeaderValue::try_from(format!("h3=\":{}\"; ma={MAX_AGE_S}", self.addr.port())).ok()
     }
@@ -88,12 +88,12 @@ impl Http3 {
         let config = http3::server_config(&self.tls.certificates(), &self.site.limits())?;
         let socket = udp_socket(self.addr, binding.is_shared)?;
         let endpoint = http3::endpoint(socket, Some(config), self.site.serial)?;
-        // Bound once only: a second socket would not have got the address.
+        // Only set once: a second socket could not have bound the address.
         let _ = self.endpoint.set(endpoint);
         Ok(())
     }
 
-    /// The endpoint, as soon as the port is free.
+    /// Returns the endpoint as soon as the port is free.
     async fn bound(&self, binding: Binding) -> Option<Endpoint> {
         loop {
             if let Some(endpoint) = self.endpoint.get() {
@@ -102,7 +102,7 @@ impl Http3 {
             sleep(BIND_AGAIN).await;
             match self.bind(binding) {
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                    error!(%error, addr = %self.addr, "there is no HTTP/3 on this address");
+                    error!(%error, addr = %self.addr, "no HTTP/3 on this address");
                     return None;
                 }
                 _ => {}
@@ -140,8 +140,8 @@ fn udp_socket(addr: SocketAddr, is_shared: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// How long a client may remember that HTTP/3 is spoken here.
+/// How long a client may remember that this address speaks HTTP/3.
 const MAX_AGE_S: u32 = 3600;
 
-/// How often it is tried whether the process before this one has let go of the port.
+/// How often to check whether the previous process has released the port.
 const BIND_AGAIN: Duration = Duration::from_millis(100);

@@ -1,4 +1,5 @@
-//! The fields of replies with files: what all have alike, and what the rules of the configuration add.
+//! The fields of replies with files: common ones, and those that the rules of the configuration
+//! add.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -15,28 +16,28 @@ use super::meta::{Meta, State};
 use super::rules::Rules;
 use crate::http::clock::unix_s;
 
-/// What decides over the fields of a reply with a file.
+/// The settings that decide the fields of a reply with a file.
 pub(crate) struct Labels {
     /// Replaced as a whole when the configuration is read again.
     pub(crate) rules: ArcSwap<Rules>,
-    /// Whether content is sent with a coding to clients that take it.
+    /// Whether clients get encoded content if they accept it.
     pub(crate) negotiates: AtomicBool,
 }
 
 impl Labels {
-    /// The fields of the file `name` as it is, asked for by `key`.
+    /// The fields of the unencoded file `name`, requested as `key`.
     pub(crate) fn plain(&self, key: &[u8], name: &[u8], state: &State) -> Meta {
         let content_type = content_type::of(name);
         let tag = state.tag();
         self.meta(key, &content_type, None, &format!("\"{tag}\""), Some(state.stamp.modified_s()))
     }
 
-    /// The fields of the same content with a coding, of which `tag` is the inner part of the entity tag.
+    /// The fields of the same content with a coding; `tag` is the inner part of the entity tag.
     pub(crate) fn coded(&self, key: &[u8], plain: &Meta, coding: Coding, tag: &str, modified_s: Option<u64>) -> Meta {
         self.meta(key, &plain.content_type, Some(coding), &format!("\"{tag}\""), modified_s)
     }
 
-    /// The fields of a page that is no file.
+    /// The fields of a page that is not a file.
     pub(crate) fn made(&self, key: &[u8], content_type: &'static str, tag: &str) -> Meta {
         self.meta(key, &HeaderValue::from_static(content_type), None, &format!("\"{tag}\""), None)
     }
@@ -49,7 +50,8 @@ impl Labels {
         etag: &str,
         modified_s: Option<u64>,
     ) -> Meta {
-        // Nothing was changed after the reply that says so; what claims to have been is said to have changed now (RFC 9110, 8.8.2.1).
+        // A file cannot have changed after its reply; a later time is reported as now (RFC 9110,
+        // 8.8.2.1).
         let modified_s = modified_s.map(|modified_s| modified_s.min(unix_s()));
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(CONTENT_TYPE, kind.clone());
@@ -63,7 +65,8 @@ impl Labels {
         if let Some(coding) = coding {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         }
-        // Before all that is replaced together with them: with rules of now, nothing else is from before.
+        // Load the rules first, before other settings that a reload replaces: with current rules,
+        // nothing else can be older.
         let rules = self.rules.load();
         let negotiates = self.negotiates.load(Ordering::Acquire);
         let negotiable = negotiates && kind.to_str().is_ok_and(content_type::is_compressible);
@@ -80,14 +83,15 @@ fn http_date(seconds: u64) -> HeaderValue {
     HeaderValue::try_from(date).expect("an HTTP date is made of header characters")
 }
 
-/// What a reply varies with where codings are negotiated.
+/// The request field by which replies vary if codings are negotiated.
 pub(crate) const ACCEPT_ENCODING: HeaderValue = HeaderValue::from_static("accept-encoding");
 
-/// Browsers keep a page but ask each time whether it changed: a changed file shows at the next reload.
+/// Browsers keep a page but ask each time whether it changed: a changed file shows at the next
+/// reload.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// Parts are counted in bytes.
+/// Ranges are counted in bytes.
 const BYTES: HeaderValue = HeaderValue::from_static("bytes");
 
-/// What the type says is what it is; nobody has to look at the content to guess.
+/// The content type is right; browsers need not guess from the content.
 pub(crate) const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");

@@ -1,4 +1,4 @@
-//! How a file becomes a page.
+//! Makes pages of files.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::pages::{Content, Page};
 use super::path::is_directory;
 use crate::server::Admission;
 
-/// What every look at the file system needs.
+/// The state that every look-up in the file system needs.
 pub(crate) struct Library {
     pub(crate) root: Root,
     pub(crate) labels: Labels,
@@ -20,31 +20,31 @@ pub(crate) struct Library {
     pub(crate) list: AtomicBool,
     /// Whether hidden files are listed.
     pub(crate) hidden: bool,
-    /// Files larger than this are streamed and not cached, in bytes.
+    /// Larger files are streamed and not cached, in bytes.
     pub(crate) page_len_max: u64,
-    /// Connections give way where there are no descriptors for files.
+    /// Makes connections give way if descriptors for files run out.
     pub(crate) admission: Arc<Admission>,
 }
 
-/// What is known of a path before the disk is asked.
+/// A fact about a path before the disk is asked.
 pub(crate) enum Before {
     Nothing,
-    /// The file that it named at an earlier look.
+    /// The file that it named at an earlier look-up.
     Known(Arc<FileHandle>),
     /// The file that it names now.
     Opened(Arc<FileHandle>),
 }
 
-/// What can be told of a path without waiting.
+/// The result of a look-up that does not wait.
 pub(crate) enum Glance {
     All(Resolved, Content),
-    /// [`look`](Library::look) has to tell, and this is a beginning.
+    /// [`look`](Library::look) has to continue from here.
     Begun(Before),
 }
 
 impl Library {
-    /// What can be told of `key` without waiting: all of directories and of files up to [`AT_ONCE_LEN_MAX`], where the kernel has
-    /// names and content in its caches.
+    /// Looks up `key` without waiting: answers for directories and for files up to
+    /// [`AT_ONCE_LEN_MAX`] if the kernel has names and content in its caches.
     pub(crate) fn look_at_once(&self, key: &[u8], cached: Option<&Arc<Page>>) -> Glance {
         let name = file_name(key);
         let stamp = cached.and_then(|page| page.state).filter(|state| state.certain).map(|state| state.stamp);
@@ -64,11 +64,11 @@ impl Library {
         }
     }
 
-    /// Looks at the file system. What the caches had and is still right is used again.
+    /// Looks at the file system. Reuses cached results that are still right.
     ///
     /// # Errors
     ///
-    /// Where the disk, or the supply of file descriptors, fails.
+    /// The disk, or the supply of file descriptors, fails.
     pub(crate) async fn look(
         &self,
         key: &[u8],
@@ -95,7 +95,7 @@ impl Library {
         Ok((resolved, content))
     }
 
-    /// The content of a file: in memory, or the file itself where it is too long for that.
+    /// The content of a file: in memory, or the file itself if it is too long for that.
     async fn content_of(&self, key: &[u8], file: &Arc<FileHandle>, cached: Option<&Arc<Page>>) -> io::Result<Content> {
         if let Some(page) = cached.filter(|page| page.is(file.state.stamp)) {
             return Ok(Content::Page(page.clone()));
@@ -117,7 +117,7 @@ impl Library {
         self.list.load(Ordering::Relaxed)
     }
 
-    /// The list of a directory, where lists are shown and there is one.
+    /// The list of a directory, if lists are enabled and the directory exists.
     async fn listing(&self, key: &[u8]) -> io::Result<Option<Arc<Page>>> {
         if !is_directory(key) || !self.lists() {
             return Ok(None);
@@ -132,5 +132,5 @@ impl Library {
     }
 }
 
-/// How much is read on the spot, if the kernel has it: what takes a worker some 10 us.
+/// How much is read at once, if the kernel has it: some 10 us of a worker's time.
 const AT_ONCE_LEN_MAX: u64 = 64 * 1024;

@@ -13,9 +13,9 @@ use tracing::{Span, debug};
 use super::html::escape;
 use super::path::{encode, is_hidden_name};
 
-/// What is to be listed, and how.
+/// The directory to list, and how.
 pub(crate) struct List {
-    /// The path of the directory, with a slash at its end; empty for the site itself.
+    /// The path of the directory, ending with a slash; empty for the site itself.
     pub(crate) key: Vec<u8>,
     /// Whether hidden files are listed.
     pub(crate) hidden: bool,
@@ -27,7 +27,7 @@ pub(crate) struct List {
 struct Entry {
     name: Vec<u8>,
     is_directory: bool,
-    /// Size in bytes; nothing for a directory.
+    /// Size in bytes; unused for a directory.
     len: u64,
     modified_s: i64,
 }
@@ -36,7 +36,7 @@ struct Entry {
 ///
 /// # Errors
 ///
-/// Where the directory cannot be read.
+/// The directory cannot be read.
 pub(crate) async fn page(list: List, root: Dir, directory: File) -> io::Result<String> {
     let span = Span::current();
     let made = spawn_blocking(move || {
@@ -48,7 +48,7 @@ pub(crate) async fn page(list: List, root: Dir, directory: File) -> io::Result<S
     made.await.map_err(io::Error::other)?
 }
 
-/// An entity tag's inner part: the same list has the same one.
+/// The inner part of an entity tag: equal lists have equal tags.
 pub(crate) fn tag(page: &str) -> String {
     let mut hasher = DefaultHasher::new();
     page.hash(&mut hasher);
@@ -56,7 +56,7 @@ pub(crate) fn tag(page: &str) -> String {
 }
 
 impl List {
-    /// What is in the directory, directories first, and whether there is more than is shown.
+    /// The entries of the directory, directories first, and whether there are more than shown.
     fn entries(&self, root: &Dir, directory: &File) -> io::Result<(Vec<Entry>, bool)> {
         let mut entries = Vec::new();
         let mut is_cut = false;
@@ -70,14 +70,14 @@ impl List {
                 is_cut = true;
                 break;
             }
-            // What went away meanwhile, or leads out, is left out.
+            // Entries that went away meanwhile, or lead out, are left out.
             entries.extend(self.look(root, directory, name));
         }
         entries.sort_by_cached_key(|entry| (!entry.is_directory, entry.name.to_ascii_lowercase(), entry.name.clone()));
         Ok((entries, is_cut))
     }
 
-    /// Only what would be served: regular files and directories.
+    /// The entry for a name that would be served: a regular file or a directory.
     fn look(&self, root: &Dir, directory: &File, name: &CStr) -> Option<Entry> {
         let mut stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         if kind(&stat) == FileType::Symlink {
@@ -118,15 +118,15 @@ impl List {
             );
         }
         let note = match (is_cut, entries.is_empty()) {
-            (true, _) => format!("There is more here than the {ENTRIES_MAX} entries that are shown."),
-            (_, true) => "Nothing is in this folder.".to_owned(),
+            (true, _) => format!("This folder has more than the {ENTRIES_MAX} entries shown."),
+            (_, true) => "This folder is empty.".to_owned(),
             _ => match entries.len() {
                 1 => "1 entry".to_owned(),
                 count => format!("{count} entries"),
             },
         };
         let title = escape(&format!("/{}", String::from_utf8_lossy(&self.key)));
-        // Names come last, as they may have braces in them.
+        // Names come last, because they may contain braces.
         let page = include_str!("listing.html").replace("{note}", &note).replace("{crumbs}", &self.crumbs());
         let (head, tail) = page.split_once("{rows}").unwrap_or((&page, ""));
         [&head.replacen("{title}", &title, 1), &rows, tail].concat()
@@ -149,7 +149,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// A size as people read it, in steps of a thousand.
+/// A size in human-readable form, in steps of a thousand.
 fn size(len: u64) -> String {
     let mut value = len as f64;
     let mut units = ["B", "kB", "MB", "GB", "TB"].into_iter().peekable();
@@ -173,7 +173,8 @@ fn time(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second_of_day / 3_600, second_of_day / 60 % 60)
 }
 
-/// Year, month and day of so many days after 1970-01-01. Years are counted from March, so that the day that some lack is the last.
+/// Year, month and day of a day counted from 1970-01-01. Years start in March here, so that the
+/// leap day is the last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn names_do_no_harm() {
+    fn names_are_escaped() {
         let list = List { key: b"<b>/{rows}/".to_vec(), hidden: false, follow: false };
         let name = b"\"><script>{note}{title}.html".to_vec();
         let page = list.html(&[Entry { name, is_directory: false, len: 1, modified_s: 0 }], false);

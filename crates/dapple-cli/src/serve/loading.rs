@@ -1,4 +1,4 @@
-//! One look at the file system.
+//! One look-up in the file system.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use super::handles::Handles;
 use super::library::{Before, Library};
 use super::pages::{Content, Page, Shard};
 
-/// A look at the file system in progress, for all requests for one path. However it ends, the shard learns of it, so that
-/// nobody waits for ever. If the one who began it goes away (HTTP/2: takes the request back), it goes on without, as others may wait.
+/// A look-up in progress, for all requests for one path. The shard always learns how it ends, so
+/// that no request waits for ever. If the request that started it goes away (an HTTP/2 client
+/// cancels it), the look-up continues, because others may wait.
 pub(crate) struct Loading {
     pub(crate) shard: Colored<Shard>,
     pub(crate) handles: Colored<Handles>,
@@ -20,15 +21,15 @@ pub(crate) struct Loading {
     pub(crate) hash: u64,
     pub(crate) key: Arc<[u8]>,
     pub(crate) is_ended: bool,
-    /// Where it fails now, it has failed for all.
+    /// Whether a failure is final for all waiting requests.
     pub(crate) is_last_try: bool,
     /// Whether everything has the default color.
     pub(crate) serial: bool,
 }
 
 impl Loading {
-    /// Looks, waiting for the disk where that is needed. What is still right of what is `cached`, or known from `before`, is used
-    /// again.
+    /// Looks the path up, waiting for the disk if needed. Reuses the `cached` page, or results
+    /// known from `before`, if they are still right.
     pub(crate) async fn run(mut self, cached: Option<Arc<Page>>, before: Before, checked_ms: u64) {
         self.is_last_try = true;
         let mut looked = self.library.look(&self.key, cached.as_ref(), before).await;
@@ -36,18 +37,18 @@ impl Loading {
             if !looked.as_ref().is_err_and(is_shortage) {
                 break;
             }
-            // Files that are not being read go first, and then connections that rest.
+            // Close files that are not being read first, and then idle connections.
             self.handles.with(Handles::let_go).await;
             self.library.admission.shed().await;
             looked = self.library.look(&self.key, cached.as_ref(), Before::Nothing).await;
         }
         match looked {
             Ok((resolved, content)) => self.end(resolved, content, checked_ms).await,
-            Err(error) => warn!(%error, path = %self.key.escape_ascii(), "a file could not be read"),
+            Err(error) => warn!(%error, path = %self.key.escape_ascii(), "cannot read a file"),
         }
     }
 
-    /// Notes what was found at `checked_ms`, and hands it to all who wait.
+    /// Notes the result as of `checked_ms`, and passes it to all waiting requests.
     pub(crate) async fn end(mut self, resolved: Resolved, content: Content, checked_ms: u64) {
         let (hash, key) = (self.hash, &self.key);
         debug!(file = %key.escape_ascii(), "the disk was looked at");
@@ -55,14 +56,14 @@ impl Loading {
             self.handles.with(|handles| handles.note(hash, key, resolved, checked_ms)).await;
         }
         let loaded = self.shard.with(|shard| {
-            debug!(file = %key.escape_ascii(), "those who wait are answered");
+            debug!(file = %key.escape_ascii(), "waiting requests are answered");
             shard.loaded(hash, key, content, checked_ms);
         });
         loaded.await;
         self.is_ended = true;
     }
 
-    /// Hands what is known already to all who wait.
+    /// Passes an existing result to all waiting requests.
     pub(crate) async fn answer(mut self, content: Content) -> Content {
         let (hash, key) = (self.hash, &self.key);
         self.shard.with(|shard| shard.answer(hash, key, &content)).await;
@@ -83,7 +84,7 @@ impl Drop for Loading {
         let (shard, handles, library) = (self.shard.clone(), self.handles.clone(), self.library.clone());
         let serial = self.serial;
         let again = Loading { shard, handles, library, hash, key, is_ended: false, is_last_try: true, serial };
-        // In a callback, as only there it is certain that tasks can be started.
+        // In a callback, because only there tasks can certainly be started.
         self.shard.post(move |_| {
             let task = again.run(None, Before::Nothing, now_ms());
             drop(if serial { Color::DEFAULT.spawn(task) } else { dapple::spawn(task) });
@@ -91,7 +92,7 @@ impl Drop for Loading {
     }
 }
 
-/// How often others are asked to let go of descriptors for the sake of a file, some 20 ms apart.
+/// How often connections are asked to free descriptors for one file, some 20 ms apart.
 const SHED_MAX: usize = 50;
 
 #[cfg(test)]
@@ -121,7 +122,8 @@ mod tests {
         Arc::new(Library { root, labels, list, hidden: false, page_len_max: 1 << 20, admission })
     }
 
-    /// The look at a file whose caller goes away while another one waits for it; what that one gets.
+    /// Looks up a file for a caller that goes away while another request waits; returns the result
+    /// of the latter.
     async fn given_up(name: &str) -> Option<Content> {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("page"), "content").unwrap();
@@ -141,20 +143,20 @@ mod tests {
         let Joined::Wait(waiting) = shard.with(|shard| shard.join(7, &key)).await else { panic!("nobody looks") };
         drop(loading);
         let content = waiting.await.ok();
-        // And nothing is left of it that a later request would wait for.
+        // No trace is left that a later request would wait for.
         let again = shard.with(|shard| shard.look_up(7, &key, u64::MAX)).await;
         assert!(!matches!(again, Found::Loading(_)));
         content
     }
 
     #[dapple::test]
-    async fn who_waits_gets_what_another_gave_up() {
+    async fn a_waiting_request_gets_the_result_of_an_abandoned_one() {
         let content = given_up("page").await;
         assert!(matches!(content, Some(Content::Page(page)) if page.body == "content"));
     }
 
     #[dapple::test]
-    async fn also_that_there_is_nothing() {
+    async fn a_waiting_request_also_learns_that_there_is_no_file() {
         assert!(matches!(given_up("other").await, Some(Content::Nothing)));
     }
 }

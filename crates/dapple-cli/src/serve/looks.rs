@@ -1,4 +1,4 @@
-//! Which requests may wait for the disk: admission for looks at the file system that the page cache cannot answer.
+//! Admission for look-ups that need the disk because the page cache cannot answer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// A look that would take longer than the target, with all that is ahead of it, is refused.
+    /// Refuses a look-up that would take longer than the target, including all work before it.
     pub(crate) fn new(target_delay: Duration) -> Looks {
         let mut config = admission::Config::with_target_delay(target_delay);
         config.processors = Some(AT_ONCE);
         Looks { admission: admission::Admission::new(config), served_stale: AtomicU64::new(0) }
     }
 
-    /// Asks for a place for one look.
+    /// Asks for a place for one look-up.
     pub(crate) fn offer(&self, client: IpAddr) -> Result<Admitted, Refused> {
         self.admission.offer(Offer::now().client(client_key(client)))
     }
@@ -37,13 +37,14 @@ impl Looks {
         self.admission.stats()
     }
 
-    /// How often there was no time for a look, and what was in memory was sent as it was.
+    /// How often there was no time for a look-up, and the page in memory was sent unchecked.
     pub(crate) fn served_stale(&self) -> u64 {
         self.served_stale.load(Ordering::Relaxed)
     }
 }
 
-/// Looks when its turn comes. What is dropped while it waits is answered, for all who wait for it.
+/// Looks up when its turn comes. If the look-up is dropped while it waits, all waiting requests get
+/// an answer.
 pub(crate) async fn run(
     looks: &Looks,
     place: Admitted,
@@ -52,7 +53,8 @@ pub(crate) async fn run(
     before: Before,
     now_ms: u64,
 ) {
-    // Outside of what admission drops: those who wait are to be answered by whoever has this.
+    // Held outside the future that admission drops, because its owner has to answer the waiting
+    // requests.
     let mut rest = Some((loading, cached, before));
     let look = async {
         if let Some((loading, cached, before)) = rest.take() {
@@ -65,7 +67,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Answers those who wait for a look that is not made: with what was in memory, which then is as good as it gets, or with why.
+/// Answers the requests that wait for a refused look-up: with the page in memory, or with the
+/// reason.
 pub(crate) async fn refuse(looks: &Looks, loading: Loading, cached: Option<Arc<Page>>, refused: Refused) -> Content {
     let content = match cached {
         Some(page) => {
@@ -77,7 +80,7 @@ pub(crate) async fn refuse(looks: &Looks, loading: Loading, cached: Option<Arc<P
     loading.answer(content).await
 }
 
-/// What a disk, or the pool, does at a time. More would only wait there.
+/// How many look-ups a disk, or the pool, does at a time. More would only wait there.
 const AT_ONCE: usize = 64;
 
 #[cfg(test)]
@@ -90,31 +93,31 @@ mod tests {
 
     use super::{AT_ONCE, Looks};
 
-    /// Looks that are known to take about 5 ms each, where 100 ms are the target.
+    /// Look-ups that are known to take about 5 ms each, with a target of 100 ms.
     async fn learned() -> (Looks, IpAddr) {
         let (looks, client) = (Looks::new(Duration::from_millis(100)), IpAddr::from([192, 0, 2, 1]));
         for _ in 0..20 {
             let look = || dapple::time::sleep(Duration::from_millis(5));
-            looks.offer(client).expect("nothing else is looked at").run_whole(look).await.expect("it is not dropped");
+            looks.offer(client).expect("no other look-up runs").run_whole(look).await.expect("it is not dropped");
         }
         (looks, client)
     }
 
-    /// By the real clock, as admission measures what a look costs.
+    /// Uses the real clock, because admission measures the cost of look-ups.
     #[dapple::test(clock = "real")]
-    async fn more_than_the_disk_does_in_time_is_refused_and_others_have_their_share() {
+    async fn excess_look_ups_are_refused_and_others_have_their_share() {
         let (looks, client) = learned().await;
         let (mut places, refused) = fill(&looks, client);
         assert!(matches!(refused.reason, Reason::Delay { .. }), "{refused}");
         assert!(places.len() > AT_ONCE, "{} at a time", places.len());
         assert!(places.len() < 20 * AT_ONCE, "{} in 100 ms", places.len());
         let mut others = Vec::new();
-        // Where this thread stood still after the refusal, others find room as it is: then it is filled once more.
+        // If this thread stalled after the refusal, there is room again; then fill it once more.
         while looks.stats().dropped == 0 {
             assert!(others.len() < 100, "nobody makes room");
             let other = IpAddr::from([192, 0, 2, 2 + others.len() as u8]);
             places.extend(fill(&looks, client).0);
-            others.push(looks.offer(other).expect("who has most makes room"));
+            others.push(looks.offer(other).expect("the client with most makes room"));
         }
         let mine = places.pop().expect("there are many");
         let outcome = mine.run_whole(|| async {}).await.expect_err("the newest made room");

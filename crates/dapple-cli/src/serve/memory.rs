@@ -1,10 +1,10 @@
-//! Living with a limit on memory.
+//! Adapts to a limit on memory.
 //!
-//! | state | begins | ends | what |
+//! | state | begins | ends | effect |
 //! |---|---|---|---|
-//! | roomy | | | the page cache grows back to what it was, an eighth a second |
-//! | tight | above 85 % | below 75 % | every second the page cache gives up a quarter of what it holds |
-//! | short | above 95 % | below 90 % | tight, and new connections are refused |
+//! | roomy | | | the page cache grows back to its normal size, an eighth per second |
+//! | tight | above 85 % | below 75 % | every second the page cache gives up a quarter of its content |
+//! | short | above 95 % | below 90 % | as tight, and new connections are refused |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,31 +17,31 @@ use super::pages::SHARDS;
 use super::site::Site;
 use crate::server::{Admission, MemoryLimit, MemoryUse};
 
-/// What the last look at the memory has shown. All zero where there is no limit.
+/// The result of the last measurement. All zero without a limit.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     used: AtomicU64,
     limit: AtomicU64,
-    /// Bytes that the page cache may hold now.
+    /// The bytes that the page cache may hold now.
     cache_max: AtomicU64,
     is_short: AtomicBool,
-    /// How often the page cache had to give something up.
+    /// How often the page cache had to shrink.
     shrinks: AtomicU64,
 }
 
-/// The same, to show.
+/// The same, for the status page.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub(crate) struct MemoryStatus {
     pub(crate) limit_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) page_cache_max_bytes: u64,
     pub(crate) page_cache_shrinks: u64,
-    /// New connections are refused.
+    /// Whether new connections are refused.
     pub(crate) is_short: bool,
 }
 
 impl Memory {
-    /// What was seen; `None` where there is no limit.
+    /// The result of the last measurement; `None` without a limit.
     pub(crate) fn status(&self) -> Option<MemoryStatus> {
         let limit_bytes = self.limit.load(Ordering::Relaxed);
         (limit_bytes > 0).then(|| MemoryStatus {
@@ -60,13 +60,13 @@ impl Memory {
     }
 }
 
-/// How many bytes of pages to keep, where nobody said so.
+/// The size of the page cache in bytes; from the limit unless it is configured.
 pub(crate) fn cache_bytes(asked_mb: Option<u64>, limit: Option<&MemoryLimit>) -> u64 {
     let quarter = limit.and_then(MemoryLimit::bytes).map_or(u64::MAX, |bytes| bytes / 4);
     asked_mb.map_or(CACHE_BYTES.min(quarter), |megabytes| megabytes << 20)
 }
 
-/// Looks once a second how it stands, for as long as the server runs.
+/// Measures memory once a second, as long as the server runs.
 pub(crate) async fn watch(site: Arc<Site>, limit: MemoryLimit) {
     let full = site.cache_bytes;
     let mut cache_max = full;
@@ -91,7 +91,8 @@ pub(crate) async fn watch(site: Arc<Site>, limit: MemoryLimit) {
     }
 }
 
-/// Lets every shard give up a quarter of what it holds, and the allocator what that leaves; how much they may hold now.
+/// Makes every shard give up a quarter of its content, and the allocator return that memory.
+/// Returns the new size limit.
 async fn shrink(site: &Site) -> u64 {
     let (mut cache_max, mut gone) = (0, 0);
     for shard in &site.shards {
@@ -108,12 +109,12 @@ async fn shrink(site: &Site) -> u64 {
     if gone > 0 {
         site.memory.shrinks.fetch_add(1, Ordering::Relaxed);
     }
-    // Connections that have ended leave something too. Where the pool is full, the next second is early enough.
+    // Ended connections leave memory too. If the pool is full, the next second is early enough.
     let _ = dapple::blocking::spawn_blocking(dapple::process::give_back_memory).await;
     cache_max
 }
 
-/// Begins and ends refusing.
+/// Starts and stops refusing connections.
 fn tell(memory: &Memory, admission: &Admission, seen: MemoryUse) {
     let was_short = memory.is_short.load(Ordering::Relaxed);
     let is_short = seen.percent() > if was_short { SHORT_ENDS } else { SHORT_BEGINS };
@@ -126,12 +127,12 @@ fn tell(memory: &Memory, admission: &Admission, seen: MemoryUse) {
     if is_short {
         warn!(used_mb, limit_mb, "memory is short; new connections are refused until there is more");
     } else {
-        warn!(used_mb, limit_mb, "there is memory again; new connections are taken");
-        info!(refused = admission.refused(crate::server::Refusal::Memory), "connections refused for want of memory");
+        warn!(used_mb, limit_mb, "there is enough memory again; new connections are accepted");
+        info!(refused = admission.refused(crate::server::Refusal::Memory), "connections refused for lack of memory");
     }
 }
 
-/// What the cache may hold where nothing else is said.
+/// The default size of the page cache.
 const CACHE_BYTES: u64 = 128 << 20;
 
 const TIGHT_BEGINS: f64 = 85.0;
@@ -146,7 +147,7 @@ mod tests {
     use super::{CACHE_BYTES, cache_bytes};
 
     #[test]
-    fn who_says_a_size_gets_it() {
+    fn a_configured_size_is_used() {
         assert_eq!(cache_bytes(None, None), CACHE_BYTES);
         assert_eq!(cache_bytes(Some(7), None), 7 << 20);
     }

@@ -1,4 +1,4 @@
-//! What is known about a file without its content, with the header values made once.
+//! The metadata of a file without its content, with header values made once.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::http::SharedHead;
 
-/// What identifies one state of one file. Equal stamps, equal content (but see [`State::certain`]).
+/// Identifies one state of one file. Equal stamps mean equal content (but see [`State::certain`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -23,26 +23,27 @@ pub(crate) struct Stamp {
     changed: (i64, u64),
 }
 
-/// The state of a file, and whether its content surely is all of it.
+/// The state of a file, and whether its content certainly matches it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
     pub(crate) stamp: Stamp,
-    /// Whether the content that goes with this is surely all of one state, and that the one of the stamp: it was not
-    /// changed while being read, nor so recently that another change could hide behind the same time stamp. What is not
-    /// certain is read again at the next check, and has an `ETag` that nothing else ever has.
+    /// Whether the content certainly belongs to a single state, that of the stamp: the file did not
+    /// change during the read, nor so recently that another change could have the same time stamp.
+    /// Uncertain content is read again at the next check, and has an `ETag` that is never used
+    /// again.
     pub(crate) certain: bool,
 }
 
-/// What the replies with one representation say about it, made once for all of them.
+/// The metadata of one representation, made once for all its replies.
 #[derive(Debug)]
 pub(crate) struct Meta {
     pub(crate) content_type: HeaderValue,
     pub(crate) etag: HeaderValue,
-    /// When it was changed, in whole seconds since 1970; nothing for what is no file.
+    /// When it last changed, in whole seconds since 1970; `None` for a page that is not a file.
     pub(crate) modified_s: Option<u64>,
-    /// Whether there may be others of the same content, with a coding.
+    /// Whether the same content may have encoded variants.
     pub(crate) negotiable: bool,
-    /// Of the rules by which the fields were made.
+    /// The generation of the rules by which the fields were made.
     pub(crate) generation: u64,
     /// The fields of `200` and `206`.
     pub(crate) head: Arc<SharedHead>,
@@ -51,18 +52,19 @@ pub(crate) struct Meta {
 }
 
 impl Stamp {
-    /// The present state of an open file. The kernel asks nobody for this (no server of a network file system, that is), so it does
-    /// not wait; what it knows is at least as new as the opening of the file.
+    /// The current state of an open file. The kernel answers from memory, without asking a server
+    /// of a network file system, so this does not wait; the answer is at least as new as the
+    /// opening of the file.
     pub(crate) fn of(file: impl AsFd) -> Result<Stamp, Errno> {
         Ok(Stamp::and_kind_of(file)?.0)
     }
 
-    /// The same, and what kind of file it is.
+    /// The same, and the type of the file.
     pub(crate) fn and_kind_of(file: impl AsFd) -> Result<(Stamp, FileType), Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         match rustix::fs::statx(&file, c"", flags, StatxFlags::BASIC_STATS) {
             Ok(statx) => Ok((Stamp::of_statx(&statx), FileType::from_raw_mode(u32::from(statx.stx_mode)))),
-            // A sandbox that does not know the call.
+            // A sandbox may not know the call.
             Err(Errno::NOSYS | Errno::PERM) => {
                 let stat = rustix::fs::fstat(file)?;
                 Ok((Stamp::of_stat(&stat), FileType::from_raw_mode(stat.st_mode)))
@@ -91,18 +93,19 @@ impl Stamp {
         }
     }
 
-    /// When it was changed, in whole seconds since 1970.
+    /// When it last changed, in whole seconds since 1970.
     pub(crate) fn modified_s(&self) -> u64 {
         time(self.modified).as_secs()
     }
 
-    /// Whether this was changed before `other` was.
+    /// Whether this state is older than `other`.
     pub(crate) fn is_older_than(&self, other: &Stamp) -> bool {
         self.modified < other.modified
     }
 
-    /// Whether the last change is old enough that a later one must show in the time stamps: the kernel's clock for
-    /// them ticks every few milliseconds, and two changes within one tick look like one.
+    /// Whether the last change is old enough that a later one must have another time stamp: the
+    /// kernel's clock for them ticks every few milliseconds, and two changes within one tick look
+    /// the same.
     fn is_settled(&self) -> bool {
         let changed = SystemTime::UNIX_EPOCH + time(self.changed);
         SystemTime::now().duration_since(changed).is_ok_and(|age| age >= TICK_MAX)
@@ -110,7 +113,7 @@ impl Stamp {
 }
 
 impl State {
-    /// The state of a file whose content was seen `unchanged` around it.
+    /// The state of a file, given whether it was seen `unchanged` around the read.
     pub(crate) fn new(stamp: Stamp, unchanged: bool) -> State {
         State { stamp, certain: unchanged && stamp.is_settled() }
     }
@@ -127,7 +130,7 @@ impl State {
 }
 
 impl Meta {
-    /// What goes with these fields, of which some are named once more, to compare with.
+    /// The metadata for these fields, some of which are copied for comparisons.
     pub(crate) fn new(headers: HeaderMap, modified_s: Option<u64>, negotiable: bool, generation: u64) -> Meta {
         let value = |name| headers.get(name).cloned().unwrap_or(HeaderValue::from_static(""));
         Meta {
@@ -141,7 +144,8 @@ impl Meta {
         }
     }
 
-    /// The fields of a `304`: what a cache needs to go on with its copy, and not what describes the content (RFC 9110, 15.4.5).
+    /// The fields of a `304`: what a cache needs to keep using its copy, without the description of
+    /// the content (RFC 9110, 15.4.5).
     pub(crate) fn unchanged(&self) -> &Arc<SharedHead> {
         self.unchanged.get_or_init(|| {
             let describes = [ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_TYPE, LAST_MODIFIED, X_CONTENT_TYPE_OPTIONS];
@@ -155,13 +159,14 @@ impl Meta {
     }
 }
 
-/// Time since 1970; what lies before counts as 1970, what HTTP cannot write (after 9999) as its last second.
+/// Time since 1970; earlier times count as 1970, and times that HTTP cannot write (after 9999) as
+/// its last second.
 fn time((seconds, nanoseconds): (i64, u64)) -> Duration {
     let seconds = u64::try_from(seconds).unwrap_or(0).min(SECONDS_MAX);
     Duration::new(seconds, nanoseconds.min(999_999_999) as u32)
 }
 
-/// The longest tick of the kernel's coarse clock (100 Hz), with as much again for safety.
+/// Twice the longest tick of the kernel's coarse clock (100 Hz), for safety.
 const TICK_MAX: Duration = Duration::from_millis(20);
 
 /// 9999-12-31 23:59:59.

@@ -1,4 +1,4 @@
-//! What `/metrics` says of a site.
+//! The `/metrics` page of a site.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::observe::metrics::listener::Numbers;
 use crate::observe::metrics::{connections, process, workers};
 
-/// The numbers of one site.
+/// The metrics of one site.
 pub(crate) struct SiteNumbers {
     site: Arc<Site>,
 }
@@ -32,7 +32,7 @@ impl Numbers for SiteNumbers {
         caches(&self.site, &mut out).await;
         disk(&self.site, &mut out);
         if let Some(log) = sinks.and_then(|sinks| sinks.log.as_ref()) {
-            let help = "Lines of the access log that were dropped or could not be written.";
+            let help = "Access log lines that were dropped or could not be written.";
             out.single("dapple_access_log_lines_dropped_total", Kind::Counter, help, log.dropped() as f64);
         }
         workers::write(&self.site.handle, &mut out);
@@ -43,40 +43,35 @@ impl Numbers for SiteNumbers {
 
 fn taken(site: &Site, out: &mut Exposition) {
     connections::write(&site.admission, out);
-    out.single(
-        "dapple_connections_total",
-        Kind::Counter,
-        "Connections that were taken.",
-        site.counters.accepted() as f64,
-    );
+    out.single("dapple_connections_total", Kind::Counter, "Connections accepted.", site.counters.accepted() as f64);
     let name = "dapple_tls_handshakes_total";
-    out.family(name, Kind::Counter, "Handshakes of TLS that have ended, by whether there was a connection then.");
+    out.family(name, Kind::Counter, "Finished TLS handshakes, by whether they succeeded.");
     for (result, count) in ["ok", "failed"].into_iter().zip(site.counters.handshakes()) {
         out.sample(name, &[("result", result)], count as f64);
     }
 }
 
-/// Nothing where memory has no limit.
+/// Writes nothing without a memory limit.
 fn memory(site: &Site, out: &mut Exposition) {
     let Some(memory) = site.memory.status() else { return };
     let gauges = [
-        ("dapple_memory_limit_bytes", "The limit on memory that is closest.", memory.limit_bytes),
+        ("dapple_memory_limit_bytes", "The closest memory limit.", memory.limit_bytes),
         (
             "dapple_memory_used_bytes",
-            "Memory that counts against it and that the kernel cannot free.",
+            "Memory that counts against the limit and that the kernel cannot free.",
             memory.used_bytes,
         ),
-        ("dapple_memory_short", "Whether new connections are refused, as memory is short.", memory.is_short.into()),
-        ("dapple_page_cache_max_bytes", "What the page cache may hold at present.", memory.page_cache_max_bytes),
+        ("dapple_memory_short", "Whether new connections are refused because memory is short.", memory.is_short.into()),
+        ("dapple_page_cache_max_bytes", "The current size limit of the page cache.", memory.page_cache_max_bytes),
     ];
     for (name, help, value) in gauges {
         out.single(name, Kind::Gauge, help, value as f64);
     }
-    let help = "How often the page cache gave something up, as memory was tight.";
+    let help = "Times that the page cache shrank because memory was tight.";
     out.single("dapple_page_cache_shrinks_total", Kind::Counter, help, memory.page_cache_shrinks as f64);
 }
 
-/// Each cache is asked in its own color.
+/// Asks each cache in its own color.
 async fn caches(site: &Site, out: &mut Exposition) {
     let mut pages = [0_u64; 5];
     for shard in &site.shards {
@@ -88,8 +83,8 @@ async fn caches(site: &Site, out: &mut Exposition) {
         ("dapple_page_cache_pages", Kind::Gauge, "Pages in the cache."),
         ("dapple_page_cache_bytes", Kind::Gauge, "Memory of the pages in the cache."),
         ("dapple_page_cache_hits_total", Kind::Counter, "Look-ups that found a page."),
-        ("dapple_page_cache_misses_total", Kind::Counter, "Look-ups that found none, or one to be checked."),
-        ("dapple_page_cache_evictions_total", Kind::Counter, "Pages that had to go for others."),
+        ("dapple_page_cache_misses_total", Kind::Counter, "Look-ups that found none, or one to check."),
+        ("dapple_page_cache_evictions_total", Kind::Counter, "Pages evicted."),
     ];
     for ((name, kind, help), value) in families.into_iter().zip(pages) {
         out.single(name, kind, help, value as f64);
@@ -98,32 +93,32 @@ async fn caches(site: &Site, out: &mut Exposition) {
     let families = [
         ("dapple_file_handles", Kind::Gauge, "Paths in the cache of open files."),
         ("dapple_file_handle_hits_total", Kind::Counter, "Look-ups that found a path."),
-        ("dapple_file_handle_misses_total", Kind::Counter, "Look-ups for which the disk was asked."),
+        ("dapple_file_handle_misses_total", Kind::Counter, "Look-ups that asked the disk."),
     ];
     for ((name, kind, help), value) in families.into_iter().zip(paths) {
         out.single(name, kind, help, value as f64);
     }
 }
 
-/// Nothing where all requests may wait for the disk.
+/// Writes nothing if all requests may wait for the disk.
 fn disk(site: &Site, out: &mut Exposition) {
     let Some(looks) = &site.looks else { return };
     let stats = looks.stats();
     let families = [
-        ("dapple_disk_looks_total", Kind::Counter, "Looks at the disk that were not answered at once.", stats.finished),
+        ("dapple_disk_looks_total", Kind::Counter, "Disk look-ups that did not finish at once.", stats.finished),
         (
             "dapple_disk_looks_refused_total",
             Kind::Counter,
-            "Looks that were refused, as they would have taken too long.",
+            "Look-ups refused because they would have taken too long.",
             stats.refused + stats.dropped,
         ),
         (
             "dapple_pages_served_stale_total",
             Kind::Counter,
-            "Pages sent as they were in memory, as the disk had no time for a look.",
+            "Pages sent unchecked from memory because the disk had no time.",
             looks.served_stale(),
         ),
-        ("dapple_disk_looks_waiting", Kind::Gauge, "Looks that wait to begin.", stats.waiting as u64),
+        ("dapple_disk_looks_waiting", Kind::Gauge, "Look-ups waiting to start.", stats.waiting as u64),
     ];
     for (name, kind, help, value) in families {
         out.single(name, kind, help, value as f64);

@@ -1,4 +1,5 @@
-//! `dapple serve`: a web server in the structure of the papers' one (libasync-mp thesis, section 5.1).
+//! `dapple serve`: a web server with the structure of the papers' server (libasync-mp thesis,
+//! section 5.1).
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -61,11 +62,12 @@ mod site;
 mod status;
 mod variants;
 
-/// Serves until a signal says to stop, and then until what is in flight is finished; with `--check`, only looks whether it could.
+/// Serves until a signal says to stop, then finishes what is in flight; with `--check`, only checks
+/// whether it could start.
 ///
 /// # Errors
 ///
-/// What kept the server from starting.
+/// The reason why the server did not start.
 pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let rules: Rules = loaded.sections.read()?;
     if args.check {
@@ -124,12 +126,12 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
         (begin, front.finish(ending).await)
     });
     finish(runtime, reload.drain.saturating_sub(begin.elapsed()), &admission);
-    // The last lines of the log are those of the replies that were just finished.
+    // The log ends with the lines of the replies that just finished.
     drop(writing);
     Ok(())
 }
 
-/// Opens all sockets; those that redirect know then where to.
+/// Opens all sockets, those that redirect last, when their target is known.
 fn open(
     args: &Args,
     front: &mut Front,
@@ -154,7 +156,8 @@ fn open(
     Ok(())
 }
 
-/// Speaks HTTP/3 at the address of a socket, where that was asked for; returns what replies by TLS say of it.
+/// Serves HTTP/3 at the address of a socket, if enabled; returns the announcement for replies over
+/// TLS.
 #[cfg(feature = "http3")]
 fn open_http3(
     args: &Args,
@@ -168,7 +171,7 @@ fn open_http3(
     front.open_http3(addr, tls, binding).map_err(|error| ServeError::Http3(addr, error))
 }
 
-/// This program was built without; where it was asked for, the options have been refused.
+/// Does nothing in a build without HTTP/3, in which the options have been refused.
 #[cfg(not(feature = "http3"))]
 fn open_http3(
     _: &Args,
@@ -190,12 +193,12 @@ fn announce(args: &Args, front: &Front, workers: usize, tls: Option<&Tls>) {
     let mut stdout = io::stdout().lock();
     let (dir, addrs) = (args.dir.display(), addrs.join(" and "));
     let line = format!("dapple: serving {dir} on {addrs} with {workers} {noun}{note}{redirects}");
-    // A closed stdout is no reason not to serve.
+    // A closed stdout must not stop the server.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     if let Some(fingerprint) = tls.and_then(Tls::self_signed_fingerprint) {
         eprintln!(
-            "dapple: the certificate was made for trying; browsers warn of it, as nobody vouches for it. Its SHA-256 is\n\
-             {fingerprint}"
+            "dapple: the certificate is self-signed, for trying things out; browsers warn about it. Its SHA-256 \
+            is\n{fingerprint}"
         );
     }
 }

@@ -12,14 +12,14 @@ use super::meta::{Meta, Stamp, State};
 use super::variants::Variants;
 use crate::lru::Lru;
 
-/// A file in memory, ready to be sent; or a page that was made, such as the list of a directory.
+/// A file in memory, ready to be sent; or a generated page, such as the list of a directory.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// The state of the file that this is the content of; nothing for what was made.
+    /// The state of the file with this content; `None` for a generated page.
     pub(crate) state: Option<State>,
     pub(crate) meta: Meta,
     pub(crate) body: Bytes,
-    /// The same with a coding.
+    /// The encoded variants of the content.
     pub(crate) variants: Variants,
 }
 
@@ -28,7 +28,7 @@ impl Page {
         Page { state, meta, body, variants: Variants::default() }
     }
 
-    /// Whether this surely is the content of a file in the state `stamp`.
+    /// Whether this certainly is the content of a file in the state `stamp`.
     pub(crate) fn is(&self, stamp: Stamp) -> bool {
         self.state.is_some_and(|state| state.certain && state.stamp == stamp)
     }
@@ -37,9 +37,10 @@ impl Page {
 /// One tenth of the page cache.
 pub(crate) struct Shard {
     pages: Lru<Cached>,
-    /// Paths being looked up and read, each with those who wait for it, so that no file is read twice at a time.
+    /// The look-ups in progress, each with the requests that wait for it, so that no file is read
+    /// twice at a time.
     loads: Vec<Load>,
-    /// Of the rules by which pages are made; those by older ones are not kept.
+    /// The generation of the rules for pages; pages of older rules are not kept.
     generation: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -56,51 +57,52 @@ struct Load {
     waiters: Vec<oneshot::Sender<Content>>,
 }
 
-/// What a shard has for a path.
+/// A shard's result for a path.
 pub(crate) enum Found {
     /// A page that may be sent as it is.
     Fresh(Arc<Page>),
-    /// A page to be compared with the file first. Until that is done others are served this page, so that one request
-    /// makes the look and not all.
+    /// A page to compare with the file first. Until that is done others get this page, so that only
+    /// one request looks at the file.
     Stale(Arc<Page>),
-    /// Nothing yet; somebody sees to it. The receiver fails if that does.
+    /// No page yet; a look-up is in progress. The receiver fails if the look-up does.
     Loading(oneshot::Receiver<Content>),
-    /// Nothing. The caller has to see to it, and then call [`Shard::loaded`], [`Shard::answer`] or [`Shard::load_failed`].
+    /// Nothing. The caller has to look it up, and then call [`Shard::loaded`], [`Shard::answer`] or
+    /// [`Shard::load_failed`].
     Missing,
 }
 
-/// What a path turned out to be.
+/// The result of looking up a path.
 #[derive(Clone)]
 pub(crate) enum Content {
     /// A page in memory.
     Page(Arc<Page>),
-    /// A file to be streamed.
+    /// A file to stream.
     File(Arc<FileHandle>),
-    /// A directory named without its slash.
+    /// A directory, named without its slash.
     Directory,
-    /// Nothing that is served.
+    /// Nothing that can be served.
     Nothing,
-    /// A file that somebody writes to all the time: no moment was found at which it could be read.
+    /// A file that keeps changing, so that it could not be read in one state.
     Unsteady,
-    /// The disk was not asked, as it has more to do than it could do in time.
+    /// The disk was not asked, because it has more to do than it could do in time.
     Busy(Arc<Refused>),
 }
 
 /// How a request that the caches cannot answer gets its answer.
 pub(crate) enum Joined {
-    /// Somebody sees to it already. The receiver fails if that does.
+    /// A look-up is in progress. The receiver fails if the look-up does.
     Wait(oneshot::Receiver<Content>),
-    /// The caller has to see to it, as with [`Found::Missing`].
+    /// The caller has to look it up, as with [`Found::Missing`].
     Yours,
 }
 
 impl Shard {
-    /// An empty shard for `bytes_max` bytes.
+    /// Creates an empty shard for `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64) -> Shard {
         Shard { pages: Lru::new(bytes_max), loads: Vec::new(), generation: 0, hits: 0, misses: 0 }
     }
 
-    /// The page of `key`; the hash was made by the caller, in the caller's color.
+    /// Looks up the page of `key`; the caller made the hash, in its own color.
     pub(crate) fn look_up(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Found {
         match self.pages.get(hash, key) {
             Some(cached) if now_ms.saturating_sub(cached.checked_ms) < FRESH_MS => {
@@ -122,7 +124,7 @@ impl Shard {
         }
     }
 
-    /// Joins the load of `key`, which asks the file system, or starts one.
+    /// Joins the look-up of `key` in the file system, or starts one.
     pub(crate) fn join(&mut self, hash: u64, key: &[u8]) -> Joined {
         match self.loads.iter().any(|load| load.hash == hash && *load.key == *key) {
             true => Joined::Wait(self.wait(hash, key)),
@@ -133,7 +135,7 @@ impl Shard {
         }
     }
 
-    /// Waits for the load of `key`; fails at once where there is none.
+    /// Waits for the look-up of `key`; fails at once if there is none.
     pub(crate) fn wait(&mut self, hash: u64, key: &[u8]) -> oneshot::Receiver<Content> {
         let (tx, rx) = oneshot::channel();
         if let Some(load) = self.loads.iter_mut().find(|load| load.hash == hash && *load.key == *key) {
@@ -142,22 +144,23 @@ impl Shard {
         rx
     }
 
-    /// Notes that the page of `key` was compared with the file at `checked_ms` and is right.
+    /// Notes that the page of `key` matched the file at `checked_ms`.
     pub(crate) fn checked(&mut self, hash: u64, key: &[u8], checked_ms: u64) {
         if let Some(cached) = self.pages.get(hash, key) {
             cached.checked_ms = checked_ms;
         }
     }
 
-    /// Hands what was found for `key` to all who wait.
+    /// Passes the result for `key` to all waiting requests.
     pub(crate) fn answer(&mut self, hash: u64, key: &[u8], content: &Content) {
         for waiter in self.end_load(hash, key) {
-            // Who went away meanwhile does not need it.
+            // A request that went away meanwhile does not need it.
             let _ = waiter.send(content.clone());
         }
     }
 
-    /// Takes what the file system had for `key` at `checked_ms`, and hands it to all who wait. A page is kept, in place of what there was.
+    /// Takes the file system's result for `key` at `checked_ms`, and passes it to all waiting
+    /// requests. Keeps a page, replacing the previous one.
     pub(crate) fn loaded(&mut self, hash: u64, key: &[u8], content: Content, checked_ms: u64) {
         self.answer(hash, key, &content);
         match content {
@@ -166,46 +169,46 @@ impl Shard {
                 let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
                 self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
             }
-            // What was there is there no more.
+            // The previous page is gone.
             Content::File(_) | Content::Directory | Content::Nothing => self.pages.forget(hash, key),
             Content::Unsteady | Content::Busy(_) => {}
         }
     }
 
-    /// Notes that `page` holds more bytes now, in case it still is the page of `key`.
+    /// Notes that `page` holds more bytes now, if it still is the page of `key`.
     pub(crate) fn grew(&mut self, hash: u64, key: &[u8], page: &Arc<Page>, by: u64) {
         if self.pages.get(hash, key).is_some_and(|cached| Arc::ptr_eq(&cached.page, page)) {
             self.pages.add_weight(hash, by);
         }
     }
 
-    /// Forgets all pages, as there are new rules by which they are made.
+    /// Forgets all pages, because the rules for pages have changed.
     pub(crate) fn begin_again(&mut self, generation: u64) {
         self.pages.clear();
         self.generation = generation;
     }
 
-    /// Changes how much it holds at most; what does not fit goes.
+    /// Changes the size limit, and evicts until the content fits.
     pub(crate) fn set_bytes_max(&mut self, bytes_max: u64) {
         self.pages.set_weight_max(bytes_max);
     }
 
-    /// Gives up a load; all who wait learn of it.
+    /// Abandons a look-up; all waiting requests learn of it.
     pub(crate) fn load_failed(&mut self, hash: u64, key: &[u8]) {
         drop(self.end_load(hash, key));
     }
 
-    /// Bytes held, with what each page costs beside its content.
+    /// The bytes held, including the overhead of each page.
     pub(crate) fn bytes(&self) -> u64 {
         self.pages.weight()
     }
 
-    /// Number of pages held.
+    /// The number of pages held.
     pub(crate) fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Number of pages that had to go for others.
+    /// The number of pages evicted.
     pub(crate) fn evictions(&self) -> u64 {
         self.pages.evictions()
     }
@@ -216,7 +219,7 @@ impl Shard {
     }
 }
 
-/// The shard that a path belongs to, from the upper half of its hash: the maps inside use the lower bits.
+/// The shard of a path, from the upper half of its hash: the maps inside use the lower bits.
 pub(crate) fn shard_of(hash: u64) -> usize {
     (((hash >> 32) * SHARDS as u64) >> 32) as usize
 }
@@ -224,5 +227,5 @@ pub(crate) fn shard_of(hash: u64) -> usize {
 /// As many as in the papers' server.
 pub(crate) const SHARDS: usize = 10;
 
-/// About what a page costs beside its content: header values, the slot, the map.
+/// The approximate overhead of a page besides its content: header values, the slot, the map.
 const PAGE_OVERHEAD: u64 = 512;

@@ -1,13 +1,14 @@
-//! From the path of a request to a name inside the served directory.
+//! Turns the path of a request into a name inside the served directory.
 //!
-//! Everything that could lead elsewhere is refused here, before any name reaches the file system; symbolic links,
-//! which only the file system knows about, are refused in `disk`.
+//! This module refuses everything that could lead elsewhere, before any name reaches the file
+//! system; `disk` refuses symbolic links, which only the file system knows.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 
-/// A decoded path inside the site: `a/b.html`, `a/` for a directory, the empty name for the site itself.
+/// A decoded path inside the site: `a/b.html`, `a/` for a directory, the empty name for the site
+/// itself.
 ///
 /// It has no leading slash, no empty, `.` or `..` part, and no NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub(crate) struct SitePath<'a> {
     is_hidden: bool,
 }
 
-/// Why a request's path names nothing in the site.
+/// The reason why a request's path names nothing in the site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathError {
     /// Not a path at all: broken `%` escapes, a NUL, an encoded slash, or parts that climb (`..`).
@@ -26,7 +27,7 @@ pub(crate) enum PathError {
 }
 
 impl<'a> SitePath<'a> {
-    /// Reads the path of a request as it stood in the request line, without its query.
+    /// Parses the path of a request from the request line, without its query.
     pub(crate) fn parse(raw: &'a str) -> Result<SitePath<'a>, PathError> {
         let raw = raw.strip_prefix('/').ok_or(PathError::Bad)?;
         let name = match raw.contains('%') {
@@ -42,7 +43,7 @@ impl<'a> SitePath<'a> {
             match part {
                 b".." => return Err(PathError::Bad),
                 b"." => return Err(PathError::Missing),
-                // The last part may be empty: that is what names a directory.
+                // Only the last part may be empty: it names a directory.
                 b"" if parts.peek().is_some() => return Err(PathError::Missing),
                 part => is_hidden |= is_hidden_name(part),
             }
@@ -61,23 +62,24 @@ impl<'a> SitePath<'a> {
     }
 }
 
-/// Whether this key names a directory, whose `index.html` is served.
+/// Whether this key names a directory; then its `index.html` is served.
 pub(crate) fn is_directory(key: &[u8]) -> bool {
     key.is_empty() || key.ends_with(b"/")
 }
 
-/// Whether a file of this name is hidden: `.git`, `.env`, and whatever else begins with a dot. `.well-known` is made to be seen
-/// (RFC 8615).
+/// Whether a file of this name is hidden: `.git`, `.env`, and anything else that begins with a dot.
+/// `.well-known` is meant to be public (RFC 8615).
 pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
     name.first() == Some(&b'.') && name != b".well-known"
 }
 
-/// Writes a name, or several with slashes between, as a part of an address.
+/// Encodes a name, or several with slashes between, as a part of a URL.
 pub(crate) fn encode(name: &[u8]) -> String {
     percent_encoding::percent_encode(name, NOT_IN_A_PATH).to_string()
 }
 
-/// Undoes `%xx`. An encoded slash is refused: it would be one name in the URL and two in the file system.
+/// Decodes `%xx`. Refuses an encoded slash: it would be one name in the URL and two in the file
+/// system.
 fn decode(raw: &[u8]) -> Result<Vec<u8>, PathError> {
     let mut name = Vec::with_capacity(raw.len());
     let mut bytes = raw.iter();
@@ -97,7 +99,8 @@ fn decode(raw: &[u8]) -> Result<Vec<u8>, PathError> {
     Ok(name)
 }
 
-/// All that is neither unreserved nor a slash: what else a path may have means something in other places.
+/// All characters but unreserved ones and the slash: the others allowed in a path have a meaning
+/// elsewhere.
 const NOT_IN_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 fn hex(digit: &u8) -> Option<u8> {
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_written_as_they_are_read() {
+    fn names_survive_encoding() {
         let all: Vec<u8> = (1..=255).filter(|byte| *byte != b'/').collect();
         let written = format!("/x{}", super::encode(&all));
         assert!(written.is_ascii() && !written.contains([' ', '"', '<', '>', '&', '\\', '?', '#']));
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_climbs() {
+    fn no_path_climbs() {
         for raw in
             ["/..", "/../x", "/a/../../x", "/%2e%2e/x", "/.%2E/x", "/%2E./x", "/a/..%2fx", "/a%2F..%2Fx", "/a/.."]
         {
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn malformed_paths_are_refused() {
         for raw in ["", "*", "a", "/%", "/%2", "/%zz", "/%00", "/a%00.html", "/%+1"] {
             assert_eq!(key(raw), Err(PathError::Bad), "{raw}");
         }

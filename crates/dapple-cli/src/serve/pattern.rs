@@ -2,21 +2,22 @@
 
 use super::rules::RuleError;
 
-/// `/exact`, `/below/*`, `*.css`, `/docs/*.html`: the star stands for anything, also for nothing and for slashes.
+/// `/exact`, `/below/*`, `*.css`, `/docs/*.html`: the star stands for any text, including none, and
+/// slashes.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     /// Without the leading slash.
     start: String,
-    /// What follows the star, if there is one.
+    /// The text after the star, if there is one.
     end: Option<String>,
 }
 
 impl Pattern {
-    /// Reads a pattern as people write it: not percent-encoded.
+    /// Parses a pattern in readable form, not percent-encoded.
     ///
     /// # Errors
     ///
-    /// Without a slash (or a star) at the beginning, and with several stars.
+    /// The pattern does not start with a slash or a star, or has several stars.
     pub(crate) fn parse(text: &str) -> Result<Pattern, RuleError> {
         let path = match text.strip_prefix('/') {
             Some(path) => path,
@@ -34,7 +35,8 @@ impl Pattern {
         self.end.is_some()
     }
 
-    /// What the star stands for in this path, which has no leading slash; `None` where the pattern does not fit.
+    /// The text for the star in this path, which has no leading slash; `None` if the pattern does
+    /// not match.
     pub(crate) fn rest<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         let rest = key.strip_prefix(self.start.as_bytes())?;
         match &self.end {
@@ -63,7 +65,7 @@ mod tests {
             ("/a/*", "a", None),
             ("/a/*.js", "a/b.js", Some("b")),
             ("/a/*.js", "a/b.jsx", None),
-            // The two ends do not share bytes.
+            // The two ends must not overlap.
             ("/ab*ba", "aba", None),
         ] {
             let found = Pattern::parse(pattern).unwrap().rest(key.as_bytes()).map(<[u8]>::to_vec);

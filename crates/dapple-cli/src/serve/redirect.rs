@@ -1,4 +1,4 @@
-//! The plain port beside an encrypted one: it sends everybody there.
+//! The plain port of an encrypted server, which redirects all clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::http::connection::{Protocol, Terms, serve as serve_http};
 use crate::http::{Borrowed, Client, Reply, RequestBody, Service};
 use crate::server::Link;
 
-/// Serves one connection with nothing but redirects.
+/// Serves one connection with redirects only.
 pub(crate) async fn serve(
     stream: TcpStream,
     addr: SocketAddr,
@@ -31,7 +31,7 @@ pub(crate) async fn serve(
     serve_http(stream, Protocol::FirstBytes, Borrowed::new(service, client), terms, None).await;
 }
 
-/// Answers every request with the same address under `https`.
+/// Redirects every request to the same address under `https`.
 struct Redirect {
     /// The port of HTTPS.
     port: u16,
@@ -65,7 +65,7 @@ impl Service for Redirect {
     }
 }
 
-/// The same host by HTTPS.
+/// The same host with HTTPS.
 fn origin(authority: &str, port: u16) -> String {
     let colon = authority.rfind(':').filter(|colon| !authority[*colon..].contains(']'));
     let host = &authority[..colon.unwrap_or(authority.len())];
@@ -80,7 +80,7 @@ mod tests {
     use super::origin;
 
     #[test]
-    fn the_port_is_exchanged() {
+    fn the_port_is_replaced() {
         assert_eq!(origin("example.com:80", 443), "https://example.com");
         assert_eq!(origin("example.com", 8443), "https://example.com:8443");
         assert_eq!(origin("[::1]:8080", 443), "https://[::1]");

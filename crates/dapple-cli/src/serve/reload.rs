@@ -1,4 +1,5 @@
-//! Reading again, on SIGHUP, what can change while the server runs. What is broken stays as it was, and what cannot change is said.
+//! Reads again, on SIGHUP, what can change while the server runs. Broken settings leave the old
+//! ones in place, and changed options that need a restart are logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use super::site::Site;
 use crate::config::{Loaded, Problems, load_again};
 use crate::server::{AdmissionLimits, Tls, connection_limits};
 
-/// What a reload needs.
+/// The state that a reload needs.
 pub(super) struct Reload {
     pub(super) site: Arc<Site>,
-    /// What was read at the start.
+    /// The options at the start.
     pub(super) first: Loaded,
     pub(super) tls: Option<Arc<Tls>>,
     /// How long the end may take.
@@ -25,20 +26,20 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// Reads the file and the certificates. The access log is opened anew elsewhere.
+    /// Reads the file and the certificates. Other code reopens the access log.
     pub(super) async fn run(&mut self, front: &Front) {
         if self.first.sections.is_any() {
             match spawn_blocking(read).await {
                 Ok(Ok(news)) => self.apply(news).await,
-                Ok(Err(problems)) => error!("options and rules stay as they were: {problems}"),
-                Err(error) => error!("options and rules stay as they were: {error}"),
+                Ok(Err(problems)) => error!("options and rules stay unchanged: {problems}"),
+                Err(error) => error!("options and rules stay unchanged: {error}"),
             }
         }
         if let Some(tls) = &self.tls {
             match tls.reload().await.map(|()| front.renew()) {
-                Ok(Ok(())) => info!("the certificates were read again"),
-                Ok(Err(error)) => error!("the certificates of HTTP/3 stay as they were: {error}"),
-                Err(error) => error!("the certificates stay as they were: {error}"),
+                Ok(Ok(())) => info!("read the certificates again"),
+                Ok(Err(error)) => error!("the certificates of HTTP/3 stay unchanged: {error}"),
+                Err(error) => error!("the certificates stay unchanged: {error}"),
             }
         }
     }
@@ -52,13 +53,14 @@ impl Reload {
             log.reopen_at(path);
         });
         self.site.set_rules(rules).await;
-        info!("options and rules were read again");
-        // A log is not begun or ended, only kept elsewhere.
+        info!("read options and rules again");
+        // A reload cannot start or end a log, only move it.
         let is_applied = |option: &str| APPLIED.contains(&option) || (option == "access_log" && is_logged.is_some());
         for option in self.first.changed(&loaded).into_iter().filter(|option| !is_applied(option)) {
             warn!(
                 option,
-                "this option has changed, and counts only from the start on: restart, or send SIGUSR2, which leaves no gap"
+                "this option has changed, and takes effect at the next start: restart, or send SIGUSR2 to restart \
+                without a gap"
             );
         }
     }
@@ -66,7 +68,7 @@ impl Reload {
 
 type News = (Loaded, Box<Args>, Rules);
 
-/// The same words and variables, and the file as it is now. Blocks.
+/// Reads the options again: the same command line and variables, and the current file. Blocks.
 fn read() -> Result<News, Problems> {
     let loaded = load_again(crate::Cli::command(), std::env::args_os().collect(), std::env::vars_os())?;
     let rules = loaded.sections.read()?;
@@ -75,7 +77,7 @@ fn read() -> Result<News, Problems> {
     Ok((loaded, Box::new(args), rules))
 }
 
-/// Options that are used anew; for those of connections, by connections that begin later.
+/// Options that a reload applies; those of connections apply to later connections.
 const APPLIED: [&str; 15] = [
     "head_max_kb",
     "target_max_kb",
@@ -91,6 +93,6 @@ const APPLIED: [&str; 15] = [
     "list",
     "no_compress",
     "access_log_format",
-    // It names the file that was just read.
+    // Names the file that was just read.
     "config",
 ];

@@ -1,4 +1,4 @@
-//! Replies that are no files: the small pages for what went wrong, redirects, what may be done.
+//! Replies that are not files: small pages about errors, redirects, allowed methods.
 
 use dapple::stage::{Reason, Refused};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS};
@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::labels::{ACCEPT_ENCODING, NOSNIFF};
 use crate::http::{Body, Reply};
 
-/// `301` to the same place with a slash at its end, so that relative links in the directory's page lead into it.
+/// `301` to the same place with a slash at its end, so that relative links in the directory's page
+/// lead into it.
 pub(crate) fn with_slash(path: &str, query: Option<&str>, head: bool) -> Reply {
     let location = match query {
         Some(query) => format!("{path}/?{query}"),
@@ -21,7 +22,7 @@ pub(crate) fn with_slash(path: &str, query: Option<&str>, head: bool) -> Reply {
     reply
 }
 
-/// A small page for a person who came where nothing is.
+/// A small error page for people.
 pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
     let (title, text) = words(status);
     let mut reply = page(status, title, text, head);
@@ -34,93 +35,91 @@ pub(crate) fn problem(status: StatusCode, head: bool) -> Reply {
     reply
 }
 
-/// `503` for what the disk was not asked for: why, and when to come back.
+/// A `503` because the disk is busy: the reason, and when to retry.
 pub(crate) fn refusal(refused: &Refused, head: bool) -> Reply {
     let reason = reason(&refused.reason);
     let text = format!("{reason} Please try again soon.");
     let mut reply = page(StatusCode::SERVICE_UNAVAILABLE, "The disk is busy", &text, head);
-    // Whole seconds are all that there are, and none would be an invitation to try at once.
+    // The field has whole seconds, and zero would invite the client to retry at once.
     let seconds = refused.retry_after.as_secs() + u64::from(refused.retry_after.subsec_nanos() > 0);
     reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
-    // Where the rules have a page of the site's in place of this one, it is all that is left of the reason.
+    // If a rule replaces this page with one of the site's, this field is all that is left of the
+    // reason.
     if let Ok(reason) = HeaderValue::try_from(reason) {
         reply.headers.insert(REFUSED_REASON, reason);
     }
     reply
 }
 
-/// Why the disk was not asked. It may be read by all who wait for one page, so that it says nothing of who asked first.
+/// The reason why the disk was not asked. All requests that wait for one page may get it, so it
+/// says nothing about the first.
 fn reason(reason: &Reason) -> String {
     match reason {
         Reason::Delay { predicted, target } => format!(
-            "This page has to be read from the disk, which has so much to read already that it would take about {} ms, \
-             and {} ms are the most at present.",
+            "This page has to be read from the disk, which is so busy that it would take about {} ms; the limit is \
+            {} ms at present.",
             predicted.as_millis().max(1),
             target.as_millis().max(1)
         ),
         Reason::Share { .. } => {
-            "This page has to be read from the disk, which has much to read already, and each client has a \
-             fair share of it."
-                .to_owned()
+            "This page has to be read from the disk, which is busy, and each client has a fair share of it.".to_owned()
         }
         Reason::Full { len } => {
             format!(
-                "This page has to be read from the disk, and {len} others wait for that already, which is the most that may."
+                "This page has to be read from the disk, and {len} others wait for that already, which is the limit."
             )
         }
         other => format!("This page has to be read from the disk, which cannot be asked: {other}."),
     }
 }
 
-/// What a problem's page says.
+/// The title and text of an error page.
 fn words(status: StatusCode) -> (&'static str, &'static str) {
     match status {
         StatusCode::NOT_FOUND => {
             ("Nothing here", "There is no page at this address. It may have moved, or the link is mistyped.")
         }
         StatusCode::BAD_REQUEST => {
-            ("That is no address", "The server could not make sense of the request, or its path leads out of the site.")
+            ("Not an address", "The server could not understand the request, or its path leads out of the site.")
         }
         StatusCode::REQUEST_TIMEOUT => ("Too slow", "The request did not arrive in time."),
-        StatusCode::PAYLOAD_TOO_LARGE => ("Too much to carry", "The request is longer than this server takes."),
-        StatusCode::EXPECTATION_FAILED => ("Not to be expected", "The request expects what this server does not do."),
+        StatusCode::PAYLOAD_TOO_LARGE => ("Too large", "The request is longer than this server accepts."),
+        StatusCode::EXPECTATION_FAILED => {
+            ("Unknown expectation", "The request expects something that this server does not support.")
+        }
         StatusCode::HTTP_VERSION_NOT_SUPPORTED => ("An unknown language", "The server speaks HTTP/1.1 and HTTP/2."),
         StatusCode::MISDIRECTED_REQUEST => {
-            ("Not this way", "The address asks for an encrypted connection, and this is none.")
+            ("Not this way", "The address asks for an encrypted connection, and this one is not encrypted.")
         }
         StatusCode::NOT_ACCEPTABLE => {
-            ("Not in that form", "The request refuses the content as it is, and takes no coding that this server has.")
+            ("Not in that form", "The request refuses the plain content, and accepts no coding that this server has.")
         }
         StatusCode::PRECONDITION_FAILED => {
-            ("Not what it was", "The page is not, or no longer, in the state that the request asks for.")
+            ("Another state", "The page is not in the state that the request asks for, or no longer.")
         }
         StatusCode::RANGE_NOT_SATISFIABLE => {
-            ("Past the end", "The request asks for a part of the page that is not there.")
+            ("Past the end", "The request asks for a part that the page does not have.")
         }
-        StatusCode::NOT_IMPLEMENTED => ("What is that?", "The server does not know what the request asks it to do."),
-        StatusCode::METHOD_NOT_ALLOWED => {
-            ("Only for reading", "Pages of this site can be read (GET, HEAD) and nothing else.")
-        }
-        StatusCode::SERVICE_UNAVAILABLE => {
-            ("Full house", "The server has all that it can take at the moment. Please try again soon.")
-        }
-        StatusCode::URI_TOO_LONG => ("A very long address", "The address is longer than this server takes."),
+        StatusCode::NOT_IMPLEMENTED => ("Unknown method", "The server does not know the method of the request."),
+        StatusCode::METHOD_NOT_ALLOWED => ("Only for reading", "Pages of this site can only be read (GET, HEAD)."),
+        StatusCode::SERVICE_UNAVAILABLE => ("Full house", "The server is full at the moment. Please try again soon."),
+        StatusCode::URI_TOO_LONG => ("A very long address", "The address is longer than this server accepts."),
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
-            ("Too much to carry", "The request has more, or longer, headers than this server takes.")
+            ("Too large", "The request has more, or longer, headers than this server accepts.")
         }
         StatusCode::REQUEST_TIMEOUT => ("Too slow", "The request took longer to arrive than this server waits."),
-        StatusCode::PAYLOAD_TOO_LARGE => ("Too much to carry", "The request brings more than this server takes."),
+        StatusCode::PAYLOAD_TOO_LARGE => ("Too large", "The request is larger than this server accepts."),
         StatusCode::EXPECTATION_FAILED | StatusCode::NOT_IMPLEMENTED => {
-            ("Not known here", "The request asks for something of HTTP that this server does not know.")
+            ("Not known here", "The request uses a part of HTTP that this server does not support.")
         }
         StatusCode::HTTP_VERSION_NOT_SUPPORTED => {
-            ("Another version", "This server speaks HTTP/1.1, and HTTP/1.0 with those who know no better.")
+            ("Another version", "This server speaks HTTP/1.1, and HTTP/1.0 with clients that know no better.")
         }
         _ => ("That went wrong", "The server could not read this page. Its log says why."),
     }
 }
 
-/// A response with JSON that is true only now.
+/// A JSON response that is valid only now.
 pub(crate) fn json(text: String, head: bool) -> Reply {
     whole(StatusCode::OK, "application/json", "no-store", text, head)
 }
@@ -144,14 +143,14 @@ fn whole(status: StatusCode, content_type: &'static str, cache: &'static str, te
     }
 }
 
-/// `204`: what may be done here.
+/// `204`: the allowed methods.
 pub(crate) fn options() -> Reply {
     let mut headers = HeaderMap::with_capacity(1);
     headers.insert(ALLOW, ALLOWED);
     Reply::new(StatusCode::NO_CONTENT, headers, Body::Empty)
 }
 
-/// To another address, by a rule; what was asked goes along.
+/// A redirect by a rule, which keeps the query.
 pub(crate) fn redirect(status: StatusCode, to: String, query: Option<&str>, head: bool) -> Reply {
     let mut reply = page(status, "Moved", "This page is at another address.", head);
     let location = match query {
@@ -164,10 +163,10 @@ pub(crate) fn redirect(status: StatusCode, to: String, query: Option<&str>, head
     reply
 }
 
-/// Why something was refused, as `dapple::serve` says it.
+/// The reason for a refusal, in the same form as `dapple::serve`.
 const REFUSED_REASON: HeaderName = HeaderName::from_static("refused-reason");
 
-/// What may be done with files.
+/// The methods for files.
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
 #[cfg(test)]
@@ -190,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_why_and_when_to_come_back() {
+    fn a_refusal_says_why_and_when_to_retry() {
         let [predicted, target] = [1_234, 1_000].map(Duration::from_millis);
         let delay = Reason::Delay { predicted, target };
         for (reason, words, retry_after_ms, seconds) in [
-            (delay.clone(), "it would take about 1234 ms, and 1000 ms are the most", 0, "1"),
+            (delay.clone(), "it would take about 1234 ms; the limit is 1000 ms", 0, "1"),
             (delay, "Please try again soon.", 1_001, "2"),
             (Reason::Share { len: 7 }, "each client has a fair share of it", 1, "1"),
             (Reason::Full { len: 1_024 }, "1024 others wait for that already", 60_000, "60"),

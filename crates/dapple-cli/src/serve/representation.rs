@@ -1,5 +1,5 @@
-//! Replies with a representation of a file: all of it, the parts that were asked for, or the short ones that say that the client's
-//! copy is good, or that what it believes is not so.
+//! Replies with a representation of a file: the whole, the requested parts, or a short reply that
+//! the client's copy is current or its condition is false.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -23,7 +23,7 @@ use super::reply;
 use super::variants::{Representation, Source};
 use crate::http::{Body, BodyStream, Reply};
 
-/// The reply to a `GET` or `HEAD` that is answered with this.
+/// The reply to a `GET` or `HEAD` with this representation.
 pub(crate) fn reply(request: &Request<'_>, representation: &Representation, counters: &Arc<Counters>) -> Reply {
     let (meta, source) = (representation.meta(), &representation.source);
     let head = request.method == Method::HEAD;
@@ -42,7 +42,7 @@ pub(crate) fn reply(request: &Request<'_>, representation: &Representation, coun
     let len = source.len();
     let shared = Some(meta.head.clone());
     if head {
-        // A range is defined for GET only (RFC 9110, 14.2).
+        // Ranges are defined for GET only (RFC 9110, 14.2).
         return Reply { shared, content_len: Some(len), ..Reply::new(StatusCode::OK, HeaderMap::new(), Body::Empty) };
     }
     match wanted(request, meta, len) {
@@ -71,7 +71,7 @@ fn wanted(request: &Request<'_>, meta: &Meta, len: u64) -> Wanted {
         return Wanted::Whole;
     };
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    // It is no list: several fields cannot be understood.
+    // `Range` is not a list: several fields have no meaning.
     match ranges.next().is_none() && conditional::if_range_holds(request.fields, &meta.validators(), now()) {
         true => range::wanted(range, len),
         false => Wanted::Whole,
@@ -103,7 +103,7 @@ fn several(meta: &Meta, source: &Source, parts: &[Range<u64>], counters: &Arc<Co
     Reply::new(StatusCode::PARTIAL_CONTENT, headers, body)
 }
 
-/// What stands between parts and in none of them: nobody can know it beforehand and put it into a file.
+/// The text between parts. It is random, so that a file cannot contain it on purpose.
 fn boundary() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
@@ -123,10 +123,10 @@ impl Source {
     }
 }
 
-/// Bodies one after the other.
+/// Bodies one after another.
 struct Pieces {
     pieces: VecDeque<Body>,
-    /// Of all that is still to come.
+    /// The length of all bodies still to come.
     len: u64,
     counters: Arc<Counters>,
 }

@@ -1,4 +1,4 @@
-//! The site: from a path to what is there, through the two caches.
+//! The site: finds the content of a path through the two caches.
 //!
 //! The structure is that of the papers' web server (libasync-mp thesis, section 5.1):
 //!
@@ -41,20 +41,20 @@ use crate::http::Limits;
 use crate::observe::Observing;
 use crate::server::Admission;
 
-/// Everything that the connections share.
+/// The state that all connections share.
 pub(crate) struct Site {
     pub(crate) library: Arc<Library>,
-    /// Keyed afresh for every process, so that nobody can aim at one shard or one slot.
+    /// Keyed anew in every process, so that clients cannot aim at one shard or one slot.
     hasher: RandomState,
     pub(crate) shards: Vec<Colored<Shard>>,
     pub(crate) handles: Colored<Handles>,
     pub(crate) counters: Arc<Counters>,
-    /// Who may connect.
+    /// Decides which clients may connect.
     pub(crate) admission: Arc<Admission>,
-    /// Which requests may wait for the disk; nothing if all may.
+    /// Decides which requests may wait for the disk; `None` if all may.
     pub(crate) looks: Option<Arc<Looks>>,
     pub(crate) memory: Memory,
-    /// Bytes that the page cache may hold where there is memory.
+    /// The bytes that the page cache may hold if memory is not short.
     pub(crate) cache_bytes: u64,
     pub(crate) handle: Handle,
     pub(crate) started: Instant,
@@ -64,17 +64,18 @@ pub(crate) struct Site {
     pub(crate) status: bool,
     /// Whether hidden files are served.
     pub(crate) hidden: bool,
-    /// Pages being compressed.
+    /// The number of pages being compressed.
     pub(crate) compressing: Arc<AtomicUsize>,
-    /// What one connection may cost.
+    /// The limits of one connection.
     limits: ArcSwap<Limits>,
-    /// Who is told of requests.
+    /// The sinks of reports about requests.
     pub(crate) observing: Observing,
-    /// There are more clients than descriptors: connections end with their next response.
+    /// Whether there are more clients than descriptors, so that connections end with their next
+    /// response.
     crowded: AtomicBool,
 }
 
-/// How a site is served.
+/// The settings of a site.
 pub(crate) struct SiteOptions {
     pub(crate) cache_bytes: u64,
     /// Open files that the file-handle cache may keep.
@@ -139,20 +140,22 @@ impl Site {
         self.crowded.store(is_crowded, Ordering::Relaxed);
     }
 
-    /// What a connection that begins now may cost.
+    /// The limits of a new connection.
     pub(crate) fn limits(&self) -> Arc<Limits> {
         self.limits.load_full()
     }
 
-    /// Replaces what can change at any time; [`set_rules`](Site::set_rules) forgets then what was made by it.
+    /// Replaces the settings that can change at any time; [`set_rules`](Site::set_rules) then
+    /// forgets what was made by the old ones.
     pub(crate) fn set_options(&self, limits: Limits, list: bool, compress: bool) {
         self.limits.store(Arc::new(limits));
         self.library.list.store(list, Ordering::Relaxed);
         self.library.labels.negotiates.store(compress, Ordering::Release);
     }
 
-    /// Replaces the rules. What was made by the old ones is forgotten when this returns; only a look at the disk that began
-    /// before may still hand its page to those who wait for it, and is not kept.
+    /// Replaces the rules. On return, what was made by the old ones is forgotten; only a disk
+    /// look-up that began earlier may still pass its page to waiting requests, and that page is not
+    /// kept.
     pub(crate) async fn set_rules(&self, mut rules: Rules) {
         let generation = self.library.labels.rules.load().generation + 1;
         rules.generation = generation;
@@ -163,30 +166,31 @@ impl Site {
         }
     }
 
-    /// The hash of a key. It costs more than a look-up, so that it is made in the color of the connection (section 5.1.1).
+    /// The hash of a key. It costs more than a look-up, so the connection makes it in its own color
+    /// (section 5.1.1).
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key)
     }
 
-    /// Finds what `key` names, for a client.
+    /// Finds the content of `key` for a client.
     ///
     /// # Errors
     ///
-    /// Where the disk, or the supply of file descriptors, fails.
+    /// The disk, or the supply of file descriptors, fails.
     pub(crate) async fn find(&self, key: &[u8], client: IpAddr) -> io::Result<Content> {
         let hash = self.hash(key);
         let now_ms = now_ms();
         let shard = &self.shards[shard_of(hash)];
         match shard.with(|shard| shard.look_up(hash, key, now_ms)).await {
             Found::Fresh(page) => Ok(Content::Page(page)),
-            // Boxed, both: a connection that waits should not have room for what is seldom done.
+            // Both boxed: an idle connection should not reserve room for rare steps.
             Found::Stale(page) => Box::pin(self.renew(hash, key, page, now_ms, client)).await,
             Found::Loading(content) => content.await.map_err(|_| failed()),
             Found::Missing => Box::pin(self.load(self.loading(hash, key), now_ms, client)).await,
         }
     }
 
-    /// Makes sure that a page still is what its name stands for. Until then others are served it as it is.
+    /// Checks that a page still matches its name. Until then others get it as it is.
     async fn renew(&self, hash: u64, key: &[u8], page: Arc<Page>, now_ms: u64, client: IpAddr) -> io::Result<Content> {
         let shard = &self.shards[shard_of(hash)];
         match self.handles.with(|handles| handles.look_up(hash, key, now_ms)).await {
@@ -212,7 +216,7 @@ impl Site {
             Content::Page(same) if Arc::ptr_eq(same, &page) => {}
             _ => {
                 let mut loading = self.loading(hash, key);
-                // It was not announced, so that nobody waits for it.
+                // The look-up was not announced, so no request waits for it.
                 loading.is_ended = true;
                 loading.end(resolved, content.clone(), now_ms).await;
             }
@@ -220,14 +224,14 @@ impl Site {
         Ok(content)
     }
 
-    /// Loads what is not in memory.
+    /// Loads content that is not in memory.
     async fn load(&self, loading: Loading, now_ms: u64, client: IpAddr) -> io::Result<Content> {
         let (hash, key) = (loading.hash, loading.key.clone());
         let known = match self.handles.with(|handles| handles.look_up(hash, &key, now_ms)).await {
             Known::Fresh(Resolved::Directory, _) => return Ok(loading.answer(Content::Directory).await),
             Known::Fresh(Resolved::Nothing, _) => return Ok(loading.answer(Content::Nothing).await),
             Known::Fresh(Resolved::File(file), _) => {
-                // Nobody is promised what is known to be gone: such a reply would end in the middle.
+                // Check first that the file is unchanged; otherwise the reply would be truncated.
                 if file.state.stamp.len > self.library.page_len_max && file.is_as_known() {
                     return Ok(loading.answer(Content::File(file)).await);
                 }
@@ -248,8 +252,9 @@ impl Site {
         self.load_elsewhere(loading, None, before, now_ms, client).await
     }
 
-    /// Loads what takes a while, in a task of its own: the others wait for it also when this connection goes away. Where the
-    /// disk could not answer in time, none of them waits: all get what is `cached`, if there is something.
+    /// Loads content in a task of its own, because it takes a while: others wait for it even if
+    /// this connection goes away. If the disk cannot answer in time, no request waits: all get the
+    /// `cached` page, if there is one.
     async fn load_elsewhere(
         &self,
         loading: Loading,
@@ -280,7 +285,7 @@ impl Site {
         content.await.map_err(|_| failed())
     }
 
-    /// Starts a task with a color of its own; with `--serial`, one of the default color.
+    /// Starts a task with a color of its own; with `--serial`, of the default color.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(match self.serial {
             true => Color::DEFAULT.spawn(task),
@@ -288,7 +293,7 @@ impl Site {
         });
     }
 
-    /// A look at the file system, which the caller has to see to.
+    /// A look-up that the caller has to make.
     fn loading(&self, hash: u64, key: &[u8]) -> Loading {
         let shard = self.shards[shard_of(hash)].clone();
         let (handles, library) = (self.handles.clone(), self.library.clone());
@@ -301,7 +306,7 @@ fn failed() -> io::Error {
     io::Error::other("the file could not be read")
 }
 
-/// State with a color of its own, or with the default color when everything has that.
+/// State with a color of its own, or with the default color if everything has it.
 fn colored<T: Send + 'static>(state: T, serial: bool) -> Colored<T> {
     match serial {
         true => Colored::with_color(state, &Color::DEFAULT),

@@ -1,4 +1,4 @@
-//! The status endpoint: what the scheduler and the server counted, as JSON.
+//! The status page: counters of the scheduler and the server, in JSON.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use super::memory::MemoryStatus;
 use super::pages::Shard;
 use super::site::Site;
 
-/// Where it answers. A file of this name in the site is not reachable.
+/// The path of the page. It hides a file of this name in the site.
 pub(crate) const PATH: &str = "/-/status";
 
-/// One answer. Every number is a total since the start, unless its name says otherwise.
+/// The page. Every number is a total since the start, unless its name says otherwise.
 #[derive(Serialize)]
 struct Status {
     version: &'static str,
     uptime_s: f64,
     serial: bool,
-    /// How many workers there are; what each did is in `per_worker`.
+    /// The number of workers; `per_worker` has their counters.
     workers: usize,
     callbacks: u64,
     steals: u64,
@@ -29,23 +29,23 @@ struct Status {
     requests: u64,
     bytes_sent: u64,
     connections: Connections,
-    /// Nothing where there is no limit.
+    /// `None` without a limit.
     memory: Option<MemoryStatus>,
-    /// What served this very request.
+    /// The color and worker that served this request.
     served_by: ServedBy,
     per_worker: Vec<Worker>,
     page_cache: Vec<ShardStatus>,
     file_handles: HandlesStatus,
-    /// Nothing where all requests may wait for the disk.
+    /// `None` if all requests may wait for the disk.
     disk: Option<DiskStatus>,
 }
 
-/// Looks at the disk that took more than a moment.
+/// Disk look-ups that took more than a moment.
 #[derive(Serialize)]
 struct DiskStatus {
     looks: u64,
     refused: u64,
-    /// Pages sent as they were in memory, as there was no time for a look.
+    /// Pages sent unchecked from memory, because there was no time for a look-up.
     served_stale: u64,
     waiting: usize,
     in_service: usize,
@@ -68,7 +68,7 @@ struct Handshakes {
 
 #[derive(Serialize)]
 struct ServedBy {
-    /// The color of the connection, as a number to show.
+    /// The color of the connection, as a number to display.
     color: u64,
     worker: Option<usize>,
 }
@@ -116,7 +116,8 @@ impl From<&WorkerStats> for Worker {
     }
 }
 
-/// Collects the numbers; `color` is the one of the connection that asks. Each shard is asked in its own color.
+/// Collects the numbers; `color` is that of the asking connection. Asks each shard in its own
+/// color.
 pub(crate) async fn collect(site: &Site, color: u64) -> String {
     let mut page_cache = Vec::with_capacity(site.shards.len());
     for shard in &site.shards {

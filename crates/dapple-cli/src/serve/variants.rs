@@ -1,7 +1,8 @@
-//! The same content with and without a coding: which of them a client gets.
+//! The variants of one content with and without a coding, and the choice for a client.
 //!
-//! A neighbor of a file (`a.js.br` beside `a.js`) is a file like any other, found through the same two caches. What is compressed
-//! here hangs on the page that it was made of, and weighs as a part of it.
+//! A neighbor of a file (`a.js.br` next to `a.js`) is a file like any other, found through the same
+//! two caches. A variant compressed here belongs to the page it was made of, and adds to its
+//! weight.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,40 +21,41 @@ use super::meta::{Meta, Stamp};
 use super::pages::{Content, Joined, Page, shard_of};
 use super::site::Site;
 
-/// What is known about one content's variants.
+/// The known variants of one content.
 pub(crate) struct Variants {
-    /// Which neighbors there are, a bit for each coding, and above these when that was looked at; `NEVER` before.
+    /// A bit for each coding that has a neighbor, and above these the time of the check; `NEVER`
+    /// before the first.
     neighbors: AtomicU64,
-    /// How replies with each neighbor's content begin; most content has none.
+    /// The fields of replies with each neighbor's content; most content has none.
     labels: OnceLock<Box<[ArcSwapOption<Label>; CODINGS]>>,
-    /// What was compressed here; `None` within for what does not become shorter.
+    /// Pages compressed here; `None` within if compression does not make them shorter.
     compressed: [OnceLock<Option<Arc<Page>>>; CODINGS],
 }
 
-/// The fields of a neighbor's content when it stands for the file beside it.
+/// The fields of a neighbor's content when it is sent in place of the file.
 #[derive(Debug)]
 struct Label {
-    /// The entity tag of the state of the neighbor that this is about.
+    /// The entity tag of the neighbor's state.
     of: HeaderValue,
     meta: Meta,
 }
 
-/// Where the bytes of a representation are.
+/// The source of a representation's bytes.
 #[derive(Clone)]
 pub(crate) enum Source {
     Page(Arc<Page>),
     File(Arc<FileHandle>),
 }
 
-/// What a client gets: bytes, and the fields that go with them.
+/// A representation for a client: bytes, and their fields.
 pub(crate) struct Representation {
     pub(crate) source: Source,
-    /// Where they are not those of the source itself.
+    /// Set if the fields differ from those of the source itself.
     label: Option<Arc<Label>>,
 }
 
 impl Site {
-    /// Chooses among the variants of a content. `None`: the client takes none of them.
+    /// Chooses among the variants of a content. `None`: the client accepts none of them.
     pub(crate) async fn choose(
         &self,
         key: &[u8],
@@ -76,7 +78,7 @@ impl Site {
         accepted.takes_plain().then(|| plain.into())
     }
 
-    /// The best of the neighbors that the client takes.
+    /// The best neighbor that the client accepts.
     async fn neighbor(
         &self,
         key: &[u8],
@@ -107,7 +109,7 @@ impl Site {
         None
     }
 
-    /// The neighbor of a file, if it is there and not older than the file.
+    /// The neighbor of a file, if it exists and is not older than the file.
     async fn find_neighbor(&self, name: &[u8], stamp: &Stamp, coding: Coding, client: IpAddr) -> Option<Source> {
         let neighbor = [name, coding.ending().as_bytes()].concat();
         let source = match self.find(&neighbor, client).await {
@@ -132,7 +134,8 @@ impl Site {
         label
     }
 
-    /// The page compressed here, by whoever asks first. `None`: it does not become shorter, or enough is being compressed now.
+    /// The page compressed here; the first request that asks starts the work. `None`: compression
+    /// does not make it shorter, or too many compressions are running.
     async fn compressed(&self, key: &[u8], page: &Arc<Page>, coding: Coding) -> Option<Arc<Page>> {
         if let Some(known) = page.variants.compressed[place(coding)].get() {
             return known.clone();
@@ -178,7 +181,7 @@ impl Source {
         }
     }
 
-    /// How many bytes it has.
+    /// The number of its bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Source::Page(page) => page.body.len() as u64,
@@ -214,12 +217,13 @@ impl From<Source> for Representation {
 }
 
 impl Variants {
-    /// Keeps what was compressed; the first result stays.
+    /// Keeps a compressed page; the first result stays.
     pub(crate) fn keep(&self, coding: Coding, page: Option<Arc<Page>>) -> Option<Arc<Page>> {
         self.compressed[place(coding)].get_or_init(|| page).clone()
     }
 
-    /// Which neighbors there are, if somebody looked of late, or is about to; `None`: the caller has to look.
+    /// The known neighbors, if a check was made recently or is about to be; `None`: the caller has
+    /// to check.
     fn known_neighbors(&self) -> Option<u64> {
         let seen = self.neighbors.load(Ordering::Relaxed);
         let (looked_ms, present) = (seen >> CODINGS, seen & PRESENT);
@@ -228,7 +232,7 @@ impl Variants {
             return None;
         }
         let renewed = now_ms << CODINGS | present;
-        // One looks again; the others go by what was seen last until then.
+        // One request checks again; until then others use the last result.
         let is_mine = now_ms.saturating_sub(looked_ms) >= FRESH_MS
             && self.neighbors.compare_exchange(seen, renewed, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         (!is_mine).then_some(present)

@@ -1,4 +1,4 @@
-//! The stages that this program has, beside `sign`, which has options of its own.
+//! The stages of this program apart from `sign`, which has options of its own.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 use dapple::stage::remote::{Host, HostBuilder};
 use dapple::stage::{BoxError, Stage};
 
-/// Those that need nothing, by name.
+/// The stages that need no options, by name.
 pub(super) fn plain() -> HostBuilder {
     Host::builder()
         .register_fn("echo", |text: String| async move { Ok::<_, BoxError>(text) })
         .register_stages("spin", |_replica| spin())
 }
 
-/// Uses the CPU for so many microseconds, up to [`SPIN_MAX`], without awaiting: a service that costs what one likes. As many run at a
-/// time as there are workers; those that would wait too long are refused.
+/// Uses the CPU for this many microseconds, up to [`SPIN_MAX`], without awaiting: a service of any
+/// desired cost. As many calls run at a time as there are workers; calls that would wait too long
+/// are refused.
 fn spin() -> Stage<u64, u64, Infallible> {
     let width = dapple::Handle::current().workers();
     let stage = Stage::builder("spin").queue_len_max(SPIN_QUEUE_LEN_MAX).width(width).shed().color_each();
@@ -30,5 +31,5 @@ fn spin() -> Stage<u64, u64, Infallible> {
 
 const SPIN_MAX: Duration = Duration::from_secs(1);
 
-/// More are refused at once.
+/// Further calls are refused at once.
 const SPIN_QUEUE_LEN_MAX: usize = 64;

@@ -234,7 +234,7 @@ fn a_mistake_in_a_rule_is_found_at_the_start() {
     let site = Site::with_index();
     for (config, place, advice) in [
         ("[[redirect]]\nfrom = \"old\"\nto = \"/new\"\n", "serve.toml:1:", "write \"/old\""),
-        ("port = 0\n[[header]]\npath = \"/a\"\nset = { date = \"x\" }\n", "serve.toml:2:", "the server's own"),
+        ("port = 0\n[[header]]\npath = \"/a\"\nset = { date = \"x\" }\n", "serve.toml:2:", "only the server sets"),
         ("[error_pages]\n404 = \"../x\"\n", "serve.toml:2:", "from there"),
         ("[[header]]\npaht = \"/a\"\n", "serve.toml:2:", "did you mean `path`"),
     ] {

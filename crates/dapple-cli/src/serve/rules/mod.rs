@@ -1,6 +1,7 @@
-//! What the configuration says of certain paths: redirects, header fields, and pages for what went wrong.
+//! The configuration's rules for certain paths: redirects, header fields, and error pages.
 //!
-//! Every type checks itself while it is read, so that a mistake is reported where it stands in the file.
+//! Every type checks itself while it is read, so that a mistake is reported at its place in the
+//! file.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use serde::Deserialize;
 use super::path::encode;
 use super::pattern::Pattern;
 
-/// All rules of a site. In each list the first redirect that fits is taken, and every header rule that fits, in their order.
+/// All rules of a site. The first matching redirect applies, and every matching header rule, in
+/// order.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rules {
@@ -23,7 +25,7 @@ pub(crate) struct Rules {
     pub(crate) generation: u64,
 }
 
-/// `[[redirect]]`: who asks for a path is sent to another one.
+/// `[[redirect]]`: sends clients of a path to another one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "RawRedirect")]
 pub(crate) struct Redirect {
@@ -41,7 +43,7 @@ pub(crate) struct HeaderRule {
     remove: Vec<HeaderName>,
 }
 
-/// A status for which a page may be named: `"404"`.
+/// A status that may have a page: `"404"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct ErrorStatus(u16);
@@ -50,12 +52,12 @@ pub(crate) struct ErrorStatus(u16);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct ErrorPage {
-    /// As in a request, without the leading slash.
+    /// The key of the file, as in a request, without the leading slash.
     pub(crate) key: String,
 }
 
 impl Rules {
-    /// Where a path leads, if anywhere else.
+    /// The redirect for a path, if there is one.
     pub(crate) fn redirect(&self, key: &[u8]) -> Option<(StatusCode, String)> {
         self.redirect.iter().find_map(|redirect| {
             let rest = redirect.from.rest(key)?;
@@ -75,7 +77,7 @@ impl Rules {
         }
     }
 
-    /// The files that are pages for errors, as paths without their leading slash.
+    /// The files that are error pages, as paths without their leading slash.
     pub(crate) fn error_page_keys(&self) -> impl Iterator<Item = &str> {
         self.error_pages.values().map(|page| page.key.as_str())
     }
@@ -86,34 +88,35 @@ impl Rules {
     }
 }
 
-/// What is wrong with a rule, and what to write instead.
+/// An error in a rule, and what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RuleError {
     #[error("{0:?} does not begin with a slash; write \"/{0}\"")]
     Slash(String),
     #[error("{0:?} has more than one *; leave one, which stands for anything")]
     Stars(String),
-    #[error("{0:?} leads nowhere; write a path such as \"/new/\" or an address such as \"https://example.org/\"")]
+    #[error(
+        "{0:?} is not a valid target; write a path such as \"/new/\" or an address such as \
+        \"https://example.org/\""
+    )]
     Target(String),
-    #[error("{to:?} repeats what * stood for, and {from:?} has no *; add one there, or remove this one")]
+    #[error("{to:?} repeats the text of *, and {from:?} has no *; add one there, or remove this one")]
     NothingToRepeat { from: String, to: String },
     #[error("{from:?} leads to itself; write another `to`")]
     Circle { from: String },
-    #[error("{0} is no redirect; write 301, 302, 303, 307 or 308")]
+    #[error("{0} is not a redirect; write 301, 302, 303, 307 or 308")]
     RedirectStatus(u16),
-    #[error("{0:?} is no name of a header field; write one such as \"cache-control\"")]
+    #[error("{0:?} is not the name of a header field; write one such as \"cache-control\"")]
     HeaderName(String),
     #[error("{1:?} cannot be the value of {0}; leave out line breaks and control characters")]
     HeaderValue(String, String),
-    #[error("{0} is the server's own, as the messages would break otherwise; leave it out")]
+    #[error("only the server sets {0}, because messages would break otherwise; leave it out")]
     HeaderReserved(String),
-    #[error(
-        "a rule that changes nothing; write `set = {{ cache-control = \"max-age=3600\" }}` or `remove = [\"etag\"]`"
-    )]
+    #[error("this rule changes nothing; write `set = {{ cache-control = \"max-age=3600\" }}` or `remove = [\"etag\"]`")]
     NoChange,
-    #[error("{0:?} is no status of an error; write one from \"400\" to \"599\", such as 404 = \"404.html\"")]
+    #[error("{0:?} is not the status of an error; write one from \"400\" to \"599\", such as 404 = \"404.html\"")]
     ErrorStatus(String),
-    #[error("{0:?} is no file in the site; write its path from there, such as \"errors/404.html\"")]
+    #[error("{0:?} is not a file in the site; write its path from there, such as \"errors/404.html\"")]
     ErrorPage(String),
 }
 
@@ -185,7 +188,7 @@ impl TryFrom<RawHeaderRule> for HeaderRule {
     }
 }
 
-/// The name of a field that a rule may change.
+/// Parses the name of a field that a rule may change.
 fn header_name(text: String) -> Result<HeaderName, RuleError> {
     let Ok(name) = HeaderName::try_from(&text) else {
         return Err(RuleError::HeaderName(text));
@@ -218,7 +221,7 @@ impl TryFrom<String> for ErrorPage {
     }
 }
 
-/// What frames messages, or says of when and for whom they are.
+/// Fields that frame messages, or that state their time or recipient.
 const RESERVED: [HeaderName; 9] =
     [CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, DATE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 

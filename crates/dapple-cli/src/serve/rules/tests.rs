@@ -7,7 +7,7 @@ fn rules(text: &str) -> Rules {
 }
 
 #[test]
-fn redirects_carry_on_what_the_star_was() {
+fn redirects_keep_the_text_of_the_star() {
     let rules = rules(
         r#"
         [[redirect]]
@@ -29,7 +29,7 @@ fn redirects_carry_on_what_the_star_was() {
     assert_eq!(to("old/\u{fc}".as_bytes()), Some((301, "/new/%C3%BC".to_owned())));
     assert_eq!(to(b"old/\r\nx"), Some((301, "/new/%0D%0Ax".to_owned())));
     assert_eq!(to(b"blog"), Some((302, "https://example.org/".to_owned())));
-    assert_eq!(to(b"old/late"), Some((301, "/new/late".to_owned())), "the first one that fits");
+    assert_eq!(to(b"old/late"), Some((301, "/new/late".to_owned())), "the first matching one");
     assert_eq!(to(b"older"), None);
 }
 
@@ -68,7 +68,7 @@ fn pages_for_errors() {
 }
 
 #[test]
-fn mistakes_say_where_they_are_and_what_to_write() {
+fn mistakes_state_their_place_and_what_to_write() {
     for (text, expected) in [
         ("[[redirect]]\nfrom = \"old\"\nto = \"/new\"", "write \"/old\""),
         ("[[redirect]]\nfrom = \"/*/*\"\nto = \"/new\"", "leave one"),
@@ -83,10 +83,10 @@ fn mistakes_say_where_they_are_and_what_to_write() {
         ("[[redirect]]\nfrom = \"/a\"", "missing field `to`"),
         ("[[header]]\npath = \"/a\"", "changes nothing"),
         ("[[header]]\npath = \"a\"\nremove = [\"etag\"]", "write \"/a\""),
-        ("[[header]]\npath = \"/a\"\nset = { \"no name\" = \"x\" }", "no name of a header field"),
+        ("[[header]]\npath = \"/a\"\nset = { \"no name\" = \"x\" }", "not the name of a header field"),
         ("[[header]]\npath = \"/a\"\nset = { x = \"a\\nb\" }", "leave out line breaks"),
-        ("[[header]]\npath = \"/a\"\nset = { content-length = \"1\" }", "the server's own"),
-        ("[[header]]\npath = \"/a\"\nremove = [\"Transfer-Encoding\"]", "the server's own"),
+        ("[[header]]\npath = \"/a\"\nset = { content-length = \"1\" }", "only the server sets"),
+        ("[[header]]\npath = \"/a\"\nremove = [\"Transfer-Encoding\"]", "only the server sets"),
         ("[error_pages]\n200 = \"x.html\"", "\"400\" to \"599\""),
         ("[error_pages]\nnone = \"x.html\"", "\"400\" to \"599\""),
         ("[error_pages]\n404 = \"../x.html\"", "from there"),
