@@ -13,7 +13,8 @@ use super::TextTable;
 use super::error::CommandError;
 use super::text::unescape;
 
-/// The puts that are under way at a time. They share commits, so this bounds the syncs of a file, too.
+/// The most puts in progress at a time. They share commits, so this bounds the syncs of a file,
+/// too.
 const BATCH_LEN: usize = 500;
 
 /// A line may hold the longest key and value, each byte as an escape.
@@ -89,7 +90,7 @@ async fn put_all(table: &TextTable, batch: Vec<(Bytes, Bytes)>) -> Result<(), Er
     result
 }
 
-/// A count on the terminal that is renewed each second.
+/// A count on the terminal, updated each second.
 struct Progress {
     told: Instant,
     is_shown: bool,

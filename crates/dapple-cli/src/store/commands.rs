@@ -80,7 +80,7 @@ async fn made_if_missing(store: &Store<FileEngine>, name: &str) -> Result<TextTa
     }
     match store.create_ordered(name, TableOptions::default()).await {
         Ok(table) => {
-            eprintln!("dapple: table `{name}` was not there and is made");
+            eprintln!("dapple: created the table `{name}`");
             Ok(table)
         }
         Err(error) => Err(error.into()),
@@ -175,7 +175,7 @@ fn word(durability: Durability) -> &'static str {
     }
 }
 
-/// The end of all keys with this prefix.
+/// The end of the range of keys with this prefix.
 fn after_prefix(prefix: &[u8]) -> Bound<Bytes> {
     let kept = prefix.iter().rposition(|byte| *byte < 0xff);
     kept.map_or(Bound::Unbounded, |last| {

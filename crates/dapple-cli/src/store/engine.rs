@@ -14,7 +14,7 @@ pub(super) enum EngineKind {
     Fjall,
 }
 
-/// One of them, with its directory.
+/// An engine and its directory.
 pub(super) enum FileEngine {
     Redb(Redb),
     Fjall(Fjall),
@@ -46,7 +46,7 @@ impl EngineKind {
 impl Engine for FileEngine {
     type Partition = FilePartition;
 
-    // Both have the same.
+    // Both engines have the same.
     const DURABILITIES: &'static [Durability] = Redb::DURABILITIES;
 
     fn open(&self, place: Place) -> Result<FilePartition, Failure> {

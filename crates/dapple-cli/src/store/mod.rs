@@ -1,6 +1,7 @@
 //! `dapple store`: tables on disk, from the command line.
 //!
-//! Its tables hold bytes: `OrderedTable<Bytes, Bytes>`. A program that opens them with these types shares them.
+//! Its tables hold bytes: `OrderedTable<Bytes, Bytes>`. A program that opens them with these types
+//! shares them.
 
 mod args;
 mod bulk;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-/// `\\`, `\t`, `\n`, `\r` and `\xNN` stand for a backslash, tab, line feed, carriage return and any other byte.
+/// `\\`, `\t`, `\n`, `\r` and `\xNN` stand for a backslash, tab, line feed, carriage return and any
+/// other byte.
 pub(super) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -31,7 +32,7 @@ fn escape_bytes(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The bytes that [`escape`] wrote, or the part that is no escape.
+/// Returns the bytes that [`escape`] wrote, or the part that is not an escape.
 pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter();
@@ -52,7 +53,9 @@ pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
                 rest.nth(1);
                 number
             }
-            Some(other) => return Err(format!("`\\{}` is no escape; write `\\\\` for a backslash", *other as char)),
+            Some(other) => {
+                return Err(format!("`\\{}` is not an escape; write `\\\\` for a backslash", *other as char));
+            }
             None => return Err("the line ends in a backslash; write `\\\\` for one".to_owned()),
         });
     }

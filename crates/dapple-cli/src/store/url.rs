@@ -13,7 +13,7 @@ pub(super) struct StoreUrl {
     pub(super) directory: PathBuf,
 }
 
-/// The reader of `redb:DIR` and `fjall:DIR`, for clap.
+/// Parses `redb:DIR` and `fjall:DIR`, for clap.
 pub(super) fn store_url(text: &str) -> Result<StoreUrl, String> {
     let known = "a store is `redb:DIR` or `fjall:DIR`, where DIR is the directory with its files";
     let Some((engine, place)) = text.split_once(':') else { return Err(known.to_owned()) };

@@ -10,13 +10,13 @@ use super::reply::{OK, Reply, integer};
 use super::session::{Context, wrong_number};
 use super::{Service, glob, hashes, keys, strings};
 
-/// The version of Redis whose commands are followed.
+/// The version of Redis that the commands follow.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 /// The result of a command; errors are replies, too.
 pub(super) type Answer = Result<Reply, Reply>;
 
-/// The least and the most words of a command, its name among them.
+/// The fewest and the most words of a command, including its name.
 const COMMANDS: &[(&str, usize, usize)] = &[
     ("APPEND", 3, 3),
     ("COMMAND", 1, MANY),
@@ -76,14 +76,14 @@ const COMMANDS: &[(&str, usize, usize)] = &[
 ];
 const MANY: usize = usize::MAX;
 
-/// Checks that there is such a command, and that it may have so many words.
+/// Checks that the command exists, and that it may have this many words.
 pub(super) fn check(name: &str, words: &[Bytes]) -> Result<(), Reply> {
     let Ok(at) = COMMANDS.binary_search_by_key(&name, |(known, ..)| known) else { return Err(unknown(words)) };
     let (_, least, most) = COMMANDS[at];
     if (least..=most).contains(&words.len()) { Ok(()) } else { Err(wrong_number(name)) }
 }
 
-/// The plan of a command on keys that was checked; `None` if it is another.
+/// The plan of a checked command on keys; `None` for other commands.
 pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
     if args.is_empty() {
         return None;
@@ -92,7 +92,7 @@ pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
     strings::plan(name, args).or_else(|| keys::plan(name, args)).or_else(hash)
 }
 
-/// Runs a command that was checked.
+/// Runs a checked command.
 pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> Answer {
     let args = &words[1..];
     if let Some(plan) = plan(name, args) {
@@ -139,10 +139,12 @@ fn about_commands(args: &[Bytes]) -> Reply {
     }
 }
 
-/// Clients ask for some settings when they connect, or benchmarks before they start.
+/// Answers the settings that clients ask for when they connect, and benchmarks before they start.
 fn config(args: &[Bytes]) -> Answer {
     if !args[0].eq_ignore_ascii_case(b"GET") {
-        return Err(Reply::Error("ERR only CONFIG GET is there; options are given when the server starts".to_owned()));
+        return Err(Reply::Error(
+            "ERR only CONFIG GET is supported; options are given when the server starts".to_owned(),
+        ));
     }
     const SETTINGS: &[(&str, &str)] =
         &[("appendfsync", "always"), ("appendonly", "yes"), ("databases", "16"), ("maxmemory", "0"), ("save", "")];
@@ -216,7 +218,7 @@ async fn scan(context: Context<'_>, table: &Database, args: &[Bytes]) -> Answer 
     Ok(Reply::List(vec![Reply::Text(next.to_string()), Reply::List(found)]))
 }
 
-/// A key near a random place in the order of keys.
+/// Returns a key near a random position in the order of keys.
 async fn random_key(table: &Database) -> Answer {
     let number = u128::from(std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8));
     let total = table.count().await?;
@@ -232,7 +234,7 @@ async fn random_key(table: &Database) -> Answer {
     Ok(Reply::bulk(found))
 }
 
-/// Removes the keys in batches: another client may see some of them gone.
+/// Removes the keys in batches: another client may see only some of them gone.
 async fn flush(service: &Service, database: &Database) -> Answer {
     let mut entries = database.iter();
     loop {

@@ -15,10 +15,10 @@ use super::reply::Reply;
 use super::request::{Malformed, Requests};
 use super::session::{Context, Session};
 
-/// Replies that wait to be sent are sent before they take more than this.
+/// Waiting replies are sent before they take more bytes than this.
 const REPLIES_LEN_MAX: usize = 64 << 10;
 const CHUNK_LEN: usize = 16 << 10;
-/// The time in which a client takes replies, at the least a part of them.
+/// The time in which a client must take at least a part of the replies.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &EndStage) {
@@ -61,12 +61,12 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Counts so many bytes from now on; `false` if all connections together have too many.
+    /// Counts `len` bytes from now on; `false` if all connections together have too many.
     fn set(&mut self, len: usize) -> bool {
         // Small requests are bounded by the number of connections.
         let bytes = if len > CHUNK_LEN { len } else { 0 };
         let before = std::mem::replace(&mut self.bytes, bytes);
-        // Relaxed: a sum, nothing else depends on it.
+        // Relaxed: a sum; no other memory depends on it.
         self.service.unfinished_bytes.fetch_sub(before, Ordering::Relaxed);
         self.service.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.service.unfinished_bytes_max
             || bytes == 0
@@ -81,8 +81,8 @@ impl Drop for Held<'_> {
 
 const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// Answers the requests that have come as a whole. Writes of different keys that stand together run at the same time, so
-/// that they share commits; all others run alone.
+/// Answers the complete requests. Adjacent writes of different keys run at the same time, so that
+/// they share commits; all others run alone.
 async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut BytesMut, replies: &mut Vec<u8>) {
     let mut group: Vec<Plan> = Vec::new();
     while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {

@@ -1,9 +1,9 @@
-//! Redis's patterns of keys: `*`, `?`, `[a-z]`, `[^a]` and `\`.
+//! Redis's key patterns: `*`, `?`, `[a-z]`, `[^a]` and `\`.
 
-/// Whether all of `text` matches. The time is at most that of both lengths multiplied.
+/// Whether all of `text` matches. The time is at most proportional to the product of both lengths.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut of) = (0, 0);
-    // The place behind the last star, and the text that it had not taken yet.
+    // The position after the last star, and the text that it had not taken yet.
     let mut star = None;
     while of < text.len() {
         if pattern.get(at) == Some(&b'*') {

@@ -69,7 +69,7 @@ fn read(key: &Bytes, reply: impl FnOnce(&Fields) -> Reply + Send + 'static) -> R
     Plan::one(Step::read(key, |kept| Ok(reply(hash(kept)?.unwrap_or(&Fields::new())))))
 }
 
-/// Changes the fields; a hash without fields is no key.
+/// Changes the fields; a hash without fields is removed.
 fn write(
     key: &Bytes,
     change: impl FnOnce(&mut Fields) -> Result<Reply, Reply> + Send + 'static,

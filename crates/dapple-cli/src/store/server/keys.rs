@@ -9,7 +9,7 @@ use super::plan::{Join, Next, Plan, Step, Value};
 use super::reply::{OK, Reply};
 use super::time::{after, at};
 
-/// The plan of a command on keys; `None` if it is about values.
+/// The plan of a command on keys; `None` for commands on values.
 pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
     let key = &args[0];
     Some(match name {
@@ -58,7 +58,7 @@ fn rename(from: &Bytes, to: &Bytes, only_if_free: bool) -> Result<Plan, Reply> {
     let put = Step::write(to, move |kept| {
         let mut entry = put.lock().unwrap_or_else(PoisonError::into_inner);
         if only_if_free && kept.is_some() {
-            // Nothing is there to be removed, then.
+            // Then there is nothing to remove.
             *entry = None;
         }
         let next = match &*entry {

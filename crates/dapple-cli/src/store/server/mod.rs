@@ -37,7 +37,7 @@ use super::error::CommandError;
 use super::open;
 use plan::{Database, Value};
 
-/// All that connections share.
+/// The state that connections share.
 pub(super) struct Service {
     store: Store<FileEngine>,
     databases: [OnceLock<Database>; DATABASES as usize],
@@ -45,13 +45,14 @@ pub(super) struct Service {
     port: u16,
     admission: Arc<Admission>,
     next_client: AtomicU64,
-    /// Of requests that have not come as a whole, in all connections.
+    /// The bytes of incomplete requests, over all connections.
     unfinished_bytes: AtomicUsize,
     unfinished_bytes_max: usize,
     scans: Colored<Scans>,
 }
 
-/// The places where scans go on: the protocol's cursors are numbers, and the store's are keys.
+/// The positions where scans continue: the protocol's cursors are numbers, and the store's are
+/// keys.
 #[derive(Default)]
 struct Scans {
     next: u64,
@@ -61,7 +62,7 @@ struct Scans {
 const SCANS_MAX: usize = 4096;
 const DATABASES: u8 = 16;
 
-/// Serves until SIGTERM or SIGINT; then requests that have come are answered.
+/// Serves until SIGTERM or SIGINT, then answers the requests that have arrived.
 pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     let mut signals = StopSignals::watch().map_err(CommandError::Runtime)?;
     let store = open(&args.store, true).await?;
@@ -88,7 +89,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         unfinished_bytes_max: args.limits.bytes(&limits::REQUESTS_MEMORY),
         scans: Colored::new(Scans::default()),
     });
-    // A closed stdout is no reason not to serve.
+    // A closed stdout must not stop the server.
     let _ = writeln!(io::stdout(), "listening on {addr}, {}", args.store.url.directory.display());
     let serving = serve_sessions(listening, service.clone(), admission, &mut signals, args.limits.time(&limits::DRAIN));
     match race(serving, expire(service)).await {
@@ -112,25 +113,25 @@ fn read_password(file: &Path) -> Result<String, CommandError> {
     let text = std::fs::read_to_string(file).map_err(failed)?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(failed(io::Error::other("its first line is empty, and a password is needed"))),
+        _ => Err(failed(io::Error::other("its first line is empty, but must be a password"))),
     }
 }
 
-/// Removes values that have expired, every minute.
+/// Removes expired values, every minute.
 async fn expire(service: Arc<Service>) -> Infallible {
     loop {
         sleep(EXPIRE_EVERY).await;
         for database in 0..DATABASES {
             let Ok(table) = service.store.ordered_table::<Bytes, Value>(&name(database)).await else { continue };
             if let Err(error) = table.remove_expired().await {
-                warn!(%error, database, "values that have expired could not be removed");
+                warn!(%error, database, "cannot remove expired values");
             }
         }
     }
 }
 
 impl Service {
-    /// The table of a database, which is made when it is first used.
+    /// The table of a database, created at its first use.
     async fn database(&self, database: u8) -> Result<&Database, Error> {
         let cell = &self.databases[usize::from(database)];
         if let Some(table) = cell.get() {
@@ -153,7 +154,7 @@ impl Service {
         self.next_client.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Keeps the place of a scan and returns its cursor.
+    /// Keeps the position of a scan and returns its cursor.
     async fn keep_scan(&self, key: Bytes) -> u64 {
         let keep = move |scans: &mut Scans| {
             scans.next += 1;

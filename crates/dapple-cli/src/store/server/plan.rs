@@ -12,7 +12,7 @@ use super::super::engine::FileEngine;
 use super::commands::Answer;
 use super::reply::{OK, Reply};
 
-/// A database of the protocol: a table whose values have the protocol's types.
+/// A database of the protocol: a table with values of the protocol's types.
 pub(super) type Database = OrderedTable<Bytes, Value, FileEngine>;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(super) struct Plan {
     join: Join,
 }
 
-/// What a command does with one key.
+/// The effect of a command on one key.
 pub(super) struct Step {
     key: Bytes,
     is_read: bool,
@@ -48,16 +48,16 @@ pub(super) enum Next {
 
 /// How the replies of the steps become the reply of the command.
 pub(super) enum Join {
-    /// There is one step, or the first one's reply counts.
+    /// The first step's reply.
     First,
-    /// The reply of the step at this place, unless the first one failed.
+    /// The reply of the step at this position, unless the first one failed.
     FirstErrorOr(usize),
     List,
     Sum,
     Ok,
 }
 
-/// Values are refused before the store would refuse the whole transaction.
+/// Larger values are refused here, before the store would refuse the whole transaction.
 const VALUE_LEN_MAX: usize = (16 << 20) - 64;
 /// The length of a field's head in a value.
 const FIELD_OVERHEAD: usize = 8;
@@ -72,7 +72,7 @@ impl Value {
 }
 
 impl Next {
-    /// The value with the expiry that the key has.
+    /// The value, keeping the key's expiry.
     pub(super) fn text(value: impl Into<Bytes>, kept: Kept<'_>) -> Next {
         Next::Put(Value::Text(value.into()), kept.and_then(|entry| entry.expires))
     }
@@ -132,7 +132,7 @@ impl Plan {
         Ok(Plan { steps: steps.into_iter().collect(), join })
     }
 
-    /// The key of a write of one key, whose order with writes of other keys does not matter.
+    /// The key of a write that changes only this key, in any order with writes of other keys.
     pub(super) fn single_write(&self) -> Option<&Bytes> {
         match &self.steps[..] {
             [step] if !step.is_read => Some(&step.key),
@@ -140,7 +140,7 @@ impl Plan {
         }
     }
 
-    /// Runs it alone; several writes are one batch.
+    /// Runs the plan alone; several writes are one batch.
     pub(super) async fn run(mut self, store: &Store<FileEngine>, database: &Database) -> Answer {
         if self.steps.iter().all(|step| step.is_read) {
             let mut replies = Vec::with_capacity(self.steps.len());
@@ -196,10 +196,10 @@ impl Plan {
     }
 }
 
-/// Where a step of a batch leaves its reply.
+/// The slot in which a step of a batch leaves its reply.
 type Slot = Arc<Mutex<Option<Answer>>>;
 
-/// A command in a batch; its reply is there after the commit.
+/// A command in a batch; its reply is available after the commit.
 pub(super) struct Planned {
     slots: Vec<Slot>,
     join: Join,

@@ -12,7 +12,7 @@ pub(super) enum Reply {
     Bulk(Bytes),
     Number(i64),
     Null,
-    /// The absence of a list, which version 2 tells from that of a string.
+    /// The absence of a list, which version 2 distinguishes from that of a string.
     NullList,
     List(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
@@ -77,15 +77,15 @@ fn encode_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The number that a word is, or the error that Redis sends.
+/// Parses a word as a number; the error is the one that Redis sends.
 pub(super) fn integer(word: &[u8]) -> Result<i64, Reply> {
     let number: Option<i64> = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
-    // Redis takes no other form than the one that it prints.
+    // Redis accepts only the form that it prints.
     let number = number.filter(|number| number.to_string().as_bytes() == word);
     number.ok_or_else(|| Reply::Error("ERR value is not an integer or out of range".to_owned()))
 }
 
-/// Redis has no word for an unknown outcome; clients treat any error so.
+/// Redis has no reply for an unknown outcome; clients treat any error that way.
 impl From<Error> for Reply {
     fn from(error: Error) -> Reply {
         Reply::Error(match &error {

@@ -1,6 +1,7 @@
-//! Requests in the protocol of Redis: a list of byte strings, as RESP or as one line of words.
+//! Requests in the Redis protocol: a list of byte strings, as RESP or as one line of words.
 //!
-//! A library would decode frames of any depth; requests are flat lists, so that nothing here recurses.
+//! A library would decode frames of any depth; requests are flat lists, so that this code needs no
+//! recursion.
 
 use std::ops::Range;
 
@@ -18,17 +19,18 @@ const LINE_LEN_MAX: usize = 64 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed(pub(super) &'static str);
 
-/// Reads requests out of a buffer. It remembers how far it came, so that a request in many pieces is read once.
+/// Reads requests from a buffer. It remembers its position, so that it reads a request in many
+/// pieces only once.
 #[derive(Default)]
 pub(super) struct Requests {
-    /// The words that are still missing, if the head of a request has come.
+    /// The number of missing words, if the head of a request has arrived.
     missing: Option<usize>,
     words: Vec<Range<usize>>,
     at: usize,
 }
 
 impl Requests {
-    /// Takes the next request out of `buf`; `None` if it has not come as a whole. An empty request is to be ignored.
+    /// Takes the next request out of `buf`; `None` if it is incomplete. Ignore an empty request.
     pub(super) fn take(&mut self, buf: &mut BytesMut) -> Result<Option<Vec<Bytes>>, Malformed> {
         let mut missing = match self.missing {
             Some(missing) => missing,
@@ -55,7 +57,7 @@ impl Requests {
     }
 }
 
-/// The place of the word that begins at `at`; `None` if it has not come as a whole.
+/// The range of the word that begins at `at`; `None` if it is incomplete.
 fn word(buf: &[u8], mut at: usize) -> Result<Option<Range<usize>>, Malformed> {
     match buf.get(at) {
         None => return Ok(None),
@@ -71,7 +73,7 @@ fn word(buf: &[u8], mut at: usize) -> Result<Option<Range<usize>>, Malformed> {
     Ok((buf.len() >= at + len + 2).then_some(at..at + len))
 }
 
-/// The number behind the mark at `at`, which moves behind the line.
+/// The number after the mark at `at`; moves `at` past the line.
 fn number(buf: &[u8], at: &mut usize, problem: &'static str) -> Result<Option<i64>, Malformed> {
     const DIGITS_MAX: usize = 32;
     let rest = &buf[*at + 1..];
@@ -83,7 +85,7 @@ fn number(buf: &[u8], at: &mut usize, problem: &'static str) -> Result<Option<i6
     digits.and_then(|digits| digits.parse().ok()).map(Some).ok_or(Malformed(problem))
 }
 
-/// A request typed by hand.
+/// Takes a request typed by hand.
 fn take_words(buf: &mut BytesMut) -> Result<Option<Vec<Bytes>>, Malformed> {
     let Some(len) = buf.iter().take(LINE_LEN_MAX).position(|byte| *byte == b'\n') else {
         let is_too_long = buf.len() >= LINE_LEN_MAX;

@@ -9,7 +9,7 @@ use super::reply::{OK, Reply};
 use super::transaction::{Queue, Queued};
 use super::{DATABASES, Service, commands, transaction};
 
-/// The database that a command is about.
+/// The database that a command works on.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) service: &'a Service,
@@ -20,7 +20,7 @@ pub(super) struct Session<'a> {
     pub(super) context: Context<'a>,
     pub(super) id: u64,
     pub(super) is_resp3: bool,
-    /// The connection closes after the replies.
+    /// Whether the connection closes after the replies.
     pub(super) is_over: bool,
     is_known: bool,
     name: Bytes,
@@ -36,7 +36,7 @@ impl<'a> Context<'a> {
         self.service.database(self.index).await
     }
 
-    /// Runs a command that changes nothing of the connection.
+    /// Runs a command that does not change the connection's state.
     pub(super) async fn run(self, name: &str, words: &[Bytes]) -> Reply {
         commands::run(self, name, words).await.unwrap_or_else(|reply| reply)
     }
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         reply
     }
 
-    /// The plan of a write of one key, so that its order with writes of other keys does not matter.
+    /// The plan of a write that changes only one key, in any order with writes of other keys.
     pub(super) fn single_write(&self, words: &[Bytes]) -> Option<Plan> {
         if !self.is_known || self.queue.is_some() || words.len() < 2 {
             return None;
@@ -215,7 +215,7 @@ pub(super) fn wrong_number(command: &str) -> Reply {
     Reply::Error(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
 }
 
-/// The commands that write one key and are frequent.
+/// The frequent commands that write one key.
 const WRITES: &[&str] = &[
     "SET", "INCR", "INCRBY", "DECR", "DECRBY", "APPEND", "DEL", "EXPIRE", "GETSET", "HDEL", "HINCRBY", "HSET",
     "PEXPIRE", "PSETEX", "SETEX", "SETNX", "UNLINK",

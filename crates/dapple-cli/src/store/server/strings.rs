@@ -11,7 +11,7 @@ use super::time::{after, expiry, invalid_expiry};
 
 const VALUE_LEN_MAX: i64 = 16 << 20;
 
-/// The plan of a command on strings; `None` if it is another.
+/// The plan of a command on strings; `None` for other commands.
 pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
     let key = &args[0];
     Some(match name {

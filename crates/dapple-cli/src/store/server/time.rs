@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::reply::{Reply, integer};
 
-/// The time of expiry that an option such as `EX 10` asks for.
+/// The expiry time that an option such as `EX 10` asks for.
 pub(super) fn expiry(word: &[u8], time: &[u8], command: &str) -> Result<SystemTime, Reply> {
     if integer(time)? <= 0 {
         return Err(invalid_expiry(command));
@@ -18,7 +18,7 @@ pub(super) fn expiry(word: &[u8], time: &[u8], command: &str) -> Result<SystemTi
     }
 }
 
-/// The time that is so many units from now, or before now.
+/// The time this many units from now, or before now.
 pub(super) fn after(word: &[u8], unit_ms: i64, command: &str) -> Result<SystemTime, Reply> {
     let ms = integer(word)?.checked_mul(unit_ms).ok_or_else(|| invalid_expiry(command))?;
     let length = Duration::from_millis(ms.unsigned_abs());
@@ -27,7 +27,7 @@ pub(super) fn after(word: &[u8], unit_ms: i64, command: &str) -> Result<SystemTi
     time.ok_or_else(|| invalid_expiry(command))
 }
 
-/// The time that is so many units after 1970.
+/// The time this many units after 1970.
 pub(super) fn at(word: &[u8], unit_ms: i64, command: &str) -> Result<SystemTime, Reply> {
     let ms = integer(word)?.checked_mul(unit_ms).and_then(|ms| u64::try_from(ms).ok());
     let time = ms.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));

@@ -13,16 +13,16 @@ use super::session::{Session, wrong_number};
 pub(super) struct Queue {
     commands: Vec<Queued>,
     bytes: usize,
-    /// A command could not be queued, so `EXEC` runs none.
+    /// Whether a command could not be queued, so that `EXEC` runs none.
     pub(super) is_spoiled: bool,
 }
 
 /// A command that waits for `EXEC`.
 pub(super) enum Queued {
     Plan(Plan),
-    /// It is about no keys, or about all, and runs after the others.
+    /// A command about no keys, or about all; it runs after the others.
     Other(String, Vec<Bytes>),
-    /// Its reply is known already: an error.
+    /// A command with a known reply: an error.
     Known(Reply),
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn run(session: &mut Session<'_>, name: &str, args: &[Bytes]) -
             session.watched.clear();
             Ok(OK)
         }
-        // Inside a transaction it has nothing to do: `EXEC` ends all watches.
+        // Inside a transaction it has no effect: `EXEC` ends all watches.
         ("UNWATCH", Some(mut queue)) => {
             let pushed = queue.push(Queued::Known(OK), 0);
             session.queue = Some(queue);
