@@ -2,14 +2,14 @@
 
 use super::table::{End, Requirement, Step, bad, fine, must, must_not, ok, read, reply, rule, send};
 
-/// A request with this for its body.
+/// A request with this body.
 fn body(chunks: &str) -> Vec<u8> {
     format!("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}").into_bytes()
 }
 
 pub(super) fn requirements() -> Vec<Requirement> {
     let mut all = vec![
-        must("7.1", "bodies in chunks are taken apart, and the next request begins behind them")
+        must("7.1", "bodies in chunks are decoded, and the next request begins after them")
             .each(
                 "chunks",
                 [
@@ -48,7 +48,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
                 vec![send(body("FFFFFFFFFFFFFFFF\r\nhello")), Step::HalfClose, read(reply(400))],
                 End::Closed,
             ),
-        rule("7.1", "a size is hexadecimal digits and nothing else").each(
+        rule("7.1", "a size consists of hexadecimal digits only").each(
             "malformed-size",
             [
                 "0x5", "+5", "-5", "_5", "5_0", "5h", "", " 5", "\t5", "5 ", "5\t", "5,", "5.0", "\"5\"", "g", "\0",
@@ -57,7 +57,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
             .map(|size| body(&format!("{size}\r\nhello\r\n0\r\n\r\n"))),
             bad,
         ),
-        rule("7.1", "lines end with CR LF, and chunks do").each(
+        rule("7.1", "lines and chunks end with CR LF").each(
             "malformed-chunk-end",
             [
                 "5\nhello\r\n0\r\n\r\n",
@@ -84,7 +84,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
 
 fn extensions() -> Vec<Requirement> {
     vec![
-        must("7.1.1", "extensions that are not known are ignored").each(
+        must("7.1.1", "unknown extensions are ignored").each(
             "extension",
             [
                 "5;a=b",
@@ -103,36 +103,40 @@ fn extensions() -> Vec<Requirement> {
             .map(|line| body(&format!("{line}\r\nhello\r\n0;last\r\n\r\n"))),
             fine,
         ),
-        rule("7.1.1", "extensions are well-formed: an LF in one, which some take for the end of the line, is refused")
-            .each(
-                "malformed-extension",
-                [
-                    "5;\nx",
-                    "5;a\n",
-                    "5;a=\"b\nc\"",
-                    "5;a=b\rc",
-                    "5;;",
-                    "5;",
-                    "5;=",
-                    "5;a=",
-                    "5;a=\"b",
-                    "5;a b",
-                    "5;a=b c",
-                    "5;\0",
-                    "5;a=\0",
-                    "5;a=\"\0\"",
-                    "5; ",
-                    "5;a=b\u{b}",
-                    "5;a=b=c",
-                    "5;a=\"b\"c",
-                ]
-                .map(|line| body(&format!("{line}\r\nhello\r\n0\r\n\r\n"))),
-                bad,
-            ),
-        rule("7.1.1", "the extensions of a body are limited in all")
+        rule(
+            "7.1.1",
+            "extensions are well-formed: an LF in one, which some recipients take for the end of the line, \
+            is refused",
+        )
+        .each(
+            "malformed-extension",
+            [
+                "5;\nx",
+                "5;a\n",
+                "5;a=\"b\nc\"",
+                "5;a=b\rc",
+                "5;;",
+                "5;",
+                "5;=",
+                "5;a=",
+                "5;a=\"b",
+                "5;a b",
+                "5;a=b c",
+                "5;\0",
+                "5;a=\0",
+                "5;a=\"\0\"",
+                "5; ",
+                "5;a=b\u{b}",
+                "5;a=b=c",
+                "5;a=\"b\"c",
+            ]
+            .map(|line| body(&format!("{line}\r\nhello\r\n0\r\n\r\n"))),
+            bad,
+        ),
+        rule("7.1.1", "the total length of a body's extensions is limited")
             .case("extension-too-long", body(&format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(9_000))), bad())
             .case("extensions-too-many", body(&"1;xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\nh\r\n".repeat(400)), bad()),
-        rule("7.1.2", "trailers are read and dropped").each(
+        rule("7.1.2", "trailers are read and discarded").each(
             "trailer",
             ["X: y", "X:", "X: y\r\nZ: \u{e9}", "Content-MD5: x", "x:\ty"]
                 .map(|line| body(&format!("2\r\nhi\r\n0\r\n{line}\r\n\r\n"))),
@@ -149,7 +153,7 @@ fn extensions() -> Vec<Requirement> {
                 ok(),
             ),
         must("7.1.2", "trailers that are kept are kept apart").moot("none is kept"),
-        rule("7.1.2", "trailers are fields, and as strictly checked")
+        rule("7.1.2", "trailers are fields, and checked as strictly")
             .each(
                 "malformed-trailer",
                 ["X : y", " X: y", "X", "X: y\r\n z", "X: a\rb", "X: a\0b", ": y", "X: y\nZ: z", "X\0: y", "(x): y"]
@@ -161,7 +165,7 @@ fn extensions() -> Vec<Requirement> {
                 body(&format!("0\r\n{}\r\n", "X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(400))),
                 bad(),
             ),
-        rule("8", "a body is complete with the chunk of no bytes, and not before")
+        rule("8", "a body is complete with the chunk of zero bytes, and not before")
             .script(
                 "chunks-without-an-end",
                 vec![send(body("5\r\nhello\r\n")), Step::HalfClose, read(reply(400))],

@@ -1,10 +1,10 @@
-//! RFC 9112, sections 4 and 5: the status line, and how fields are written.
+//! RFC 9112, sections 4 and 5: the status line, and the syntax of fields.
 
 use super::table::{Requirement, bad, fine, get, must, must_not, ok, rule};
 
 pub(super) fn requirements() -> Vec<Requirement> {
     vec![
-        must("4", "a space follows the status code, also where no words do")
+        must("4", "a space follows the status code, even without a reason phrase")
             .moot("checked for every reply of every case"),
         must("5.1", "white space between a field's name and its colon is answered with 400")
             .each_line(
@@ -21,7 +21,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
                 bad,
             )
             .case("space-before-the-colon-of-host", "GET / HTTP/1.1\r\nHost : a\r\n\r\n", bad()),
-        rule("5.1", "white space around a value is no part of it")
+        rule("5.1", "white space around a value is not part of it")
             .case("value-in-white-space", get("/", "If-None-Match:  \t *\t  \r\n"), super::table::reply(304).empty())
             .case(
                 "value-without-white-space",
@@ -34,7 +34,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
             ["X:", "X: ", "X:\t \t", "Accept:", "User-Agent:"],
             fine,
         ),
-        rule("5", "every line of the fields has a name, which is a token, and a colon")
+        rule("5", "every field line has a name, which is a token, and a colon")
             .each_line(
                 "line-that-is-no-field",
                 [
@@ -72,9 +72,9 @@ pub(super) fn requirements() -> Vec<Requirement> {
         must_not("2.2", "no white space is between the status line and the first field")
             .moot("checked for every reply of every case"),
         must("10.1", "a fold within `message/http` counts as spaces").moot("no content of this type is read"),
-        must_not("2.2", "no CR or LF is in a reply that is not a line's end or the body's")
+        must_not("2.2", "a reply has CR or LF only as a line's end or in the body")
             .moot("checked for every reply of every case"),
-        rule("11.1", "what a client sends does not become a line of the reply")
+        rule("11.1", "a client's text does not become a line of the reply")
             .case(
                 "line-end-in-a-redirect",
                 get("/dir?a=%0d%0aX-Evil:%20y", ""),

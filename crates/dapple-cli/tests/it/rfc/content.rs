@@ -1,4 +1,4 @@
-//! RFC 9110, sections 8 and 12: what is sent, and how it is chosen.
+//! RFC 9110, sections 8 and 12: representations, and the choice among them.
 
 use super::site::{PACKED, PACKED_BR, PACKED_GZ, TEXT};
 use super::table::{Requirement, get, must, must_not, reply, request, rule, should};
@@ -11,12 +11,12 @@ pub(super) fn requirements() -> Vec<Requirement> {
 
 fn representations() -> Vec<Requirement> {
     vec![
-        should("8.3", "content says its type")
+        should("8.3", "content states its type")
             .case("type-of-html", get("/", ""), reply(200).contains("content-type", "text/html"))
             .case("type-of-text", get("/text.txt", ""), reply(200).contains("content-type", "text/plain"))
             .case("type-of-a-script", get("/packed.js", ""), reply(200).contains("content-type", "javascript"))
             .case("type-of-bytes", get("/big.bin", ""), reply(200).is("content-type", "application/octet-stream")),
-        must("8.4", "content with a coding says which")
+        must("8.4", "encoded content states its coding")
             .case(
                 "coding-of-a-neighbor",
                 get("/packed.js", "Accept-Encoding: br\r\n"),
@@ -38,7 +38,7 @@ fn representations() -> Vec<Requirement> {
             get("/packed.js", "Accept-Encoding: identity\r\n"),
             reply(200).lacks("content-encoding").body(PACKED),
         ),
-        must_not("8.6", "no length is said with 1xx, 204, or together with `Transfer-Encoding`")
+        must_not("8.6", "no length is sent with 1xx, 204, or together with `Transfer-Encoding`")
             .moot("checked for every reply of every case"),
         must_not("8.6", "the length in the reply to `HEAD` is that of the reply to `GET`")
             .case("length-for-head", request("HEAD", "/text.txt", ""), reply(200).head().is("content-length", "36"))
@@ -52,30 +52,40 @@ fn representations() -> Vec<Requirement> {
                 request("HEAD", "/big.bin", ""),
                 reply(200).head().is("content-length", "1048576"),
             ),
-        must_not("8.6", "the length in a 304 is that of the 200, if it is said").case(
+        must_not("8.6", "the length in a 304 is that of the 200, if it is sent").case(
             "length-in-304",
             get("/text.txt", "If-None-Match: *\r\n"),
             reply(304).lacks("content-length"),
         ),
-        must_not("8.6", "no length is said with 2xx to `CONNECT`").moot("no tunnel is opened"),
+        must_not("8.6", "no length is sent with 2xx to `CONNECT`").moot("no tunnel is opened"),
         must("8.6", "lengths of requests are large numbers: none overflows").moot("see RFC 9112, 6.2"),
-        must("8.8.2.1", "a date of change that lies in the future is replaced by the date of the reply").case(
+        must("8.8.2.1", "a date of change in the future is replaced by the date of the reply").case(
             "change-in-the-future",
             get("/future.txt", ""),
             reply(200).has("last-modified").body("not yet"),
         ),
-        must_not("8.8.2.1", "no date of change lies behind the date of the reply").moot("checked for every reply of every case"),
-        must_not("8.8.2.1", "a server without a clock sends no date of change of its own").moot("the machine has a clock"),
-        must("8.7", "`Content-Location` in a request is no property of what is kept").moot("nothing of a request is kept"),
-        must_not("8.7", "`Content-Location` in a request does not change what is asked for").case(
+        must_not("8.8.2.1", "no date of change is later than the date of the reply")
+            .moot("checked for every reply of every case"),
+        must_not("8.8.2.1", "a server without a clock sends no date of change of its own")
+            .moot("the machine has a clock"),
+        must("8.7", "`Content-Location` in a request is not stored").moot(
+            "nothing of a request is \
+            stored",
+        ),
+        must_not("8.7", "`Content-Location` in a request does not change its target").case(
             "content-location",
             get("/text.txt", "Content-Location: /secret.txt\r\n"),
             reply(200).body(TEXT),
         ),
-        must("8.3.3", "parts of a body are divided by CR LF alone").moot("shown by `ranges.rs` of these tests, which takes such content apart"),
-        must("8.8.3", "an entity tag that is no strong validator says so")
-            .moot("all are strong: of size, time of change and coding; one of content that may yet change is sent once and never again (`conditions.rs`, `files.rs`)"),
-        should("8.8.2.1", "the date of a file's change is said").case(
+        must("8.3.3", "parts of a body are separated by CR LF only").moot(
+            "shown by `ranges.rs` of these tests, which \
+            parses such content",
+        ),
+        must("8.8.3", "an entity tag that is not a strong validator says so").moot(
+            "all are strong: of size, time of change and coding; one of content that may still change is sent \
+                once and never again (`conditions.rs`, `files.rs`)",
+        ),
+        should("8.8.2.1", "a file has a date of change").case(
             "date-of-change",
             get("/text.txt", ""),
             reply(200).is("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -83,7 +93,7 @@ fn representations() -> Vec<Requirement> {
         should("8.8.3.1", "content has an entity tag")
             .case("entity-tag", get("/text.txt", ""), reply(200).has("etag"))
             .case("entity-tag-for-head", request("HEAD", "/text.txt", ""), reply(200).head().has("etag")),
-        rule("8.8.3.3", "content with a coding has another strong entity tag than without").case(
+        rule("8.8.3.3", "encoded content has another strong entity tag than plain content").case(
             "tag-of-plain-for-br",
             get("/packed.js", "Accept-Encoding: br\r\nIf-None-Match: {etag}\r\n"),
             reply(200).body(PACKED_BR),
@@ -97,7 +107,7 @@ fn negotiation() -> Vec<Requirement> {
     let gzip = || reply(200).is("content-encoding", "gzip").body(PACKED_GZ);
     let plain = || reply(200).lacks("content-encoding").body(PACKED);
     vec![
-        rule("12.5.3", "a coding is chosen by the weights that are given")
+        rule("12.5.3", "the weights in the request choose the coding")
             .case("both-codings", packed("gzip, br"), br())
             .case("one-coding-rather", packed("gzip;q=1, br;q=0.5"), gzip())
             .case("one-coding-rather-the-other-way", packed("gzip;q=0.2, br;q=0.5"), br())
@@ -116,10 +126,10 @@ fn negotiation() -> Vec<Requirement> {
             get("/packed.js", ""),
             plain(),
         ),
-        rule("12.5.3", "where nothing is acceptable, and `identity` is not either, 406 says so")
+        rule("12.5.3", "if nothing is acceptable, not even `identity`, the reply is 406")
             .case("nothing-acceptable", get("/text.txt", "Accept-Encoding: identity;q=0\r\n"), reply(406))
             .case("nothing-acceptable-by-a-star", get("/text.txt", "Accept-Encoding: *;q=0\r\n"), reply(406)),
-        should("12.5.5", "`Vary` says what the choice went by, whichever was chosen")
+        should("12.5.5", "`Vary` names the field that decided, whichever variant was chosen")
             .case("vary-of-plain", get("/packed.js", ""), reply(200).contains("vary", "ccept-"))
             .case("vary-of-a-coding", packed("br"), reply(200).contains("vary", "ccept-"))
             .case(
@@ -127,8 +137,8 @@ fn negotiation() -> Vec<Requirement> {
                 get("/packed.js", "If-None-Match: *\r\n"),
                 reply(304).contains("vary", "ccept-"),
             ),
-        must_not("12.5.3", "415 for another reason than codings does not name any").moot("never sent"),
-        rule("12.5.1", "`Accept`, `Accept-Language` and `Accept-Charset` are not gone by: there is one of each").case(
+        must_not("12.5.3", "a 415 for another reason than codings does not name any").moot("never sent"),
+        rule("12.5.1", "`Accept`, `Accept-Language` and `Accept-Charset` are ignored: there is only one choice").case(
             "accept-another-type",
             get("/text.txt", "Accept: image/png\r\nAccept-Language: tlh\r\nAccept-Charset: x\r\n"),
             reply(200).body(TEXT),

@@ -1,5 +1,5 @@
-//! Requests that two recipients could read as different ones (RFC 9112, section 11.2): each is refused, and nothing behind it is
-//! answered.
+//! Requests that two recipients could read differently (RFC 9112, section 11.2): each is refused,
+//! and nothing after it is answered.
 
 use super::table::{Requirement, bad, get, refused, request, rule};
 
@@ -10,7 +10,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
     all
 }
 
-/// The end of a body in chunks for those who read chunks, and a request for those who do not.
+/// The end of a chunked body for recipients that read chunks, and a request for those that do not.
 const HIDDEN: &str = "0\r\n\r\nGET /secret.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// `POST` with these lines, and a hidden request in its body.
@@ -21,7 +21,7 @@ fn post(lines: &str) -> Vec<u8> {
 fn lengths_and_codings() -> Vec<Requirement> {
     let whole = HIDDEN.len();
     vec![
-        rule("11.2", "a length and a coding: one recipient goes by the one, the next by the other (CL.TE, TE.CL)")
+        rule("11.2", "a length and a coding: one recipient uses the one, the next the other (CL.TE, TE.CL)")
             .each(
                 "both",
                 [
@@ -35,7 +35,7 @@ fn lengths_and_codings() -> Vec<Requirement> {
                 .map(|lines| post(&lines)),
                 bad,
             ),
-        rule("11.2", "codings that one recipient takes for `chunked` and the next does not (TE.TE)")
+        rule("11.2", "codings that one recipient reads as `chunked` and the next does not (TE.TE)")
             .each(
                 "coding-in-disguise",
                 [
@@ -103,7 +103,7 @@ fn lengths_and_codings() -> Vec<Requirement> {
 
 fn hidden_fields() -> Vec<Requirement> {
     vec![
-        rule("11.2", "names that one recipient takes for those of lengths and codings, and the next does not").each(
+        rule("11.2", "names that one recipient reads as those of lengths and codings, and the next does not").each(
             "name-in-disguise",
             [
                 "Transfer-Encoding : chunked\r\n",
@@ -135,7 +135,7 @@ fn hidden_fields() -> Vec<Requirement> {
             .map(post),
             bad,
         ),
-        rule("11.2", "the end of the fields is an empty line, and nothing that looks like one").each(
+        rule("11.2", "the end of the fields is an empty line, and nothing similar").each(
             "end-in-disguise",
             [
                 "GET / HTTP/1.1\r\nHost: a\r\n\nGET /secret.txt HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -217,12 +217,12 @@ fn bytes_and_sizes() -> Vec<Requirement> {
                     .map(|byte| [&b"GET /a"[..], &[byte], b"b HTTP/1.1\r\nHost: a\r\n\r\n"].concat()),
                 bad,
             ),
-        rule("11.2", "heads that never end, or are more than anybody needs")
+        rule("11.2", "heads that never end, or are longer than any need")
             .case("one-field-too-long", get("/", &format!("X: {}\r\n", "x".repeat(40_000))), refused(431))
             .case("name-too-long", get("/", &format!("{}: y\r\n", "x".repeat(40_000))), refused(431))
             .case("fields-too-many", get("/", &"X: y\r\n".repeat(500)), refused(431))
             .case("line-without-end", format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(40_000)), refused(431)),
-        rule("11.2", "a request to upgrade, or in the wrong protocol, does not open a way around")
+        rule("11.2", "a request to upgrade, or in the wrong protocol, does not bypass the checks")
             .case("upgrade-to-h2c-hides-nothing", get("/secret.txt/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"), super::table::reply(404))
             .case("websocket-hides-nothing", get("/secret.txt/", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n"), super::table::reply(404))
             .case("connect-hides-nothing", [&b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n"[..]].concat(), super::table::reply(405)),

@@ -6,7 +6,7 @@ use super::table::{Level, Requirement, Standard};
 use super::{CHAPTERS, Chapter};
 
 #[test]
-fn the_document_says_what_the_tables_say() {
+fn the_document_matches_the_tables() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rfc.md");
     let text = document();
     if std::env::var_os("DAPPLE_WRITE_DOCS").is_some() {
@@ -15,7 +15,8 @@ fn the_document_says_what_the_tables_say() {
     let known = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         known == text,
-        "docs/rfc.md is not what the tables say; `DAPPLE_WRITE_DOCS=1 cargo test -p dapple-cli --test it rfc::document` writes it"
+        "docs/rfc.md does not match the tables; `DAPPLE_WRITE_DOCS=1 cargo test -p dapple-cli --test it \
+        rfc::document` writes it"
     );
 }
 
@@ -61,7 +62,7 @@ fn proof(requirement: &Requirement) -> String {
     }
     let names: Vec<_> = requirement.cases.iter().map(|case| format!("`{}`", case.name)).collect();
     match &names[..] {
-        // Numbered ones are many.
+        // Numbered cases are many.
         [first, .., last] if names.len() > 6 => format!("{first} … {last} ({})", names.len()),
         _ => names.join(", "),
     }
@@ -72,16 +73,16 @@ fn escaped(text: &str) -> String {
 }
 
 const INTRODUCTION: &str = "\
-# What the standards ask of an origin server
+# Requirements of the standards for an origin server
 
-Written from the tables in `crates/dapple-cli/tests/it/rfc/`, which the tests play against the `dapple` binary over plain
-sockets: `cargo test -p dapple-cli --test it rfc`. Every case is sent at once and in small pieces; where the server has to end
-the connection, once more with another request behind it, which must stay without an answer. Every reply to every case is read
-strictly: status line, fields, dates, entity tags, lists, framing, `Allow`, and whether it is fit for the client's version.
+A test writes this page from the tables in `crates/dapple-cli/tests/it/rfc/`, which the tests play against the `dapple`
+binary over plain sockets: `cargo test -p dapple-cli --test it rfc`. They send every case at once and in small pieces. If
+the server has to end the connection, they send the case once more with another request after it, which must get no answer.
+They check every reply strictly: status line, fields, dates, entity tags, lists, framing, `Allow`, and whether it suits the
+client's version.
 
-Requirements are in words of our own; rows without a level are what the documents describe without such a word, or
-what follows from several of them. Requirements on clients, proxies, caches and gateways alone are left out, and those on
-registrations and on definitions of new fields. Sections and levels were compared with the texts of the documents, sentence by
-sentence for MUST and MUST NOT.
+The requirements are in our own words. A row without a level is a description in the documents, or follows from several
+requirements. The page leaves out requirements for clients, proxies, caches and gateways only, for registrations, and for
+definitions of new fields. We compared sections and levels with the documents, for MUST and MUST NOT sentence by sentence.
 
 ";

@@ -31,7 +31,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
             .alone(),
         should(
             "10.1.1",
-            "a final status instead of `100` says that the connection ends; a body that has come already is read",
+            "a final status instead of `100` says that the connection ends; a body that has arrived already is read",
         )
         .case("body-that-did-not-wait", [expecting("GET", "Content-Length: 5\r\n"), b"hello".to_vec()].concat(), ok())
         .at_once(),
@@ -44,7 +44,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
             ],
             End::Closed,
         ),
-        rule("10.1.1", "the expectation is ignored where no body follows")
+        rule("10.1.1", "the expectation is ignored if no body follows")
             .case("expectation-without-a-body", expecting("GET", ""), ok())
             .case("expectation-of-nothing", expecting("GET", "Content-Length: 0\r\n"), ok())
             .case("expectation-in-upper-case", get("/", "Expect: 100-CONTINUE\r\n"), ok()),
@@ -52,25 +52,27 @@ pub(super) fn requirements() -> Vec<Requirement> {
             .case("unknown-expectation", get("/", "Expect: the-unexpected\r\n"), refused(417))
             .case("two-expectations", get("/", "Expect: 100-continue, x=y\r\n"), refused(417))
             .case("empty-expectation", get("/", "Expect:\r\n"), refused(417)),
-        must_not("10.1.1", "the body is not waited for before `100` is sent").moot("shown by `final-status-at-once`"),
-        must("10.1.1", "behind `100` there is a final status")
-            .moot("`100` is sent only where a body is read, and files need none"),
-        rule("10.1.4", "what `TE` does not accept is not sent; no trailers are, and no coding but `chunked`").case(
-            "te",
-            get("/", "TE: trailers, deflate;q=0.5\r\nConnection: TE\r\n"),
-            ok().lacks("transfer-encoding").lacks("trailer"),
-        ),
+        must_not("10.1.1", "the server does not wait for the body before it sends `100`")
+            .moot("shown by `final-status-at-once`"),
+        must("10.1.1", "after `100` there is a final status")
+            .moot("`100` is sent only if a body is read, and files need none"),
+        rule("10.1.4", "codings that `TE` does not accept are not sent; no trailers are, and no coding but `chunked`")
+            .case(
+                "te",
+                get("/", "TE: trailers, deflate;q=0.5\r\nConnection: TE\r\n"),
+                ok().lacks("transfer-encoding").lacks("trailer"),
+            ),
         rule("10.1", "`From`, `Referer` and `User-Agent` change nothing").case(
             "context",
             get("/", "From: a@b\r\nReferer: x:y\r\nUser-Agent: \r\n"),
             ok(),
         ),
-        must("10.2.1", "405 says what is allowed").moot("checked for every reply of every case"),
-        rule("10.2.2", "`Location` is an address, or relative to what was asked for, and keeps the query")
+        must("10.2.1", "a 405 lists the allowed methods").moot("checked for every reply of every case"),
+        rule("10.2.2", "`Location` is an address, or relative to the target, and keeps the query")
             .case("location", get("/dir?a=b", ""), reply(301).is("location", "/dir/?a=b"))
             .case("location-with-escapes", get("/dir?a=%22%0a", ""), reply(301).is("location", "/dir/?a=%22%0a"))
             .case("location-is-no-other-host", get("//dir", ""), reply(404).lacks("location")),
-        must("11.2", "no parameter stands twice in a challenge").moot("no challenge is sent"),
+        must("11.2", "no parameter occurs twice in a challenge").moot("no challenge is sent"),
         must("11.5", "a `realm` is a quoted string").moot("no challenge is sent"),
         must("11.6.1", "401 has a challenge")
             .moot("never sent: nothing asks for credentials, and `Authorization` is ignored"),

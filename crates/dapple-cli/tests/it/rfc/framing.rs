@@ -1,4 +1,4 @@
-//! RFC 9112, section 6: how the length of a body is told.
+//! RFC 9112, section 6: the length of a body.
 
 use super::table::{Requirement, bad, get, must, must_not, ok, refused, reply, request, rule, should};
 
@@ -21,7 +21,7 @@ fn coding() -> Vec<Requirement> {
             .case("chunked-in-mixed-case", chunked("Transfer-Encoding:\tChunKed \r\n"), ok()),
         must(
             "6.1",
-            "`Transfer-Encoding` with `Content-Length` ends the connection behind the reply; here it is refused",
+            "`Transfer-Encoding` with `Content-Length` ends the connection after the reply; here it is refused",
         )
         .case("both-lengths", chunked("Content-Length: 12\r\nTransfer-Encoding: chunked\r\n"), bad())
         .case("both-lengths-the-other-way", chunked("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n"), bad())
@@ -39,37 +39,38 @@ fn coding() -> Vec<Requirement> {
                 "POST / HTTP/1.0\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
                 bad(),
             ),
-        should("6.1", "a coding that is not understood is answered with 501")
+        should("6.1", "an unknown coding is answered with 501")
             .case("unknown-coding-before-chunked", chunked("Transfer-Encoding: gzip, chunked\r\n"), refused(501))
             .case(
                 "unknown-codings-before-chunked",
                 chunked("Transfer-Encoding: br;q=1, gzip, chunked\r\n"),
                 refused(501),
             ),
-        must("6.3", "a request whose last coding is not `chunked` is answered with 400, and the connection ends").each(
-            "last-coding-is-another",
-            [
-                "gzip",
-                "identity",
-                "chunked, identity",
-                "chunked, gzip",
-                "xchunked",
-                "chunkedx",
-                "x-chunked",
-                "",
-                " ",
-                ",",
-                "\"chunked\"",
-                "'chunked'",
-                "chunk",
-                "chunked chunked",
-                "chunked\u{b}",
-                "chunked\u{c}",
-                "chunked;",
-            ]
-            .map(|coding| chunked(&format!("Transfer-Encoding: {coding}\r\n"))),
-            bad,
-        ),
+        must("6.3", "a request with a last coding other than `chunked` is answered with 400, and the connection ends")
+            .each(
+                "last-coding-is-another",
+                [
+                    "gzip",
+                    "identity",
+                    "chunked, identity",
+                    "chunked, gzip",
+                    "xchunked",
+                    "chunkedx",
+                    "x-chunked",
+                    "",
+                    " ",
+                    ",",
+                    "\"chunked\"",
+                    "'chunked'",
+                    "chunk",
+                    "chunked chunked",
+                    "chunked\u{b}",
+                    "chunked\u{c}",
+                    "chunked;",
+                ]
+                .map(|coding| chunked(&format!("Transfer-Encoding: {coding}\r\n"))),
+                bad,
+            ),
         must_not("6.1", "`chunked` is not applied twice")
             .case("chunked-twice", chunked("Transfer-Encoding: chunked, chunked\r\n"), bad())
             .case(
@@ -108,18 +109,11 @@ fn length() -> Vec<Requirement> {
             .map(with),
             bad,
         ),
-        must(
-            "6.3",
-            "several lengths are refused; one list of equal ones might be taken as one, and is refused as well",
-        )
-        .each("several-lengths", ["5, 6", "5,5", "5, 5", "0, 5", "5, , 5"].map(with), bad)
-        .case("two-lengths", get("/", "Content-Length: 5\r\nContent-Length: 6\r\n"), bad())
-        .case("two-equal-lengths", get("/", "Content-Length: 0\r\nContent-Length: 0\r\n"), bad())
-        .case(
-            "two-lengths-in-http-1-0",
-            "GET / HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n",
-            bad(),
-        ),
+        must("6.3", "several lengths are refused; a list of equal ones could be read as one, and is refused too")
+            .each("several-lengths", ["5, 6", "5,5", "5, 5", "0, 5", "5, , 5"].map(with), bad)
+            .case("two-lengths", get("/", "Content-Length: 5\r\nContent-Length: 6\r\n"), bad())
+            .case("two-equal-lengths", get("/", "Content-Length: 0\r\nContent-Length: 0\r\n"), bad())
+            .case("two-lengths-in-http-1-0", "GET / HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n", bad()),
         rule("6.3", "a request without `Content-Length` and `Transfer-Encoding` has no body")
             .case(
                 "no-length",
@@ -127,7 +121,7 @@ fn length() -> Vec<Requirement> {
                 ok().then(reply(200).body(super::site::TEXT)),
             )
             .case("no-length-for-post", [request("POST", "/", ""), get("/", "")].concat(), reply(405).then(ok())),
-        rule("6.3", "a body is as long as its length says, and the next request begins behind it")
+        rule("6.3", "a body has its stated length, and the next request begins after it")
             .case(
                 "body-with-a-length",
                 [with("5"), get("/text.txt", "")].concat(),
@@ -150,12 +144,12 @@ fn length() -> Vec<Requirement> {
             .case("length-of-2-64-and-5", with("18446744073709551621"), refused(413))
             .case("length-of-200-digits", with(&"9".repeat(200)), refused(413))
             .case("length-of-2-32-and-5", with("4294967301"), ok().closed()),
-        rule("6.3", "a request with a body that is not `chunked` never lasts until the connection ends").case(
+        rule("6.3", "a request body that is not `chunked` never lasts until the connection ends").case(
             "coding-identity-alone",
             [&get("/", "Transfer-Encoding: identity\r\n"), &b"hello"[..]].concat(),
             bad(),
         ),
-        rule("6.3", "replies say their length, or come in chunks")
+        rule("6.3", "replies state their length, or are chunked")
             .case(
                 "reply-with-a-length",
                 get("/text.txt", ""),

@@ -4,23 +4,27 @@ use super::table::{Requirement, bad, get, must, must_not, ok, reply, rule, shoul
 
 pub(super) fn requirements() -> Vec<Requirement> {
     vec![
-        must_not("2.2", "nothing is sent that breaks the grammar, or that only others may send")
+        must_not("2.2", "the server sends nothing that breaks the grammar, or that only others may send")
             .moot("every reply of every case is read strictly"),
-        must("2.3", "what is sent can be read again: an element of a request may be as long as the server makes it")
-            .case(
-                "own-tag-and-date",
-                get("/text.txt", "If-None-Match: {etag}\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n"),
-                reply(304),
-            ),
-        must("2.4", "everything means what the documents say").moot("that is what all of these cases are about"),
-        should("6.2", "a minor version that is higher than those known is taken for the highest known")
-            .moot("not done: HTTP/1.2 and later do not exist, and who writes them is answered with 505"),
-        must_not("3.3", "requests on one connection are not taken to come from one user").case(
+        must(
+            "2.3",
+            "the server's own text can be read back: an element of a request may be as long as the server \
+            makes it",
+        )
+        .case(
+            "own-tag-and-date",
+            get("/text.txt", "If-None-Match: {etag}\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n"),
+            reply(304),
+        ),
+        must("2.4", "all fields are used as the documents define them").moot("all of these cases are about that"),
+        should("6.2", "a minor version above the known ones counts as the highest known")
+            .moot("not done: HTTP/1.2 and later do not exist, and a client that sends them gets a 505"),
+        must_not("3.3", "requests on one connection are not assumed to come from one user").case(
             "users-of-one-connection",
             [get("/", "Authorization: Basic YTpi\r\n"), b"GET / HTTP/1.1\r\nHost: b\r\n\r\n".to_vec()].concat(),
             ok().then(ok()),
         ),
-        should("4.1", "addresses of 8000 bytes are taken").case(
+        should("4.1", "addresses of 8000 bytes are accepted").case(
             "address-of-8000-bytes",
             get(&format!("/?{}", "x".repeat(7_998)), ""),
             ok(),
@@ -50,7 +54,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
             absolute("HTTP://EXAMPLE.COM"),
             ok(),
         ),
-        rule("4.2.3", "escapes of characters that need none mean the characters; a slash in a name is none")
+        rule("4.2.3", "needless escapes mean the characters themselves; a slash in a name does not")
             .case("escaped-letter", get("/%74ext.txt", ""), reply(200).body(super::site::TEXT))
             .case("escaped-letter-in-lower-case-digits", get("/te%78t.txt", ""), reply(200).body(super::site::TEXT))
             .case("escaped-space", get("/a%20b.txt", ""), reply(200).body("spaced"))
@@ -76,7 +80,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
                 ["//etc/passwd", "/./text.txt", "/dir//index.html", "/..\\etc\\passwd"].map(|path| get(path, "")),
                 || reply(404).into(),
             ),
-        must("7.4", "a request for an `https` address that came without TLS is refused").case(
+        must("7.4", "a request for an `https` address without TLS is refused").case(
             "https-without-tls",
             absolute("https://a/"),
             reply(421),

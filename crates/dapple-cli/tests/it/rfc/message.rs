@@ -17,7 +17,7 @@ fn parsing() -> Vec<Requirement> {
             .case("utf-8-is-bytes", b"GET / HTTP/1.1\r\nHost: a\r\nX: \xe5\x98\x8a\xe5\x98\x8d\r\n\r\n", ok())
             .case("latin-1-is-bytes", b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\xfe\x80\xe9\r\n\r\n", ok())
             .case("utf-8-is-no-line-end", b"GET / HTTP/1.1\r\nHost: a\r\nX: \xe5\x98\x8aHost: b\r\n\r\n", ok()),
-        must("2.2", "a CR without an LF makes what it stands in invalid, or counts as a space")
+        must("2.2", "a CR without an LF makes its element invalid, or counts as a space")
             .each(
                 "bare-cr",
                 [
@@ -32,7 +32,7 @@ fn parsing() -> Vec<Requirement> {
                 ],
                 bad,
             ),
-        rule("2.2", "a line may be taken to end at a bare LF; here that is refused, as others may read on")
+        rule("2.2", "a line may end at a bare LF; here that is refused, because others may read on")
             .each(
                 "bare-lf",
                 [
@@ -45,7 +45,7 @@ fn parsing() -> Vec<Requirement> {
                 ],
                 bad,
             ),
-        should("2.2", "an empty line in front of the request line is ignored")
+        should("2.2", "an empty line before the request line is ignored")
             .case("one-empty-line", [&b"\r\n"[..], &get("/", "")].concat(), ok())
             .case("two-empty-lines", [&b"\r\n\r\n"[..], &get("/", "")].concat(), ok())
             .case("empty-line-behind-a-body", [&request("GET", "/", "Content-Length: 2\r\n"), &b"hi\r\n"[..]].concat(), ok())
@@ -61,7 +61,7 @@ fn parsing() -> Vec<Requirement> {
                 ],
                 bad,
             ),
-        should("2.2", "what is no HTTP is answered with 400, and the connection ends")
+        should("2.2", "input that is not HTTP is answered with 400, and the connection ends")
             .each(
                 "no-http",
                 [
@@ -76,7 +76,7 @@ fn parsing() -> Vec<Requirement> {
                 ],
                 bad,
             ),
-        rule("2.1", "an empty line ends the fields; what is behind it belongs to the body or the next request")
+        rule("2.1", "an empty line ends the fields; later bytes belong to the body or the next request")
             .case("two-requests-at-once", [get("/", ""), get("/text.txt", "")].concat(), ok().then(text())),
     ]
 }
@@ -105,7 +105,7 @@ fn version() -> Vec<Requirement> {
             .map(|version| format!("GET / {version}\r\nHost: a\r\n\r\n")),
             bad,
         ),
-        rule("2.3", "a major version that is not spoken is answered with 505").each(
+        rule("2.3", "an unsupported major version is answered with 505").each(
             "other-version",
             ["HTTP/2.0", "HTTP/3.0", "HTTP/0.9", "HTTP/9.9"]
                 .map(|version| format!("GET / {version}\r\nHost: a\r\n\r\n")),
@@ -151,19 +151,19 @@ fn request_line() -> Vec<Requirement> {
                 .map(|method| format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n")),
             bad,
         ),
-        should("3", "a method longer than any that is known is answered with 501").case(
+        should("3", "a method longer than any known one is answered with 501").case(
             "method-too-long",
             request(&"A".repeat(200), "/", ""),
             refused(501),
         ),
-        must("3", "a target longer than any that is taken is answered with 414")
+        must("3", "a target longer than the limit is answered with 414")
             .case("target-too-long", get(&format!("/{}", "x".repeat(9_000)), ""), refused(414))
             .case("query-too-long", get(&format!("/?{}", "x".repeat(9_000)), ""), refused(414))
             .case("target-without-end", format!("GET /{}", "x".repeat(9_000)), refused(414)),
-        should("3", "request lines of 8000 bytes are taken")
+        should("3", "request lines of 8000 bytes are accepted")
             .case("target-of-8000-bytes", get(&format!("/?{}", "x".repeat(7_985)), ""), ok())
             .case("path-of-8000-bytes", get(&format!("/{}", "x".repeat(7_986)), ""), reply(404)),
-        rule("3.2", "no white space, control, fragment or byte beyond ASCII is in a target").each(
+        rule("3.2", "a target has no white space, control byte, fragment or byte beyond ASCII").each(
             "byte-not-for-targets",
             [
                 &b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n"[..],
@@ -189,7 +189,7 @@ fn host() -> Vec<Requirement> {
         must("3.2", "more than one `Host` is answered with 400")
             .each_line("two-hosts", ["Host: b", "Host: a", "host: a", "HOST:", "X: y\r\nhOsT: b"], bad)
             .case("two-hosts-in-http-1-0", "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", bad()),
-        must("3.2", "a `Host` that is no host with an optional port is answered with 400").each(
+        must("3.2", "a `Host` that is not a host with an optional port is answered with 400").each(
             "invalid-host",
             [
                 "a b", "a/b", "http://a", "user@a", "a:b", "a:80:80", "a:-1", "a:99999", "[::1", "::1", "[::g]", "[a]",
@@ -218,7 +218,7 @@ fn host() -> Vec<Requirement> {
             .map(with),
             fine,
         ),
-        must("3.2", "an empty `Host` is invalid where the target names no host itself")
+        must("3.2", "an empty `Host` is invalid if the target names no host itself")
             .case("empty-host", "GET / HTTP/1.1\r\nHost:\r\n\r\n", bad())
             .case("blank-host", "GET / HTTP/1.1\r\nHost: \t \r\n\r\n", bad()),
     ]
@@ -235,25 +235,25 @@ fn targets() -> Vec<Requirement> {
             .case("absolute-form-in-http-1-0", "GET http://a/ HTTP/1.0\r\n\r\n", ok().old().closed()),
         must(
             "3.2.2",
-            "with a target in absolute form the `Host` is ignored, as long as it is there once and well-formed",
+            "with a target in absolute form the `Host` is ignored, provided that it is there once and well-formed",
         )
         .case("absolute-form-and-another-host", "GET http://a/ HTTP/1.1\r\nHost: b\r\n\r\n", ok())
         .case("absolute-form-and-an-empty-host", "GET http://a/ HTTP/1.1\r\nHost:\r\n\r\n", ok())
         .case("absolute-form-and-two-hosts", "GET http://a/ HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", bad())
         .case("absolute-form-and-a-malformed-host", "GET http://a/ HTTP/1.1\r\nHost: a b\r\n\r\n", bad()),
-        rule("3.2.2", "other schemes are no addresses of this server").each(
+        rule("3.2.2", "other schemes are not addresses of this server").each(
             "other-scheme",
             ["ftp://a/", "file:///etc/passwd", "http:/a", "http:a", "javascript:alert(1)", "http//a"]
                 .map(|target| format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")),
             bad,
         ),
-        rule("3.2.3", "the authority form is for `CONNECT` alone").each(
+        rule("3.2.3", "the authority form is only for `CONNECT`").each(
             "authority-form",
             ["GET a:80", "OPTIONS a:80", "HEAD a", "GET a", "POST a:80"]
                 .map(|line| format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")),
             bad,
         ),
-        rule("3.2.4", "the asterisk form is for `OPTIONS` alone")
+        rule("3.2.4", "the asterisk form is only for `OPTIONS`")
             .case("asterisk-form", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", reply(204).has("allow"))
             .case("asterisk-form-with-an-empty-host", "OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n", reply(204).has("allow"))
             .case("options-in-absolute-form-without-a-path", "OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n", reply(204))
@@ -263,10 +263,10 @@ fn targets() -> Vec<Requirement> {
                     .map(|line| format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")),
                 bad,
             ),
-        rule("3.3", "a user, or a password, is not taken for a part of the host")
+        rule("3.3", "a user, or a password, is not read as a part of the host")
             .case("user-in-the-target", "GET http://user@a/ HTTP/1.1\r\nHost: a\r\n\r\n", bad())
             .case("password-in-the-target", "GET http://user:pass@a/ HTTP/1.1\r\nHost: a\r\n\r\n", bad()),
-        rule("3.3", "HTTP/1.0 may leave `Host` out, or empty: the server knows who it is")
+        rule("3.3", "HTTP/1.0 may leave `Host` out, or empty: the server knows its own name")
             .case(
                 "http-1-0-without-a-host",
                 "GET /text.txt HTTP/1.0\r\n\r\n",

@@ -13,12 +13,12 @@ pub(super) fn requirements() -> Vec<Requirement> {
             request("HEAD", "/text.txt", ""),
             reply(200).head(),
         ),
-        should("9.1", "a method that is not known is answered with 501; upper and lower case differ").each(
+        should("9.1", "an unknown method is answered with 501; upper and lower case differ").each(
             "unknown-method",
             ["BREW", "get", "Get", "GETS", "PROPFIND", "X", "!#$%&'*+-.^_`|~"].map(|method| request(method, "/", "")),
             || reply(501).into(),
         ),
-        should("9.1", "a method that is known, and not allowed, is answered with 405")
+        should("9.1", "a known method that is not allowed is answered with 405")
             .each(
                 "method-not-allowed",
                 ["POST", "PUT", "DELETE", "PATCH", "TRACE"].map(|method| request(method, "/text.txt", "")),
@@ -82,7 +82,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
                 request("HEAD", "/packed.js", "Accept-Encoding: br\r\n"),
                 reply(200).head().is("content-encoding", "br"),
             ),
-        must("9.3.6", "`CONNECT` without a port, or with one that is none, is refused").each(
+        must("9.3.6", "`CONNECT` without a port, or with an invalid one, is refused").each(
             "connect-without-a-port",
             ["a", "a:", ":80", "a:99999", "a:x", "a:-1", "[::1]", "a:80/", "http://a:80", "/", "user@a:80"]
                 .map(|target| format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n")),
@@ -93,7 +93,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
             "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n",
             reply(405).is("allow", ALLOWED),
         ),
-        should("9.3.7", "`OPTIONS` says what may be done, here and in all")
+        should("9.3.7", "`OPTIONS` lists the allowed methods, for one target and for the whole server")
             .case("options", request("OPTIONS", "/text.txt", ""), reply(204).is("allow", ALLOWED).empty())
             .case("options-of-all", request("OPTIONS", "*", ""), reply(204).is("allow", ALLOWED).empty())
             .case(
@@ -101,18 +101,17 @@ pub(super) fn requirements() -> Vec<Requirement> {
                 [request("OPTIONS", "*", "Content-Type: text/plain\r\nContent-Length: 2\r\n"), b"hi".to_vec()].concat(),
                 reply(204),
             ),
-        should("9.3.8", "what a request brings is not echoed by `TRACE`").case(
+        should("9.3.8", "`TRACE` does not echo the request").case(
             "trace",
             request("TRACE", "/", "Cookie: secret\r\n"),
             reply(405).is("allow", ALLOWED),
         ),
-        must("9.2.1", "what is unsafe is not done for a safe method")
-            .moot("nothing that is asked for changes anything"),
-        should("9.3.3", "what `POST` made is told by 201").moot("files are only read"),
-        must("9.3.4", "what `PUT` made, changed, or belongs elsewhere is told by 201, 200 or 204, or 3xx")
+        must("9.2.1", "a safe method does nothing unsafe").moot("no request changes anything"),
+        should("9.3.3", "a 201 reports what `POST` made").moot("files are only read"),
+        must("9.3.4", "a 201, 200, 204 or 3xx reports what `PUT` made or changed, or where it belongs")
             .moot("files are only read"),
-        must_not("9.3.4", "no validator is sent for content that `PUT` changed on its way").moot("files are only read"),
-        should("9.3.5", "what `DELETE` did is told by 202, 204 or 200").moot("files are only read"),
+        must_not("9.3.4", "no validator is sent for content that `PUT` changed in transit").moot("files are only read"),
+        should("9.3.5", "a 202, 204 or 200 reports what `DELETE` did").moot("files are only read"),
         must_not("9.3.6", "2xx to `CONNECT` has neither length nor coding").moot("no tunnel is opened"),
     ]
 }

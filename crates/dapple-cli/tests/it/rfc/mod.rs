@@ -1,7 +1,9 @@
-//! What RFC 9110 and RFC 9112 ask of an origin server of files, requirement by requirement, over raw sockets.
+//! The requirements of RFC 9110 and RFC 9112 for an origin server of files, one by one, over raw
+//! sockets.
 //!
-//! A requirement is told in words of our own, with its section, and has cases: bytes that are sent, and what has to come back. Those
-//! which bind other parties, or features that this server has not, say so. `docs/rfc.md` is written from these tables.
+//! A requirement has a text of our own, its section, and cases: bytes to send, and the expected
+//! replies. Requirements for other parties, or for features that this server lacks, say so.
+//! `docs/rfc.md` is written from these tables.
 
 mod chunked;
 mod conditional;
@@ -29,7 +31,7 @@ use std::collections::HashSet;
 use self::player::play_all;
 use self::table::{Requirement, Standard};
 
-/// A chapter: where it comes from, what it is about, what it asks.
+/// A chapter: its source, its topic, its requirements.
 struct Chapter {
     standard: Standard,
     title: &'static str,
@@ -59,7 +61,7 @@ const CHAPTERS: &[Chapter] = &[
     chapter(Standard::Messages, "Messages that two recipients could read differently (11)", desync::requirements),
 ];
 
-/// One test for each chapter, each with a server of its own.
+/// One test for each chapter, each with its own server.
 macro_rules! chapters {
     ($($name:ident),* $(,)?) => {
         $(
@@ -95,7 +97,7 @@ chapters!(
 );
 
 #[test]
-fn names_of_cases_are_given_once() {
+fn names_of_cases_are_unique() {
     let mut names = HashSet::new();
     for requirement in CHAPTERS.iter().flat_map(|chapter| (chapter.requirements)()) {
         for case in requirement.cases {

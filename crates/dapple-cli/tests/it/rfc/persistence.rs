@@ -16,7 +16,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
 fn incomplete() -> Vec<Requirement> {
     let cut = |bytes: &str| vec![send(bytes), Step::HalfClose, read(reply(400).is("connection", "close"))];
     vec![
-        rule("8", "a request that is cut short is not carried out; a client that still reads is told so")
+        rule("8", "a request that is cut short is not carried out; a client that still reads gets an error")
             .script("request-line-cut-short", cut("GET / HT"), End::Closed)
             .script("fields-cut-short", cut("GET / HTTP/1.1\r\nHost: a\r\n"), End::Closed)
             .script("empty-line-cut-short", cut("GET / HTTP/1.1\r\nHost: a\r\n\r"), End::Closed)
@@ -25,12 +25,12 @@ fn incomplete() -> Vec<Requirement> {
                 vec![send(get("/", "")), read(ok()), send("GET /te"), Step::HalfClose, read(reply(400))],
                 End::Closed,
             ),
-        must("6.3", "a body that is shorter than its length is an incomplete message, and ends the connection").script(
+        must("6.3", "a body shorter than its stated length is an incomplete message, and ends the connection").script(
             "body-cut-short",
             cut("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello"),
             End::Closed,
         ),
-        rule("9.6", "a client that has ended its side is answered, as it can still read")
+        rule("9.6", "a client that has ended its side is answered, because it can still read")
             .script(
                 "half-closed",
                 vec![send(get("/text.txt", "")), Step::HalfClose, read(reply(200).body(TEXT))],
@@ -82,7 +82,7 @@ fn persistence() -> Vec<Requirement> {
                 old("Connection: keep-alive, close\r\n"),
                 ok().old().is("connection", "close").closed(),
             ),
-        must("9.3", "the whole body of a request is read, or the connection ends behind the reply")
+        must("9.3", "the whole body of a request is read, or the connection ends after the reply")
             .case("body-that-nobody-wants", [&get("/", "Content-Length: 5\r\n"), &b"hello"[..]].concat(), ok())
             .case(
                 "body-too-long-to-drop",
@@ -114,14 +114,14 @@ fn pipelining() -> Vec<Requirement> {
             reply(206).body("0123").then(reply(405).then(reply(304).then(reply(204).then(reply(200).body(TEXT))))),
         )));
     vec![
-        must("9.3.2", "replies to requests that came at once are sent in the order of the requests")
+        must("9.3.2", "replies to requests that arrived together are sent in the order of the requests")
             .case("pipeline", mixed.concat(), replies)
             .case(
                 "pipeline-with-a-big-reply",
                 [get("/big.bin", ""), get("/text.txt", "")].concat(),
                 reply(200).then(reply(200).body(TEXT)),
             ),
-        rule("9.3.2", "in a pipeline, what is wrong ends the connection behind the replies to what came before")
+        rule("9.3.2", "in a pipeline, an error ends the connection after the replies to earlier requests")
             .case(
                 "pipeline-with-an-error",
                 [get("/", ""), b"NONSENSE\r\n\r\n".to_vec()].concat(),
@@ -137,7 +137,7 @@ fn pipelining() -> Vec<Requirement> {
 
 fn ending() -> Vec<Requirement> {
     vec![
-        must("9.6", "a connection whose client said `close` ends behind the reply")
+        must("9.6", "a connection ends after the reply if its client said `close`")
             .case("close", get("/", "Connection: close\r\n"), ok().is("connection", "close").closed())
             .case("close-in-upper-case", get("/", "Connection: CLOSE\r\n"), ok().is("connection", "close").closed())
             .case(
@@ -170,7 +170,7 @@ fn ending() -> Vec<Requirement> {
                 get("/big.bin", "Connection: close\r\n"),
                 reply(200).is("content-length", "1048576").closed(),
             ),
-        must_not("9.6", "requests behind one with `close` are not carried out")
+        must_not("9.6", "requests after one with `close` are not carried out")
             .case(
                 "request-behind-close",
                 [get("/", "Connection: close\r\n"), get("/secret.txt", "")].concat(),
@@ -183,15 +183,15 @@ fn ending() -> Vec<Requirement> {
                 ok().old().closed(),
             )
             .at_once(),
-        must("9.6", "a connection whose server said `close` ends behind the reply")
-            .moot("the end, or another reply, is waited for in every case"),
+        must("9.6", "a connection ends after the reply if its server said `close`")
+            .moot("every case waits for the end, or another reply"),
         must("9.3", "a server that keeps no connections says `close` in every reply").moot("connections are kept"),
-        must("9.7", "over TLS, everything goes as application data")
+        must("9.7", "over TLS, everything is sent as application data")
             .moot("shown in dapple-tls, and by the tests of TLS, with clients of another library"),
         should("9.6", "a reply that ends the connection says `close`")
-            .moot("asked of every case whose connection ends behind an error"),
+            .moot("checked for every case in which an error ends the connection"),
         must("9.8", "over TLS, an alert says that the connection ends")
-            .moot("shown in dapple-tls, tests/it: the end of a stream is told from one that was cut"),
+            .moot("shown in dapple-tls, tests/it: the end of a stream differs from a cut"),
         rule("9.3", "a connection that is only opened and closed does no harm").case(
             "nothing-but-a-connection",
             "",
@@ -201,7 +201,7 @@ fn ending() -> Vec<Requirement> {
     ]
 }
 
-/// A connection on which nothing was sent takes a request.
+/// An idle connection takes a request.
 fn closing() -> super::table::Outcome {
     super::table::Outcome { end: End::Open, ..silence() }
 }

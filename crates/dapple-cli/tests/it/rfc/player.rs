@@ -15,11 +15,11 @@ enum Manner {
     Whole,
     /// In small pieces, most of them of one byte.
     Pieces,
-    /// All at once, with another request behind it, which must not be answered.
+    /// All at once, followed by another request, which must not be answered.
     Followed,
 }
 
-/// Plays all cases of a chapter, each in every manner, and reports all that fail.
+/// Plays all cases of a chapter, each in every manner, and reports all failures.
 pub(super) fn play_all(requirements: Vec<Requirement>) {
     let fixture = Fixture::start();
     let mut failures = Vec::new();
@@ -85,7 +85,7 @@ fn play(case: &Case, manner: Manner, fixture: &Fixture) -> Result<(), String> {
     }
 }
 
-/// Another request is answered, and is the last.
+/// Sends another request; its answer must be the last.
 fn probe<R: std::io::Read>(stream: &TcpStream, reader: &mut Reader<R>) -> Result<(), String> {
     write(stream, b"GET /text.txt HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n", Manner::Whole)?;
     let received = reader.reply(false, false).map_err(|what| format!("to the next request: {what}"))?;
@@ -93,7 +93,7 @@ fn probe<R: std::io::Read>(stream: &TcpStream, reader: &mut Reader<R>) -> Result
         return Err(format!("the next request got {received}"));
     }
     let rest = reader.rest()?;
-    if rest.is_empty() { Ok(()) } else { Err(format!("behind the next reply came {}", rest.escape_ascii())) }
+    if rest.is_empty() { Ok(()) } else { Err(format!("after the next reply came {}", rest.escape_ascii())) }
 }
 
 fn write(mut stream: &TcpStream, bytes: &[u8], manner: Manner) -> Result<(), String> {
@@ -121,7 +121,7 @@ fn compare(received: &Received, reply: &Reply) -> Result<(), String> {
         }
     }
     if received.body.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()) {
-        return Err("a request was answered that was none".to_owned());
+        return Err("bytes were answered that were no request".to_owned());
     }
     match &reply.body {
         Some(body) if *body != received.body => {
@@ -145,7 +145,7 @@ fn filled_in(bytes: &[u8], fixture: &Fixture) -> Vec<u8> {
     filled
 }
 
-/// What a case sends, shortened, for a report.
+/// The bytes that a case sends, shortened, for a report.
 fn sent(case: &Case) -> String {
     let steps = case.steps.iter().map(|step| match step {
         Step::Send(bytes) => {
@@ -159,10 +159,10 @@ fn sent(case: &Case) -> String {
     steps.collect::<Vec<_>>().join(", ")
 }
 
-/// A request whose answer would show that the one before it was read differently.
+/// A request; its answer would show that the previous one was read differently.
 const FOLLOWER: &[u8] = b"GET /secret.txt HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// In how many pieces bytes are sent at most.
+/// The most pieces in which bytes are sent.
 const PIECES_MAX: usize = 300;
 
 /// How long a case waits for bytes before it fails.

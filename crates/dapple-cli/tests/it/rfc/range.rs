@@ -36,7 +36,8 @@ fn ranges() -> Vec<Requirement> {
     vec![
         rule(
             "14.1.2",
-            "positions count from 0, both are included, the last may be left out, or the first for so many last bytes",
+            "positions count from 0 and are inclusive; the last may be missing, or the first to mean that many last \
+            bytes",
         )
         .case("range", ask("bytes=0-3"), part())
         .case(
@@ -67,7 +68,7 @@ fn ranges() -> Vec<Requirement> {
             .case("range-from-2-64", ask("bytes=18446744073709551616-"), outside())
             .case("range-from-2-64-and-3", ask("bytes=18446744073709551619-18446744073709551620"), outside())
             .case("range-of-the-last-2-64", ask("bytes=-18446744073709551617"), reply(206).body(TEXT)),
-        should("14.2", "with no byte that is there, 416 says how many there are")
+        should("14.2", "if no byte of the range exists, a 416 states the length")
             .case("range-behind-the-end", ask("bytes=36-"), outside())
             .case("ranges-behind-the-end", ask("bytes=36-40,50-"), outside())
             .case("range-of-no-last", ask("bytes=-0"), outside())
@@ -101,7 +102,7 @@ fn ranges() -> Vec<Requirement> {
             .map(ask),
             whole,
         ),
-        must("14.2", "a unit that is not known is ignored").each(
+        must("14.2", "an unknown unit is ignored").each(
             "unknown-unit",
             ["items=0-3", "byte=0-3", "bytess=0-3", "seconds=1-2", "none=0-0"].map(ask),
             whole,
@@ -127,31 +128,31 @@ fn when() -> Vec<Requirement> {
                 request("POST", "/text.txt", "Range: bytes=0-3\r\n"),
                 reply(405).lacks("content-range"),
             ),
-        rule("14.2", "`Range` counts only where the reply without it is 200")
+        rule("14.2", "`Range` counts only if the reply without it is 200")
             .case("range-of-404", get("/missing", "Range: bytes=0-3\r\n"), reply(404).lacks("content-range"))
             .case("range-of-301", get("/dir", "Range: bytes=0-3\r\n"), reply(301).lacks("content-range")),
-        rule("14.2", "`Range` is no list: two fields cannot be understood").case(
+        rule("14.2", "`Range` is not a list: two fields have no meaning").case(
             "two-ranges-fields",
             ask("bytes=0-1\r\nRange: bytes=2-3"),
             whole(),
         ),
-        rule("14.2", "many ranges, or such as overlap, are an attack: all is sent, or they are joined")
+        rule("14.2", "many ranges, or overlapping ones, are an attack: the whole is sent, or they are joined")
             .case("too-many-ranges", ask(&format!("bytes={}", ["0-0"; 200].join(","))), whole())
             .case("ranges-that-overlap", ask("bytes=0-9,0-9,0-9,0-9,0-9"), whole())
             .case("ranges-that-touch", ask("bytes=0-1,2-3"), part()),
-        rule("14.3", "`Accept-Ranges` says that ranges can be asked for")
+        rule("14.3", "`Accept-Ranges` says that ranges are supported")
             .case("accept-ranges", get("/text.txt", ""), reply(200).is("accept-ranges", "bytes"))
             .case(
                 "accept-ranges-for-head",
                 request("HEAD", "/text.txt", ""),
                 reply(200).head().is("accept-ranges", "bytes"),
             ),
-        rule("14.2", "ranges are of the content as it is sent, with its coding").case(
+        rule("14.2", "ranges refer to the content as sent, with its coding").case(
             "range-of-a-coding",
             get("/packed.js", "Accept-Encoding: br\r\nRange: bytes=0-5\r\n"),
             reply(206).is("content-encoding", "br").is("content-range", "bytes 0-5/21").body("brotli"),
         ),
-        must("14.4", "`Content-Range` in a request that knows none is ignored").case(
+        must("14.4", "`Content-Range` in a request is ignored if the method does not define it").case(
             "content-range-of-get",
             get("/text.txt", "Content-Range: bytes 0-0/36\r\n"),
             whole(),
@@ -178,7 +179,7 @@ fn if_range() -> Vec<Requirement> {
             .case("if-range-empty", with("If-Range:\r\n"), whole())
             .case("if-range-twice", with("If-Range: {etag}\r\nIf-Range: {etag}\r\n"), whole())
             .case("if-range-and-a-range-outside", get("/text.txt", "Range: bytes=99-\r\nIf-Range: \"x\"\r\n"), whole()),
-        must("13.1.5", "`If-Range` compares strongly: a weak tag never holds").case(
+        must("13.1.5", "`If-Range` compares strongly: a weak tag never matches").case(
             "if-range-weak",
             with("If-Range: W/{etag}\r\n"),
             whole(),
@@ -186,12 +187,12 @@ fn if_range() -> Vec<Requirement> {
         must("13.1.5", "`If-Range` without `Range` is ignored")
             .case("if-range-alone", get("/text.txt", "If-Range: \"x\"\r\n"), whole())
             .case("if-range-alone-that-holds", get("/text.txt", "If-Range: {etag}\r\n"), whole()),
-        must("13.1.5", "`If-Range` is ignored where ranges are not known").case(
+        must("13.1.5", "`If-Range` is ignored for targets without ranges").case(
             "if-range-for-the-status-page",
             get("/-/status", "Range: bytes=0-0\r\nIf-Range: \"x\"\r\n"),
             reply(200).lacks("content-range"),
         ),
-        must("13.1.5", "a date that is too fresh to tell states apart does not hold")
+        must("13.1.5", "a date too recent to distinguish states does not match")
             .moot("shown in dapple-http: `if_range_holds`, which is given the time"),
     ]
 }

@@ -1,9 +1,9 @@
-//! Replies as a strict client reads them. Whatever no server may send, in no reply, is an error here.
+//! Reads replies like a strict client. Anything that no server may send is an error here.
 
 use std::fmt::{self, Display, Formatter};
 use std::io::Read;
 
-/// A reply as it came.
+/// A reply as it arrived.
 pub(super) struct Received {
     pub(super) status: u16,
     pub(super) fields: Vec<(String, String)>,
@@ -11,7 +11,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// The value of a field; all of them with commas between, where there are several.
+    /// The value of a field; if there are several, all of them with commas between.
     pub(super) fn field(&self, name: &str) -> Option<String> {
         let values: Vec<_> = self.fields.iter().filter(|(known, _)| known == name).map(|(_, value)| &**value).collect();
         (!values.is_empty()).then(|| values.join(", "))
@@ -36,7 +36,7 @@ impl<R: Read> Reader<R> {
         Reader { stream, waiting: Vec::new() }
     }
 
-    /// One reply. `is_head`: it answers a `HEAD`; `is_old`: it answers HTTP/1.0.
+    /// Reads one reply. `is_head`: it answers a `HEAD`; `is_old`: it answers HTTP/1.0.
     pub(super) fn reply(&mut self, is_head: bool, is_old: bool) -> Result<Received, String> {
         let status = self.status_line()?;
         let mut fields = Vec::new();
@@ -61,14 +61,15 @@ impl<R: Read> Reader<R> {
         Ok(received)
     }
 
-    /// Everything up to the end.
+    /// Reads everything up to the end.
     pub(super) fn rest(&mut self) -> Result<Vec<u8>, String> {
         let mut rest = std::mem::take(&mut self.waiting);
         self.stream.read_to_end(&mut rest).map_err(|error| format!("no clean end: {error}"))?;
         Ok(rest)
     }
 
-    /// `HTTP/1.1 200 OK`; the second space is there even without words behind it (RFC 9112, section 4).
+    /// `HTTP/1.1 200 OK`; the second space is there even without a reason phrase (RFC 9112, section
+    /// 4).
     fn status_line(&mut self) -> Result<u16, String> {
         let line = self.line()?;
         let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.split_once(' '));
@@ -117,7 +118,7 @@ impl<R: Read> Reader<R> {
     fn more(&mut self) -> Result<(), String> {
         let mut piece = [0; 16 << 10];
         match self.stream.read(&mut piece) {
-            Ok(0) => Err(format!("the end, behind {:?}", self.waiting.escape_ascii().to_string())),
+            Ok(0) => Err(format!("the end, after {:?}", self.waiting.escape_ascii().to_string())),
             Ok(len) => {
                 self.waiting.extend_from_slice(&piece[..len]);
                 Ok(())
@@ -138,7 +139,7 @@ fn field(line: &str) -> Result<(String, String), String> {
     Ok((name.to_ascii_lowercase(), value.trim_matches([' ', '\t']).to_owned()))
 }
 
-/// What no reply may lack or have.
+/// Checks what every reply must have, and what none may have.
 fn check(reply: &Received, is_old: bool) -> Result<(), String> {
     let status = reply.status;
     let has = |name: &str| reply.fields.iter().any(|(known, _)| known == name);
@@ -171,7 +172,7 @@ fn check(reply: &Received, is_old: bool) -> Result<(), String> {
     ensure(!changed.is_some_and(is_later), "changed in the future (RFC 9110, 8.8.2.1)")
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, the form that has to be sent.
+/// `Sun, 06 Nov 1994 08:49:37 GMT`, the required form.
 fn is_date(text: &str) -> bool {
     let time = httpdate::parse_http_date(text);
     time.is_ok_and(|time| httpdate::fmt_http_date(time) == text)

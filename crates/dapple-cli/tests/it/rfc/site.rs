@@ -1,4 +1,4 @@
-//! The site that all cases ask for, with times that do not change.
+//! The site for all cases, with fixed times.
 
 use std::fs::File;
 use std::time::{Duration, SystemTime};
@@ -10,15 +10,15 @@ pub(super) const INDEX: &str = "<h1>start</h1>";
 /// `/text.txt`.
 pub(super) const TEXT: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// `/packed.js` and the beginning of its neighbors with a coding. What is in those is never looked at by the server.
+/// `/packed.js` and the start of its encoded neighbors. The server never looks inside those.
 pub(super) const PACKED: &str = "console.log('plain')";
 pub(super) const PACKED_BR: &str = "brotli, says the name";
 pub(super) const PACKED_GZ: &str = "gzip, says the name";
 
-/// What nobody asks for but behind a request that was refused.
+/// Content that is requested only after a refused request.
 pub(super) const SECRET: &str = "smuggled";
 
-/// When all files were changed: Sun, 06 Nov 1994 08:49:37 GMT.
+/// The time of the last change of all files: Sun, 06 Nov 1994 08:49:37 GMT.
 pub(super) const MODIFIED_S: u64 = 784_111_777;
 
 /// Length of `/big.bin`, which is too long for the cache.
@@ -80,6 +80,6 @@ fn settled_tag(client: &mut Client) -> String {
         tag = new;
         is_same
     });
-    assert!(is_settled, "the entity tag goes on changing: {tag}");
+    assert!(is_settled, "the entity tag keeps changing: {tag}");
     tag
 }

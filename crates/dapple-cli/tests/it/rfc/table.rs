@@ -1,32 +1,32 @@
 //! Requirements and their cases.
 
-/// Which document a requirement stands in.
+/// The document of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standard {
-    /// RFC 9110, what messages mean.
+    /// RFC 9110, the meaning of messages.
     Semantics,
-    /// RFC 9112, how HTTP/1.1 writes them.
+    /// RFC 9112, their form in HTTP/1.1.
     Messages,
 }
 
-/// How strongly something is asked for.
+/// The strength of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Must,
     MustNot,
     /// Not binding, and kept anyway.
     Should,
-    /// What the documents only describe, or what follows from several of their requirements.
+    /// A description in the documents, or a consequence of several requirements.
     Rule,
 }
 
-/// Something that a document asks for.
+/// A requirement of a document.
 pub(super) struct Requirement {
     pub(super) section: &'static str,
     pub(super) level: Level,
     pub(super) text: &'static str,
     pub(super) cases: Vec<Case>,
-    /// Why there is no case.
+    /// The reason why there is no case.
     pub(super) moot: Option<&'static str>,
 }
 
@@ -35,44 +35,45 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) steps: Vec<Step>,
     pub(super) end: End,
-    /// Whether it means something else when its bytes come one by one.
+    /// Whether it differs if its bytes arrive one by one.
     pub(super) is_at_once: bool,
-    /// Whether it means something else with a request behind it.
+    /// Whether it differs if a request follows.
     pub(super) is_alone: bool,
 }
 
-/// What is done, in this order.
+/// The steps, in order.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Send(Vec<u8>),
-    /// Reads one reply, which has to be like this.
+    /// Reads one reply, which has to match.
     Read(Reply),
     /// Tells the server that no more will be sent.
     HalfClose,
 }
 
-/// How the connection has to be behind the last step.
+/// The state of the connection after the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It takes another request, and there are no bytes in front of its reply.
+    /// It takes another request, and no bytes precede the reply.
     Open,
-    /// The server ends it without another byte. Whatever else the client sends is not answered.
+    /// The server ends it without another byte. Nothing that the client sends afterwards is
+    /// answered.
     Closed,
 }
 
-/// What a reply has to be like.
+/// A pattern for a reply.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) fields: Vec<(&'static str, Want)>,
     pub(super) body: Option<Vec<u8>>,
-    /// Whether it answers a `HEAD`, so that no body follows whatever it says.
+    /// Whether it answers a `HEAD`, so that no body follows.
     pub(super) is_head: bool,
     /// Whether it answers HTTP/1.0.
     pub(super) is_old: bool,
 }
 
-/// What a field of a reply has to be like.
+/// A pattern for a field of a reply.
 #[derive(Clone, Debug)]
 pub(super) enum Want {
     Is(&'static str),
@@ -81,7 +82,7 @@ pub(super) enum Want {
     Absent,
 }
 
-/// What has to come back.
+/// The expected outcome.
 pub(super) struct Outcome {
     pub(super) replies: Vec<Reply>,
     pub(super) end: End,
@@ -104,7 +105,7 @@ pub(super) fn rule(section: &'static str, text: &'static str) -> Requirement {
 }
 
 impl Requirement {
-    /// Bytes are sent at once, and these replies come.
+    /// Adds a case that sends bytes at once, and expects these replies.
     pub(super) fn case(self, name: &'static str, send: impl AsRef<[u8]>, outcome: impl Into<Outcome>) -> Requirement {
         let Outcome { replies, end } = outcome.into();
         let mut steps = vec![Step::Send(send.as_ref().to_vec())];
@@ -112,25 +113,25 @@ impl Requirement {
         self.script(name, steps, end)
     }
 
-    /// Steps of any kind.
+    /// Adds a case with steps of any kind.
     pub(super) fn script(mut self, name: &'static str, steps: Vec<Step>, end: End) -> Requirement {
         self.cases.push(Case { name, steps, end, is_at_once: false, is_alone: false });
         self
     }
 
-    /// The last case is not played in pieces.
+    /// Does not play the last case in pieces.
     pub(super) fn at_once(mut self) -> Requirement {
         self.cases.last_mut().expect("a case").is_at_once = true;
         self
     }
 
-    /// The last case is not played with another request behind it.
+    /// Does not play the last case with another request after it.
     pub(super) fn alone(mut self) -> Requirement {
         self.cases.last_mut().expect("a case").is_alone = true;
         self
     }
 
-    /// A case for each of these, under one name with a number.
+    /// Adds a case for each of these, under one name with a number.
     pub(super) fn each<T: AsRef<[u8]>>(
         mut self,
         name: &'static str,
@@ -155,18 +156,18 @@ impl Requirement {
         self.each(name, lines.into_iter().map(request), outcome)
     }
 
-    /// It does not apply, or is shown elsewhere.
+    /// States that the requirement does not apply, or is shown elsewhere.
     pub(super) fn moot(self, reason: &'static str) -> Requirement {
         Requirement { moot: Some(reason), ..self }
     }
 }
 
-/// `GET` of a path, with more lines; each is ended by CR LF.
+/// A `GET` of a path, with more lines, each ended by CR LF.
 pub(super) fn get(path: &str, lines: &str) -> Vec<u8> {
     request("GET", path, lines)
 }
 
-/// A request of HTTP/1.1 with a host.
+/// An HTTP/1.1 request with a host.
 pub(super) fn request(method: &str, path: &str, lines: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n").into_bytes()
 }
@@ -175,17 +176,18 @@ pub(super) fn reply(status: u16) -> Reply {
     Reply { status, fields: Vec::new(), body: None, is_head: false, is_old: false }
 }
 
-/// `200` with the start page; the connection goes on.
+/// `200` with the start page; the connection stays open.
 pub(super) fn ok() -> Reply {
     reply(200).body(super::site::INDEX)
 }
 
-/// As [`ok`], where an [`Outcome`] has to be named.
+/// As [`ok`], as an [`Outcome`].
 pub(super) fn fine() -> Outcome {
     ok().into()
 }
 
-/// One reply with this status, and then the connection ends: nothing that comes behind is taken for a request.
+/// One reply with this status, then the end of the connection: no later bytes are read as a
+/// request.
 pub(super) fn refused(status: u16) -> Outcome {
     reply(status).is("connection", "close").closed()
 }
@@ -194,7 +196,7 @@ pub(super) fn bad() -> Outcome {
     refused(400)
 }
 
-/// Nothing, and the connection ends.
+/// No reply, and the connection ends.
 pub(super) fn silence() -> Outcome {
     Outcome { replies: Vec::new(), end: End::Closed }
 }
@@ -229,12 +231,12 @@ impl Reply {
         self.body("")
     }
 
-    /// It answers a `HEAD`.
+    /// Marks the reply as one to a `HEAD`.
     pub(super) fn head(self) -> Reply {
         Reply { is_head: true, ..self }
     }
 
-    /// It answers HTTP/1.0.
+    /// Marks the reply as one to HTTP/1.0.
     pub(super) fn old(self) -> Reply {
         Reply { is_old: true, ..self }
     }
