@@ -13,7 +13,8 @@ fn a_changed_file_shows_within_a_second() {
     assert_eq!(server.get("/page.txt").text(), "one");
     let mut client = server.connect();
     let mut shows = |content: &str| shows_within_a_second(|| client.get("/page.txt").text() == content);
-    // Of equal length, at once, several times: the time stamps alone could not tell these apart.
+    // Of equal length, in quick succession, several times: time stamps alone could not distinguish
+    // these.
     for content in ["two", "six", "ten"] {
         site.write("page.txt", content);
         assert!(shows(content), "{content}");
@@ -62,7 +63,7 @@ fn a_slow_reader_does_not_make_the_server_buffer() {
         reader.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(reader.read_head().status, 200);
     }
-    // Each now has an open response of which it reads no more; another client is served as ever.
+    // Each now has an open response that it stops reading; another client is served as usual.
     assert_eq!(server.get("/large.bin").body.len(), 64 << 20);
     let resident = server.resident_max();
     assert!(resident < 64 << 20, "{resident} bytes for 20 slow readers");
@@ -77,15 +78,15 @@ fn a_file_that_shrinks_ends_the_response_visibly() {
     client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.read_head().header("content-length"), Some("33554432"));
     std::fs::File::options().write(true).open(site.path.join("large.bin")).unwrap().set_len(1 << 20).unwrap();
-    // An error or an early end; what counts is that it cannot be taken for the whole file.
+    // An error or an early end: the client must not take it for the whole file.
     if let Ok(body) = client.read_to_end() {
         assert!(body.len() < 32 << 20);
     }
 }
 
-/// Nobody can tell whether only the end of it is new.
+/// The server cannot tell whether only the end of the file is new.
 #[test]
-fn a_file_that_is_written_to_ends_the_response_visibly() {
+fn writing_to_a_file_ends_its_response_visibly() {
     let site = Site::new();
     let content = noise(32 << 20, 1);
     site.write("large.log", &content);
@@ -98,7 +99,7 @@ fn a_file_that_is_written_to_ends_the_response_visibly() {
     if let Ok(body) = client.read_to_end() {
         assert!(body.len() < content.len() && content.starts_with(&body));
     }
-    // What is whole again is sent again.
+    // A file that is no longer written to is sent again.
     assert!(eventually(LIMIT, || server.get("/large.log").body.len() == 33 << 20));
 }
 
@@ -142,7 +143,7 @@ fn parts_of_a_file_are_served() {
     let site = Site::new();
     let content = noise(2_000_000, 4);
     site.write("film.mp4", &content);
-    // From memory, and streamed.
+    // Both from memory and streamed.
     for cache_mb in ["100", "1"] {
         let server = Server::start(&site.path, &["--cache-mb", cache_mb]);
         let mut client = server.connect();
@@ -166,9 +167,9 @@ fn parts_of_a_file_are_served() {
     }
 }
 
-/// Not now and then, as long as the page would be in memory.
+/// Not even for a moment, as it would if the page were in memory.
 #[test]
-fn what_is_gone_stays_gone() {
+fn a_removed_file_stays_gone() {
     let site = Site::new();
     site.write("page.txt", "here");
     site.write("other.txt", "here");
@@ -186,5 +187,5 @@ fn what_is_gone_stays_gone() {
     }
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! Content codings: neighbors of files, what is compressed here, and who gets which.
+//! Content codings: neighbor files, pages compressed by the server, and the choice between them.
 
 use std::io::Read;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ fn decoded(reply: &Response) -> Vec<u8> {
         Some("br") => brotli::Decompressor::new(&reply.body[..], 4_096).read_to_end(&mut content).unwrap(),
         Some("zstd") => zstd::stream::read::Decoder::new(&reply.body[..]).unwrap().read_to_end(&mut content).unwrap(),
         Some("gzip") => flate2::read::GzDecoder::new(&reply.body[..]).read_to_end(&mut content).unwrap(),
-        other => panic!("{other:?} is no coding"),
+        other => panic!("{other:?} is not a coding"),
     };
     content
 }
@@ -30,7 +30,7 @@ fn set_modified(site: &Site, name: &str, time: SystemTime) {
 }
 
 #[test]
-fn text_is_compressed_for_those_who_take_it() {
+fn text_is_compressed_for_clients_that_accept_it() {
     let site = Site::new();
     let content = text(5_000);
     site.write("a.txt", &content);
@@ -49,12 +49,12 @@ fn text_is_compressed_for_those_who_take_it() {
         assert_eq!(reply.header("last-modified"), plain.header("last-modified"));
         assert_eq!(reply.header("vary"), Some("accept-encoding"));
         tags.push(reply.header("etag").unwrap().to_owned());
-        // The same bytes again, in the same state, also for HEAD.
+        // The same bytes again, for the same state, also for HEAD.
         let again = client.request("GET", "/a.txt", &accept(coding));
         assert!(again.body == reply.body && again.header("etag") == reply.header("etag"));
         let head = client.request("HEAD", "/a.txt", &accept(coding));
         assert_eq!(head.header("content-length").unwrap(), reply.body.len().to_string());
-        // A client's copy is good if it is the one that it would get now.
+        // A client's copy is current if it is the variant that it would get now.
         let lines = format!("{}If-None-Match: {}\r\n", accept(coding), tags.last().unwrap());
         let unchanged = client.request("GET", "/a.txt", &lines);
         assert_eq!((unchanged.status, unchanged.header("vary")), (304, Some("accept-encoding")));
@@ -92,14 +92,14 @@ fn weights_choose() {
     assert_eq!(coding("/a.css", "identity;q=0, gzip"), with("gzip"));
     assert_eq!(coding("/a.css", "identity;q=0, deflate"), (406, None));
     assert_eq!(coding("/a.css", "*;q=0"), (406, None));
-    // What is short, packed already, or does not become shorter, stays as it is.
+    // Content that is short, compressed already, or does not become shorter, stays as it is.
     assert_eq!(coding("/short.css", "br"), (200, None));
     assert_eq!(coding("/photo.jpg", "br"), (200, None));
     assert_eq!(coding("/noise.txt", "gzip"), (200, None));
 }
 
 #[test]
-fn ranges_are_those_of_what_is_sent() {
+fn ranges_refer_to_the_encoded_content() {
     let site = Site::new();
     site.write("a.txt", text(5_000));
     let server = Server::start(&site.path, &[]);
@@ -111,15 +111,15 @@ fn ranges_are_those_of_what_is_sent() {
     assert_eq!((rest.status, rest.header("content-encoding")), (206, Some("gzip")));
     assert_eq!(rest.header("content-range").unwrap(), format!("bytes 100-{}/{len}", len - 1));
     assert!(rest.body == whole.body[100..]);
-    // Who has the beginning of the compressed one gets nothing of another.
+    // A client with the start of the compressed variant gets nothing of another.
     let lines = format!("Range: bytes=100-\r\nIf-Range: {etag}\r\n");
     assert_eq!(client.request("GET", "/a.txt", &lines).status, 200);
 }
 
 #[test]
-fn neighbors_stand_for_the_file() {
+fn neighbors_replace_the_file() {
     let site = Site::new();
-    // No compressor makes these; so it shows where the bytes are from.
+    // No compressor makes these bytes, so they show their source.
     site.write("a.js", text(100));
     site.write("a.js.br", "brotli");
     site.write("a.js.gz", "gzip");
@@ -145,14 +145,14 @@ fn neighbors_stand_for_the_file() {
         assert_eq!((part.status, part.text()), (206, &body[1..3]));
     }
     assert_eq!(client.request("GET", "/", &accept("gzip")).text(), "index");
-    // By its own name it is a file as any other.
+    // Under its own name it is a file like any other.
     let itself = client.request("GET", "/a.js.gz", &accept("gzip"));
     assert_eq!((itself.text(), itself.header("content-encoding")), ("gzip", None));
     assert_eq!((itself.header("content-type"), itself.header("vary")), (Some("application/gzip"), None));
 }
 
 #[test]
-fn neighbors_that_are_out_of_date_do_not_count() {
+fn outdated_neighbors_are_ignored() {
     let site = Site::new();
     let content = text(100);
     site.write("a.js", &content);
@@ -174,13 +174,13 @@ fn neighbors_that_are_out_of_date_do_not_count() {
     for coding in ["gzip", "br", "zstd"] {
         assert!(decoded(&get(coding)) == content, "{coding}");
     }
-    // As soon as it is made anew, it is sent; and no more when it goes.
+    // A new one is sent at once, and no longer when it is removed.
     site.write("a.js.gz", "new");
     assert!(eventually(LIMIT, || get("gzip").body == b"new"));
     std::fs::remove_file(site.path.join("a.js.gz")).unwrap();
     assert!(eventually(LIMIT, || get("gzip").body != b"new"));
     assert!(decoded(&get("gzip")) == content);
-    // A new version of the file makes all that was made of the old one void.
+    // A new version of the file invalidates everything made of the old one.
     site.write("a.js", text(200));
     assert!(eventually(LIMIT, || decoded(&get("zstd")) == text(200)));
 }
@@ -195,12 +195,12 @@ fn large_neighbors_are_streamed() {
     let reply = server.connect().request("GET", "/a.txt", &accept("zstd"));
     assert_eq!(reply.header("content-encoding"), Some("zstd"));
     assert!(reply.body == packed);
-    // What is streamed is not compressed here.
+    // Streamed files are not compressed by the server.
     assert_eq!(server.connect().request("GET", "/a.txt", &accept("br")).header("content-encoding"), None);
 }
 
 #[test]
-fn many_at_once_get_the_same() {
+fn simultaneous_requests_get_the_same() {
     let site = Site::new();
     let content = text(20_000);
     site.write("a.txt", &content);
@@ -211,7 +211,7 @@ fn many_at_once_get_the_same() {
             scope.spawn(move || {
                 let coding = ["br", "zstd", "gzip"][client % 3];
                 let reply = server.connect().request("GET", "/a.txt", &accept(coding));
-                // With all hands full it comes as it is.
+                // When all compression places are taken, the page is sent as it is.
                 let body = if reply.header("content-encoding").is_some() { decoded(&reply) } else { reply.body };
                 assert!(body == *content, "{coding}");
             });
@@ -220,7 +220,7 @@ fn many_at_once_get_the_same() {
 }
 
 #[test]
-fn what_is_compressed_counts_as_cached() {
+fn compressed_pages_count_as_cached() {
     let site = Site::new();
     for page in 0..50 {
         site.write(&format!("{page}.txt"), [noise(30_000, page + 1), text(1_000)].concat());
@@ -241,7 +241,7 @@ fn what_is_compressed_counts_as_cached() {
 }
 
 #[test]
-fn it_can_be_switched_off() {
+fn compression_can_be_switched_off() {
     let site = Site::new();
     site.write("a.txt", text(1_000));
     site.write("a.txt.gz", "gzip");
@@ -251,5 +251,5 @@ fn it_can_be_switched_off() {
     assert_eq!((reply.header("content-encoding"), reply.header("vary")), (None, None));
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

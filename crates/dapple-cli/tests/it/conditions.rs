@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::{Client, Server, Site};
 
-/// A server with one page of a second that is long over, and the tag and date of the page.
+/// A server with one page, last changed long ago, and the tag and date of the page.
 fn start() -> (Site, Server, String, String) {
     let site = Site::new();
     site.write("page.html", "<p>page</p>");
@@ -55,9 +55,10 @@ fn every_condition_in_its_order_of_precedence() {
     }
 }
 
-/// RFC 9110, section 15.4.5: what a cache needs, and nothing about a content that is not sent.
+/// RFC 9110, section 15.4.5: the fields that a cache needs, without a description of the missing
+/// content.
 #[test]
-fn not_modified_says_what_a_cache_needs() {
+fn a_304_has_the_fields_that_a_cache_needs() {
     let (_site, server, etag, _) = start();
     let reply = server.connect().request("GET", "/page.html", &format!("If-None-Match: {etag}\r\n"));
     assert_eq!(reply.status, 304);
@@ -69,9 +70,10 @@ fn not_modified_says_what_a_cache_needs() {
     }
 }
 
-/// RFC 9110, section 13.2.1: without the conditions these would be no success, so that they do not count.
+/// RFC 9110, section 13.2.1: without the conditions these replies would be no success, so the
+/// conditions do not count.
 #[test]
-fn conditions_do_not_count_where_there_is_nothing() {
+fn conditions_do_not_count_without_a_page() {
     let (site, server, ..) = start();
     site.write("folder/index.html", "x");
     let mut client = server.connect();
@@ -88,7 +90,7 @@ fn conditions_do_not_count_where_there_is_nothing() {
 }
 
 #[test]
-fn if_range_takes_the_very_same_state_only() {
+fn if_range_needs_exactly_the_same_state() {
     let (_site, server, etag, modified) = start();
     let mut client = server.connect();
     for (condition, expected) in [
@@ -105,22 +107,23 @@ fn if_range_takes_the_very_same_state_only() {
         assert_eq!(reply.status, expected, "{condition}");
         assert_eq!(reply.text(), if expected == 206 { "<p>" } else { "<p>page</p>" }, "{condition}");
     }
-    // Conditions come before ranges.
+    // Conditions are evaluated before ranges.
     let lines = format!("Range: bytes=0-2\r\nIf-None-Match: {etag}\r\n");
     assert_eq!(status(&mut client, "GET", &lines), 304);
     assert_eq!(status(&mut client, "GET", "Range: bytes=0-2\r\nIf-Match: \"x\"\r\n"), 412);
-    // A condition for a range that nobody asks for is none.
+    // `If-Range` without a range is ignored.
     assert_eq!(status(&mut client, "GET", "If-Range: \"other\"\r\n"), 200);
 }
 
-/// A file of this very second may change once more without its date showing it (RFC 9110, section 8.8.2.2).
+/// A file changed in this second may change again without a new date (RFC 9110, section 8.8.2.2).
 #[test]
-fn a_young_date_is_too_weak_for_ranges() {
+fn a_recent_date_is_too_weak_for_ranges() {
     let site = Site::new();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
     let this_second = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    // All of it has to happen within one second; on a slow machine or at the end of one, it is tried again.
+    // All of it has to happen within one second; on a slow machine or at the end of a second, try
+    // again.
     let is_shown = (0..100).any(|attempt| {
         let page = format!("page-{attempt}.txt");
         site.write(&page, "of this second");

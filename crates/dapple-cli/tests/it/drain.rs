@@ -1,4 +1,4 @@
-//! Stopping under load: every response that was begun, and every request that was accepted, is answered in full.
+//! Stopping under load: every started response, and every accepted request, is answered in full.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,22 +9,22 @@ use rustix::process::Signal;
 
 use crate::support::{Server, Site, eventually, noise};
 
-/// How one client met the end.
+/// How a client saw the end.
 enum Met {
-    /// Nobody listens any more.
+    /// No server listens any more.
     Refused,
-    /// The reply said that it is the last.
+    /// A reply said that it is the last.
     Told,
     /// The connection was idle, by the server's clock, and ended without a byte of a reply.
     Idle,
 }
 
-/// Asks again and again on one connection; checks every reply.
+/// Sends requests on one connection until it ends, and checks every reply.
 fn ask(port: u16, body: &[u8], done: &AtomicU64) -> Met {
     let mut stream = match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
         Ok(stream) => stream,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Met::Refused,
-        // The kernel knew the socket, and then it did not: a handshake in the moment of the end.
+        // A handshake at the moment of the end: the kernel had the socket, and then not.
         Err(error) => panic!("{error}"),
     };
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -61,7 +61,7 @@ fn no_response_is_lost(options: &[&str]) {
     std::thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| {
-                // The listening socket closes at some time, and all leave.
+                // At some point the listening socket closes, and all clients stop.
                 while !matches!(ask(port, &body, &done), Met::Refused) {}
             });
         }
@@ -82,7 +82,7 @@ fn no_response_is_lost_at_the_end_of_one_color() {
 }
 
 #[test]
-fn what_takes_longer_than_it_may_is_cut_and_counted() {
+fn a_response_that_takes_too_long_is_cut_and_counted() {
     let site = Site::new();
     site.write("large.bin", noise(48 << 20, 5));
     let mut server = Server::start_with_log(&site.path, &["--cache-mb", "1", "--drain-s", "1"]);
@@ -91,9 +91,9 @@ fn what_takes_longer_than_it_may_is_cut_and_counted() {
     assert_eq!(client.read_head().status, 200);
     server.signal(Signal::TERM);
     let log = server.log_to_end();
-    assert_eq!(server.wait(LIMIT).expect("it stops in time").code(), Some(0));
+    assert_eq!(server.wait(LIMIT).expect("the server stops in time").code(), Some(0));
     assert!(log.contains("cut=1"), "{log}");
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! Errors that a person can act on, with the exit codes that a script can.
+//! Errors that people can act on, with exit codes for scripts.
 
 use std::net::TcpListener;
 
@@ -19,12 +19,12 @@ fn a_taken_port_names_its_owner() {
     assert_eq!(code, Some(1));
     assert!(message.contains(&format!("port {port} is taken by ")), "{message}");
     assert!(message.contains(&format!("(process {})", std::process::id())), "{message}");
-    assert!(message.contains("choose another with `--port N`"), "{message}");
-    // By the option that was given.
+    assert!(message.contains("choose another port with `--port N`"), "{message}");
+    // The advice names the option that was given.
     for command in [&["serve", site.path.to_str().unwrap()][..], &["proxy"]] {
         let address = format!("127.0.0.1:{port}");
         let (code, message) = run(&[command, &["--addr", &address]].concat());
-        assert!(code == Some(1) && message.contains("choose another with `--addr HOST:PORT`"), "{message}");
+        assert!(code == Some(1) && message.contains("choose another port with `--addr HOST:PORT`"), "{message}");
     }
 }
 
@@ -36,7 +36,7 @@ fn a_missing_directory_is_named() {
 }
 
 #[test]
-fn a_file_is_no_directory() {
+fn a_file_is_not_a_directory() {
     let site = Site::with_index();
     let (code, message) = run(&["serve", site.path.join("index.html").to_str().unwrap(), "--port", "0"]);
     assert_eq!(code, Some(1));
@@ -71,7 +71,7 @@ fn a_bad_command_line_is_code_two() {
     }
 }
 
-/// Files that only are in the cache, and then connections that rest, make room for those that are asked for.
+/// Files that are only cached, and then idle connections, give up descriptors for requested files.
 #[test]
 fn files_are_found_although_there_are_no_descriptors() {
     let site = Site::with_index();
@@ -92,7 +92,7 @@ fn files_are_found_although_there_are_no_descriptors() {
 }
 
 #[test]
-fn few_descriptors_slow_clients_down_and_lose_none() {
+fn few_descriptors_slow_clients_down_but_lose_none() {
     let site = Site::with_index();
     let server = Server::start_short_of_files(&site.path, 64);
     let got: Vec<String> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Files by each of the ways that a server reads them.
+//! Files, through each of the ways in which a server reads them.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn with_io_uring_and_without_it_is_the_same() {
     symlink(site.join("1.bin"), site.join("absolute-in")).unwrap();
     symlink("folder/index.html", site.join("in")).unwrap();
     assert!(Command::new("mkfifo").arg(site.join("fifo")).status().unwrap().success());
-    // With a cache, without one for the large ones, and without a check of links.
+    // With a cache, without one for large files, and without a check of links.
     for (io_uring, options) in [true, false]
         .into_iter()
         .flat_map(|on| [&[][..], &["--cache-mb", "1"], &["--follow"]].into_iter().map(move |options| (on, options)))
@@ -45,7 +45,7 @@ fn with_io_uring_and_without_it_is_the_same() {
             ("/in", 200),
             ("/absolute-in", 200),
             ("/out", if follows { 200 } else { 404 }),
-            // Nobody writes to it, and nobody waits for that.
+            // No process writes to the pipe, and no request waits for that.
             ("/fifo", 404),
             ("/none", 404),
             ("/1.bin/none", 404),
@@ -55,9 +55,10 @@ fn with_io_uring_and_without_it_is_the_same() {
     }
 }
 
-/// A file that is replaced and changed while it is asked for comes whole, in one of its states.
+/// A file that is replaced and changed while clients request it arrives whole, in one of its
+/// states.
 #[test]
-fn a_file_that_changes_comes_in_one_piece() {
+fn a_changing_file_arrives_whole() {
     for io_uring in [true, false] {
         let site = Site::new();
         site.write("page", vec![0; 50_000]);
@@ -72,9 +73,10 @@ fn a_file_that_changes_comes_in_one_piece() {
     }
 }
 
-/// Files whose names the kernel knows, but of whose content it has nothing: they are opened on the spot, and handed to who reads them.
+/// Files with cached names but without cached content: they are opened at once, and handed to the
+/// task that reads them.
 #[test]
-fn what_the_kernel_has_forgotten_comes_whole_and_is_closed_again() {
+fn uncached_files_arrive_whole_and_are_closed_again() {
     let site = Site::new();
     let sizes = [1, 16_384, 65_536, 65_537, 300_000];
     for (number, size) in sizes.into_iter().enumerate() {
@@ -102,15 +104,15 @@ fn what_the_kernel_has_forgotten_comes_whole_and_is_closed_again() {
     }
 }
 
-/// Makes the kernel drop what it has of a file, where it is on a disk.
+/// Makes the kernel drop the cached content of a file on a disk.
 fn forget(path: &Path) {
     let file = std::fs::File::open(path).unwrap();
-    // What has not been written to the disk cannot be dropped.
+    // Content that is not on the disk yet cannot be dropped.
     file.sync_all().unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// How many files in `folder` a server has open.
+/// The number of files in `folder` that a server has open.
 fn open_files(server: &Server, folder: &Path) -> usize {
     let files = std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap();
     let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());

@@ -1,9 +1,10 @@
-//! Where one request ends and the next begins: what is taken, and what is refused because others could read it differently.
+//! The boundaries of requests: which framing is accepted, and which is refused because other
+//! parsers could read it differently.
 
 use crate::support::{Client, Server, Site, eventually, noise};
 
-/// Sends `request` on a connection of its own, with another request behind it, and says how it was answered: the status, and whether
-/// that was the last answer on the connection.
+/// Sends `request` on a connection of its own, followed by another request. Returns the status, and
+/// whether that answer was the last on the connection.
 fn answer(server: &Server, request: &str) -> (u16, bool) {
     let mut client = server.connect();
     client.send(format!("{request}GET / HTTP/1.1\r\nHost: smuggled\r\n\r\n"));
@@ -13,7 +14,7 @@ fn answer(server: &Server, request: &str) -> (u16, bool) {
 }
 
 impl Client {
-    /// How many answers follow until the server is done.
+    /// The number of answers until the server ends the connection.
     fn read_to_end_of_answers(&mut self) -> usize {
         self.end();
         let rest = self.read_to_end().unwrap_or_default();
@@ -22,13 +23,13 @@ impl Client {
 }
 
 #[test]
-fn what_is_read_differently_elsewhere_is_refused() {
+fn requests_that_others_read_differently_are_refused() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let get = |lines: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     let post = |lines: &str, body: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}");
     for (request, status) in [
-        // RFC 9112, 2.2: line ends, and what stands in front.
+        // RFC 9112, 2.2: line ends, and bytes before the request.
         ("GET / HTTP/1.1\nHost: a\n\n".to_owned(), 400),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: y\rZ: z\r\n\r\n".to_owned(), 400),
         (" GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
@@ -77,7 +78,7 @@ fn what_is_read_differently_elsewhere_is_refused() {
 }
 
 #[test]
-fn a_body_is_read_and_the_next_request_begins_behind_it() {
+fn a_body_is_read_and_the_next_request_begins_after_it() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let inner = "GET /inner HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -95,7 +96,7 @@ fn a_body_is_read_and_the_next_request_begins_behind_it() {
         assert_eq!((client.read_response().status, client.read_response().status), (200, 404));
         assert_eq!(client.read_to_end_of_answers(), 0);
     }
-    // Also when it comes a byte at a time.
+    // Also if it arrives a byte at a time.
     let mut client = server.connect();
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{}GET /missing HTTP/1.1\r\nHost: a\r\n\r\n", chunked("body"));
     for byte in request.as_bytes() {
@@ -105,7 +106,7 @@ fn a_body_is_read_and_the_next_request_begins_behind_it() {
 }
 
 #[test]
-fn a_body_that_nobody_reads_has_an_end() {
+fn an_unread_body_has_a_limit() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
@@ -115,13 +116,13 @@ fn a_body_that_nobody_reads_has_an_end() {
     let mut client = server.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
-    // The server stops reading: at some time, sending fails, or its answer is there.
+    // The server stops reading: at some point sending fails, or its answer has arrived.
     let stopped = (0..1_000).find(|_| !client.try_send(&chunk));
     assert!(stopped.is_some() || client.read_head().status == 405);
 }
 
 #[test]
-fn a_client_that_asks_before_it_sends_is_not_told_to_when_nobody_wants_it() {
+fn a_client_that_asks_first_gets_no_100_for_an_unwanted_body() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
@@ -142,7 +143,7 @@ fn a_client_that_has_ended_its_side_gets_its_answers() {
     assert_eq!(client.read_response().text(), "<h1>start</h1>");
     assert_eq!(client.read_response().body.len(), 4 << 20);
     assert_eq!(client.read_to_end().unwrap(), b"");
-    // A request that it cut short has an answer too.
+    // A request that it cut short gets an answer too.
     let mut client = server.connect();
     client.send("GET / HTTP/1.1\r\nHos");
     client.end();
@@ -150,7 +151,7 @@ fn a_client_that_has_ended_its_side_gets_its_answers() {
 }
 
 #[test]
-fn versions_keep_connections_as_they_say() {
+fn each_version_keeps_connections_by_its_rules() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();

@@ -1,4 +1,5 @@
-//! Peers of HTTP/2 and TLS that do what nobody should: they are let go, others are served meanwhile, and nothing of them stays.
+//! Hostile HTTP/2 and TLS peers: the server drops them, serves others meanwhile, and keeps nothing
+//! of them.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,13 +11,13 @@ use soak::{Attack, Frames, HEADERS, Trust, Unfinished, Wire};
 use crate::support::{Server, Site, eventually, noise};
 use crate::tls::Certificate;
 
-/// A server that is not patient.
+/// Starts a server with short limits.
 fn start(site: &Path, options: &[&str]) -> Server {
     let limits = ["--idle-timeout-s", "2", "--pause-timeout-s", "1", "--head-timeout-s", "2"];
     Server::start(site, &[&limits, options].concat())
 }
 
-/// Connections, but for the one that asks.
+/// The number of open connections, without the one that asks.
 fn open(mut wire: Wire) -> u64 {
     std::io::Write::write_all(&mut wire, b"GET /-/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut reply = String::new();
@@ -34,15 +35,15 @@ fn page(mut wire: Wire) -> Vec<u8> {
     reply.split_off(head + 4)
 }
 
-/// All that one can do by HTTP/2, on connections that are made like this.
+/// Runs all HTTP/2 attacks, on connections made by `connect`.
 fn attack(server: &Server, connect: impl Fn(&'static str) -> Wire, content: &[u8]) {
     let before = server.resident_max();
     for attack in Attack::ALL {
         let mut peer = Frames::begin(connect("h2"), attack.window()).unwrap();
         let is_ended = attack.play(&mut peer, "/page.bin", attack.steps()).unwrap();
-        assert!(is_ended, "{attack:?}: the server put up with it");
+        assert!(is_ended, "{attack:?}: the server did not end the connection");
         assert!(page(connect("http/1.1")) == content, "{attack:?}: others are served");
-        // It is still there: whatever is left of it, the server is to give up.
+        // The client is still there: the server must end the connection whatever is left of it.
         assert!(eventually(LIMIT, || open(connect("http/1.1")) == 0), "{attack:?}: the connection stays");
         drop(peer);
     }
@@ -51,7 +52,7 @@ fn attack(server: &Server, connect: impl Fn(&'static str) -> Wire, content: &[u8
 }
 
 #[test]
-fn attacks_by_http2_end_and_leave_nothing() {
+fn http2_attacks_end_and_leave_nothing() {
     let (site, content) = (Site::new(), noise(100_000, 1));
     site.write("page.bin", &content);
     let server = start(&site.path, &[]);
@@ -59,7 +60,7 @@ fn attacks_by_http2_end_and_leave_nothing() {
 }
 
 #[test]
-fn so_they_do_within_tls() {
+fn http2_attacks_over_tls_end_and_leave_nothing() {
     let (site, secrets, content) = (Site::new(), Site::new(), noise(100_000, 1));
     site.write("page.bin", &content);
     let certificate = Certificate::make(&secrets, "a", NAME);
@@ -68,9 +69,9 @@ fn so_they_do_within_tls() {
     attack(&server, connect, &content);
 }
 
-/// A hundred streams each, within what is allowed, that the peer never goes on with.
+/// A hundred streams per connection, within the limit, that the peer never continues.
 #[test]
-fn streams_that_stand_still_are_ended() {
+fn stalled_streams_are_ended() {
     let (site, content) = (Site::new(), noise(100_000, 1));
     site.write("page.bin", &content);
     let server = start(&site.path, &[]);
@@ -86,9 +87,9 @@ fn streams_that_stand_still_are_ended() {
     assert!(eventually(LIMIT, || open(Wire::plain(server.port).unwrap()) == 0));
 }
 
-/// Also a peer that asks for nothing, and is answered all the time, rests.
+/// A peer that makes no requests is idle, even if the server answers its pings all the time.
 #[test]
-fn pings_keep_nobody() {
+fn pings_do_not_keep_a_connection() {
     let site = Site::with_index();
     let server = start(&site.path, &["--send-rate-min", "1"]);
     let mut peer = Frames::begin(Wire::plain(server.port).unwrap(), 65_535).unwrap();
@@ -100,11 +101,11 @@ fn pings_keep_nobody() {
             break;
         }
     }
-    assert!(pings < 900, "it was not let go");
+    assert!(pings < 900, "the server did not end the connection");
 }
 
 #[test]
-fn handshakes_that_do_not_end_are_let_go() {
+fn unfinished_handshakes_are_dropped() {
     let (site, secrets, content) = (Site::new(), Site::new(), noise(100_000, 1));
     site.write("page.bin", &content);
     let certificate = Certificate::make(&secrets, "a", NAME);
@@ -114,7 +115,7 @@ fn handshakes_that_do_not_end_are_let_go() {
     let mut peers: Vec<(Unfinished, Wire)> = Vec::new();
     for unfinished in stop.into_iter().cycle().take(100) {
         let mut wire = Wire::plain(server.port).unwrap();
-        // Whoever sends nonsense may be cut off before its end.
+        // The server may cut off a client that sends garbage before the client has finished.
         let played = unfinished.play(&mut wire, NAME, &trust);
         assert!(played.is_ok() || unfinished == Unfinished::Nonsense, "{unfinished:?}: {played:?}");
         peers.push((unfinished, wire));
@@ -125,9 +126,9 @@ fn handshakes_that_do_not_end_are_let_go() {
     drop(peers);
 }
 
-/// The keys of TLS 1.3 may be changed at any time, which is work for the server, and brings nothing.
+/// A client may change the keys of TLS 1.3 at any time, which is useless work for the server.
 #[test]
-fn keys_that_are_changed_over_and_over_keep_nobody() {
+fn repeated_key_changes_do_not_keep_a_connection() {
     let (site, secrets, content) = (Site::new(), Site::new(), noise(100_000, 1));
     site.write("page.bin", &content);
     let certificate = Certificate::make(&secrets, "a", NAME);
@@ -139,7 +140,7 @@ fn keys_that_are_changed_over_and_over_keep_nobody() {
     while peer.change_keys().is_ok() && changes < 100_000 {
         changes += 1;
     }
-    assert!(changes < 100_000, "the server put up with it");
+    assert!(changes < 100_000, "the server did not end the connection");
     assert!(page(Wire::tls(server.port, NAME, &trust).unwrap()) == content, "others are served");
     assert!(eventually(LIMIT, || open(Wire::tls(server.port, NAME, &trust).unwrap()) == 0), "it stays");
     assert!(server.resident_max() - before < RESIDENT_MORE);
@@ -151,8 +152,8 @@ fn trust(root: &CertificateDer<'static>, alpn: &str) -> Trust {
 
 const NAME: &str = "a.example";
 
-/// What all attacks together may take, at the most.
+/// The most memory that all attacks together may take.
 const RESIDENT_MORE: u64 = 32 << 20;
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

@@ -1,11 +1,11 @@
-//! The protocol: methods, status codes, headers, connections that are used again.
+//! The protocol: methods, status codes, headers, reused connections.
 
 use std::time::Duration;
 
 use crate::support::{Server, Site, dapple};
 
 #[test]
-fn get_and_head_say_the_same() {
+fn get_and_head_have_the_same_fields() {
     let site = Site::with_index();
     site.write("style.css", "body { color: teal }");
     let server = Server::start(&site.path, &[]);
@@ -38,7 +38,7 @@ fn a_directory_is_served_by_its_index() {
 }
 
 #[test]
-fn what_is_not_there_gets_a_page() {
+fn a_missing_file_gets_a_page() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
@@ -73,7 +73,7 @@ fn only_reading_is_allowed() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn malformed_requests_are_refused() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let nonsense = [
@@ -94,7 +94,7 @@ fn nonsense_is_refused() {
 }
 
 #[test]
-fn what_is_no_http_gets_a_page_too() {
+fn input_that_is_not_http_gets_a_page_too() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(200_000));
@@ -137,7 +137,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_request_may_come_in_pieces() {
+fn a_request_may_arrive_in_pieces() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
@@ -148,7 +148,7 @@ fn a_request_may_come_in_pieces() {
 }
 
 #[test]
-fn http_1_0_gets_its_answer_and_the_end() {
+fn http_1_0_gets_its_answer_and_then_the_end() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
@@ -158,7 +158,7 @@ fn http_1_0_gets_its_answer_and_the_end() {
 }
 
 #[test]
-fn a_good_copy_is_not_sent_again() {
+fn a_current_copy_is_not_sent_again() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = server.connect();
@@ -179,7 +179,7 @@ fn a_good_copy_is_not_sent_again() {
         "If-None-Match: \"other\"\r\n".to_owned(),
         "If-Modified-Since: Thu, 01 Jan 1998 00:00:00 GMT\r\n".to_owned(),
         "If-Modified-Since: yesterday\r\n".to_owned(),
-        // The tag decides where both are given.
+        // The tag decides if both are given.
         format!("If-None-Match: \"other\"\r\nIf-Modified-Since: {modified}\r\n"),
     ] {
         assert_eq!(client.request("GET", "/", &header).status, 200, "{header}");

@@ -1,4 +1,4 @@
-//! HTTP/2 by prior knowledge: bodies, rules, and peers that are slow or worse.
+//! HTTP/2 by prior knowledge: bodies, rules, and slow or hostile peers.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn frames(port: u16, window: u32) -> Frames {
     Frames::begin(Wire::plain(port).unwrap(), window).unwrap()
 }
 
-/// The status of the next reply, where it is one of those that have a number of their own.
+/// The status of the next reply, if HPACK has a number for it.
 fn next_status(client: &mut Frames) -> u16 {
     let frame = client.until(HEADERS).unwrap().expect("a reply");
     match frame.payload[0] {
@@ -80,12 +80,12 @@ fn all_streams_of_a_connection_get_their_bodies() {
 }
 
 #[test]
-fn so_they_do_from_the_disk_and_with_one_color() {
+fn all_streams_get_their_bodies_from_the_disk_and_with_one_color() {
     all_streams_get_their_bodies(&["--cache-mb", "0", "--serial"]);
 }
 
 #[test]
-fn the_host_is_told_once() {
+fn the_host_is_given_once() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = frames(server.port, 65_535);
@@ -104,7 +104,7 @@ fn the_host_is_told_once() {
 }
 
 #[test]
-fn a_peer_that_opens_no_window_is_let_go() {
+fn a_peer_that_opens_no_window_is_dropped() {
     let site = Site::new();
     site.write("page.bin", noise(100_000, 1));
     site.write("large.bin", noise(20 << 20, 1));
@@ -125,7 +125,7 @@ fn a_peer_that_opens_no_window_is_let_go() {
 }
 
 #[test]
-fn an_idle_connection_ends_politely() {
+fn an_idle_connection_ends_with_goaway() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &["--idle-timeout-s", "1"]);
     let mut client = frames(server.port, 65_535);
@@ -136,7 +136,7 @@ fn an_idle_connection_ends_politely() {
 }
 
 #[test]
-fn streams_that_are_opened_and_reset_over_and_over_end_the_connection() {
+fn repeated_stream_resets_end_the_connection() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &[]);
     let mut client = frames(server.port, 65_535);

@@ -22,7 +22,7 @@ use crate::upgrade::{self, News};
 
 const NAME: &str = "a.example";
 
-/// A server of this site by HTTP/3, with its certificate.
+/// Starts a server of this site with HTTP/3, and returns its certificate.
 fn start(site: &Site, options: &[&str]) -> (Server, Certificate) {
     let secrets = Site::new();
     let certificate = Certificate::make(&secrets, "a", NAME);
@@ -30,7 +30,7 @@ fn start(site: &Site, options: &[&str]) -> (Server, Certificate) {
     (server, certificate)
 }
 
-/// Trusts this certificate.
+/// A configuration that trusts this certificate.
 fn client_config(certificate: &Certificate) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der.clone()).unwrap();
@@ -72,7 +72,7 @@ impl Client {
         (response.status().as_u16(), response.headers().clone(), rest(&mut stream).await)
     }
 
-    /// Connections that the server has open.
+    /// The number of connections that the server has open.
     async fn open(&self) -> u64 {
         let status: serde_json::Value = serde_json::from_slice(&self.get("/-/status").await.2).unwrap();
         status["connections"]["open"].as_u64().unwrap()
@@ -88,7 +88,7 @@ async fn rest(stream: &mut RequestStream<BidiStream<Bytes>, Bytes>) -> Vec<u8> {
 }
 
 #[test]
-fn files_heads_and_what_is_not_there() {
+fn files_heads_and_missing_files_over_http3() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &[]);
     dapple::block_on(async {
@@ -109,7 +109,8 @@ fn files_heads_and_what_is_not_there() {
     });
 }
 
-/// A POST with these fields, its body, and whether it ends; the status of the reply, and the code with which the server has stopped it.
+/// Sends a POST with these fields and this body; `ends` says whether the body ends. Returns the
+/// status of the reply, and the code with which the server stopped the body.
 async fn post(client: &Client, fields: &[(&str, &str)], body: &[u8], ends: bool) -> (u16, Option<u64>) {
     let mut request = Request::post(format!("https://{NAME}/"));
     for (name, value) in fields {
@@ -125,7 +126,7 @@ async fn post(client: &Client, fields: &[(&str, &str)], body: &[u8], ends: bool)
         }
     }
     if ends && stopped.is_none() {
-        // That it was stopped may show here, or nowhere.
+        // The stop may show here, or not at all.
         let _ = sending.finish().await;
     }
     let reply = dapple::time::timeout(LIMIT, receiving.recv_response()).await.expect("a reply").unwrap();
@@ -141,7 +142,7 @@ fn stop_code(error: &StreamError) -> u64 {
 }
 
 #[test]
-fn the_body_of_a_request_is_taken_before_the_reply() {
+fn the_body_of_a_request_is_read_before_the_reply() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &[]);
     let body = noise(250_000, 1);
@@ -162,13 +163,14 @@ fn beyond_a_limit_a_body_is_stopped_without_an_error() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &[]);
     let body = noise(20 << 20, 1);
-    // What is no code of HTTP/3's means the same (RFC 9114, section 8).
+    // A code that is not HTTP/3's means the same (RFC 9114, section 8).
     let no_error = [0, h3::error::Code::H3_NO_ERROR.value()];
     dapple::block_on(async {
         let client = Client::connect(server.port, &certificate).await;
         let (status, stopped) = post(&client, &[], &body, true).await;
         assert!(status == 405 && stopped.is_some_and(|code| no_error.contains(&code)), "{status} {stopped:?}");
-        // Nobody begins to read what is known to be too long, or waits for what waits itself.
+        // The server neither starts to read a body that is too long, nor waits for one while its
+        // client waits.
         assert_eq!(post(&client, &[("content-length", "20000000")], &[], false).await, (405, None));
         assert_eq!(post(&client, &[("expect", "100-continue")], &[], false).await, (405, None));
         assert_eq!(client.get("/").await.0, 200, "the connection goes on");
@@ -176,7 +178,7 @@ fn beyond_a_limit_a_body_is_stopped_without_an_error() {
 }
 
 #[test]
-fn a_body_that_is_not_as_announced_is_refused() {
+fn a_body_that_differs_from_its_announcement_is_refused() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &[]);
     dapple::block_on(async {
@@ -219,7 +221,7 @@ fn a_user_in_the_host_is_refused() {
 
 /// A head, and a frame of an unknown kind, that never end.
 #[test]
-fn what_is_too_long_ends() {
+fn endless_heads_and_frames_end() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &["--head-timeout-s", "60"]);
     dapple::block_on(async {
@@ -228,10 +230,10 @@ fn what_is_too_long_ends() {
         let request = Request::get(format!("https://{NAME}/")).header("long", long).body(()).unwrap();
         match client.sender.clone().send_request(request).await {
             Ok(mut stream) => assert!(stream.recv_response().await.map_or(true, |reply| reply.status() == 431)),
-            // It knows how much the server takes.
+            // The client library knows the server's limit.
             Err(error) => assert!(error.to_string().to_ascii_lowercase().contains("header"), "{error}"),
         }
-        // HEADERS, and a kind that nobody knows, with a length of 2^30 - 1.
+        // HEADERS, and an unknown kind, with a length of 2^30 - 1.
         for head in [[0x01, 0xbf, 0xff, 0xff, 0xff], [0x21, 0xbf, 0xff, 0xff, 0xff]] {
             let (mut sending, _receiving) = client.quic.open_bi().await.unwrap();
             sending.write_all(&head).await.unwrap();
@@ -250,13 +252,13 @@ fn what_is_too_long_ends() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_a_reply_is_let_go() {
+fn a_client_that_takes_nothing_of_a_reply_is_dropped() {
     let site = Site::new();
     site.write("large.bin", noise(20 << 20, 1));
     let (server, certificate) = start(&site, &["--cache-mb", "1", "--pause-timeout-s", "1"]);
     dapple::block_on(async {
         let client = Client::connect(server.port, &certificate).await;
-        // GET, https, and then path and host: places in the table of RFC 9204, appendix A.
+        // GET, https, and then path and host: indexes in the table of RFC 9204, appendix A.
         let fields = [&[0, 0, 0xd1, 0xd7, 0x51, 10][..], b"/large.bin", &[0x50, 9], NAME.as_bytes()].concat();
         let (mut sending, mut receiving) = client.quic.open_bi().await.unwrap();
         sending.write_all(&[&[0x01, fields.len() as u8], &fields[..]].concat()).await.unwrap();
@@ -302,16 +304,16 @@ fn many_streams_and_a_large_file_at_once() {
 }
 
 #[test]
-fn so_it_is_with_one_color() {
+fn many_streams_and_a_large_file_with_one_color() {
     many_streams(&["--cache-mb", "1", "--serial"]);
 }
 
 #[test]
-fn a_client_that_vanishes_is_let_go() {
+fn a_client_that_vanishes_is_dropped() {
     let site = Site::new();
     site.write("large.bin", noise(20 << 20, 1));
     let (server, certificate) = start(&site, &["--cache-mb", "1", "--idle-timeout-s", "4"]);
-    // It ends without a word: with its runtime.
+    // The client ends without a packet, with its runtime.
     let vanishing = dapple::builder().workers(1).build().unwrap();
     let kept = vanishing.block_on(async {
         let client = Client::connect(server.port, &certificate).await;
@@ -332,7 +334,7 @@ fn a_client_that_vanishes_is_let_go() {
 }
 
 #[test]
-fn a_client_without_requests_is_let_go() {
+fn a_client_without_requests_is_dropped() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &["--idle-timeout-s", "1"]);
     dapple::block_on(async {
@@ -343,7 +345,7 @@ fn a_client_without_requests_is_let_go() {
 }
 
 #[test]
-fn connections_have_the_limit_of_all_others() {
+fn http3_connections_count_against_the_common_limit() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &["--connections-per-address", "1"]);
     dapple::block_on(async {
@@ -355,7 +357,8 @@ fn connections_have_the_limit_of_all_others() {
     });
 }
 
-/// First packets of a hundred clients that do not get the answers, as if their addresses were made up.
+/// First packets of a hundred clients that do not receive the answers, as if their addresses were
+/// forged.
 #[test]
 fn among_many_handshakes_clients_have_to_prove_their_address() {
     let site = Site::with_index();
@@ -373,7 +376,7 @@ fn among_many_handshakes_clients_have_to_prove_their_address() {
         while ids.len() < unfinished.len() {
             let (len, from) = between.recv_from(&mut buf).unwrap();
             if from != addr {
-                // The number that the client chose for the connection.
+                // The id that the client chose for the connection.
                 let id_len = usize::from(buf[5]);
                 ids.insert(buf[6..][..id_len].to_vec());
                 between.send_to(&buf[..len], addr).unwrap();
@@ -387,7 +390,7 @@ fn among_many_handshakes_clients_have_to_prove_their_address() {
 }
 
 #[test]
-fn replies_by_tls_tell_of_it() {
+fn replies_over_tls_announce_http3() {
     let site = Site::with_index();
     let (server, certificate) = start(&site, &[]);
     dapple::block_on(async {
@@ -449,7 +452,7 @@ fn new_certificates_are_used_after_sighup() {
 }
 
 #[test]
-fn a_process_that_takes_over_speaks_it_when_the_port_is_free() {
+fn a_successor_speaks_http3_when_the_port_is_free() {
     let (site, secrets) = (Site::with_index(), Site::new());
     let certificate = Certificate::make(&secrets, "a", NAME);
     let mut news = News::listen(&secrets.path);
@@ -463,10 +466,10 @@ fn a_process_that_takes_over_speaks_it_when_the_port_is_free() {
         assert_eq!(client.get("/").await.0, 200);
         server.signal(Signal::USR2);
         assert_ne!(news.next_ready(), first);
-        // Told to go away.
-        dapple::time::timeout(LIMIT, client.quic.closed()).await.expect("the old one ends it");
+        // The old process sends GOAWAY.
+        dapple::time::timeout(LIMIT, client.quic.closed()).await.expect("the old process ends it");
     });
-    assert_eq!(server.wait(LIMIT).expect("the old one stops").code(), Some(0));
+    assert_eq!(server.wait(LIMIT).expect("the old process stops").code(), Some(0));
     runtime.block_on(async {
         let client = Client::connect(server.port, &certificate).await;
         assert_eq!(client.get("/").await.0, 200);

@@ -1,4 +1,4 @@
-//! Limits of connections, and what the kernel does to a process.
+//! Limits of connections, and the kernel's effects on a process.
 
 use std::os::unix::fs::symlink;
 use std::thread;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::support::{Client, Response, Server, Site, eventually, noise};
 
 #[test]
-fn one_address_has_its_share() {
+fn one_address_gets_its_share() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &["--connections-per-address", "3"]);
     let mut clients = [server.connect(), server.connect(), server.connect()];
@@ -31,24 +31,26 @@ fn one_address_has_its_share() {
     assert!(eventually(LIMIT, back), "there is room again");
 }
 
-/// Where all places are in use, one that becomes free within a moment goes to a client that waits; else no client is kept waiting.
+/// When all places are taken, one that becomes free within a moment goes to a waiting client;
+/// otherwise the client is refused at once.
 #[test]
-fn a_place_that_becomes_free_is_waited_for() {
+fn a_client_waits_for_a_place_that_becomes_free() {
     let site = Site::with_index();
     site.write("large.bin", noise(16 << 20, 9));
     let server = Server::start(&site.path, &["--connections", "2", "--cache-mb", "1"]);
-    // Both places, as soon as those who had them are gone, and in use: what would rest would make room.
+    // Takes both places as soon as they are free, and keeps them in use: an idle connection would
+    // make room.
     let both = || loop {
         let mut clients = [server.connect(), server.connect()];
         if clients.iter_mut().all(|client| client.try_get("/large.bin").is_ok_and(|status| status == 200)) {
             return clients;
         }
     };
-    // A machine that is busy for longer than the moment makes an attempt void.
+    // If the machine stalls for longer than the moment, the attempt does not count.
     let served = (0..20).any(|_| {
         let clients = both();
         let mut waiting = server.connect();
-        // Time enough to be refused, were nobody to wait.
+        // Time enough to be refused if the server did not wait.
         thread::sleep(Duration::from_millis(20));
         drop(clients);
         waiting.try_get("/").is_ok_and(|status| status == 200)
@@ -58,7 +60,7 @@ fn a_place_that_becomes_free_is_waited_for() {
     assert_eq!(server.connect().read_response().status, 503);
 }
 
-/// A long list takes a while to make, and is made anew under each name of its directory.
+/// A long list takes a while to make, and each name of its directory needs a new one.
 fn with_lists(names: usize) -> Site {
     let site = Site::with_index();
     (0..2_000).for_each(|file| site.write(&format!("many/{file}"), ""));
@@ -77,10 +79,10 @@ fn ask_for_lists(server: &Server, names: usize) -> (Vec<Client>, Vec<Response>) 
 }
 
 #[test]
-fn what_the_disk_has_no_time_for_is_refused_with_the_reason() {
+fn excess_disk_reads_are_refused_with_the_reason() {
     let site = with_lists(300);
     let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1"]);
-    // By this it learns what a list costs.
+    // From this request the server learns the cost of a list.
     assert_eq!(server.get("/many/").status, 200);
     let (mut clients, responses) = ask_for_lists(&server, 300);
     let responses = responses.into_iter();
@@ -89,24 +91,24 @@ fn what_the_disk_has_no_time_for_is_refused_with_the_reason() {
     for refusal in &refused {
         let retry_after = refusal.header("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
         assert!(refusal.status == 503 && retry_after >= Some(1), "{refusal:?}");
-        let words = "has so much to read already that it would take about";
+        let words = "which is so busy that it would take about";
         assert!(refusal.text().contains(words), "{}", refusal.text());
     }
-    assert_eq!(clients[0].get("/").status, 200, "what is in memory is never refused");
+    assert_eq!(clients[0].get("/").status, 200, "pages in memory are never refused");
     let status: serde_json::Value = serde_json::from_slice(&clients[0].get("/-/status").body).unwrap();
     assert_eq!(status["disk"]["refused"], refused.len(), "{status}");
 }
 
-/// A page of the site's has no place for the reason.
+/// A page of the site has no place for the reason.
 #[test]
-fn a_refusal_with_a_page_of_the_sites_says_why_in_a_field() {
+fn a_refusal_with_a_page_of_the_site_has_the_reason_in_a_field() {
     let site = with_lists(300);
     site.write("busy.html", "please come back");
     site.write("serve.toml", "[error_pages]\n503 = \"busy.html\"\n");
     let config = site.path.join("serve.toml").display().to_string();
     let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1", "--config", &config]);
     assert_eq!(server.get("/busy.html").status, 200);
-    // By this it learns what a list costs.
+    // From this request the server learns the cost of a list.
     assert_eq!(server.get("/many/").status, 200);
     let (_clients, responses) = ask_for_lists(&server, 300);
     let refused: Vec<_> = responses.iter().filter(|response| response.status == 503).collect();
@@ -118,16 +120,16 @@ fn a_refusal_with_a_page_of_the_sites_says_why_in_a_field() {
     }
 }
 
-/// What is in memory and only to be looked after is sent as it is, as long as the disk has no time for the look.
+/// A page in memory that only needs a check is sent unchecked while the disk has no time.
 #[test]
-fn pages_in_memory_are_served_while_the_disk_has_no_time_for_a_look() {
+fn pages_in_memory_are_served_while_the_disk_is_busy() {
     let site = with_lists(100);
     let server = Server::start(&site.path, &["--list", "--target-delay-ms", "1"]);
     for name in 0..100 {
         let path = format!("/list{name}/");
         assert!(eventually(LIMIT, || server.get(&path).status == 200), "it is listed");
     }
-    // So long that none of them is fresh any more.
+    // Long enough that all of them need a check.
     thread::sleep(Duration::from_millis(500));
     let (mut clients, responses) = ask_for_lists(&server, 100);
     let refused = responses.iter().filter(|response| response.status != 200).count();
@@ -151,7 +153,7 @@ fn several_addresses_of_both_kinds() {
 }
 
 #[test]
-fn a_port_is_shared_when_both_say_so() {
+fn a_port_is_shared_if_both_processes_ask_for_it() {
     let site = Site::with_index();
     let first = Server::start(&site.path, &["--reuse-port"]);
     let addr = format!("127.0.0.1:{}", first.port);
@@ -180,7 +182,7 @@ fn signals_that_stop_and_reload_end_nothing() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     std::thread::sleep(Duration::from_millis(500));
     server.signal(Signal::CONT);
-    assert_eq!(client.read_response().status, 200, "answered as if nothing had been");
+    assert_eq!(client.read_response().status, 200, "the server answers as before");
     for signal in [Signal::HUP, Signal::USR1] {
         server.signal(signal);
         assert_eq!(client.get("/").status, 200);
@@ -188,7 +190,7 @@ fn signals_that_stop_and_reload_end_nothing() {
 }
 
 #[test]
-fn time_in_which_the_process_is_stopped_is_nobody_s_fault() {
+fn time_in_which_the_process_is_stopped_does_not_count() {
     let site = Site::with_index();
     let len = 16 << 20;
     site.write("large.bin", noise(len, 9));
@@ -203,12 +205,12 @@ fn time_in_which_the_process_is_stopped_is_nobody_s_fault() {
     begun.send("GET / HTTP/1.1\r\nHost: a\r\n");
     loading.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(loading.read_head().status, 200);
-    // The first beat, and what was sent is there.
+    // The first beat has happened, and the sent bytes have arrived.
     std::thread::sleep(Duration::from_millis(1_500));
     server.signal(Signal::STOP);
     std::thread::sleep(Duration::from_secs(11));
     server.signal(Signal::CONT);
-    // Late enough for every timer that was set before to have gone off.
+    // Late enough for every earlier timer to have fired.
     std::thread::sleep(Duration::from_secs(1));
     begun.send("\r\n");
     assert_eq!(begun.read_response().status, 200);
@@ -220,7 +222,7 @@ fn time_in_which_the_process_is_stopped_is_nobody_s_fault() {
         filled += count;
     }
     assert!(content == noise(len, 9));
-    // Whoever is late nevertheless is let go.
+    // Clients that are late all the same are dropped.
     assert_eq!(silent.read_to_end().unwrap_or_default(), b"");
     server.signal(Signal::TERM);
     assert_eq!(server.wait(LIMIT).expect("it stops").code(), Some(0));
@@ -228,5 +230,5 @@ fn time_in_which_the_process_is_stopped_is_nobody_s_fault() {
     assert!(log.contains("the process did not run for a while"), "{log}");
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

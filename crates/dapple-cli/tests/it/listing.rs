@@ -1,4 +1,4 @@
-//! Lists of directories, and which names are shown and served.
+//! Lists of directories, and the names that are shown and served.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{Server, Site, eventually};
 
 #[test]
-fn a_directory_is_listed_when_asked_to() {
+fn a_directory_is_listed_with_the_option() {
     let site = Site::new();
     site.write("folder/b.txt", vec![b'x'; 12_345]);
     site.write("folder/A.txt", "a");
@@ -30,7 +30,7 @@ fn a_directory_is_listed_when_asked_to() {
     let top = client.get("/");
     assert!(top.text().contains("href=\"folder/\"") && !top.text().contains("href=\"../\""));
     assert_eq!(client.get("/folder").status, 301);
-    assert_eq!(client.get("/indexed/").text(), "index", "an index is better");
+    assert_eq!(client.get("/indexed/").text(), "index", "an index takes precedence");
     assert_eq!(client.get("/none/").status, 404);
     assert_eq!(client.get("/folder/b.txt/").status, 404);
     let etag = list.header("etag").unwrap();
@@ -39,7 +39,7 @@ fn a_directory_is_listed_when_asked_to() {
     site.write("folder/new.txt", "new");
     assert!(eventually(LIMIT, || server.get("/folder/").text().contains("new.txt")));
     assert_eq!(client.request("GET", "/folder/", &format!("If-None-Match: {etag}\r\n")).status, 200);
-    // And so does an index.
+    // So does an index.
     site.write("folder/index.html", "index");
     assert!(eventually(LIMIT, || server.get("/folder/").text() == "index"));
 
@@ -86,7 +86,7 @@ fn every_link_of_a_list_leads_to_its_file() {
 }
 
 #[test]
-fn what_is_not_served_is_not_listed() {
+fn files_that_are_not_served_are_not_listed() {
     let outer = Site::new();
     outer.write("outside.txt", "x");
     outer.write("site/folder/inside.txt", "x");
@@ -115,12 +115,12 @@ fn a_long_list_is_cut_and_says_so() {
     }
     let server = Server::start(&site.path, &["--list"]);
     let page = server.get("/");
-    assert!(page.text().contains("more here than the 2000 entries"));
+    assert!(page.text().contains("more than the 2000 entries"));
     assert_eq!(page.text().matches("<tr>").count(), 2_000);
 }
 
 #[test]
-fn hidden_names_are_served_only_when_asked_to() {
+fn hidden_names_are_served_only_with_the_option() {
     let site = Site::with_index();
     site.write(".env", "secret");
     site.write(".git/config", "secret");
@@ -140,5 +140,5 @@ fn hidden_names_are_served_only_when_asked_to() {
     }
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! Many clients at once: every body is the right one, with and without parallelism.
+//! Many clients at once: every body is right, with and without parallelism.
 
 use crate::support::{Server, Site, noise};
 

@@ -1,4 +1,5 @@
-//! The real `dapple` binary, asked by plain sockets: no HTTP library stands between a test and the bytes.
+//! The real `dapple` binary, tested over plain sockets, without an HTTP library between a test and
+//! the bytes.
 
 mod access_log;
 mod cache;

@@ -25,10 +25,10 @@ fn close_to_its_limit_the_cache_gives_up_memory_and_new_clients_wait() {
     let refused = || {
         for _ in 0..30 {
             index = (index + 1) % 120;
-            assert_eq!(client.get(&format!("/{index}.bin")).body.len(), content.len(), "who is in is served");
+            assert_eq!(client.get(&format!("/{index}.bin")).body.len(), content.len(), "a connected client is served");
         }
         let mut stranger = server.connect();
-        // A refusal comes unasked.
+        // A refusal arrives without a request.
         stranger.try_get("/").is_ok_and(|status| status == 503)
     };
     assert!(eventually(LIMIT, refused), "a new client is refused");
@@ -48,12 +48,13 @@ fn close_to_its_limit_the_cache_gives_up_memory_and_new_clients_wait() {
     server.signal(Signal::TERM);
     assert_eq!(server.wait(LIMIT).expect("it stops").code(), Some(0));
     let log = server.log_to_end();
-    for once in ["memory is short; new connections are refused", "there is memory again"] {
+    for once in ["memory is short; new connections are refused", "there is enough memory again"] {
         assert!((1..=3).contains(&log.matches(once).count()), "{once}: {log}");
     }
 }
 
-// Where many read nothing, what was read of the file for them is read once more when they go on.
+// If many clients read nothing, the server frees what it read for them, and reads it again when
+// they go on.
 #[test]
 fn a_thousand_clients_that_read_nothing_take_little_memory() {
     let site = Site::new();
@@ -67,7 +68,7 @@ fn a_thousand_clients_that_read_nothing_take_little_memory() {
     for client in &mut clients {
         assert_eq!(client.read_head().status, 200);
     }
-    // Others go on beside them, and so do they.
+    // Others continue meanwhile, and later so do they.
     assert!(server.get("/large.bin").body == content);
     for client in clients.iter_mut().step_by(100) {
         let mut body = vec![0; content.len()];
@@ -84,7 +85,7 @@ fn a_cache_is_a_quarter_of_a_low_limit() {
     for index in 0..64 {
         site.write(&format!("{index}.bin"), noise(512 << 10, index));
     }
-    // Half of a megabyte is a page of a cache of 16, and not one of 4.
+    // Half a megabyte fits into a page of a cache of 16 MB, and not of 4.
     let server = Server::start(&site.path, &["--memory-limit-mb", "64"]);
     let mut client = server.connect();
     for index in 0..64 {
@@ -95,5 +96,5 @@ fn a_cache_is_a_quarter_of_a_low_limit() {
     assert!((4 << 20..=16 << 20).contains(&bytes), "{seen}");
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

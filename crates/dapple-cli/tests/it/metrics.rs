@@ -1,11 +1,11 @@
-//! The metrics address, read by a parser that is as strict as Prometheus's own.
+//! The metrics address, read by a parser as strict as Prometheus's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use crate::support::{Client, Response, Server, Site, eventually};
 
-/// A server and the port of its metrics.
+/// Starts a server, and returns the port of its metrics.
 fn measured(site: &Site, options: &[&str]) -> (Server, u16) {
     let mut all = vec!["--metrics", "127.0.0.1:0"];
     all.extend(options);
@@ -14,7 +14,7 @@ fn measured(site: &Site, options: &[&str]) -> (Server, u16) {
     (server, port)
 }
 
-/// The port of the metrics of a server that was just started.
+/// The metrics port of a server that just started.
 pub(crate) fn announced(server: &mut Server) -> u16 {
     let mut line = String::new();
     server.stdout.read_line(&mut line).unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn page(port: u16) -> Page {
     Page::parse(response.text()).unwrap_or_else(|problem| panic!("{problem} in\n{}", response.text()))
 }
 
-/// All samples, by name and labels as they were written.
+/// All samples, by name and labels as written.
 pub(crate) struct Page(BTreeMap<String, f64>);
 
 impl Page {
@@ -38,8 +38,9 @@ impl Page {
         *self.0.get(sample).unwrap_or_else(|| panic!("no {sample} in {:#?}", self.0))
     }
 
-    /// The text format, version 0.0.4: each family once, its HELP and TYPE before its samples, which follow at once; names and labels
-    /// well-formed, no sample twice, counters called so, histograms cumulative and whole.
+    /// Parses text format 0.0.4: each family once, its HELP and TYPE before its samples, which
+    /// follow at once; names and labels well-formed, no sample twice, counters named so, histograms
+    /// cumulative and whole.
     fn parse(text: &str) -> Result<Page, String> {
         if !text.ends_with('\n') {
             return Err("the last line has no end".to_owned());
@@ -177,7 +178,7 @@ fn the_process_is_measured() {
 }
 
 #[test]
-fn nothing_else_is_there_and_it_is_nowhere_else() {
+fn the_metrics_address_has_only_metrics_and_no_other_address_has_them() {
     let site = Site::with_index();
     let (server, port) = measured(&site, &[]);
     let get = |path: &str| -> Response { Client::connect(("127.0.0.1", port)).get(path) };
@@ -205,7 +206,7 @@ fn a_cut_response_is_counted() {
 #[test]
 fn clients_that_take_too_long_are_counted() {
     let site = Site::with_index();
-    // Long enough for what is sent at once to be there before.
+    // Long enough that bytes sent at once arrive before.
     let limits = ["--idle-timeout-s", "3", "--head-timeout-s", "3"];
     let (server, port) = measured(&site, &limits);
     let silent = server.connect();

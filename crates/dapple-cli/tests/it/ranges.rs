@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::support::{Response, Server, Site, noise};
 
-/// The parts of a `multipart/byteranges` body, each with its type and what it says of itself.
+/// The parts of a `multipart/byteranges` body: type, range and content of each.
 fn parts(reply: &Response) -> Vec<(String, String, Vec<u8>)> {
     let kind = reply.header("content-type").unwrap();
     let boundary = kind.strip_prefix("multipart/byteranges; boundary=").unwrap();
@@ -41,7 +41,7 @@ fn several_ranges_come_as_several_parts() {
     let site = Site::new();
     let content = noise(2_000_000, 9);
     site.write("film.mp4", &content);
-    // From memory, and piece by piece from the disk.
+    // From memory, and streamed from the disk.
     for cache_mb in ["100", "1"] {
         let server = Server::start(&site.path, &["--cache-mb", cache_mb]);
         let mut client = server.connect();
@@ -59,10 +59,10 @@ fn several_ranges_come_as_several_parts() {
         let reply = client.request("GET", "/film.mp4", "Range: bytes=0-9,1000-200999,-100\r\n");
         check(&reply, &[0..10, 1_000..201_000, 1_999_900..2_000_000]);
         assert_eq!(client.request("GET", "/film.mp4", "").header("etag"), reply.header("etag"));
-        // In the order in which they were asked for.
+        // In the requested order.
         let reply = client.request("GET", "/film.mp4", "Range: bytes=500000-500009, 0-9\r\n");
         check(&reply, &[500_000..500_010, 0..10]);
-        // What is not there is left out; what overlaps becomes one.
+        // Missing ranges are left out; overlapping ones are joined.
         let reply = client.request("GET", "/film.mp4", "Range: bytes=0-9,5000-5099,5050-5199,9999999-\r\n");
         check(&reply, &[0..10, 5_000..5_200]);
         // The connection is still in step.
@@ -71,7 +71,7 @@ fn several_ranges_come_as_several_parts() {
 }
 
 #[test]
-fn one_part_is_not_sent_as_several() {
+fn one_part_is_not_sent_as_multipart() {
     let site = Site::new();
     let content = noise(10_000, 3);
     site.write("a.bin", &content);
@@ -90,7 +90,7 @@ fn one_part_is_not_sent_as_several() {
 }
 
 #[test]
-fn ranges_that_do_not_count() {
+fn invalid_ranges_are_ignored() {
     let site = Site::new();
     site.write("a.txt", "0123456789");
     let server = Server::start(&site.path, &[]);
@@ -112,7 +112,7 @@ fn ranges_that_do_not_count() {
 }
 
 #[test]
-fn nothing_has_no_parts() {
+fn an_empty_file_has_no_parts() {
     let site = Site::new();
     site.write("empty.bin", "");
     let server = Server::start(&site.path, &[]);

@@ -1,4 +1,4 @@
-//! Options that are read again at SIGHUP, and what is said of those that are not.
+//! Options that SIGHUP reads again, and reports about those that it does not.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::access_log::wait_for;
 use crate::support::{Client, Response, Server, Site, dapple, eventually};
 
-/// A server whose file has these lines besides, and what it logs.
+/// A server with these lines added to its file, and its log.
 fn start(site: &Site, lines: &str) -> Server {
     std::fs::create_dir_all(site.path.join("root/folder")).unwrap();
     site.write("root/page.txt", "text ".repeat(1_000));
@@ -28,7 +28,8 @@ fn log(site: &Site) -> String {
     std::fs::read_to_string(site.path.join("stderr")).unwrap()
 }
 
-/// The next reply that fits, on connections of their own; what began before SIGHUP may still be under way.
+/// Waits for a reply that fits, on connections of their own; what began before SIGHUP may still be
+/// in progress.
 fn soon(server: &Server, path: &str, fits: impl Fn(&Response) -> bool) {
     let get = || server.connect().request("GET", path, "Accept-Encoding: gzip\r\n");
     assert!(eventually(LIMIT, || fits(&get())), "{path}: {:?}", get());
@@ -64,7 +65,7 @@ fn lists_and_compression_are_turned_on_and_off() {
 }
 
 #[test]
-fn limits_are_those_of_connections_that_begin_later() {
+fn new_limits_apply_to_later_connections() {
     let site = Site::new();
     let server = start(&site, "");
     let mut kept = server.connect();
@@ -79,12 +80,12 @@ fn limits_are_those_of_connections_that_begin_later() {
     assert!(eventually(LIMIT, || ask() == 431), "{}", ask());
     let mut idle = server.connect();
     assert_eq!(idle.get("/page.txt").status, 200);
-    assert_eq!(idle.read_to_end().unwrap(), b"", "it ends before the client's patience does");
-    assert_eq!(kept.request("GET", "/page.txt", &long).status, 200, "it has the limits that it began with");
+    assert_eq!(idle.read_to_end().unwrap(), b"", "it ends before the client gives up");
+    assert_eq!(kept.request("GET", "/page.txt", &long).status, 200, "it keeps the limits that it began with");
 }
 
 #[test]
-fn the_access_log_goes_elsewhere_and_looks_different() {
+fn the_access_log_changes_its_place_and_format() {
     let site = Site::new();
     let (one, two) = (site.path.join("one.log"), site.path.join("two.log"));
     let server = start(&site, "access_log = \"one.log\"\naccess_log_format = \"common\"\n");
@@ -94,7 +95,7 @@ fn the_access_log_goes_elsewhere_and_looks_different() {
     server.signal(Signal::HUP);
     let is_there = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().contains("\"status\":200");
     assert!(eventually(LIMIT, || server.get("/page.txt").status == 200 && is_there(&two)), "{}", log(&site));
-    // It cannot be kept there, and stays where it is.
+    // The new place cannot be opened, so the log stays where it is.
     write(&site, "access_log = \"nowhere/three.log\"\naccess_log_format = \"json\"\n");
     server.signal(Signal::HUP);
     assert!(eventually(LIMIT, || log(&site).contains("three.log")), "{}", log(&site));
@@ -105,7 +106,7 @@ fn the_access_log_goes_elsewhere_and_looks_different() {
 }
 
 #[test]
-fn what_counts_only_at_the_start_is_said() {
+fn options_that_need_a_restart_are_reported() {
     let site = Site::new();
     let server = start(&site, "workers = 2\ncache_mb = 8\n");
     let others = "workers = 1\ncache_mb = 16\nhidden = true\naccess_log = \"a.log\"\nlist = true\n";
@@ -119,15 +120,15 @@ fn what_counts_only_at_the_start_is_said() {
         assert!(eventually(LIMIT, || said(option) == 1), "{option}: {}", log(&site));
     }
     assert_eq!(said("list") + said("port") + said("dir") + said("config"), 0, "{}", log(&site));
-    // As long as it is so.
+    // As long as the difference lasts.
     server.signal(Signal::HUP);
     assert!(eventually(LIMIT, || said("workers") == 2), "{}", log(&site));
-    // What makes no sense changes nothing.
+    // Settings that make no sense change nothing.
     write(&site, "list = 7\n");
     server.signal(Signal::HUP);
-    assert!(eventually(LIMIT, || log(&site).contains("options and rules stay as they were")), "{}", log(&site));
+    assert!(eventually(LIMIT, || log(&site).contains("options and rules stay unchanged")), "{}", log(&site));
     assert_eq!(Client::connect(("127.0.0.1", server.port)).get("/folder/").status, 200);
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);

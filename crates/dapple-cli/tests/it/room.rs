@@ -1,4 +1,4 @@
-//! Connections that rest make room where all places are taken.
+//! Idle connections make room when all places are taken.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::support::{Client, Server, Site, eventually, noise};
 
-/// A site whose large file is on its way to a client that does not read it, for as long as that likes.
+/// A site with a large file that stays in transit to a client that does not read it.
 fn site() -> Site {
     let site = Site::with_index();
     site.write("large.bin", noise(LARGE_LEN, 3));
     site
 }
 
-/// Connections of which each has a download on its way.
+/// Connections that each have a download in transit.
 fn busy(server: &Server, count: usize) -> Vec<Client> {
     let download = |_| {
         let mut client = server.connect();
@@ -24,7 +24,7 @@ fn busy(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(download).collect()
 }
 
-/// Connections that have been used, and are not in use.
+/// Connections that have been used, and are idle.
 fn resting(server: &Server, count: usize) -> Vec<Client> {
     let used = |_| {
         let mut client = server.connect();
@@ -40,7 +40,7 @@ fn refused(client: &mut Client) -> u64 {
 }
 
 #[test]
-fn connections_that_rest_shut_nobody_out_and_those_in_use_are_finished() {
+fn idle_connections_make_room_and_busy_ones_are_finished() {
     let site = site();
     let server = Server::start(&site.path, &["--connections", "16", "--cache-mb", "1"]);
     let mut downloads = busy(&server, 4);
@@ -54,9 +54,9 @@ fn connections_that_rest_shut_nobody_out_and_those_in_use_are_finished() {
     }
 }
 
-/// A client of which nothing has come for a while rests as well.
+/// A silent client counts as idle after a while.
 #[test]
-fn connections_that_were_never_used_shut_nobody_out() {
+fn unused_connections_make_room() {
     let site = site();
     let server = Server::start(&site.path, &["--connections", "8"]);
     let _silent: Vec<Client> = (0..8).map(|_| server.connect()).collect();
@@ -68,21 +68,21 @@ fn connections_that_were_never_used_shut_nobody_out() {
     assert!(came);
 }
 
-/// The same over TLS, where they have not even begun their handshake.
+/// The same over TLS, where the clients have not even begun their handshake.
 #[test]
-fn handshakes_that_do_not_come_shut_nobody_out() {
+fn missing_handshakes_make_room() {
     let site = site();
     let server = Server::start(&site.path, &["--connections", "8", "--tls-self-signed"]);
     let silent: Vec<Client> = (0..8).map(|_| server.connect()).collect();
-    // What is no TLS is answered before it is closed, which takes a place.
+    // A client without TLS is answered before it is closed, which takes a place.
     let came = eventually(LIMIT, || server.connect().try_get("/").is_ok_and(|status| status == 400));
     assert!(came);
     drop(silent);
 }
 
-/// Places are shared by max-min fairness: one address that has all of them gives some to another.
+/// Places are shared by max-min fairness: an address with all of them gives some to another.
 #[test]
-fn who_has_all_places_makes_room_for_who_has_none() {
+fn an_address_with_all_places_makes_room_for_one_with_none() {
     let site = site();
     let options = ["--connections", "8", "--cache-mb", "1", "--connections-per-address", "0"];
     let server = Server::start(&site.path, &options);

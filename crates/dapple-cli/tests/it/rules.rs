@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::support::{Client, Server, Site, dapple, eventually};
 
-/// A server whose configuration is this text.
+/// A server with this configuration.
 fn start(site: &Site, config: &str) -> Server {
     site.write("serve.toml", format!("port = 0\nworkers = 2\ndir = \"root\"\n{config}"));
     let mut command = dapple();
@@ -43,7 +43,7 @@ fn redirects_lead_elsewhere() {
         assert_eq!((reply.status, reply.header("location")), (status, Some(to)), "{path}");
         assert_eq!(client.request("HEAD", path, "").status, status);
     }
-    // No way to lead anybody to another host, nor to add lines.
+    // No way to redirect to another host, nor to add lines.
     assert_eq!(client.get("/old//example.org").status, 404);
     assert_eq!(client.get("/old/%0d%0aX:%20y").header("location"), Some("/new/%0D%0AX%3A%20y"));
     assert_eq!(client.get("/new/a%20b.txt").text(), "moved");
@@ -106,13 +106,13 @@ fn errors_get_the_pages_of_the_site() {
     assert_eq!(missing.header("etag"), None);
     let head = client.request("HEAD", "/nothing.txt", "");
     assert_eq!((head.status, head.header("content-length")), (404, Some("17")));
-    // Where that page is missing too, there is one that is always there.
+    // If that page is missing too, the built-in one is sent.
     let not_allowed = client.request("DELETE", "/", "");
     assert!(not_allowed.status == 405 && not_allowed.text().contains("Only for reading"));
     assert_eq!(client.get("/errors/missing.html").status, 200);
 }
 
-/// The configuration in its state number `state`.
+/// The configuration in state number `state`.
 fn state(state: u32) -> String {
     format!(
         "[[header]]\npath = \"*\"\nset = {{ x-state = \"{state}\" }}\n[[redirect]]\nfrom = \"/old\"\nto = \"/{state}\"\n\
@@ -121,12 +121,13 @@ fn state(state: u32) -> String {
     )
 }
 
-/// The number of the state by which a reply is made.
+/// The number of the state by which a reply was made.
 fn state_of(client: &mut Client, path: &str) -> u32 {
     client.get(path).header("x-state").unwrap().parse().unwrap()
 }
 
-/// Tells the clients that it is over, also where something here fails: otherwise they would be waited for without end.
+/// Tells the clients to stop, also if the test fails: otherwise the test would wait for them for
+/// ever.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -141,7 +142,7 @@ fn rules_are_read_again_while_clients_go_on() {
     site.write("root/index.html", "start");
     site.write("root/0.html", "even");
     site.write("root/1.html", "odd");
-    // Too long for a page, so that it is streamed.
+    // Too long for a page, so it is streamed.
     site.write("root/large.bin", vec![b'x'; 300_000]);
     let server = start(&site, &format!("cache_mb = 4\n{}", state(0)));
     let is_over = AtomicBool::new(false);
@@ -184,7 +185,7 @@ fn rules_are_read_again_while_clients_go_on() {
 }
 
 #[test]
-fn rules_that_are_broken_change_nothing() {
+fn broken_rules_change_nothing() {
     let site = Site::with_index();
     site.write("root/index.html", "start");
     site.write("serve.toml", format!("port = 0\ndir = \"root\"\n{}", state(3)));
@@ -202,19 +203,19 @@ fn rules_that_are_broken_change_nothing() {
     ] {
         site.write("serve.toml", config);
         server.signal(Signal::HUP);
-        assert!(eventually(LIMIT, || says("options and rules stay as they were") && says(why)), "{config}");
+        assert!(eventually(LIMIT, || says("options and rules stay unchanged") && says(why)), "{config}");
         assert_eq!(server.get("/").header("x-state"), Some("3"));
     }
     std::fs::remove_file(site.path.join("serve.toml")).unwrap();
     server.signal(Signal::HUP);
-    assert!(eventually(LIMIT, || says("serve.toml: it cannot be read")));
+    assert!(eventually(LIMIT, || says("serve.toml: cannot read this file")));
     site.write("serve.toml", format!("port = 0\ndir = \"root\"\n{}", state(4)));
     server.signal(Signal::HUP);
     assert!(eventually(LIMIT, || server.get("/").header("x-state") == Some("4")));
 }
 
 #[test]
-fn a_check_names_pages_for_errors_that_are_missing() {
+fn a_check_names_missing_error_pages() {
     let site = Site::with_index();
     site.write("there.html", "there");
     site.write("serve.toml", "[error_pages]\n404 = \"there.html\"\n405 = \"gone.html\"\n");
@@ -226,7 +227,7 @@ fn a_check_names_pages_for_errors_that_are_missing() {
     assert!(message.contains("gone.html") && !message.contains("there.html"), "{message}");
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Stopping: nothing new, what is in flight to its end, code 0.
+//! Stopping: no new connections, started requests are finished, exit code 0.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use rustix::process::Signal;
 
 use crate::support::{Server, Site, eventually, noise};
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Longer than any test waits: so long the server would, were it not to end before.
+/// Longer than any test waits: the server would take this long if it did not end earlier.
 const DRAIN: [&str; 2] = ["--drain-s", "600"];
 
-/// Whether nobody listens there any more. The kernel may let clients wait for a second first.
+/// Whether no server listens there any more. The kernel may let clients wait for a second first.
 fn is_closed(port: u16) -> bool {
     eventually(LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_err())
 }
@@ -25,7 +25,7 @@ fn an_idle_server_stops_at_once() {
         let mut server = Server::start(&site.path, &[&DRAIN[..], &["--idle-timeout-s", "600"]].concat());
         let mut client = server.connect();
         assert_eq!(client.get("/").status, 200);
-        // One connection that never said anything is open as well.
+        // A silent connection is open as well.
         let silent = server.connect();
         server.signal(signal);
         let status = server.wait(LIMIT).expect("it stops");
@@ -49,7 +49,7 @@ fn a_download_in_flight_is_finished() {
         let count = client.read(&mut body).unwrap();
         body.truncate(count);
         server.signal(Signal::TERM);
-        assert!(is_closed(server.port), "nothing new is accepted");
+        assert!(is_closed(server.port), "no new connection is accepted");
         body.extend(client.read_to_end().unwrap());
         assert!(body == large, "{options:?}: {} of {} bytes", body.len(), large.len());
         assert_eq!(server.wait(LIMIT).expect("it stops").code(), Some(0));
@@ -65,11 +65,11 @@ fn a_client_that_reads_nothing_does_not_hold_it_up() {
     client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.read_head().status, 200);
     server.signal(Signal::TERM);
-    assert_eq!(server.wait(LIMIT).expect("it stops in time").code(), Some(0));
+    assert_eq!(server.wait(LIMIT).expect("the server stops in time").code(), Some(0));
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_server_at_once() {
     let site = Site::new();
     site.write("large.bin", noise(48 << 20, 5));
     let mut server = Server::start(&site.path, &[&DRAIN[..], &["--cache-mb", "1"]].concat());

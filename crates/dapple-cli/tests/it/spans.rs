@@ -1,4 +1,4 @@
-//! What the server says at debug level, and of which request it says so.
+//! The server's debug log, and the requests that its lines belong to.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -12,7 +12,8 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     rest.split([' ', '}']).next()
 }
 
-/// A server whose stderr goes to a file, and that file's text once `is_all` is content with it.
+/// Starts a server with its stderr in a file, and returns that file's text once `is_all` accepts
+/// it.
 fn said(level: &str, requests: impl Fn(&Server), is_all: impl Fn(&str) -> bool) -> String {
     let site = Site::new();
     for number in 0..COUNT {
@@ -45,12 +46,13 @@ fn ask_for_all(server: &Server) {
     });
 }
 
-/// Requests of several connections at once, on two workers, each looked up, loaded, compressed and listed in other colors and on
-/// other threads: every line that is about a file stands in the span of the request for it.
+/// Requests on several connections at once, with two workers; each is looked up, loaded, compressed
+/// and listed in other colors and on other threads. Every line about a file must be in the span of
+/// the request for it.
 #[test]
 fn a_request_is_followed_from_color_to_color() {
     let events =
-        ["the disk was looked at", "those who wait are answered", "a page was compressed", "a directory was listed"];
+        ["the disk was looked at", "waiting requests are answered", "a page was compressed", "a directory was listed"];
     let is_all = |text: &str| text.matches(" answered ").count() >= 2 * COUNT;
     let text = said("debug", ask_for_all, is_all);
     for event in events {
@@ -66,14 +68,14 @@ fn a_request_is_followed_from_color_to_color() {
             }
             ids.insert(field(span, "id").unwrap().to_owned());
         }
-        // Where enough pages are being compressed, others are sent as they are.
+        // While enough pages are being compressed, others are sent as they are.
         let least = if event == "a page was compressed" { 2 } else { COUNT };
         assert!(lines.len() >= least && ids.len() >= least, "{event}: {} lines, {} requests", lines.len(), ids.len());
     }
 }
 
 #[test]
-fn nothing_is_said_of_requests_that_went_well() {
+fn successful_requests_are_not_logged() {
     assert_eq!(said("info", ask_for_all, |_| true), "");
 }
 

@@ -1,4 +1,4 @@
-//! The numbers that the start page shows.
+//! The numbers on the start page.
 
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ fn serial_has_one_color() {
 }
 
 #[test]
-fn it_can_be_switched_off() {
+fn the_status_page_can_be_switched_off() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &["--no-status"]);
     assert_eq!(server.get("/-/status").status, 404);

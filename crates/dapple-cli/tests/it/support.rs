@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A directory that goes away with the test.
+/// A directory that is removed with the test.
 pub(crate) struct Site {
     pub(crate) path: PathBuf,
 }
@@ -41,13 +41,13 @@ impl Drop for Site {
     }
 }
 
-/// A running server; killed when dropped, if it is still there.
+/// A running server; killed when dropped, if it still runs.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) port: u16,
-    /// The line that it printed.
+    /// The line that it printed first.
     pub(crate) line: String,
-    /// What it prints after that.
+    /// Its further output.
     pub(crate) stdout: BufReader<ChildStdout>,
 }
 
@@ -59,7 +59,8 @@ impl Server {
         Server::spawn(command)
     }
 
-    /// As [`Server::start`], with its files through io_uring, where the kernel allows it, or through the blocking pool.
+    /// As [`Server::start`], reading files through io_uring, if the kernel allows it, or through
+    /// the blocking pool.
     pub(crate) fn start_with_files_by(site: &Path, io_uring: bool, options: &[&str]) -> Server {
         let mut command = dapple();
         command.env("DAPPLE_IO_URING", if io_uring { "on" } else { "off" });
@@ -67,7 +68,7 @@ impl Server {
         Server::spawn(command)
     }
 
-    /// As [`Server::start`], with at most so many open files.
+    /// As [`Server::start`], with at most this many open files.
     pub(crate) fn start_short_of_files(site: &Path, files: u32) -> Server {
         let dapple = dapple();
         let mut command = Command::new("sh");
@@ -76,35 +77,35 @@ impl Server {
         Server::spawn(command)
     }
 
-    /// Starts `dapple serve` with two workers; the options say where to listen.
+    /// Starts `dapple serve` with two workers; the options give the address.
     pub(crate) fn start_at(site: &Path, options: &[&str]) -> Server {
         let mut command = dapple();
         command.arg("serve").arg(site).args(["--workers", "2"]).args(options);
         Server::spawn(command)
     }
 
-    /// As [`Server::start`]; what it logs can be had at the end.
+    /// As [`Server::start`]; its log is available at the end.
     pub(crate) fn start_with_log(site: &Path, options: &[&str]) -> Server {
         let mut command = dapple();
         command.arg("serve").arg(site).args(["--port", "0", "--workers", "2"]).args(options).stderr(Stdio::piped());
         Server::spawn(command)
     }
 
-    /// As [`Server::spawn`]; what it logs can be had at the end.
+    /// As [`Server::spawn`]; its log is available at the end.
     pub(crate) fn spawn_with_log(mut command: Command) -> Server {
         command.stderr(Stdio::piped());
         Server::spawn(command)
     }
 
-    /// All that it wrote to stderr until its end.
+    /// Everything that it wrote to stderr until its end.
     pub(crate) fn log_to_end(&mut self) -> String {
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
         log
     }
 
-    /// Starts this command, which has to serve on 127.0.0.1.
-    /// Starts `dapple proxy` on a free port with two workers, for origins on this machine.
+    /// Starts `dapple proxy` on a free port of 127.0.0.1 with two workers, for origins on this
+    /// machine.
     pub(crate) fn start_proxy(options: &[&str]) -> Server {
         let mut command = dapple();
         command.args(["proxy", "--port", "0", "--workers", "2", "--allow-private"]).args(options);
@@ -126,12 +127,12 @@ impl Server {
         Client::connect(("127.0.0.1", self.port))
     }
 
-    /// GET on a connection to another address.
+    /// Sends a GET on a connection to another address.
     pub(crate) fn get_at(addr: (&str, u16), path: &str) -> Response {
         Client::connect(addr).get(path)
     }
 
-    /// GET on a connection of its own.
+    /// Sends a GET on a connection of its own.
     pub(crate) fn get(&self, path: &str) -> Response {
         self.connect().get(path)
     }
@@ -141,7 +142,7 @@ impl Server {
         rustix::process::kill_process(id, signal).unwrap();
     }
 
-    /// Waits for the process to end, at most `limit`; looks once where that is nothing.
+    /// Waits for the process to end, at most `limit`; with zero it only checks.
     pub(crate) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let mut status = None;
         eventually(limit, || {
@@ -151,7 +152,7 @@ impl Server {
         status
     }
 
-    /// The largest resident size that the process has had, in bytes.
+    /// The peak resident size of the process, in bytes.
     pub(crate) fn resident_max(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -189,7 +190,7 @@ impl Response {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// How many fields have this name.
+    /// The number of fields with this name.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name)).count()
     }
@@ -208,7 +209,7 @@ impl Client {
         Client { reader: BufReader::new(stream) }
     }
 
-    /// The status of an answer to GET, if one comes.
+    /// The status of the answer to a GET, if one arrives.
     pub(crate) fn try_get(&mut self, path: &str) -> std::io::Result<u16> {
         self.reader.get_mut().write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes())?;
         let mut line = String::new();
@@ -228,7 +229,7 @@ impl Client {
 
     /// Ends this side of the connection.
     pub(crate) fn end(&mut self) {
-        // The server may have ended all of it.
+        // The server may have ended the whole connection.
         let _ = self.reader.get_mut().shutdown(std::net::Shutdown::Write);
     }
 
@@ -236,7 +237,7 @@ impl Client {
         self.request("GET", path, "")
     }
 
-    /// `headers` are whole lines.
+    /// Sends a request and reads the response; `headers` are whole lines.
     pub(crate) fn request(&mut self, method: &str, path: &str, headers: &str) -> Response {
         self.send(format!("{method} {path} HTTP/1.1\r\nHost: test\r\n{headers}\r\n"));
         match method {
@@ -245,7 +246,7 @@ impl Client {
         }
     }
 
-    /// A response with its body.
+    /// Reads a response with its body.
     pub(crate) fn read_response(&mut self) -> Response {
         let mut response = self.read_head();
         if response.header("transfer-encoding") == Some("chunked") {
@@ -272,7 +273,7 @@ impl Client {
         }
     }
 
-    /// The status line and the headers.
+    /// Reads the status line and the headers.
     pub(crate) fn read_head(&mut self) -> Response {
         let line = self.read_line();
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -288,12 +289,12 @@ impl Client {
         Response { status, headers, body: Vec::new() }
     }
 
-    /// Exactly so many bytes.
+    /// Reads exactly as many bytes as `buf` holds.
     pub(crate) fn read_all(&mut self, buf: &mut [u8]) {
         self.reader.read_exact(buf).unwrap();
     }
 
-    /// Everything until the server closes, or the error that ended it.
+    /// Reads everything until the server closes, or the error that ended it.
     pub(crate) fn read_to_end(&mut self) -> std::io::Result<Vec<u8>> {
         let mut rest = Vec::new();
         self.reader.read_to_end(&mut rest).map(|_| rest)
@@ -310,7 +311,7 @@ impl Client {
     }
 }
 
-/// Bytes that are different at every place, so that a wrong piece shows.
+/// Bytes that differ at every position, so that a wrong piece shows.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut step = || {
@@ -322,7 +323,8 @@ pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len.div_ceil(8)).flat_map(|_| step().to_le_bytes()).take(len).collect()
 }
 
-/// Tries until `check` holds, at most `limit`; the state of another process cannot be waited for in any other way.
+/// Tries until `check` holds, at most `limit`; there is no other way to wait for the state of
+/// another process.
 pub(crate) fn eventually(limit: Duration, mut check: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
@@ -336,8 +338,8 @@ pub(crate) fn eventually(limit: Duration, mut check: impl FnMut() -> bool) -> bo
     }
 }
 
-/// Whether this shows within a second, asked without a pause, as a page under load is. On a machine that is busy all takes longer: as
-/// much as three of the slowest questions took does not count.
+/// Whether this shows within a second, asked without a pause, like a page under load. On a busy
+/// machine everything takes longer, so the three slowest questions do not count.
 pub(crate) fn shows_within_a_second(mut is_shown: impl FnMut() -> bool) -> bool {
     let (start, mut slowest) = (Instant::now(), Duration::ZERO);
     while start.elapsed() < PATIENCE {

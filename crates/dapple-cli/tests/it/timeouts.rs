@@ -1,19 +1,20 @@
-//! Clients that are slow, or silent, are let go; those that only take their time are not.
+//! Slow or silent clients are dropped; those that merely take their time are not.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Server, Site, eventually, noise};
 
-/// Reads until the server ends the connection, however it does. The clients' own patience is longer than any limit here.
+/// Reads until the server ends the connection in any way. The client's own patience exceeds every
+/// limit here.
 fn ends(client: &mut Client) -> Vec<u8> {
     let start = Instant::now();
     let rest = client.read_to_end().unwrap_or_default();
-    assert!(start.elapsed() < Duration::from_secs(15), "the server did not end it");
+    assert!(start.elapsed() < Duration::from_secs(15), "the server did not end the connection");
     rest
 }
 
 #[test]
-fn silence_ends_without_a_word() {
+fn a_silent_connection_is_closed_silently() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &["--idle-timeout-s", "2"]);
     let mut silent = server.connect();
@@ -24,7 +25,7 @@ fn silence_ends_without_a_word() {
 }
 
 #[test]
-fn a_head_that_does_not_end_is_answered() {
+fn an_unfinished_head_gets_408() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &["--head-timeout-s", "0.5"]);
     let mut client = server.connect();
@@ -32,23 +33,23 @@ fn a_head_that_does_not_end_is_answered() {
     let response = client.read_response();
     assert_eq!((response.status, response.header("connection")), (408, Some("close")));
     assert!(response.text().contains("</html>"));
-    // A byte now and then does not help: the limit is for all of it.
+    // A byte now and then does not help: the limit is for the whole head.
     let mut client = server.connect();
     let start = Instant::now();
     client.send("GET / HTTP/1.1\r\n");
     while start.elapsed() < Duration::from_secs(15) && client.try_send("X: y\r\n") {
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(start.elapsed() < Duration::from_secs(15), "the server did not end it");
+    assert!(start.elapsed() < Duration::from_secs(15), "the server did not end the connection");
 }
 
 #[test]
-fn a_head_is_not_short_of_time_because_earlier_ones_were_slow() {
+fn a_slow_head_does_not_take_time_from_the_next() {
     let site = Site::with_index();
     let server = Server::start(&site.path, &["--head-timeout-s", "2"]);
     let mut client = server.connect();
     let start = Instant::now();
-    // Each part begins a request and ends the one before, so that there is always one under way.
+    // Each part starts a request and completes the one before, so there is always one unfinished.
     client.send("GET / HTTP/1.1\r\n");
     while start.elapsed() < Duration::from_secs(3) {
         std::thread::sleep(Duration::from_millis(200));
@@ -79,11 +80,11 @@ fn a_body_that_trickles_is_answered() {
     while start.elapsed() < Duration::from_secs(15) && client.try_send("x") {
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(start.elapsed() < Duration::from_secs(15), "the server did not end it");
+    assert!(start.elapsed() < Duration::from_secs(15), "the server did not end the connection");
 }
 
 #[test]
-fn who_reads_nothing_or_little_is_let_go() {
+fn a_client_that_reads_little_or_nothing_is_dropped() {
     let site = Site::new();
     site.write("large.bin", noise(32 << 20, 3));
     for options in [
@@ -106,7 +107,7 @@ fn who_reads_nothing_or_little_is_let_go() {
 }
 
 #[test]
-fn who_reads_steadily_is_kept() {
+fn a_client_that_reads_steadily_stays() {
     let site = Site::new();
     let large = noise(8 << 20, 4);
     site.write("large.bin", &large);

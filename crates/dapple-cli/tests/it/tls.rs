@@ -1,4 +1,5 @@
-//! HTTPS: both versions of HTTP, certificates by name, new certificates while connections go on, and clients that speak none.
+//! HTTPS: both versions of HTTP, certificates by name, new certificates while connections go on,
+//! and clients without TLS.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ pub(crate) async fn connect(port: u16, name: &str, roots: &[&Certificate], alpn:
     connector.alpn(alpn.iter().copied()).connect(name, stream, LIMIT).await.unwrap()
 }
 
-/// GET by HTTP/1.1 on a connection that is kept; the body.
+/// Sends a GET over HTTP/1.1 on a kept connection; returns the body.
 async fn get(stream: &TlsStream<TcpStream>, path: &str) -> Vec<u8> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
     let mut response = Vec::new();
@@ -113,10 +114,11 @@ fn new_certificates_are_read_while_connections_go_on() {
     dapple::block_on(async {
         let kept = connect(server.port, "a.example", &[&old], &[]).await;
         assert_eq!(get(&kept, "/").await, b"<h1>start</h1>");
-        // One that is broken changes nothing. It is there until it was read: two signals may be taken for one.
+        // A broken certificate changes nothing. It stays until it was read, because two signals may
+        // merge into one.
         secrets.write("a.crt", "-----BEGIN CERTIFICATE-----\nnonsense\n");
         server.signal(Signal::HUP);
-        assert!(eventually(LIMIT, || log().contains("the certificates stay as they were")), "{}", log());
+        assert!(eventually(LIMIT, || log().contains("the certificates stay unchanged")), "{}", log());
         assert!(log().contains("a.crt"), "{}", log());
         assert_eq!(get(&kept, "/").await, b"<h1>start</h1>");
         let again = connect(server.port, "a.example", &[&old], &[]).await;
@@ -138,7 +140,7 @@ fn new_certificates_are_read_while_connections_go_on() {
 }
 
 #[test]
-fn plain_http_gets_an_answer_that_helps() {
+fn plain_http_gets_a_helpful_answer() {
     let (site, secrets) = (Site::with_index(), Site::new());
     let certificate = Certificate::make(&secrets, "a", "localhost");
     let server = Server::start(&site.path, &[&certificate.options()[..], &["--http-redirect", "127.0.0.1:0"]].concat());
@@ -157,7 +159,7 @@ fn plain_http_gets_an_answer_that_helps() {
     };
     assert_eq!(status()["ok"], 1);
     assert!(eventually(LIMIT, || status()["failed"] == 1), "{}", status());
-    // The other port says where this one is.
+    // The other port names the address of this one.
     let other = server.line.split_whitespace().find_map(|word| word.strip_prefix("http://127.0.0.1:")).unwrap();
     let answer = Server::get_at(("127.0.0.1", other.parse().unwrap()), "/a/b?c");
     assert_eq!(answer.status, 308);
@@ -165,7 +167,7 @@ fn plain_http_gets_an_answer_that_helps() {
 }
 
 #[test]
-fn one_that_is_made_for_trying_shows_its_fingerprint() {
+fn a_self_signed_certificate_shows_its_fingerprint() {
     let site = Site::with_index();
     let mut server = Server::start_with_log(&site.path, &["--tls-self-signed"]);
     server.signal(Signal::TERM);
@@ -201,7 +203,7 @@ fn a_download_in_flight_is_finished_at_the_end() {
 }
 
 #[test]
-fn what_is_wrong_with_the_options_is_said() {
+fn wrong_options_are_explained() {
     let (site, secrets) = (Site::with_index(), Site::new());
     let certificate = Certificate::make(&secrets, "a", "a.example");
     let other = Certificate::make(&secrets, "b", "b.example");
@@ -232,7 +234,7 @@ fn what_is_wrong_with_the_options_is_said() {
 }
 
 #[test]
-fn a_certificate_that_has_expired_is_warned_about() {
+fn an_expired_certificate_is_a_warning() {
     let (site, secrets) = (Site::with_index(), Site::new());
     let mut parameters = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
     parameters.not_after = rcgen::date_time_ymd(2020, 1, 1);
@@ -248,7 +250,7 @@ fn a_certificate_that_has_expired_is_warned_about() {
 }
 
 #[test]
-fn a_silent_client_holds_up_nothing() {
+fn a_silent_client_delays_no_other() {
     let (site, secrets) = (Site::with_index(), Site::new());
     let certificate = Certificate::make(&secrets, "a", "a.example");
     let mut server = Server::start(&site.path, &certificate.options());
@@ -262,10 +264,10 @@ fn a_silent_client_holds_up_nothing() {
     drop(silent);
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Memory of a process that is no file's, in bytes.
+/// A process's memory without files, in bytes.
 fn own_memory(server: &Server) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", server.child.id())).unwrap();
     let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
@@ -273,7 +275,7 @@ fn own_memory(server: &Server) -> u64 {
 }
 
 #[test]
-fn memory_goes_back_when_the_load_has_gone() {
+fn memory_is_returned_after_a_load() {
     let (site, secrets) = (Site::new(), Site::new());
     site.write("large.bin", noise(64 << 20, 4));
     let certificate = Certificate::make(&secrets, "a", "a.example");

@@ -1,4 +1,4 @@
-//! A new process takes over while clients come and go: nobody is refused, nothing is lost.
+//! A new process takes over while clients come and go: no client is refused, nothing is lost.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -13,11 +13,11 @@ use rustix::process::{Pid, Signal};
 
 use crate::support::{Server, Site, dapple, eventually, noise};
 
-/// What a service manager hears, in order.
+/// A service manager, which receives messages in order.
 pub(crate) struct News {
     socket: UnixDatagram,
     pub(crate) path: PathBuf,
-    /// Processes that said that they serve now.
+    /// Processes that reported that they serve now.
     ready: Vec<i32>,
 }
 
@@ -29,7 +29,7 @@ impl News {
         News { socket, path, ready: Vec::new() }
     }
 
-    /// The next message.
+    /// Receives the next message.
     pub(crate) fn next(&mut self) -> String {
         let mut buf = [0; 512];
         let count = self.socket.recv(&mut buf).expect("news in time");
@@ -40,7 +40,7 @@ impl News {
         text
     }
 
-    /// Reads until one more process is ready; its number.
+    /// Reads until one more process is ready, and returns its id.
     pub(crate) fn next_ready(&mut self) -> i32 {
         let before = self.ready.len();
         while self.ready.len() == before {
@@ -52,7 +52,7 @@ impl News {
 
 impl Drop for News {
     fn drop(&mut self) {
-        // Successors are nobody's children; those of the numbers that are gone do no harm.
+        // Successors are no children of this process; killing an id that is gone does no harm.
         for id in self.ready.drain(..).skip(1) {
             let _ = rustix::process::kill_process(Pid::from_raw(id).unwrap(), Signal::KILL);
         }
@@ -66,7 +66,8 @@ pub(crate) fn start(program: &Path, site: &Site, news: &News, options: &[&str]) 
     Server::spawn(command)
 }
 
-/// Requests for `target` on connections of their own, and on ones that are kept, until `stop`; every body is checked.
+/// Sends requests for `target` on new connections, and on kept ones, until `stop`; checks every
+/// body.
 pub(crate) fn load(port: u16, target: &str, body: &[u8], stop: &AtomicBool, done: &AtomicU64) {
     std::thread::scope(|scope| {
         for number in 0..6 {
@@ -93,8 +94,9 @@ fn one_a_connection(port: u16, target: &str, body: &[u8]) -> u64 {
     1
 }
 
-/// Until the server says that a reply is the last one. An idle connection may end at any time (RFC 9112, 9.3.1), so one that is
-/// over before the first byte of a reply lost nothing, unless it is the first.
+/// Sends requests until the server says that a reply is the last one. An idle connection may end at
+/// any time (RFC 9112, 9.3.1), so one that ends before the first byte of a reply lost nothing,
+/// unless it is the first reply.
 fn many(port: u16, target: &str, body: &[u8], stop: &AtomicBool) -> u64 {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("never refused");
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -144,9 +146,9 @@ fn nothing_is_lost_when_a_new_process_takes_over_under_load() {
             let next = news.next_ready();
             assert_ne!(next, last);
             if round == 0 {
-                assert_eq!(server.wait(LIMIT).expect("the old one ends").code(), Some(0));
+                assert_eq!(server.wait(LIMIT).expect("the old process ends").code(), Some(0));
             } else {
-                assert!(eventually(LIMIT, || !is_running(last)), "the old one ends");
+                assert!(eventually(LIMIT, || !is_running(last)), "the old process ends");
             }
             last = next;
         }
@@ -158,7 +160,7 @@ fn nothing_is_lost_when_a_new_process_takes_over_under_load() {
 }
 
 pub(crate) fn is_running(id: i32) -> bool {
-    // One that has ended and that nobody has waited for is a zombie.
+    // A process that has ended and not been reaped is a zombie.
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
@@ -166,7 +168,8 @@ pub(crate) fn is_running(id: i32) -> bool {
 /// Puts a program where there is none.
 fn put(program: &Path, to: &Path) {
     if std::fs::hard_link(program, to).is_err() {
-        // Not by this process: nobody can run what a child of another test, just started, has open for writing.
+        // Not written by this process: a program cannot run while another test's new child has it
+        // open for writing.
         assert!(Command::new("cp").args([program, to]).status().unwrap().success());
     }
 }
@@ -182,7 +185,7 @@ fn a_successor_that_cannot_start_changes_nothing() {
     let mut idle = server.connect();
     assert_eq!(idle.get("/").status, 200);
     news.next_ready();
-    // A program file that ends at once, as one of another machine or with a bad configuration would.
+    // A program file that ends at once, like one for another machine or with a bad configuration.
     std::fs::remove_file(&program).unwrap();
     elsewhere.write("dapple", "#!/bin/sh\nexit 3\n");
     rustix::fs::chmod(&program, rustix::fs::Mode::from_raw_mode(0o755)).unwrap();
@@ -193,7 +196,7 @@ fn a_successor_that_cannot_start_changes_nothing() {
     }
     assert_eq!(idle.get("/").status, 200, "connections go on");
     assert!(server.wait(Duration::ZERO).is_none());
-    // And the next attempt, with a good one, works.
+    // The next attempt, with a good file, works.
     std::fs::remove_file(&program).unwrap();
     put(original.as_ref(), &program);
     let mut tries = 0;
@@ -209,13 +212,14 @@ fn a_successor_that_cannot_start_changes_nothing() {
     news.next_ready();
 }
 
-/// What systemd does before it starts a service: descriptors from 3 on, and three variables. The descriptors that come back are
-/// to be kept until the process has started. `arguments` begin with the subcommand.
+/// Does what systemd does before it starts a service: descriptors from 3 on, and three variables.
+/// Keep the returned descriptors until the process has started. `arguments` begin with the
+/// subcommand.
 pub(crate) fn with_sockets(sockets: &[&TcpListener], names: &str, arguments: &str) -> (Command, Vec<OwnedFd>) {
     let program = dapple().get_program().to_owned();
     let (mut script, mut passed) = (String::new(), Vec::new());
     for (index, socket) in sockets.iter().enumerate() {
-        // Far away first, so that none is overwritten on its way to its place.
+        // High numbers first, so that none is overwritten before it is in place.
         let fd = rustix::io::fcntl_dupfd_cloexec(socket.as_fd(), 100).unwrap();
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty()).unwrap();
         let number = fd.as_raw_fd();
@@ -250,7 +254,7 @@ fn sockets_of_a_service_manager_are_taken_over_and_passed_on() {
     }
     server.signal(Signal::USR2);
     let next = news.next_ready();
-    assert_eq!(server.wait(LIMIT).expect("the old one ends").code(), Some(0));
+    assert_eq!(server.wait(LIMIT).expect("the old process ends").code(), Some(0));
     for port in ports {
         assert_eq!(one_get(port), "200", "by the new process");
     }
@@ -260,7 +264,7 @@ fn sockets_of_a_service_manager_are_taken_over_and_passed_on() {
 }
 
 #[test]
-fn what_is_no_listening_socket_is_refused() {
+fn a_socket_that_does_not_listen_is_refused() {
     let site = Site::with_index();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(socket.local_addr().unwrap()).unwrap();
@@ -281,5 +285,5 @@ fn one_get(port: u16) -> String {
     response.split(' ').nth(1).unwrap().to_owned()
 }
 
-/// How long anything may take on a machine that is busy.
+/// A limit that only a bug reaches, even on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40);

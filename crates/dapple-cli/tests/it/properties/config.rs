@@ -1,6 +1,6 @@
-//! A file of configuration, the environment beside it, and the rules that it has for a site.
+//! A configuration file, a variable besides it, and a site's rules in it.
 //!
-//! The bytes are the file, a variable, and the path of a request, with a NUL between.
+//! The input is the file, a variable, and the path of a request, with a NUL between.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,14 @@ use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use self::load::{Loaded, load};
 use super::rules::Rules;
 
-#[allow(dead_code, reason = "of these files, what reads is wanted")]
+#[allow(dead_code, reason = "only the reading code of this file is used")]
 #[path = "../../../src/config/environment.rs"]
 mod environment;
 #[path = "../../../src/config/file.rs"]
 mod file;
 #[path = "../../../src/config/layer.rs"]
 mod layer;
-#[allow(dead_code, reason = "of these files, what reads is wanted")]
+#[allow(dead_code, reason = "only the reading code of this file is used")]
 #[path = "../../../src/config/load.rs"]
 mod load;
 #[path = "../../../src/config/nearest.rs"]
@@ -30,13 +30,14 @@ mod nearest;
 mod option;
 #[path = "../../../src/config/problem.rs"]
 mod problem;
-#[allow(dead_code, reason = "of these files, what reads is wanted")]
+#[allow(dead_code, reason = "only the reading code of this file is used")]
 #[path = "../../../src/config/sections.rs"]
 mod sections;
 #[path = "../../../src/config/show.rs"]
 mod show;
 
-/// What is wrong is told with its place. What is right is shown as a file that says the same, and rules break no message.
+/// Errors are reported with their place. Valid settings print as a file with the same settings, and
+/// rules break no message.
 pub(super) fn config(data: &[u8]) {
     let mut parts = data.splitn(3, |byte| *byte == 0);
     let mut next = || parts.next().unwrap_or_default();
@@ -53,7 +54,8 @@ pub(super) fn config(data: &[u8]) {
             std::fs::write(&path, &shown).expect("a file");
             let again = self::loaded(&path, None).unwrap_or_else(|problems| panic!("{problems}\n{shown}"));
             let (mut again, mut values) = (values(&again.show()), values(&shown));
-            // A path is relative to the folder of its file, and one of a variable to the folder that the command is called in.
+            // A path is relative to the folder of its file, and one in a variable to the working
+            // directory.
             if values.get("log").and_then(|log| log.as_str()).is_some_and(|log| !log.starts_with('/')) {
                 again.remove("log");
                 values.remove("log");
@@ -95,7 +97,7 @@ fn command() -> Command {
     Command::new("dapple").subcommand(paint)
 }
 
-/// Every problem is one of the variable, of the file, or of a place in it, which is shown.
+/// Every problem belongs to the variable, the file, or a place in the file, which is shown.
 fn told(problems: &problem::Problems, path: &Path, text: &[u8]) {
     assert!(!problems.0.is_empty());
     let lines = text.split(|byte| *byte == b'\n').count();
@@ -116,12 +118,12 @@ fn told(problems: &problem::Problems, path: &Path, text: &[u8]) {
     }
 }
 
-/// What is shown, without what it says of where values came from.
+/// The printed settings, without the sources of values.
 fn values(shown: &str) -> toml::Table {
     shown.parse().unwrap_or_else(|error| panic!("{error}\n{shown}"))
 }
 
-/// Redirects are addresses, no field that frames is changed, and pages are files of the site.
+/// Redirects are addresses, rules change no framing field, and error pages are files of the site.
 fn kept(rules: &Rules, key: &[u8]) {
     if let Some((status, location)) = rules.redirect(key) {
         assert!(status.is_redirection());

@@ -1,4 +1,5 @@
-//! What clients sent, and files are called, where it is written: in the access log, in the page of metrics, in HTML.
+//! Text of clients, and names of files, in the places where they are written: the access log, the
+//! metrics page, and HTML.
 
 use dapple_serve::metrics::exposition::{Exposition, Kind};
 
@@ -7,7 +8,7 @@ mod access_log;
 #[path = "../../../src/serve/html.rs"]
 mod html;
 
-/// Nothing leaves the place that it was written to, and all can be read again as it was.
+/// No text leaves its place, and all text can be read back unchanged.
 pub(super) fn escapes(data: &[u8]) {
     quoted(data);
     json(data);

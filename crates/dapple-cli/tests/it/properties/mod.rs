@@ -1,5 +1,6 @@
-//! What has to hold for any bytes that come from outside: paths, configurations, lists of networks, responses of servers, frames, and
-//! what is written of them. Fuzz targets look for bytes for which it does not; those that were worth keeping are played again here.
+//! Properties that hold for any bytes from outside: paths, configurations, lists of networks,
+//! responses of servers, frames, and the text made of them. Fuzz targets look for counterexamples;
+//! the tests replay the ones worth keeping.
 
 mod config;
 mod escapes;
@@ -8,23 +9,23 @@ mod paths;
 mod sign;
 mod upstream;
 
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[allow(dead_code, unreachable_pub, reason = "only the pure part of this file is used")]
 #[path = "../../../../dapple-sign/src/frame.rs"]
 mod frame;
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[allow(dead_code, unreachable_pub, reason = "only the pure part of this file is used")]
 #[path = "../../../src/serve/path.rs"]
 mod path;
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[allow(dead_code, unreachable_pub, reason = "only the pure part of this file is used")]
 #[path = "../../../src/serve/pattern.rs"]
 mod pattern;
-#[allow(dead_code, unreachable_pub, reason = "of these files, their pure part is wanted")]
+#[allow(dead_code, unreachable_pub, reason = "only the pure part of this file is used")]
 #[path = "../../../src/serve/rules/mod.rs"]
 mod rules;
 
-/// A property: panics where it does not hold.
+/// A property: panics if it does not hold.
 pub(crate) type Property = fn(&[u8]);
 
-/// All properties, by the name of their target.
+/// All properties, with the names of their targets.
 pub(crate) const ALL: &[(&str, Property)] = &[
     ("site_path", paths::site_path),
     ("pattern", paths::pattern_fits),
@@ -38,7 +39,7 @@ pub(crate) const ALL: &[(&str, Property)] = &[
 #[cfg(test)]
 mod tests {
     #[test]
-    fn properties_hold_for_all_that_was_found() {
+    fn properties_hold_for_the_corpus() {
         crate::replay::all(super::ALL);
     }
 }

@@ -1,6 +1,6 @@
-//! Networks, hosts and addresses, as options name them, and who may be connected to.
+//! Networks, hosts and addresses in options, and the rules about connecting to them.
 //!
-//! The bytes are an address of 16 bytes, and lines of options.
+//! The input is an address of 16 bytes, and lines of options.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,11 +12,12 @@ use dapple_serve::command_line::host_and_port;
 
 #[path = "../../../src/proxy/destination.rs"]
 mod destination;
-#[allow(dead_code, reason = "of these files, what decides is wanted")]
+#[allow(dead_code, reason = "only the deciding code of this file is used")]
 #[path = "../../../src/proxy/rules.rs"]
 mod rules;
 
-/// What is read is written as what is read as the same, and no address is reached that no option allows.
+/// A parsed option prints as text that parses the same, and no address is reached that no option
+/// allows.
 pub(super) fn networks(data: &[u8]) {
     let Some((ip, options)) = data.split_first_chunk::<16>() else { return };
     let Ok(options) = std::str::from_utf8(options) else { return };
@@ -52,14 +53,15 @@ pub(super) fn networks(data: &[u8]) {
     }
 }
 
-/// What nothing allows is of the public internet; what a network allows is in it.
+/// An address that no option allows belongs to the public internet; one that a network allows is in
+/// that network.
 fn judged(ip: IpAddr, strict: &Rules, destinations: &[Destination]) {
     let (host, addr) = ("h.example", SocketAddr::new(ip, 80));
     let is_public = strict.may_connect(host, addr).is_ok();
     assert!(!is_public || !is_special(ip), "{ip}");
     let some = Rules::new(false, destinations, &[], &[]);
     let plain = ip.to_canonical();
-    // Translated addresses are judged by what is in them.
+    // A translated address is judged by the address inside.
     if matches!(plain, IpAddr::V6(v6) if matches!(v6.segments(), [0x2002, ..] | [0x64, 0xff9b, ..])) {
         return;
     }
@@ -78,7 +80,7 @@ fn judged(ip: IpAddr, strict: &Rules, destinations: &[Destination]) {
     assert_eq!(some.may_connect("H.EXAMPLE.", addr).is_ok(), may, "{ip}");
 }
 
-/// As the standard library knows it.
+/// The standard library's view.
 fn is_special(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {

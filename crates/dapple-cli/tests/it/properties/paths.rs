@@ -3,7 +3,8 @@
 use super::path::{SitePath, encode, is_hidden_name};
 use super::pattern::Pattern;
 
-/// A path that is taken stays in the site, in one name for each of its parts, and is written as what is read as the same.
+/// An accepted path stays in the site, has one name for each of its parts, and prints as text that
+/// parses the same.
 pub(super) fn site_path(data: &[u8]) {
     let Ok(raw) = std::str::from_utf8(data) else { return };
     let Ok(path) = SitePath::parse(raw) else { return };
@@ -17,10 +18,10 @@ pub(super) fn site_path(data: &[u8]) {
     }
     assert_eq!(path.is_hidden(), parts.iter().any(|part| is_hidden_name(part)));
     let again = format!("/{}", encode(key));
-    assert_eq!(SitePath::parse(&again).expect("what was taken is taken again").key(), key);
+    assert_eq!(SitePath::parse(&again).expect("an accepted path is accepted again").key(), key);
 }
 
-/// What a star stands for is what is between the two ends.
+/// The text of a star is the text between the two ends.
 pub(super) fn pattern_fits(data: &[u8]) {
     let Some(at) = data.iter().position(|byte| *byte == b'\n') else { return };
     let (Ok(text), key) = (std::str::from_utf8(&data[..at]), &data[at + 1..]) else { return };

@@ -4,8 +4,9 @@ use bytes::BytesMut;
 
 use super::frame::{Frame, Malformed};
 
-/// The first two bytes say how large tasks may be and in which pieces the rest comes. Whatever these are, the same frames come out and
-/// the same error, a length is judged before what follows it is there, and a frame that came out is written as what is read as the same.
+/// The first two bytes give the largest task size, and the lengths of the pieces in which the rest
+/// arrives. Whatever these are, the same frames come out and the same error; a length is checked
+/// before the bytes after it arrive; and a decoded frame encodes to bytes that decode the same.
 pub(super) fn sign_frames(data: &[u8]) {
     let Some(([most, piece], data)) = data.split_first_chunk() else { return };
     let body_max = usize::from(*most) << 7;
@@ -15,7 +16,7 @@ pub(super) fn sign_frames(data: &[u8]) {
     for frame in whole.0 {
         let mut wire = BytesMut::new();
         frame.encode(&mut wire);
-        // A text that was none is written in up to three times the length.
+        // Text that was not UTF-8 is written in up to three times its length.
         let again = decoded(&wire, &[usize::MAX], 3 * (body_max + 64));
         assert_eq!(again, (vec![frame], None));
     }
@@ -35,7 +36,7 @@ fn decoded(data: &[u8], pieces: &[usize], body_max: usize) -> (Vec<Frame>, Optio
             match Frame::decode(&mut buf, body_max) {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => {
-                    let len = announced.expect("what is waited for is not wrong yet");
+                    let len = announced.expect("an incomplete frame is not an error yet");
                     assert!(len.is_none_or(|len| len > buf.len() && len <= body_max + 13));
                     break;
                 }

@@ -1,17 +1,17 @@
-//! The fields of messages that the proxy passes on, and where a response of a server ends.
+//! The fields of messages that the proxy passes on, and the end of a server's response.
 //!
-//! The bytes are the version, the status, and lines with a field each.
+//! The input is the version, the status, and lines with a field each.
 
 use dapple_http::framing::framing;
 use dapple_http::{Field, Fields, Form, Request};
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use http::{Method, StatusCode, Version};
 
-#[allow(dead_code, reason = "of these files, what passes on is wanted")]
+#[allow(dead_code, reason = "only the passing-on code of this file is used")]
 #[path = "../../../src/proxy/fields.rs"]
 mod fields;
 
-/// A response ends where every recipient sees its end, and what belongs to one connection stays there.
+/// A response ends where every recipient sees its end, and the fields of one connection stay on it.
 pub(super) fn upstream(data: &[u8]) {
     let [version, status, lines @ ..] = data else { return };
     let version = if version % 2 == 0 { Version::HTTP_11 } else { Version::HTTP_10 };
@@ -36,7 +36,7 @@ fn field(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     HeaderName::from_bytes(&line[..at]).ok().zip(HeaderValue::from_bytes(line[at + 1..].trim_ascii()).ok())
 }
 
-/// At most one field says where the body ends, and says only that.
+/// At most one field determines the end of the body, unambiguously.
 fn is_beyond_doubt(len: Option<u64>, version: Version, headers: &HeaderMap) {
     let all = |name| headers.get_all(name).iter().collect::<Vec<_>>();
     match (&all(CONTENT_LENGTH)[..], &all(TRANSFER_ENCODING)[..]) {
@@ -53,7 +53,7 @@ fn is_beyond_doubt(len: Option<u64>, version: Version, headers: &HeaderMap) {
     }
 }
 
-/// All that a `Connection` names is gone, and everything else is as it was.
+/// All fields that `Connection` names are gone, and everything else is unchanged.
 fn stays(all: &HeaderMap, left: &HeaderMap) {
     let options: Vec<String> = all
         .get_all(CONNECTION)
@@ -75,7 +75,7 @@ fn stays(all: &HeaderMap, left: &HeaderMap) {
     assert!(left.keys().all(|name| all.contains_key(name)));
 }
 
-/// A request goes on with the same fields, and one host.
+/// A request is passed on with the same fields, and one host.
 fn request(all: &HeaderMap, left: &HeaderMap) {
     let list: Vec<Field<'_>> =
         all.iter().map(|(name, value)| Field { name: name.as_str(), value: value.as_bytes() }).collect();
@@ -93,17 +93,17 @@ fn request(all: &HeaderMap, left: &HeaderMap) {
     assert_eq!(sent.get_all(HOST).iter().collect::<Vec<_>>(), ["a"]);
     sent.remove(HOST);
     if request.takes_trailers() {
-        assert_eq!(sent.remove("te").expect("it is asked for them"), "trailers");
-        assert_eq!(sent.remove(CONNECTION).expect("it is for one connection"), "te");
+        assert_eq!(sent.remove("te").expect("the proxy asks for trailers"), "trailers");
+        assert_eq!(sent.remove(CONNECTION).expect("it belongs to one connection"), "te");
     }
     let mut left = left.clone();
     left.remove(HOST);
-    // What it says of its trailers goes on with them.
+    // Its announcement of trailers goes on with them.
     left.extend(all.get_all(TRAILER).iter().map(|value| (TRAILER, value.clone())));
     assert_eq!(sent, left);
 }
 
-/// Fields that are for the next hop alone, whatever `Connection` says.
+/// Fields that are only for the next hop, whatever `Connection` says.
 const OF_ONE_CONNECTION: [&str; 10] = [
     "connection",
     "keep-alive",

@@ -3,7 +3,7 @@
 use super::{Answer, Client, Server, VARIANTS, body, digest, log};
 
 #[test]
-fn digests_are_right_and_the_log_has_exactly_what_was_acknowledged_in_order() {
+fn digests_are_right_and_the_log_has_exactly_the_acknowledged_tasks_in_order() {
     for variant in VARIANTS {
         for sync in [&[][..], &["--sync"]] {
             let folder = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ fn tasks_of_any_size_up_to_the_limit_are_signed() {
 }
 
 #[test]
-fn a_log_goes_on_and_half_a_record_at_its_end_is_cut_off() {
+fn a_log_is_continued_and_an_incomplete_record_at_its_end_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     for round in 1..=3_u64 {
         let mut server = Server::start("wrapped", folder.path(), &[]);

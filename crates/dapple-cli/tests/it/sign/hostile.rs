@@ -1,4 +1,4 @@
-//! Half frames, oversized frames, and what is no protocol at all.
+//! Incomplete frames, oversized frames, and input of other protocols.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use super::{Answer, Client, Server, VARIANTS, log};
 
 #[test]
-fn what_is_no_frame_ends_the_connection_with_a_reason_and_no_other() {
+fn a_malformed_frame_ends_only_its_connection_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start("pipelined", folder.path(), &["--frame-timeout-s", "0.5"]);
     let mut other = Client::connect(&server);
@@ -48,7 +48,7 @@ fn the_first_frame_decides_about_the_version() {
 }
 
 #[test]
-fn a_client_that_has_said_all_gets_its_answers_and_one_that_is_cut_amid_a_frame_is_told() {
+fn a_client_that_ends_its_side_gets_its_answers_and_one_cut_within_a_frame_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start("replicated", folder.path(), &["--sync"]);
     let mut client = Client::connect(&server);
@@ -68,7 +68,7 @@ fn a_client_that_has_said_all_gets_its_answers_and_one_that_is_cut_amid_a_frame_
 }
 
 #[test]
-fn what_was_accepted_is_answered_before_the_client_is_told_that_it_has_gone_wrong() {
+fn accepted_tasks_are_answered_before_the_error() {
     for variant in VARIANTS {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(variant, folder.path(), &["--sync"]);

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{Answer, Client, PATIENCE, Server, body, digest, log};
 use crate::stage_host::StageHost;
 
-/// A host of the stage `sign` with the log of this folder, and the secrets "one" and "two".
+/// A host of the stage `sign` with the log in this folder, and the secrets "one" and "two".
 fn host_at(address: &str, folder: &Path, options: &[&str]) -> StageHost {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     std::fs::write(path("first"), "one").unwrap();
@@ -31,7 +31,7 @@ fn front(hosts: &[&str], options: &[&str]) -> Server {
     Server::spawn(command)
 }
 
-/// What became of tasks, by their numbers.
+/// The outcomes of tasks, by number.
 #[derive(Debug, Default)]
 struct Ends {
     signed: BTreeSet<u64>,
@@ -39,7 +39,7 @@ struct Ends {
     failed: BTreeMap<u64, String>,
 }
 
-/// A closed loop with as many tasks in flight as its client has.
+/// A closed loop that keeps the client's number of tasks in flight.
 struct Loop {
     stop: Arc<AtomicBool>,
     signed: Arc<AtomicUsize>,
@@ -47,7 +47,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// Tasks from this number on, each answered once and with the right digests.
+    /// Sends tasks from this number on, each answered once and with the right digests.
     fn start(server: &Server, first: u64, in_flight: u64) -> Loop {
         let mut client = Client::connect(server);
         let (stop, signed) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
@@ -110,7 +110,7 @@ fn records(folder: &TempDir) -> u64 {
 }
 
 #[test]
-fn a_host_is_killed_and_comes_back_and_the_client_knows_what_became_of_each_task() {
+fn a_host_is_killed_and_comes_back_and_the_client_knows_the_outcome_of_each_task() {
     let folders: Vec<TempDir> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
     let options: [&[&str]; 2] = [&["--sign-sync"], &[]];
     let mut hosts: Vec<StageHost> =
@@ -137,17 +137,17 @@ fn a_host_is_killed_and_comes_back_and_the_client_knows_what_became_of_each_task
         assert_eq!(logged.insert(id, first), None, "task {id} was signed twice");
     }
     for ends in &ends {
-        assert!(ends.signed.iter().all(|id| logged.contains_key(id)), "what was answered is in a log");
-        assert!(!ends.refused.iter().any(|id| logged.contains_key(id)), "what was refused is in none");
-        // Those that the killed hosts had: four times eight at most.
+        assert!(ends.signed.iter().all(|id| logged.contains_key(id)), "answered tasks are in a log");
+        assert!(!ends.refused.iter().any(|id| logged.contains_key(id)), "refused tasks are in no log");
+        // The tasks of the killed hosts: at most four times eight.
         assert!(ends.failed.len() <= 4 * 8, "{:?}", ends.failed);
     }
     let answered = |id: &u64| ends.iter().any(|ends| ends.signed.contains(id) || ends.failed.contains_key(id));
-    assert!(logged.keys().all(answered), "what is in a log was answered, or told to be uncertain");
+    assert!(logged.keys().all(answered), "tasks in a log were answered, or reported as uncertain");
 }
 
 #[test]
-fn a_host_whose_log_is_full_leaves_its_tasks_to_others_and_without_others_they_are_refused() {
+fn a_host_with_a_full_log_leaves_its_tasks_to_others_and_without_others_they_are_refused() {
     let folders: Vec<TempDir> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
     let full = host_at("127.0.0.1:0", folders[0].path(), &["--sign-log-max-mb", "0"]);
     let other = host_at("127.0.0.1:0", folders[1].path(), &[]);
@@ -167,7 +167,7 @@ fn a_host_whose_log_is_full_leaves_its_tasks_to_others_and_without_others_they_a
 }
 
 #[test]
-fn without_any_host_tasks_are_refused_and_one_that_comes_is_found() {
+fn without_hosts_tasks_are_refused_and_a_new_host_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let host = host_at("127.0.0.1:0", folder.path(), &[]);
     let address = host.address.clone();
@@ -209,7 +209,7 @@ fn a_new_version_of_a_host_takes_the_log_over_and_no_task_is_refused_or_lost() {
 }
 
 #[test]
-fn at_the_signal_to_stop_a_front_answers_what_it_has_accepted() {
+fn at_the_signal_to_stop_a_front_answers_its_accepted_tasks() {
     let folder = tempfile::tempdir().unwrap();
     let host = host_at("127.0.0.1:0", folder.path(), &["--sign-sync"]);
     let mut server = front(&[&host.address], &[]);
@@ -232,7 +232,7 @@ fn at_the_signal_to_stop_a_front_answers_what_it_has_accepted() {
     assert_eq!(log(folder.path()).len(), signed);
 }
 
-/// As a program of somebody else has it.
+/// The type as another program would declare it.
 #[derive(serde::Serialize)]
 struct Task {
     id: u64,
@@ -247,7 +247,7 @@ struct Signed {
 }
 
 #[test]
-fn the_stage_can_be_asked_without_a_front_too() {
+fn the_stage_can_be_called_without_a_front_too() {
     let folder = tempfile::tempdir().unwrap();
     let host = host_at("127.0.0.1:0", folder.path(), &[]);
     let runtime = dapple::builder().workers(1).build().unwrap();

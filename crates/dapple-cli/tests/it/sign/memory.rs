@@ -1,4 +1,4 @@
-//! Clients who send much and take nothing.
+//! Clients that send much and read nothing.
 
 use std::io::Write;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::{Answer, Client, PATIENCE, Server, digest};
 
 const MIB: usize = 1 << 20;
 
-/// The most memory that a server ever had.
+/// The peak memory of a server.
 fn peak(server: &Server) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -33,10 +33,11 @@ fn large_tasks_that_never_end_take_no_more_than_the_budget_and_others_are_served
             let mut client = Client::connect(&server);
             std::thread::spawn(move || {
                 let task = vec![7; MIB];
-                // Two whole ones, whose answers nobody takes, and one that lacks its last byte.
+                // Two whole tasks, with answers that are never read, and one that lacks its last
+                // byte.
                 let whole = client.try_send(2, &task).and_then(|()| client.try_send(3, &task));
                 let frame = [&(MIB as u32 + 9).to_be_bytes()[..], &[3; 9], &task[1..]].concat();
-                // It is cut off at some time, or ended with the server.
+                // The server cuts it off at some point, or ends.
                 let _ = whole.and_then(|()| client.0.write_all(&frame));
                 client
             })
@@ -45,13 +46,13 @@ fn large_tasks_that_never_end_take_no_more_than_the_budget_and_others_are_served
     is_signed(&mut Client::connect(&server), 4);
     let hostile: Vec<Client> = hostile.into_iter().map(|sender| sender.join().unwrap()).collect();
     is_signed(&mut Client::connect(&server), 5);
-    // 120 MiB without a bound: tasks within theirs, and some fifty KiB for each connection.
+    // 120 MiB without a bound: tasks within their budget, and some fifty KiB for each connection.
     let more = peak(&server) - before;
     assert!(more < 40 * MIB, "{} MiB more for {} clients", more / MIB, hostile.len());
 }
 
 #[test]
-fn answers_that_nobody_takes_use_up_the_budget_and_not_more() {
+fn unread_answers_use_up_the_budget_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let options = ["--tasks-mib", "1", "--in-flight-max", "65536", "--frame-timeout-s", "1"];
     let server = Server::start("wrapped", folder.path(), &options);
@@ -61,7 +62,8 @@ fn answers_that_nobody_takes_use_up_the_budget_and_not_more() {
         (0..1_000_u64).flat_map(|id| [&[0, 0, 0, 10, 3][..], &id.to_be_bytes(), b"x"].concat()).collect();
     let before = peak(&server);
     let begin = Instant::now();
-    // Nothing is read from it any more where all is full, and then it is cut off: that ends its writing.
+    // When all buffers are full the server stops reading, and then cuts the connection: that ends
+    // the writing.
     while hostile.0.write_all(&frames).is_ok() {
         assert!(begin.elapsed() < PATIENCE * 4, "a client that takes no answers is served forever");
     }
@@ -71,7 +73,7 @@ fn answers_that_nobody_takes_use_up_the_budget_and_not_more() {
 }
 
 #[test]
-fn who_has_to_wait_for_memory_is_not_cut_off_for_it() {
+fn a_client_that_waits_for_memory_is_not_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     // One task of the largest size at a time.
     let options = ["--tasks-mib", "2", "--task-bytes-max", "1048576", "--frame-timeout-s", "2", "--sync"];

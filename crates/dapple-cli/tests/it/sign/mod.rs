@@ -1,4 +1,4 @@
-//! `dapple sign` and `dapple sign-client` with real processes, and tasks by plain sockets.
+//! `dapple sign` and `dapple sign-client` as real processes, and tasks over plain sockets.
 
 mod answers;
 mod hostile;
@@ -17,14 +17,14 @@ use md5::{Digest, Md5};
 
 pub(crate) const VARIANTS: [&str; 4] = ["threaded", "wrapped", "pipelined", "replicated"];
 
-/// A running server; killed when dropped, if it is still there.
+/// A running server; killed when dropped, if it still runs.
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) address: String,
 }
 
 impl Server {
-    /// On a free port, with the secrets "one" and "two".
+    /// Starts a server on a free port, with the secrets "one" and "two".
     pub(crate) fn start(variant: &str, folder: &Path, options: &[&str]) -> Server {
         let mut command = command(variant, folder);
         command.args(options);
@@ -78,7 +78,7 @@ pub(crate) fn command_at(address: &str, variant: &str, folder: &Path) -> Command
     command
 }
 
-/// What a server says of a task.
+/// The server's answer to a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Signed { id: u64, sequence: u64, first: [u8; 16], second: [u8; 16] },
@@ -87,7 +87,7 @@ pub(crate) enum Answer {
     Error { code: u8, text: String },
 }
 
-/// A connection that speaks the protocol as `docs/sign.md` has it, by code of its own.
+/// A connection that speaks the protocol of `docs/sign.md`, with code of its own.
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
@@ -145,17 +145,17 @@ impl Client {
     }
 }
 
-/// The digest that a task has with a secret.
+/// The digest of a task with a secret.
 pub(crate) fn digest(secret: &str, body: &[u8]) -> [u8; 16] {
     Md5::digest([secret.as_bytes(), body].concat()).into()
 }
 
-/// The body of the task of a number.
+/// The body of task number `id`.
 pub(crate) fn body(id: u64) -> Vec<u8> {
     (0..5_000_u64).map(|at| (at * 7 + id * 13 + (id >> 8)) as u8).collect()
 }
 
-/// The log: the number of each task and its first digest, in order. Checks each record.
+/// Reads the log: the number of each task and its first digest, in order. Checks each record.
 pub(crate) fn log(folder: &Path) -> Vec<(u64, [u8; 16])> {
     let log = std::fs::read(folder.join("log")).unwrap();
     assert_eq!(log.len() % 128, 0);

@@ -1,9 +1,9 @@
-//! More than there is room for is refused, and what was refused is not in the log.
+//! Tasks beyond the limits are refused, and refused tasks are not in the log.
 
 use super::{Answer, Client, Server, body, digest, log};
 
 #[test]
-fn what_is_too_much_is_refused_with_a_time_and_not_logged() {
+fn excess_tasks_are_refused_with_a_time_and_not_logged() {
     for (variant, options) in [
         ("threaded", &["--threads", "1", "--sync"][..]),
         ("wrapped", &["--queue", "1", "--width", "1", "--sync"]),
@@ -41,7 +41,7 @@ fn what_is_too_much_is_refused_with_a_time_and_not_logged() {
 }
 
 #[test]
-fn a_full_log_is_told_and_nothing_of_the_task_is_kept() {
+fn a_full_log_is_reported_and_nothing_of_the_task_is_kept() {
     for variant in super::VARIANTS {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(variant, folder.path(), &["--log-max-mb", "0"]);
@@ -54,7 +54,7 @@ fn a_full_log_is_told_and_nothing_of_the_task_is_kept() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_told_so() {
+fn connections_beyond_the_limit_get_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start("wrapped", folder.path(), &["--connections", "1"]);
     let mut first = Client::connect(&server);

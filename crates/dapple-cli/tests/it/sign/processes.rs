@@ -246,11 +246,11 @@ fn impossible_options_are_explained() {
     let cases: [(&[&str], i32, &str); 21] = [
         (&["--log", &missing], 1, "there is no folder for the log"),
         (&["--log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
-        (&["--log", "/dev/null"], 1, "no regular file"),
+        (&["--log", "/dev/null"], 1, "not a regular file"),
         (&["--first-secret", &missing], 1, "cannot be read"),
         (&["--first-secret", &empty], 1, "is empty"),
         (&["--addr", &address], 1, "is taken by "),
-        (&["--addr", &address], 1, "choose another with `--addr HOST:PORT`"),
+        (&["--addr", &address], 1, "choose another port with `--addr HOST:PORT`"),
         (&["--graph", &missing], 1, "the graph of stages cannot be written"),
         (&["--replicas", "3", "--replicas-max", "2"], 2, "--replicas 3 is more than --replicas-max 2"),
         (&["--replicas-max", "1"], 2, "--replicas-max 1 is less than --replicas, which is 2 by default"),

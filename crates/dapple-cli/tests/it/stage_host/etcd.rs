@@ -1,4 +1,4 @@
-//! Hosts that register themselves in etcd: a real one, where there is one. `cargo xtask etcd` gets it.
+//! Hosts that register themselves in a real etcd, if there is one. `cargo xtask etcd` fetches it.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use dapple::stage::remote::{Discovery, Member, Members};
 use super::{StageHost, send, until};
 use crate::support::Site;
 
-/// An etcd of this test; killed when dropped.
+/// An etcd for this test; killed when dropped.
 struct Etcd {
     child: Child,
     client: String,
@@ -20,7 +20,7 @@ struct Etcd {
 }
 
 impl Etcd {
-    /// `None` where there is no etcd; the variable `ETCD` says where one is.
+    /// `None` without etcd; the variable `ETCD` gives its path.
     fn start() -> Option<Etcd> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let in_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
@@ -71,7 +71,7 @@ async fn next(members: &mut Members) -> Member {
 #[test]
 fn hosts_join_and_leave_and_are_balanced_meanwhile() {
     let Some(mut etcd) = Etcd::start() else { return };
-    // An endpoint that nobody has is passed over.
+    // An endpoint that does not exist is skipped.
     let place = format!("etcd://127.0.0.1:1,{}/dapple/test", etcd.client);
     let runtime = dapple::builder().workers(2).build().unwrap();
     runtime.block_on(async {
@@ -87,20 +87,20 @@ fn hosts_join_and_leave_and_are_balanced_meanwhile() {
         until("both are found", || echo.balancer().serving_len() == 2).await;
         assert_eq!(send(&mut echo, "hello".to_owned()).await.unwrap(), "hello");
 
-        // Who is killed is forgotten when its time is over; who is stopped, at once.
+        // A killed host is forgotten after its time to live; a stopped one at once.
         first.child.kill().unwrap();
         assert_eq!(next(&mut members).await, Member::Left(first.address.clone()));
         second.signal("TERM");
         assert_eq!(next(&mut members).await, Member::Left(second.address.clone()));
         assert!(second.wait().success());
 
-        // A successor takes the entry over; nobody hears of it.
+        // A successor takes the entry over, and clients notice nothing.
         let mut third = StageHost::start(&register);
         assert_eq!(next(&mut members).await, Member::Joined(third.address.clone()));
         let fourth = StageHost::start_at(&third.address, &["--register", &place, "--ttl-s", "2", "--take-over"]);
         assert!(third.wait().success());
 
-        // Without etcd, all goes on; and after it has come back, news come again.
+        // Without etcd everything goes on; after its return, changes arrive again.
         etcd.kill();
         until("both are out", || echo.balancer().len() == 1).await;
         assert_eq!(send(&mut echo, "still".to_owned()).await.unwrap(), "still");

@@ -9,7 +9,7 @@ use dapple::stage::remote::{ByFate, Discovery, Fate};
 
 use super::{StageHost, send, until};
 
-/// How the requests of all senders have ended.
+/// The outcomes of all senders' requests.
 #[derive(Default)]
 struct Tally {
     replies: AtomicU64,
@@ -69,7 +69,7 @@ fn of_three_hosts_one_is_killed_and_comes_back_and_every_request_has_an_end() {
         for sender in senders {
             sender.await.expect("every request has ended");
         }
-        // Requests of the killed hosts, at most as many as were on their way.
+        // Requests of the killed hosts, at most as many as were in transit.
         let unknown = tally.unknown.load(Ordering::SeqCst);
         assert!(unknown <= 3 * 12, "{unknown}");
         let others = tally.others.lock().unwrap();

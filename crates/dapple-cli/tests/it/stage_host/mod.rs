@@ -1,4 +1,4 @@
-//! `dapple stage-host` with real processes, and remote stages that talk to them.
+//! `dapple stage-host` as real processes, and remote stages that talk to them.
 
 mod etcd;
 mod kills;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use dapple::stage::BoxError;
 use tower_service::Service;
 
-/// A running stage host; killed when dropped, if it is still there.
+/// A running stage host; killed when dropped, if it still runs.
 pub(crate) struct StageHost {
     pub(crate) child: Child,
     pub(crate) address: String,
@@ -22,7 +22,7 @@ pub(crate) struct StageHost {
 }
 
 impl StageHost {
-    /// On a free port, with one worker.
+    /// Starts a host on a free port, with one worker.
     pub(crate) fn start(options: &[&str]) -> StageHost {
         StageHost::start_at("127.0.0.1:0", options)
     }
@@ -33,7 +33,7 @@ impl StageHost {
         StageHost::try_spawn(command).unwrap_or_else(|status| panic!("the host ended: {status}"))
     }
 
-    /// `Err` where it ends before it listens.
+    /// `Err` if it ends before it listens.
     pub(crate) fn try_spawn(mut command: Command) -> Result<StageHost, ExitStatus> {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -84,7 +84,7 @@ where
     service.call(request).await.map_err(Into::into)
 }
 
-/// Looks again and again, until it is so.
+/// Checks repeatedly, until the condition holds.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {

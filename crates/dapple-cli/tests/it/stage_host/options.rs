@@ -1,4 +1,4 @@
-//! What the command line of a stage host does.
+//! The command line of a stage host.
 
 use std::net::TcpListener;
 
@@ -44,7 +44,7 @@ fn only_the_stages_asked_for_run() {
 }
 
 #[test]
-fn a_drawing_shows_what_waits() {
+fn a_drawing_shows_queue_lengths() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("stages.txt");
     let host = StageHost::start(&["--graph", file.to_str().unwrap(), "--replicas", "2"]);
@@ -68,7 +68,7 @@ fn a_drawing_shows_what_waits() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_sentence() {
+fn impossible_options_are_explained() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let site = Site::new();
@@ -82,12 +82,12 @@ fn what_cannot_be_is_said_in_a_sentence() {
         (&["--sign-sync"], 2, "--sign-sync needs --sign-log FILE"),
         (&["--sign-log", &missing], 1, "the stage `sign` cannot start: there is no folder for the log"),
         (&["--sign-log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
-        (&["--sign-log", &folder], 1, "cannot be opened"),
-        (&["--sign-log", &below], 1, "cannot be opened"),
+        (&["--sign-log", &folder], 1, "cannot open the log"),
+        (&["--sign-log", &below], 1, "cannot open the log"),
         (&["--sign-log", &letter, "--sign-first-secret", &missing], 1, "cannot be read"),
         (&["--listen", &address], 1, "another process listens there"),
         (&["--listen", "here"], 2, "write HOST:PORT, for example 127.0.0.1:8080"),
-        (&["--listen", "nowhere.invalid:7000"], 2, "there is no host \"nowhere.invalid\""),
+        (&["--listen", "nowhere.invalid:7000"], 2, "cannot find the host \"nowhere.invalid\""),
         (&["--replicas", "0"], 2, "from 1 to 10000"),
         (&["--register", "10.0.0.1:7000"], 2, "in etcd only"),
         (&["--register", "etcd://a:1/x", "--listen", "0.0.0.0:0"], 2, "--advertise"),
@@ -118,7 +118,8 @@ fn connections_can_be_encrypted() {
         let peer = Peer::builder(format!("localhost:{port}")).tls(TlsConnector::with_roots([root]).unwrap());
         let mut echo: RemoteStage<String, String> = peer.build().unwrap().stage("echo");
         assert_eq!(echo.send("secret".into()).await.unwrap(), "secret");
-        // Whom nobody vouches for is sent nothing, and so is who speaks plainly to it.
+        // A host without a trusted certificate gets nothing, and neither does a TLS
+        // host from a plain client.
         let strict = Peer::builder(format!("localhost:{port}")).tls(TlsConnector::new().unwrap()).build().unwrap();
         let error = strict.stage::<String, String>("echo").send("secret".into()).await.unwrap_err();
         assert!(error.to_string().contains("no TLS"), "{error}");
@@ -136,7 +137,7 @@ fn the_signal_to_stop_ends_it_and_a_request_in_it_is_finished() {
         spin.send(1).await.unwrap();
         let mut other = spin.clone();
         let long = dapple::spawn(async move { other.send(300_000).await });
-        // It is on its way as soon as another, sent later, has come back or was refused.
+        // It has arrived as soon as a later request has come back or was refused.
         let _ = spin.send(1).await;
         host.signal("TERM");
         assert!(long.await.unwrap().unwrap() >= 300_000);

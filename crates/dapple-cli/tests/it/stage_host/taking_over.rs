@@ -19,7 +19,7 @@ fn no_request_is_lost_while_one_process_after_the_other_takes_over() {
         let (replies, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let senders: Vec<_> = (0..8)
             .map(|number| {
-                // Each with a connection of its own, and each fourth with a new one each time.
+                // Each sender has a connection of its own, and every fourth a new one each time.
                 let peer = Peer::new(address.as_str()).unwrap();
                 let (address, replies, stop) = (address.clone(), replies.clone(), stop.clone());
                 dapple::spawn(async move {
@@ -40,7 +40,7 @@ fn no_request_is_lost_while_one_process_after_the_other_takes_over() {
             let before = replies.load(Ordering::SeqCst);
             until("requests flow", || replies.load(Ordering::SeqCst) > before + 200).await;
             let next = StageHost::start_at(&address, &["--take-over"]);
-            assert!(host.wait().success(), "the one before ends by itself");
+            assert!(host.wait().success(), "the previous one ends by itself");
             host = next;
         }
         let before = replies.load(Ordering::SeqCst);
@@ -55,12 +55,12 @@ fn no_request_is_lost_while_one_process_after_the_other_takes_over() {
 }
 
 #[test]
-fn one_that_fails_leaves_the_other_as_it_was() {
+fn a_failed_successor_leaves_the_host_unchanged() {
     let mut host = StageHost::start(&[]);
     let mut wrong = command();
     wrong.args(["--listen", &host.address, "--take-over", "--stage", "nonsense"]);
     assert_eq!(StageHost::try_spawn(wrong).err().and_then(|status| status.code()), Some(2));
-    // Somebody who gets the socket and goes away.
+    // A process that gets the socket and goes away.
     let name = UnixAddr::from_abstract_name(format!("dapple-stage-host/{}", host.address)).unwrap();
     let mut word = [0];
     UnixStream::connect_addr(&name).unwrap().read_exact(&mut word).unwrap();

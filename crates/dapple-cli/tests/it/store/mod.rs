@@ -81,7 +81,7 @@ fn a_dump_can_be_loaded_and_ranges_are_in_order() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_not_made_by_reading() {
+fn reading_does_not_create_a_store() {
     let folder = tempfile::tempdir().unwrap();
     assert!(problem(folder.path(), &["get", "users", "ann"], 2).contains("there is no store"));
     assert!(!folder.path().join("store").exists());

@@ -27,7 +27,8 @@ impl Server {
         Server { child, addr }
     }
 
-    /// Sends requests in words, one a line, and returns all that comes until the server closes.
+    /// Sends requests as words, one a line, and returns everything that arrives until the server
+    /// closes.
     fn ask(&self, requests: &str) -> String {
         self.ask_bytes(format!("{requests}\nQUIT\n").as_bytes())
     }
@@ -121,7 +122,7 @@ fn a_pipeline_is_answered_in_order_and_reads_see_the_writes_before_them() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill() {
+fn acknowledged_writes_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(folder.path(), &[]);
     let sets: Vec<String> = (0..200).map(|number| format!("SET key{number} {number}")).collect();
@@ -159,7 +160,7 @@ fn a_scan_returns_every_key_once() {
 }
 
 #[test]
-fn a_password_is_asked_for_and_needed_beyond_loopback() {
+fn a_password_is_required_beyond_loopback() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");
     std::fs::write(&file, "secret\n").unwrap();
@@ -180,7 +181,7 @@ fn a_password_is_asked_for_and_needed_beyond_loopback() {
 }
 
 #[test]
-fn a_client_too_many_is_told_so_and_a_place_that_is_free_again_is_given() {
+fn an_excess_client_gets_an_error_and_a_free_place_is_reused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--connections", "1"]);
     let mut first = TcpStream::connect(&server.addr).unwrap();
@@ -188,7 +189,7 @@ fn a_client_too_many_is_told_so_and_a_place_that_is_free_again_is_given() {
     let mut pong = [0; 7];
     first.read_exact(&mut pong).unwrap();
     assert_eq!(server.ask_bytes(b""), "-ERR max number of clients reached ");
-    // The first one rests, and keeps its place.
+    // The first client is idle, and keeps its place.
     first.write_all(b"PING\r\nQUIT\r\n").unwrap();
     let mut rest = String::new();
     first.read_to_string(&mut rest).unwrap();
@@ -213,7 +214,7 @@ fn commands_between_multi_and_exec_run_at_one_moment() {
             "MULTI\nSET a x\nDISCARD\nGET a\nEXEC\nDISCARD",
             "+OK +QUEUED +OK $1 2 -ERR EXEC without MULTI -ERR DISCARD without MULTI ",
         ),
-        // An error while it is queued ends it; one while it runs is its own.
+        // An error while commands are queued ends the transaction; one at run time does not.
         (
             "MULTI\nSET a x\nNOSUCH\nEXEC\nGET a",
             "+OK +QUEUED -ERR unknown command 'NOSUCH', with args beginning with:  -EXECABORT Transaction discarded because of previous errors. $1 2 ",
@@ -259,7 +260,7 @@ fn unfinished_requests_of_all_clients_together_have_a_limit() {
     let server = Server::start(folder.path(), &[]);
     let part = vec![b'x'; 31 << 20];
     let mut clients = Vec::new();
-    // More than 256 MiB in all; each alone is allowed.
+    // More than 256 MiB in total; each alone is allowed.
     for _ in 0..9 {
         let mut stream = TcpStream::connect(&server.addr).unwrap();
         stream.write_all(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", 32 << 20).as_bytes()).unwrap();
@@ -269,7 +270,7 @@ fn unfinished_requests_of_all_clients_together_have_a_limit() {
     let is_refused = |stream: &mut TcpStream, sent: &std::io::Result<()>| {
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let mut reply = [0; 4];
-        // A client that still writes may find the connection reset before it reads the words.
+        // A client that still writes may find the connection reset before it reads the error.
         sent.is_err() || stream.read(&mut reply).is_ok_and(|len| reply[..len] == *b"-OOM")
     };
     let begin = Instant::now();
