@@ -1,4 +1,4 @@
-//! When to try again what failed.
+//! Waits between attempts after failures.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ impl Failures {
         Failures { backoff: Backoff::new(first, max), count: 0, random: Random::fresh() }
     }
 
-    /// It worked: the next failure is the first again.
+    /// Notes a success: the next failure counts as the first.
     pub(crate) fn reset(&mut self) {
         self.count = 0;
     }
 
-    /// It failed: for how long to leave it.
+    /// Notes a failure; returns how long to wait.
     pub(crate) fn failed(&mut self) -> Duration {
         let wait = self.backoff.random_wait(self.count, &mut self.random);
         self.count = self.count.saturating_add(1);
@@ -37,7 +37,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn waits_grow_up_to_the_longest_and_begin_anew() {
+    fn waits_grow_up_to_the_longest_and_start_again() {
         let mut failures = Failures::new(Duration::from_millis(50), Duration::from_secs(2));
         for most_ms in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
             let wait = failures.failed();

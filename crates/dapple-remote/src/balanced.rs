@@ -15,8 +15,9 @@ use super::peer::Peer;
 use super::stage::RemoteStage;
 
 impl Discovery {
-    /// The stage of this name on all hosts that are found, as one service: of two hosts drawn by chance, the one with fewer
-    /// requests gets the next. Hosts join and leave as the directory says; one that cannot be reached is out until it can.
+    /// The stage of this name on all hosts that are found, as one service: of two random hosts, the
+    /// one with fewer requests gets the next. Hosts join and leave as the directory says; an
+    /// unreachable host is out until it can be reached.
     ///
     /// ```
     /// use dapple_tower::middleware::retry::{Attempts, Retry};
@@ -42,8 +43,9 @@ impl Discovery {
         self.balance_with(stage, Config::default(), move |address| Ok(Peer::new(address)?.stage(&name)))
     }
 
-    /// As [`balance`](Self::balance), with another configuration, and stages that `connect` makes of addresses: with limits, an encoding, a
-    /// schema or TLS of their own. What brings a replica back is always its connection ([`Probe::Check`]).
+    /// As [`balance`](Self::balance), with another configuration, and stages that `connect` makes
+    /// of addresses: with limits, an encoding, a schema or TLS of their own. Only its connection
+    /// brings a replica back ([`Probe::Check`]).
     ///
     /// # Panics
     ///
@@ -59,7 +61,7 @@ impl Discovery {
         Resp: DeserializeOwned + Send + 'static,
     {
         config.probe = Probe::Check;
-        // Who takes longer to connect is not there yet; the attempt goes on.
+        // A connection that takes longer is not there yet; the attempt goes on.
         config.check_timeout = CHECK_EVERY;
         let balancer = Balancer::new(config);
         let found = Found { members: self.members(stage), connect: Box::new(connect) };
@@ -69,7 +71,7 @@ impl Discovery {
         });
         let _detached = dapple_sched::spawn(async move {
             checking.await;
-            // Nobody balances any more.
+            // The balance was dropped.
             following.abort();
         });
         Balance::new(balancer).classify(ByFate)
@@ -101,5 +103,6 @@ impl<T> Stream for Found<T> {
     }
 }
 
-/// How soon a replica that can be reached again is in again. A look costs nothing while there is a connection.
+/// How soon a reachable replica is in service again. A check costs nothing while there is a
+/// connection.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! How long what runs has, from the first sender to the last host.
+//! The deadline of the running code, from the first sender to the last host.
 
 use std::future::Future;
 
@@ -9,7 +9,8 @@ dapple_sync::task_local! {
     static DEADLINE: Instant;
 }
 
-/// By when the reply of what runs here is of use, if it says so: inside of [`within`], and in handlers that a host runs.
+/// The time by which the reply of the running code is needed, if there is one: inside [`within`],
+/// and in handlers that a host runs.
 ///
 /// ```
 /// use dapple_io::time::Instant;
@@ -24,9 +25,9 @@ pub fn deadline() -> Option<Instant> {
     DEADLINE.try_get().ok()
 }
 
-/// Runs a future with a deadline, which all requests to remote stages made in it carry along: hosts drop what comes too
-/// late, also those further on. A deadline inside of another counts only where it is earlier. What the future spawns does
-/// not inherit it. As cancel safe as the future.
+/// Runs a future with a deadline, which all its requests to remote stages carry: hosts drop late
+/// requests, also those further on. A deadline inside another counts only if it is earlier. Tasks
+/// that the future spawns do not inherit it. As cancel safe as the future.
 pub fn within<F: Future>(until: Instant, future: F) -> impl Future<Output = F::Output> + use<F> {
     let until = deadline().map_or(until, |outer| outer.min(until));
     let with: WithLocal<Instant, F> = DEADLINE.scope(until, future);

@@ -1,10 +1,10 @@
-//! How messages are written as bytes.
+//! The encodings of messages.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How messages are written as bytes. The sender chooses, and a reply comes as its request did.
+/// The encoding of a message. The sender chooses, and a reply has the encoding of its request.
 ///
 /// ```
 /// use dapple_remote::Encoding;
@@ -18,21 +18,22 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Encoding {
-    /// [Postcard](https://postcard.jamesmunns.com/): compact and fast, bytes as they are. What serde describes by looking
-    /// ahead (`untagged`, `flatten`) it cannot read.
+    /// [Postcard](https://postcard.jamesmunns.com/): compact and fast, bytes as they are. It cannot
+    /// read types that serde describes by looking ahead (`untagged`, `flatten`).
     #[default]
     Postcard,
-    /// JSON, for other languages and for people. Bytes become lists of numbers, some four times as long.
+    /// JSON, for other languages and for people. Bytes become lists of numbers, some four times as
+    /// long.
     Json,
 }
 
-/// A message could not be written as bytes, or bytes are no such message.
+/// A message could not be encoded, or bytes are not a message of the type.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct EncodingError(String);
 
 impl Encoding {
-    /// The value of `content-type` that goes with it.
+    /// Its value of `content-type`.
     pub const fn media_type(self) -> &'static str {
         match self {
             Encoding::Postcard => "application/vnd.dapple.postcard",
@@ -40,7 +41,7 @@ impl Encoding {
         }
     }
 
-    /// The encoding that a value of `content-type` names, whatever parameters follow.
+    /// The encoding of a `content-type`, whatever its parameters.
     pub fn of_media_type(value: &str) -> Option<Encoding> {
         let name = value.split(';').next().unwrap_or_default().trim();
         [Encoding::Postcard, Encoding::Json].into_iter().find(|known| known.media_type().eq_ignore_ascii_case(name))
@@ -50,7 +51,7 @@ impl Encoding {
     ///
     /// # Errors
     ///
-    /// The type cannot be written so, such as a map whose keys are no texts in JSON.
+    /// The type cannot be encoded, such as a map with keys that are not strings in JSON.
     pub fn encode<T: Serialize + ?Sized>(self, message: &T) -> Result<Bytes, EncodingError> {
         match self {
             Encoding::Postcard => postcard::to_stdvec(message).map(Bytes::from).map_err(EncodingError::of),
@@ -58,11 +59,11 @@ impl Encoding {
         }
     }
 
-    /// Reads a message, which must be all that there is.
+    /// Reads a message, which must be the whole input.
     ///
     /// # Errors
     ///
-    /// The bytes are no such message, or more follow it.
+    /// The bytes are not such a message, or more follow it.
     pub fn decode<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, EncodingError> {
         match self {
             Encoding::Postcard => match postcard::take_from_bytes(bytes) {
@@ -86,7 +87,7 @@ mod tests {
     use super::Encoding;
 
     #[test]
-    fn what_follows_a_message_is_not_overlooked() {
+    fn bytes_after_a_message_are_an_error() {
         for encoding in [Encoding::Postcard, Encoding::Json] {
             let mut bytes = encoding.encode(&(1_u8, "a")).unwrap().to_vec();
             assert_eq!(encoding.decode::<(u8, String)>(&bytes).unwrap(), (1, "a".to_owned()));

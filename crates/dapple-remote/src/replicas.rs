@@ -1,4 +1,4 @@
-//! Replicas in processes that are started for them, and on other machines.
+//! Replicas in child processes, and on other machines.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -21,22 +21,27 @@ use super::{Discovery, Peer, RemoteStage};
 
 /// Replicas in other processes and on other machines: constructors of [`Replica`].
 pub trait RemoteReplica<Req, Resp>: Sized {
-    /// A stage that somebody else runs, in another process or on another machine. Nothing is sent to it while it cannot be reached.
+    /// A stage that another program runs, in another process or on another machine. It gets no
+    /// requests while it cannot be reached.
     fn remote(stage: RemoteStage<Req, Resp>) -> Self;
 
-    /// Starts a process that hosts the stage of this name, such as `dapple stage-host` or a program whose `main` is
-    /// [`host_main`](crate::host_main), and waits until it says on its standard output where it listens. Let it listen on port 0.
+    /// Starts a process that hosts the stage of this name, such as `dapple stage-host` or a program
+    /// with [`host_main`](crate::host_main) as its `main`, and waits until its standard output says
+    /// where it listens. Let it listen on port 0.
     ///
-    /// Retired, it gets SIGTERM, and SIGKILL if it has not ended a minute later. One that ends before is dead. With the runtime it is killed;
-    /// should this process be killed itself, it goes on, and finds the pipe that is its standard input closed, if it has one.
+    /// When retired, the process gets SIGTERM, and SIGKILL if it has not ended a minute later. A
+    /// process that ends earlier is dead. The end of the runtime kills it; if this process itself
+    /// is killed, the child goes on, and finds the pipe of its standard input closed, if it has
+    /// one.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it kills the process, also one that is just being started, unless the runtime ends at that moment.
+    /// If dropped before it resolves, it kills the process, also one that is just being started,
+    /// unless the runtime ends at that moment.
     ///
     /// # Errors
     ///
-    /// It cannot be started, ends, or says nothing for 30 s.
+    /// The process cannot be started, ends, or prints nothing for 30 s.
     ///
     /// ```
     /// use std::process::Command;
@@ -81,12 +86,13 @@ where
         let stage = stage.to_owned();
         command.stdout(Stdio::piped());
         async move {
-            // In a task of its own, which goes on where this is dropped: then the process is killed when it is there.
+            // In a task of its own, which goes on if this future is dropped: then it kills the
+            // process once it has started.
             let spawning = dapple_sched::spawn(async { process::spawn(command).await.map(|child| Process { child }) });
             let mut process = spawning.await??;
             let child = &mut process.child;
             let stdout = child.take_stdout().ok_or("its standard output is gone")??;
-            // Kept, as the process may take its end for that of this one.
+            // Kept, because the process may take its end for that of this one.
             let stdin = child.take_stdin().transpose()?;
             let said = async {
                 match listening_on(&stdout).await {
@@ -111,18 +117,18 @@ where
     }
 }
 
-/// A child, which is killed when this is dropped.
+/// A child process, which is killed when this is dropped.
 struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Its number, which is its own until it was waited for.
+    /// Its process id, which stays its own until it was waited for.
     fn pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// To its end.
+    /// Waits for its end.
     async fn live(mut self, retired: Retired, stdout: &pipe::Receiver) {
         let ended = race(self.child.wait(), race(retired, discard(stdout))).await;
         if let First::Left(status) = ended {
@@ -148,7 +154,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         let Ok(None) = self.child.try_wait() else { return };
         let _already_over = self.child.kill();
-        // One that nobody waits for stays in the kernel's table. No task, as the runtime may be at its end; it takes a moment only.
+        // An unreaped child stays in the kernel's table. Not a task, because the runtime may be
+        // ending; it takes only a moment.
         let Some(pid) = self.pid() else { return };
         let wait = move || {
             let _status = retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty()));
@@ -157,7 +164,7 @@ impl Drop for Process {
     }
 }
 
-/// Where a host says that it listens; none if it ends without.
+/// The address that a host prints; `None` if it ends without.
 async fn listening_on(stdout: &pipe::Receiver) -> Option<SocketAddr> {
     let (mut text, mut buf) = (Vec::new(), [0; 1024]);
     while let Ok(count @ 1..) = stdout.read(&mut buf).await {
@@ -170,7 +177,7 @@ async fn listening_on(stdout: &pipe::Receiver) -> Option<SocketAddr> {
                 return Some(reachable(address));
             }
         }
-        // No line of a host is that long.
+        // No line of a host is this long.
         if text.len() > LINE_LEN_MAX {
             text.clear();
         }
@@ -178,7 +185,7 @@ async fn listening_on(stdout: &pipe::Receiver) -> Option<SocketAddr> {
     None
 }
 
-/// Who listens everywhere is reached here.
+/// A host that listens on all addresses is reached on this machine.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
@@ -186,16 +193,16 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Reads what a process prints, so that it never waits for room; does not end.
+/// Reads the output of a process, so that it never waits for room; does not end.
 async fn discard(stdout: &pipe::Receiver) {
     let mut buf = [0; 1024];
     while let Ok(1..) = stdout.read(&mut buf).await {}
     std::future::pending().await
 }
 
-/// Replicas that are found by a [`Discovery`], for stages of replicas ([`Replicated`]).
+/// Replicas found by a [`Discovery`], for stages of replicas ([`Replicated`]).
 pub trait RemoteReplicas {
-    /// Has the hosts take part that have the stage of this name, as they [join](Replicated::join) and leave.
+    /// Lets the hosts of this stage take part, as they [join](Replicated::join) and leave.
     ///
     /// ```
     /// use dapple_remote::{Discovery, RemoteReplicas};
@@ -231,7 +238,7 @@ where
 
 /// How long a process may take until it listens.
 const START_MAX: Duration = Duration::from_secs(30);
-/// How long one may take to end.
+/// How long a process may take to end.
 const END_MAX: Duration = Duration::from_secs(60);
 const LISTENING_ON: &str = "listening on ";
 const LINE_LEN_MAX: usize = 64 << 10;

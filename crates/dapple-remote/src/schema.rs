@@ -2,10 +2,11 @@
 
 use std::any::type_name;
 
-/// What a stage takes and gives, as a text: the names of the types without their modules, `Task -> Signature`.
+/// The input and output of a stage, as text: the names of the types without their modules,
+/// `Task -> Signature`.
 ///
-/// It tells types of different names apart, not two versions of one type: give those a schema of their own, such as
-/// `sign 2`.
+/// It distinguishes types with different names, not two versions of one type: give those a schema
+/// of their own, such as `sign 2`.
 ///
 /// ```
 /// use dapple_remote::schema_of;
@@ -16,7 +17,8 @@ pub fn schema_of<Req, Resp>() -> String {
     format!("{} -> {}", without_modules(type_name::<Req>()), without_modules(type_name::<Resp>()))
 }
 
-/// Leaves the last part of each path: where a type is defined differs between programs, and between versions of a library.
+/// Keeps the last part of each path: the module of a type differs between programs, and between
+/// versions of a library.
 fn without_modules(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
     let mut part = String::new();
@@ -37,7 +39,7 @@ fn without_modules(name: &str) -> String {
     in_a_header(&short)
 }
 
-/// As a header can carry it.
+/// The schema in a form that a header can carry.
 pub(crate) fn in_a_header(schema: &str) -> String {
     let fits = |character: char| character == ' ' || character.is_ascii_graphic();
     schema.trim().chars().map(|character| if fits(character) { character } else { '?' }).collect()

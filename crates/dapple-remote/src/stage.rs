@@ -24,19 +24,21 @@ use super::peer::Peer;
 use super::percent;
 use super::schema::schema_of;
 
-/// A stage that a [`Host`](super::Host) runs in another process or on another machine: a `tower::Service` like one in this process.
+/// A stage that a [`Host`](super::Host) runs in another process or on another machine: a
+/// `tower::Service` like one in this process.
 ///
-/// Clones share one connection, made when it is first needed. `poll_ready` waits where as many requests are on their way as
-/// may be ([`PeerBuilder::in_flight_max`](super::PeerBuilder::in_flight_max)). A response that is dropped is no longer waited for by the host
-/// either: what has not ended there is dropped.
+/// Clones share one connection, made at the first use. `poll_ready` waits at the limit of requests
+/// in flight ([`PeerBuilder::in_flight_max`](super::PeerBuilder::in_flight_max)). When a response
+/// is dropped, the host drops its unfinished work, too.
 ///
-/// A request carries the time that it has left: the peer's time-out, or the [deadline](super::within) that the caller is under, whichever
-/// is earlier.
+/// A request carries the time that it has left: the peer's time-out, or the caller's
+/// [deadline](super::within), whichever is earlier.
 ///
 /// # Errors
 ///
-/// A [`Refused`](dapple_tower::Refused) of the host, as if the stage were here; else a [`RemoteError`]. [`Fate::of`](super::Fate::of)
-/// says whether the request has run. A request is sent again by itself only where the connection ended before it was sent.
+/// A [`Refused`](dapple_tower::Refused) of the host, as if the stage were here; else a
+/// [`RemoteError`]. [`Fate::of`](super::Fate::of) says whether the request has run. A request is
+/// repeated automatically only if the connection ended before it was sent.
 ///
 /// ```
 /// use dapple_io::net::TcpListener;
@@ -80,7 +82,7 @@ enum RequestPermit {
 
 /// The reply on its way; see [`RemoteStage`].
 ///
-/// Cancel safe in that dropping it drops the request, wherever it is; what it has done by then stays done.
+/// Cancel safe in that dropping it drops the request, wherever it is; its effects until then stay.
 pub type ReplyFuture<Resp> = Pin<Box<dyn Future<Output = Result<Resp, BoxError>> + Send>>;
 
 impl<Req, Resp> RemoteStage<Req, Resp> {
@@ -98,29 +100,30 @@ impl<Req, Resp> RemoteStage<Req, Resp> {
         }
     }
 
-    /// What both sides call the types, where their names say too little, such as `sign 2`. Characters that no header may have
-    /// become question marks.
+    /// Sets the schema that both sides use for the types, if their names say too little, such as
+    /// `sign 2`. Characters that no header may have become question marks.
     #[must_use]
     pub fn schema(mut self, schema: &str) -> Self {
         self.schema = super::schema::in_a_header(schema).into();
         self
     }
 
-    /// How messages are written; the peer's choice if not set.
+    /// Sets the encoding of messages; by default the peer's.
     #[must_use]
     pub fn encoding(mut self, encoding: Encoding) -> Self {
         self.encoding = encoding;
         self
     }
 
-    /// How long a request may take that has no earlier deadline; the peer's choice if not set.
+    /// Sets how long a request without an earlier deadline may take; by default the peer's
+    /// time-out.
     #[must_use]
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
     }
 
-    /// The host that it is at.
+    /// The peer of its host.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -151,7 +154,8 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it drops the request, wherever that is; what it has done by then stays done.
+    /// If dropped before it resolves, it drops the request, wherever that is; its effects until
+    /// then stay.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! The words of the protocol: paths, headers, and what says how a request ended. `docs/remote.md` has it for other languages.
+//! The names of the protocol: paths, headers, and outcomes. `docs/remote.md` describes it for other
+//! languages.
 
 use std::time::Duration;
 
@@ -6,18 +7,19 @@ use dapple_tower::{Reason, Refused};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
-/// The path of a stage is this and its name.
+/// The path of a stage is this prefix and its name.
 pub(crate) const STAGES: &str = "/stages/";
-/// Who asks learns what the host has.
+/// The path that lists the host's stages.
 pub(crate) const LIST: &str = "/stages";
-/// 200 where requests are taken, 503 where not.
+/// The path that answers 200 if requests are taken, 503 if not.
 pub(crate) const HEALTH: &str = "/health";
-/// Answered when the host is about to end: whoever asked sends nothing more on this connection.
+/// The path that is answered when the host is about to end: then its client sends nothing more on
+/// this connection.
 pub(crate) const STOPPING: &str = "/stopping";
 
-/// What the sender believes the stage to take and give.
+/// The schema that the sender assumes.
 pub(crate) const SCHEMA: &str = "dapple-schema";
-/// How long the sender waits yet, in milliseconds.
+/// How long the sender still waits, in milliseconds.
 pub(crate) const TIME_LEFT: &str = "dapple-time-left-ms";
 /// How the request ended, on every reply of a host.
 pub(crate) const OUTCOME: &str = "dapple-outcome";
@@ -50,7 +52,7 @@ impl Outcome {
         Outcome::TooLarge,
     ];
 
-    /// As the header has it.
+    /// Its value in the header.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Outcome::Done => "done",
@@ -84,7 +86,8 @@ impl Outcome {
     }
 }
 
-/// The body of every reply that is none of a handler. JSON, whatever the request was.
+/// The body of every reply that does not come from a handler. JSON, whatever the request's
+/// encoding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Problem {
     pub(crate) outcome: Outcome,
@@ -108,7 +111,7 @@ impl Problem {
         }
     }
 
-    /// The refusal that this tells of. A reason that this version does not know is the plainest one.
+    /// The refusal in this problem. A reason unknown to this version becomes the plainest one.
     pub(crate) fn as_refused(&self) -> Refused {
         let reason = self.reason.clone().and_then(|reason| serde_json::from_value(reason).ok());
         let retry_after = Duration::from_millis(self.retry_after_ms.unwrap_or(0));
@@ -116,12 +119,12 @@ impl Problem {
     }
 }
 
-/// For `Retry-After`, which counts whole seconds. Where nothing is known, one of them.
+/// The value of `Retry-After`, in whole seconds. One second if nothing is known.
 pub(crate) fn retry_after_s(retry_after: Duration) -> u64 {
     retry_after.as_secs().saturating_add(u64::from(retry_after.subsec_nanos() > 0)).max(1)
 }
 
-/// How long the sender waits, as it says. `Err` where it says something else than a number.
+/// How long the sender waits. `Err` if the value is not a number.
 pub(crate) fn time_left(headers: &HeaderMap) -> Result<Option<Duration>, String> {
     let Some(value) = headers.get(TIME_LEFT) else { return Ok(None) };
     let number = value.to_str().ok().filter(|text| text.len() <= 12).and_then(|text| text.parse().ok());
@@ -139,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn refusals_come_back_as_they_were() {
+    fn refusals_survive_encoding() {
         let reasons = [
             Reason::Delay { predicted: Duration::from_micros(1500), target: Duration::from_millis(1) },
             Reason::Full { len: 7 },
@@ -168,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_an_outcome_is_the_one_in_the_body() {
+    fn an_outcome_has_the_same_name_in_header_and_body() {
         for outcome in Outcome::ALL {
             assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.word());
         }
     }
 
     #[test]
-    fn retry_after_is_whole_seconds_and_never_nothing() {
+    fn retry_after_has_whole_seconds_and_is_never_zero() {
         let of_ms = |ms| retry_after_s(Duration::from_millis(ms));
         assert_eq!([of_ms(0), of_ms(1), of_ms(1000), of_ms(1001)], [1, 1, 1, 2]);
         assert_eq!(retry_after_s(Duration::MAX), u64::MAX);

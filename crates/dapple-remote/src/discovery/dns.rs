@@ -1,4 +1,4 @@
-//! Hosts by a name in the DNS.
+//! Hosts by a DNS name.
 
 use std::future::Future;
 use std::io;
@@ -17,8 +17,8 @@ pub(super) async fn hosts(host: String, port: u16) -> io::Result<Vec<String>> {
     Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect())
 }
 
-/// Where a service is offered; only those that are to be used first. Targets are full names, which the dot at the end says: the domains of
-/// a search list are not for them.
+/// The addresses of a service, only those of the best priority. Targets are full names, marked by
+/// the dot at the end, so the domains of a search list do not apply.
 pub(super) async fn targets(name: String) -> io::Result<Vec<String>> {
     let targets = services(&name).await?;
     let first = targets.first().map(|target| target.priority);
@@ -26,7 +26,7 @@ pub(super) async fn targets(name: String) -> io::Result<Vec<String>> {
     Ok(used.map(|target| format!("{}.:{}", target.host, target.port)).collect())
 }
 
-/// Looks a name up again and again, until nobody wants to know.
+/// Looks a name up at intervals, until the publisher has no readers.
 pub(super) async fn look_up<F>(name: String, ask: impl Fn(String) -> F, every: Duration, mut publisher: Publisher)
 where
     F: Future<Output = io::Result<Vec<String>>>,
@@ -47,19 +47,19 @@ where
     }
 }
 
-/// What an answer says about who is there; `None` where it says nothing, so that all stays as it is.
+/// The addresses in an answer; `None` if it says nothing, so that the list stays.
 fn addresses(answer: io::Result<Vec<String>>, name: &str, is_told: &mut bool) -> Option<Vec<String>> {
     let (addresses, error) = match answer {
         Ok(addresses) => {
             *is_told = false;
             return Some(addresses);
         }
-        // Somebody who knows has said so.
+        // This is an authoritative answer.
         Err(error) if error.kind() == io::ErrorKind::NotFound => (Some(Vec::new()), error),
         Err(error) => (None, error),
     };
     if !std::mem::replace(is_told, true) {
-        tracing::warn!(name, %error, "hosts of a stage cannot be looked up; it is tried again");
+        tracing::warn!(name, %error, "cannot look up hosts of a stage; trying again");
     }
     addresses
 }
@@ -70,7 +70,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn no_answer_changes_nothing_and_no_such_name_is_an_answer() {
+    fn a_failed_look_up_changes_nothing_and_no_such_name_is_an_answer() {
         let mut is_told = false;
         let timed_out = addresses(Err(io::ErrorKind::TimedOut.into()), "a", &mut is_told);
         assert_eq!((timed_out, is_told), (None, true));

@@ -1,4 +1,4 @@
-//! News of who joins and leaves, in a bounded queue.
+//! Changes of the members, in a bounded queue.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -12,21 +12,21 @@ use crate::peer::parse_address;
 /// One host has joined or left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Member {
-    /// There is a host at this address.
+    /// A host at this address.
     Joined(String),
-    /// There is none any more.
+    /// The host is gone.
     Left(String),
 }
 
-/// The hosts of a stage, as they join and leave: a stream that first tells of all who are there. Made by
-/// [`Discovery::members`](super::Discovery::members).
+/// The hosts of a stage, as they join and leave: a stream that starts with all present ones. Made
+/// by [`Discovery::members`](super::Discovery::members).
 ///
-/// Who reads slowly makes the directory wait, and is told only of what still holds then.
+/// A slow reader makes the directory wait, and gets only changes that still hold then.
 #[derive(Debug)]
 pub struct Members(mpsc::Receiver<Member>);
 
 impl Members {
-    /// The next news. `None` where the runtime has ended. Cancel safe.
+    /// Returns the next change. `None` if the runtime has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<Member> {
         self.0.recv().await
     }
@@ -40,7 +40,7 @@ impl Stream for Members {
     }
 }
 
-/// The side that knows.
+/// The sending side.
 pub(super) struct Publisher {
     tx: mpsc::Sender<Member>,
     told: BTreeSet<String>,
@@ -52,12 +52,12 @@ pub(super) fn channel() -> (Publisher, Members) {
 }
 
 impl Publisher {
-    /// Makes these the members. What is no address is left out, as are those beyond [`MEMBERS_MAX`].
+    /// Sets the members. Leaves out invalid addresses, and those beyond [`MEMBERS_MAX`].
     pub(super) async fn set(&mut self, addresses: impl IntoIterator<Item = String>) {
         let new = valid(addresses);
         let gone: Vec<String> = self.told.difference(&new).cloned().collect();
         let come: Vec<String> = new.difference(&self.told).cloned().collect();
-        // Those who come first: there are some all the time.
+        // New members first, so that there are some all the time.
         for address in come {
             let _ = self.tx.send(Member::Joined(address)).await;
         }
@@ -67,7 +67,7 @@ impl Publisher {
         self.told = new;
     }
 
-    /// Waits until nobody wants to know any more. Cancel safe.
+    /// Waits until there is no reader. Cancel safe.
     pub(super) async fn forsaken(&self) {
         self.tx.closed().await;
     }
@@ -85,20 +85,17 @@ fn valid(addresses: impl IntoIterator<Item = String>) -> BTreeSet<String> {
         } else if valid.len() < MEMBERS_MAX {
             valid.insert(address);
         } else {
-            tracing::warn!(
-                max = MEMBERS_MAX,
-                "there are more hosts of a stage than can be used; the others are left out"
-            );
+            tracing::warn!(max = MEMBERS_MAX, "there are more hosts of a stage than can be used; ignoring the others");
             break;
         }
     }
     valid
 }
 
-/// News that wait for a reader.
+/// The most changes that wait for a reader.
 const NEWS_MAX: usize = 64;
 
-/// More are not believed.
+/// The most members that are accepted.
 const MEMBERS_MAX: usize = 10_000;
 
 #[cfg(test)]
@@ -106,7 +103,7 @@ mod tests {
     use super::{MEMBERS_MAX, Member, channel, valid};
 
     #[test]
-    fn only_what_changes_is_news() {
+    fn only_changes_are_sent() {
         dapple_sched::block_on(async {
             let (mut publisher, mut members) = channel();
             let owned = |list: &[&str]| list.iter().map(|&address| address.to_owned()).collect::<Vec<_>>();

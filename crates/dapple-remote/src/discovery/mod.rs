@@ -1,4 +1,4 @@
-//! Where the replicas of a stage are, and how that changes.
+//! The places of a stage's replicas, and their changes.
 
 mod dns;
 mod etcd;
@@ -14,9 +14,9 @@ pub use self::members::{Member, Members};
 
 use super::peer::parse_address;
 
-/// Where the hosts of a stage are found: a list, a name in the DNS, or etcd.
+/// The source of a stage's hosts: a list, a DNS name, or etcd.
 ///
-/// Written as text, as in a flag or an environment variable:
+/// Written as text, for a flag or an environment variable:
 ///
 /// | text | hosts |
 /// |---|---|
@@ -25,7 +25,7 @@ use super::peer::parse_address;
 /// | `srv:_sign._tcp.stages.example` | those that its SRV records name, of the least priority number, looked up again every 5 s |
 /// | `etcd://10.0.0.9:2379,10.0.0.10:2379/dapple/shop` | those that have [registered](Registration) themselves under that prefix; news come at once |
 ///
-/// Who answers nothing keeps the list that was last known: the hosts go on without a directory.
+/// If a look-up fails, the last list stays: the hosts go on without a directory.
 ///
 /// ```
 /// use dapple_remote::{Discovery, Member};
@@ -50,7 +50,7 @@ enum Kind {
     Etcd(EtcdFolder),
 }
 
-/// A text says nothing about where hosts are; the message says what does.
+/// The text is not a valid discovery; the message says what is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DiscoveryError(String);
@@ -60,7 +60,7 @@ impl Discovery {
     ///
     /// # Errors
     ///
-    /// One of them is no address, or there is none.
+    /// One of them is not an address, or there is none.
     pub fn list<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Result<Discovery, DiscoveryError> {
         let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
         for address in &addresses {
@@ -72,25 +72,26 @@ impl Discovery {
         }
     }
 
-    /// All addresses of a name, looked up every 5 s; see [`every`](Self::every). The lifetime of answers is heeded by the runtime's
-    /// resolver, which has them until then.
+    /// All addresses of a name, looked up every 5 s; see [`every`](Self::every). The runtime's
+    /// resolver obeys the lifetime of answers, and returns them until then.
     ///
     /// # Errors
     ///
-    /// This is no name, or the port is 0.
+    /// The name is invalid, or the port is 0.
     pub fn dns(host: &str, port: u16) -> Result<Discovery, DiscoveryError> {
         let address = format!("{host}:{port}");
         parse_address(&address).map_err(DiscoveryError)?;
         Ok(Discovery(Kind::Dns { host: host.to_owned(), port, every: LOOK_UP_EVERY }))
     }
 
-    /// Where a service is offered by the SRV records at a name such as `_sign._tcp.stages.example` (RFC 2782), looked up every 5 s; see
-    /// [`every`](Self::every). Only those of the least priority number are hosts, and their weights do not count: a balancer measures. It takes
-    /// the feature `dns`.
+    /// The hosts in the SRV records at a name such as `_sign._tcp.stages.example` (RFC 2782),
+    /// looked up every 5 s; see [`every`](Self::every). Only records of the least priority number
+    /// are hosts, and their weights do not count, because a balancer measures. Needs the feature
+    /// `dns`.
     ///
     /// # Errors
     ///
-    /// This is no name.
+    /// The name is invalid.
     pub fn srv(name: &str) -> Result<Discovery, DiscoveryError> {
         let is_name = parse_address(&format!("{name}:1")).is_ok() && name.contains('.') && !name.contains('[');
         match is_name {
@@ -99,12 +100,12 @@ impl Discovery {
         }
     }
 
-    /// What is registered in etcd under a prefix. `endpoints` are the addresses of its members, each `HOST:PORT`: one after the
-    /// other is asked.
+    /// Hosts registered in etcd under a prefix. `endpoints` are the addresses of its members, each
+    /// `HOST:PORT`; they are tried one after the other.
     ///
     /// # Errors
     ///
-    /// An endpoint is no address, there is none, or the prefix is empty.
+    /// An endpoint is not an address, there is none, or the prefix is empty.
     pub fn etcd<A: Into<String>>(
         endpoints: impl IntoIterator<Item = A>,
         prefix: &str,
@@ -113,7 +114,7 @@ impl Discovery {
         Ok(Discovery(Kind::Etcd(EtcdFolder::new(endpoints, prefix).map_err(DiscoveryError)?)))
     }
 
-    /// How often a name in the DNS is looked up; 100 ms at least. It changes nothing for others.
+    /// Sets how often a DNS name is looked up; at least 100 ms. It has no effect on others.
     #[must_use]
     pub fn every(mut self, period: Duration) -> Discovery {
         if let Kind::Dns { every, .. } | Kind::Srv { every, .. } = &mut self.0 {
@@ -122,8 +123,9 @@ impl Discovery {
         self
     }
 
-    /// Those who have this stage, from now on, as they join and leave. A list and a name do not tell stages apart: each of their hosts
-    /// has to have it. A task finds out; it ends when the [`Members`] are dropped.
+    /// The hosts of this stage, as they join and leave from now on. A list and a name do not
+    /// distinguish stages: each of their hosts must have it. A task follows the changes; it ends
+    /// when the [`Members`] are dropped.
     ///
     /// # Panics
     ///
@@ -204,7 +206,8 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// What DNS servers and their caches bear, and soon enough for a host that has gone: balancers notice that by themselves.
+/// An interval that DNS servers and caches bear, and short enough for a host that has gone, which
+/// balancers notice by themselves.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(5);
 const LOOK_UP_EVERY_MIN: Duration = Duration::from_millis(100);
 
@@ -213,7 +216,7 @@ mod tests {
     use super::Discovery;
 
     #[test]
-    fn texts_come_back() {
+    fn texts_survive_parsing() {
         for text in
             ["a:1", "a:1,[::1]:2", "dns:stages.example:7000", "srv:_a._tcp.b", "etcd://a:2379,b:2379/dapple/shop"]
         {
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_told_so() {
+    fn invalid_texts_are_errors() {
         for text in [
             "",
             "a",

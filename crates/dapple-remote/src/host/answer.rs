@@ -1,4 +1,4 @@
-//! A request, and what it is answered.
+//! Answers a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Body>) -> Reply
     }
 }
 
-/// The reply to each request on a connection that is one too many.
+/// The reply to each request on a connection beyond the limit.
 pub(crate) fn full(connections_max: usize) -> Response<String> {
     let refused = Refused::new(Reason::Full { len: connections_max }, Duration::from_secs(1));
     let message = format!("this host has all of its {connections_max} connections");
@@ -86,7 +86,7 @@ async fn call(shared: &Shared, name: &str, request: Request<Body>) -> Reply {
     }
 }
 
-/// A request whose headers make sense.
+/// A request with valid headers.
 struct Admitted<'a> {
     stage: &'a dyn Registered,
     encoding: Encoding,
@@ -195,5 +195,5 @@ fn in_words(names: &[&str]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// A place comes back as soon as any request ends.
+/// A place becomes free as soon as any request ends.
 const RETRY_AFTER_FULL: Duration = Duration::from_millis(50);

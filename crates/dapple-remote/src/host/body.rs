@@ -1,4 +1,4 @@
-//! Reading a message, no longer than it may be and in no more memory than there is.
+//! Reads a message, within the limits on its length and on memory.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Memory {
         Memory { all: all.clone(), taken: None, len: 0 }
     }
 
-    /// Makes it at least so long.
+    /// Makes the share at least `len` bytes large.
     fn grow(&mut self, len: usize) -> Result<(), Problem> {
         let (has, wants) = (self.len.div_ceil(UNIT_LEN), len.div_ceil(UNIT_LEN));
         let more = u32::try_from(wants.saturating_sub(has)).unwrap_or(u32::MAX);
@@ -47,11 +47,11 @@ impl Memory {
     }
 }
 
-/// Reads all of it.
+/// Reads the whole message.
 ///
 /// # Errors
 ///
-/// It is too long, comes too slowly, ends early, or there is no memory for it.
+/// The message is too long, arrives too slowly, ends early, or there is no memory for it.
 pub(crate) async fn read(shared: &Shared, body: Body) -> Result<Read, Problem> {
     let limit = shared.limits.body_timeout;
     match timeout(limit, read_all(shared, body)).await {
@@ -83,7 +83,7 @@ async fn read_all(shared: &Shared, mut body: Body) -> Result<Read, Problem> {
             return Err(too_large(len as u64));
         }
         memory.grow(len)?;
-        // Most come in one piece, which need not be copied.
+        // Most messages arrive in one piece, which need not be copied.
         match first.is_empty() && rest.is_empty() {
             true => first = data,
             false => {
@@ -99,5 +99,5 @@ async fn read_all(shared: &Shared, mut body: Body) -> Result<Read, Problem> {
     Ok(Read { message, memory })
 }
 
-/// Memory comes back as soon as requests end.
+/// Memory becomes free as soon as requests end.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(100);

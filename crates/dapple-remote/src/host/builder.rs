@@ -1,4 +1,4 @@
-//! Registering stages.
+//! Registers stages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,11 +21,11 @@ use super::staged::Staged;
 use super::{Host, HostLimits, Report, Shared, Stopper};
 use crate::function::Function;
 
-/// Stages by name; see [`Host::builder`]. A name that is registered again stands for the later stage.
+/// Stages by name; see [`Host::builder`]. Registering a name again replaces the stage.
 pub struct HostBuilder {
     pub(crate) stages: BTreeMap<String, Box<dyn Registration>>,
     graph: Graph,
-    /// The names of those that are in the graph by themselves.
+    /// The names of stages that add themselves to the graph.
     drawn: BTreeSet<String>,
     limits: HostLimits,
     replicas: usize,
@@ -46,7 +46,8 @@ impl HostBuilder {
         }
     }
 
-    /// Runs this service under this name. Its clones are one stage: where they share a queue or state, all requests do.
+    /// Registers a service under this name. Its clones are one stage: if they share a queue or
+    /// state, so do all requests.
     #[must_use]
     pub fn register<Req, S>(self, name: impl Into<String>, service: S) -> Self
     where
@@ -59,7 +60,8 @@ impl HostBuilder {
         self.register_with(name, move |_| service.clone())
     }
 
-    /// Runs a [`Stage`] under this name. The time that a request has left is a deadline in its queue, too.
+    /// Registers a [`Stage`] under this name. The time that a request has left is a deadline in its
+    /// queue, too.
     #[must_use]
     pub fn register_stage<Req, Resp, E>(self, name: impl Into<String>, stage: Stage<Req, Resp, E>) -> Self
     where
@@ -70,8 +72,9 @@ impl HostBuilder {
         self.register_stages(name, move |_| stage.clone())
     }
 
-    /// As [`register_stage`](Self::register_stage), with a stage of its own for each [replica](Self::replicas), whose number `make` is
-    /// told. It is called in [`build`](Self::build), where the host's runtime is current.
+    /// As [`register_stage`](Self::register_stage), with a stage of its own for each
+    /// [replica](Self::replicas); `make` gets the replica's number. It runs in
+    /// [`build`](Self::build), where the host's runtime is current.
     #[must_use]
     pub fn register_stages<Req, Resp, E>(
         self,
@@ -93,7 +96,7 @@ impl HostBuilder {
         registered
     }
 
-    /// Runs an async function under this name.
+    /// Registers an async function under this name.
     #[must_use]
     pub fn register_fn<Req, Resp, F, Fut, E>(self, name: impl Into<String>, function: F) -> Self
     where
@@ -106,8 +109,8 @@ impl HostBuilder {
         self.register(name, Function::new(function))
     }
 
-    /// Runs what `make` makes under this name: one for each [replica](Self::replicas), whose number it is told. It is called in
-    /// [`build`](Self::build).
+    /// Registers the services that `make` makes under this name: one for each
+    /// [replica](Self::replicas), given its number. It runs in [`build`](Self::build).
     #[must_use]
     pub fn register_with<Req, S>(self, name: impl Into<String>, make: impl Fn(usize) -> S + Send + 'static) -> Self
     where
@@ -120,7 +123,8 @@ impl HostBuilder {
         self.put(name.into(), Box::new(Typed::new(make)))
     }
 
-    /// As [`register`](Self::register), with what both sides call the types, where their names say too little.
+    /// As [`register`](Self::register), with an explicit schema, for types with names that say too
+    /// little.
     #[must_use]
     pub fn register_as<Req, S>(self, name: impl Into<String>, schema: &str, service: S) -> Self
     where
@@ -140,14 +144,15 @@ impl HostBuilder {
         self
     }
 
-    /// How many replicas there are of each stage, 1 at least and if not set. Requests go to the one of two at random that has fewer.
+    /// Sets the number of replicas of each stage; 1 by default. A request goes to the one of two
+    /// random replicas that has fewer.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas.max(1);
         self
     }
 
-    /// What it takes at most.
+    /// Sets the limits of the host.
     #[must_use]
     pub fn limits(mut self, limits: HostLimits) -> Self {
         self.limits = limits;
@@ -162,18 +167,18 @@ impl HostBuilder {
         self
     }
 
-    /// How long the end may take: [`HostLimits::drain`].
+    /// Sets how long the end may take: [`HostLimits::drain`].
     #[must_use]
     pub fn drain(mut self, drain: Duration) -> Self {
         self.limits.drain = drain;
         self
     }
 
-    /// Keeps only the stages of these names; all where there are none.
+    /// Keeps only the stages of these names; all if none is given.
     ///
     /// # Errors
     ///
-    /// One of them is not registered; the message has those that are.
+    /// One of them is not registered; the message lists those that are.
     pub fn only<N: AsRef<str>>(mut self, names: &[N]) -> Result<Self, String> {
         let wanted: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         for name in &wanted {
@@ -188,23 +193,23 @@ impl HostBuilder {
         Ok(self)
     }
 
-    /// What is hosted, once it is [built](Self::build): stages with their queues, and all that they send to; services and functions by
-    /// their names.
+    /// The graph of the host once it is [built](Self::build): stages with their queues and targets;
+    /// services and functions by name.
     pub fn graph(&self) -> Graph {
         self.graph.clone()
     }
 
-    /// The names that are registered and their schemas, a line each, with a tab in between.
+    /// The registered names and their schemas, a line each, separated by a tab.
     pub fn list_text(&self) -> String {
         self.registered().map(|(name, schema)| format!("{name}\t{schema}\n")).collect()
     }
 
-    /// The names that are registered, each with its schema, in order.
+    /// The registered names, each with its schema, in order.
     pub fn registered(&self) -> impl Iterator<Item = (&str, &str)> {
         self.stages.iter().map(|(name, stage)| (name.as_str(), stage.schema()))
     }
 
-    /// Starts the replicas. Where stages need a runtime, that has to be current here.
+    /// Starts the replicas. If stages need a runtime, it must be current here.
     pub fn build(self) -> Host {
         let stopper = Stopper::new();
         let replicas = self.replicas;
@@ -221,7 +226,7 @@ impl HostBuilder {
         }
     }
 
-    /// Builds the host and serves, with nothing to end it but the end of the process.
+    /// Builds the host and serves until the process ends.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What a host takes at most.
+//! The limits of a host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use dapple_serve::command_line::{LimitOption, limits};
 use dapple_sync::sync::Semaphore;
 
-/// What a host takes at most, and for how long it waits.
+/// The limits of a host, and its time limits.
 ///
 /// ```
 /// use dapple_remote::HostLimits;
@@ -26,7 +26,8 @@ pub struct HostLimits {
     pub requests_memory_bytes: usize,
     /// Connections; 1,024 if not set. Who comes then is told so, and closed.
     pub connections_max: usize,
-    /// Requests on one connection at the same time; 256 if not set. A client learns of it, and waits.
+    /// The most requests on one connection at the same time; 256 by default. A client knows the
+    /// limit, and waits.
     pub streams_max: u32,
     /// The headers of a request, in bytes; 16 KiB if not set.
     pub head_max_bytes: usize,
@@ -34,10 +35,10 @@ pub struct HostLimits {
     pub head_timeout: Duration,
     /// How long a request may take to come in; 30 s if not set.
     pub body_timeout: Duration,
-    /// A connection on which nothing happens for so long is closed, unless its client waits to hear that the host ends, as a
-    /// [`Peer`](crate::Peer) does; 2 min if not set.
+    /// How long a connection may be idle before it is closed, unless its client waits to hear that
+    /// the host ends, as a [`Peer`](crate::Peer) does; 2 min by default.
     pub idle_timeout: Duration,
-    /// How long the end may take; 30 s if not set.
+    /// How long the end may take; 30 s by default.
     pub drain: Duration,
 }
 
@@ -103,7 +104,7 @@ impl Default for HostLimits {
     }
 }
 
-/// What is taken at present.
+/// The current use of the limits.
 pub(crate) struct Gauges {
     pub(crate) requests: Arc<Semaphore>,
     /// In units of [`UNIT_LEN`].
@@ -119,7 +120,7 @@ impl Gauges {
     }
 }
 
-/// Memory is counted in pieces of so many bytes.
+/// The unit in which memory is counted, in bytes.
 pub(crate) const UNIT_LEN: usize = 1 << 10;
 
 #[cfg(test)]

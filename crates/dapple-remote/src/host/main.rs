@@ -19,7 +19,7 @@ use super::options::{HostCommand, HostOptions};
 use super::takeover::{self, Offer};
 use crate::discovery::Registration;
 
-/// Runs the stages that a program has registered, as its command line says: all of a `main`.
+/// Runs the stages of a program, as its command line says: the whole of a `main`.
 ///
 /// ```no_run
 /// use dapple_stage::BoxError;
@@ -31,8 +31,9 @@ use crate::discovery::Registration;
 /// }
 /// ```
 ///
-/// `--help` lists the options; see [`HostOptions`]. SIGTERM and SIGINT end it in stages, a second one at once. Exit codes: 0 when
-/// all went well, 2 for a command line that makes no sense, 1 for the rest.
+/// `--help` lists the options; see [`HostOptions`]. SIGTERM and SIGINT end it in stages, a second
+/// one at once. Exit codes: 0 for success, 2 for a command line that makes no sense, 1 for other
+/// errors.
 pub fn host_main(stages: HostBuilder) -> ExitCode {
     let command = match HostOptions::parse(std::env::args().skip(1)) {
         Ok(command) => command,
@@ -49,27 +50,27 @@ pub fn host_main(stages: HostBuilder) -> ExitCode {
     }
 }
 
-/// Why a process could not host stages.
+/// The reason why a process could not host stages.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The options ask for what is not there, or make no sense.
+    /// The options ask for a missing stage, or make no sense.
     #[error("{0}")]
     Options(String),
     /// Listening failed.
     #[error("cannot listen on {address}: {source}{}", advice(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The process that listens there does not hand its socket over.
     #[error("cannot take over from the process that listens on {address}: {source}")]
     TakeOver {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
     /// The certificates cannot be used.
@@ -91,8 +92,8 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// Hosts stages until a signal ends it, in a runtime of its own: [`host_main`] without a command line. Says on stdout where it listens,
-/// when it does.
+/// Hosts stages until a signal ends the process, in a runtime of its own: [`host_main`] without a
+/// command line. Prints its address on stdout when it listens.
 ///
 /// # Errors
 ///
@@ -132,7 +133,7 @@ async fn run(stages: HostBuilder, options: &HostOptions) -> Result<(), HostError
     let host = stages.build();
     let _kept = match &options.graph {
         Some(file) => {
-            // An error now is told; one later, while it is kept, goes to the log.
+            // An error now is returned; a later one goes to the log.
             graph.write(file).await?;
             Some(graph.keep(file, GRAPH_PERIOD))
         }
@@ -191,7 +192,7 @@ fn listen(options: &HostOptions) -> Result<(std::net::TcpListener, Option<takeov
     }
 }
 
-/// The process that serves now; it waits for word that this one is going.
+/// The process that serves now; it waits to hear that this one leaves.
 struct Successor;
 
 /// Waits for a signal, or for a process that takes over.
@@ -210,7 +211,7 @@ async fn stop_signal((terminate, interrupt): &mut (Signal, Signal)) {
     race(terminate.recv(), interrupt.recv()).await;
 }
 
-/// Offers the socket to who would take over, until somebody has.
+/// Offers the socket to other processes, until one has taken over.
 async fn offer(address: SocketAddr, socket: std::net::TcpListener) -> Successor {
     let listener = open_offer(address).await;
     loop {
@@ -233,12 +234,12 @@ async fn offer(address: SocketAddr, socket: std::net::TcpListener) -> Successor 
                 takeover::tell_gone(talk);
                 return Successor;
             }
-            Err(error) => tracing::warn!(%error, "a process that wanted to take over did not, and this one goes on"),
+            Err(error) => tracing::warn!(%error, "a process that wanted to take over did not; this one goes on"),
         }
     }
 }
 
-/// The name may be another's for a moment yet.
+/// The name may belong to another process for a moment.
 async fn open_offer(address: SocketAddr) -> UnixListener {
     let mut is_told = false;
     loop {
@@ -254,15 +255,15 @@ async fn open_offer(address: SocketAddr) -> UnixListener {
     }
 }
 
-/// A second signal.
+/// Waits for a second signal.
 async fn end_at_once_on(mut signals: (Signal, Signal)) {
     stop_signal(&mut signals).await;
-    tracing::warn!("a second signal: ended at once");
+    tracing::warn!("second signal: ending at once");
 }
 
 fn say(text: &str) {
     let mut out = io::stdout().lock();
-    // Whoever has closed stdout does not want to know.
+    // A closed stdout is no error.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -276,6 +277,6 @@ fn fail(problem: &dyn fmt::Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A drawing is for people.
+/// A drawing is for people, so it need not be updated more often.
 const GRAPH_PERIOD: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The host's side: stages by name, and a listener for those who send to them.
+//! The host's side: stages by name, and a listener for senders.
 
 mod answer;
 mod body;
@@ -30,14 +30,16 @@ pub use self::stopper::Stopper;
 
 use self::registered::Registered;
 
-/// Runs stages that a program has registered by name, for [`RemoteStage`](super::RemoteStage)s elsewhere.
+/// Runs stages that a program has registered by name, for [`RemoteStage`](super::RemoteStage)s
+/// elsewhere.
 ///
-/// It speaks HTTP/2 without encryption on a trusted network, and HTTP/1.1 on the same port for probes and people; with the feature
-/// `tls` both encrypted. `docs/remote.md` has the protocol.
+/// It speaks HTTP/2 without encryption on a trusted network, and HTTP/1.1 on the same port for
+/// probes and people; with the feature `tls` also encrypted. `docs/remote.md` has the protocol.
 ///
-/// What a stranger can make it hold is bounded by [`HostLimits`]. A request is refused, and has not run, where there are too many,
-/// where memory for their messages is used up, or when its time has passed. A handler whose sender has gone, or whose time
-/// has passed, is dropped; a panic in one ends only that request.
+/// [`HostLimits`] bound what a client can make it hold. A request is refused, and has not run, if
+/// there are too many, if the memory for messages is used up, or if its time has passed. A handler
+/// is dropped when its sender has gone, or its time has passed; a panic in a handler ends only that
+/// request.
 ///
 /// There is an example at [`RemoteStage`](super::RemoteStage).
 pub struct Host {
@@ -47,10 +49,11 @@ pub struct Host {
     tls: Option<dapple_tls::TlsAcceptor>,
 }
 
-/// What all connections use.
+/// The state that all connections share.
 pub(crate) struct Shared {
     pub(crate) stages: BTreeMap<String, Box<dyn Registered>>,
-    /// What graphs show of those that are no [`Stage`](dapple_stage::Stage)s; a graph keeps nothing alive.
+    /// The names that graphs show of those that are not [`Stage`](dapple_stage::Stage)s; a graph
+    /// keeps nothing alive.
     pub(crate) _names: Vec<Named<()>>,
     pub(crate) limits: HostLimits,
     pub(crate) stopper: Stopper,
@@ -58,12 +61,12 @@ pub(crate) struct Shared {
 }
 
 impl Host {
-    /// Begins with no stage.
+    /// Creates a builder without stages.
     pub fn builder() -> HostBuilder {
         HostBuilder::new()
     }
 
-    /// What ends the host.
+    /// Returns a value that ends the host.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
@@ -73,18 +76,19 @@ impl Host {
         self.shared.stages.keys().map(String::as_str)
     }
 
-    /// Serves whoever connects, until it is stopped by its [`Stopper`] and what it had has ended.
+    /// Serves all clients, until its [`Stopper`] stops it and its requests have ended.
     ///
-    /// The end goes in stages: no client is accepted any more; clients are told, and send new requests elsewhere; requests on their way
-    /// are finished; connections close. A request that has not ended by [`HostLimits::drain`] is dropped.
+    /// The end has stages: it accepts no more clients; it tells clients, which then send new
+    /// requests elsewhere; it finishes requests in progress; it closes connections. A request that
+    /// has not ended by [`HostLimits::drain`] is dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the host ends as if it had been stopped, in the background.
+    /// If dropped before it resolves, the host ends in the background as if it had been stopped.
     ///
     /// # Errors
     ///
-    /// Those of the listening socket.
+    /// The errors of the listening socket.
     pub async fn serve(self, listener: impl Listener) -> io::Result<Report> {
         serve::serve(self, listener).await
     }

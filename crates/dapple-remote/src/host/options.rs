@@ -1,4 +1,4 @@
-//! What the command line of a stage host says.
+//! The command line of a stage host.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -9,7 +9,8 @@ use super::HostLimits;
 use crate::discovery::Discovery;
 use crate::peer::parse_address;
 
-/// How a process hosts stages: what [`host_main`](crate::host_main) reads from the command line.
+/// The options of a process that hosts stages, which [`host_main`](crate::host_main) reads from the
+/// command line.
 ///
 /// ```
 /// use dapple_remote::{HostCommand, HostOptions};
@@ -22,21 +23,23 @@ use crate::peer::parse_address;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HostOptions {
-    /// Where to listen; port 0 lets the kernel choose. `127.0.0.1:7000` if not said: what is not encrypted is for trusted networks.
+    /// The address to listen on; with port 0 the kernel chooses one. `127.0.0.1:7000` by default.
+    /// Without TLS, use trusted networks only.
     pub listen: SocketAddr,
-    /// Which of the registered stages; all if empty.
+    /// The registered stages to run; all if empty.
     pub stages: Vec<String>,
-    /// How many of each; 1 if not said.
+    /// The number of replicas of each; 1 by default.
     pub replicas: usize,
-    /// How many workers; one per core if not said.
+    /// The number of workers; one per core by default.
     pub workers: Option<usize>,
-    /// Take the listening socket over from the process that has it, which then ends without losing a request.
+    /// Whether to take the listening socket over from the process that has it, which then ends
+    /// without losing a request.
     pub take_over: bool,
-    /// Where to register, so that others find this host.
+    /// The directory to register in, so that others find this host.
     pub register: Option<Discovery>,
-    /// Under which address others reach this host; the one that it listens on if not said.
+    /// The address by which others reach this host; by default the one it listens on.
     pub advertise: Option<String>,
-    /// How long until etcd forgets a host that has died; 10 s if not said.
+    /// How long until etcd forgets a dead host; 10 s by default.
     pub ttl: Duration,
     /// The limits of the host.
     pub limits: HostLimits,
@@ -47,16 +50,16 @@ pub struct HostOptions {
     pub tls: Option<dapple_tls::CertificateFiles>,
 }
 
-/// What a command line asks for.
+/// The command of a command line.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "there is one of them in a process")]
 pub enum HostCommand {
     /// Host stages.
     Run(HostOptions),
-    /// Say which stages there are.
+    /// List the stages.
     List,
-    /// Say what can be written.
+    /// Print the help.
     Help,
 }
 
@@ -91,11 +94,12 @@ impl HostOptions {
         help
     }
 
-    /// Reads a command line, without the program's name. An option and its value may be one word with `=` or two.
+    /// Parses a command line, without the program's name. An option and its value may be one word
+    /// with `=` or two.
     ///
     /// # Errors
     ///
-    /// Which word makes no sense, and what would.
+    /// The word that makes no sense, and what would.
     pub fn parse<A: Into<String>>(arguments: impl IntoIterator<Item = A>) -> Result<HostCommand, String> {
         let mut words = Words { rest: arguments.into_iter().map(Into::into).collect::<Vec<_>>().into_iter() };
         let mut options = HostOptions::default();
@@ -142,7 +146,7 @@ impl HostOptions {
         Ok(if is_list { HostCommand::List } else { HostCommand::Run(options) })
     }
 
-    /// What no word of a command line shows alone.
+    /// Checks what no single word of a command line shows.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(address) = &self.advertise {
             parse_address(address).map_err(|error| format!("--advertise: {error}"))?;
@@ -157,7 +161,8 @@ impl HostOptions {
             true => {
                 let listen = self.listen;
                 Err(format!(
-                    "nobody can connect to {listen}; say with --advertise HOST:PORT how others reach this host"
+                    "other hosts cannot connect to {listen}; give the address by which they reach this host with \
+                    --advertise HOST:PORT"
                 ))
             }
             false => Ok(()),
@@ -175,7 +180,7 @@ struct Words {
     rest: std::vec::IntoIter<String>,
 }
 
-/// What follows an option's name: in the same word, or in the next.
+/// The value of an option: in the same word, or in the next.
 struct Value<'a> {
     own: Option<String>,
     rest: &'a mut std::vec::IntoIter<String>,
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_words_are_named() {
         let cases = [
             ("--listen 80", "address"),
             ("--listen", "needs a value"),
@@ -284,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_every_address() {
+    fn the_unspecified_address_is_not_advertised() {
         let everywhere = ["--register", "etcd://a:1/x", "--listen", "0.0.0.0:7"];
         assert!(HostOptions::parse(everywhere).unwrap_err().contains("--advertise"));
         let options = run("--register etcd://a:1/x --listen 0.0.0.0:7 --advertise b:7");

@@ -20,22 +20,22 @@ use crate::encoding::Encoding;
 use crate::schema::schema_of;
 use crate::wire::{Outcome, Problem};
 
-/// What answering comes to: the bytes of a reply, or why there are none.
+/// The answer: the bytes of a reply, or the problem.
 pub(crate) type Answer = Result<Bytes, Problem>;
 
 /// See the module's text.
 pub(crate) trait Registered: Send + Sync {
-    /// What both sides call its types.
+    /// The schema that both sides use for its types.
     fn schema(&self) -> &str;
 
-    /// How many replicas there are, and how many requests they have.
+    /// The number of replicas, and of their requests.
     fn load(&self) -> (usize, usize);
 
-    /// Runs a request that was written so.
+    /// Runs a request in this encoding.
     fn call(&self, encoding: Encoding, message: Bytes) -> Pin<Box<dyn Future<Output = Answer> + Send>>;
 }
 
-/// A stage before it is known how many replicas of it there are.
+/// A stage before the number of its replicas is known.
 pub(crate) trait Registration: Send {
     fn start(self: Box<Self>, replicas: usize) -> Box<dyn Registered>;
     fn schema(&self) -> &str;
@@ -85,7 +85,7 @@ where
 
 struct Started<Req, S> {
     schema: String,
-    /// Locked for a choice and a clone.
+    /// Locked only to choose and clone one.
     replicas: Mutex<Replicas<S>>,
     types: PhantomData<fn(Req)>,
 }
@@ -138,7 +138,8 @@ fn problem_of(error: BoxError) -> Problem {
     }
 }
 
-/// A panic in a request ends that request. The service that it was in stays: what a panic leaves half-done in it is for it to know.
+/// Turns a panic into the end of its request. The service stays; it must cope with state that the
+/// panic left half-changed.
 async fn unless_it_panics(future: impl Future<Output = Answer>) -> Answer {
     let mut future = pin!(future);
     let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

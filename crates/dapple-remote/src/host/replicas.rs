@@ -1,11 +1,12 @@
-//! Copies of one stage, and which is next.
+//! Copies of one stage, and the choice among them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dapple_tower::random::Random;
 
-/// Of two at random the one with fewer requests. They neither come nor fail as those of a [`Balancer`](dapple_tower::balance::Balancer) do.
+/// Chooses the one of two random replicas that has fewer requests. Unlike those of a
+/// [`Balancer`](dapple_tower::balance::Balancer), they neither come nor fail.
 pub(crate) struct Replicas<S> {
     replicas: Vec<Replica<S>>,
     random: Random,
@@ -32,7 +33,7 @@ impl<S> Replicas<S> {
         Replicas { replicas, random: Random::fresh() }
     }
 
-    /// How many there are, and how many requests they have.
+    /// The number of replicas, and of their requests.
     pub(crate) fn load(&self) -> (usize, usize) {
         (self.replicas.len(), self.replicas.iter().map(Replica::requests).sum())
     }

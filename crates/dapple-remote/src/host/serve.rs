@@ -1,4 +1,4 @@
-//! Serving, by `dapple-serve`, and ending.
+//! Serves with `dapple-serve`, and ends.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,7 +20,7 @@ use super::{Host, Shared};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Connections that were closed while requests ran on them, as these took longer than may be.
+    /// The number of connections closed while requests ran on them that took too long.
     pub connections_cut: usize,
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn serve(host: Host, listener: impl Listener) -> io::Result<Rep
     };
     let (handle, stopping) = (server.handle(), stopper.clone());
     let served = server.with_graceful_shutdown(async move { stopping.stopped().await }).await;
-    // Also where the socket has failed: a client that waits to hear of the end is told.
+    // Even if the socket has failed, clients that wait to hear of the end are told.
     stopper.stop();
     served.map(|()| Report { connections_cut: usize::try_from(handle.cut()).unwrap_or(usize::MAX) })
 }
@@ -75,7 +75,7 @@ impl Service<Request<Body>> for Answers {
     }
 }
 
-/// Senders reset streams whose reply nothing waits for any more, which is no attack.
+/// Senders reset streams when they no longer need the reply, which is not an attack.
 const RESETS_MAX: usize = 1024;
 
 const WINDOW: u32 = 256 << 10;

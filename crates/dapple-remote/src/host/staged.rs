@@ -1,4 +1,4 @@
-//! A [`Stage`] behind a host: it is told the deadline, and what became of a request keeps its meaning.
+//! A [`Stage`] on a host: it gets the deadline, and the fate of a request keeps its meaning.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use tower_service::Service;
 
 use crate::deadline::deadline;
 
-/// Asks a stage.
+/// Calls a stage.
 pub(crate) struct Staged<Req: Send + 'static, Resp: Send + 'static, E: Send + 'static>(pub(crate) Stage<Req, Resp, E>);
 
-/// What a stage says that is neither a refusal nor an error of its handler.
+/// A result of a stage that is neither a refusal nor an error of its handler.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
     #[error("{0}")]
@@ -39,7 +39,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Resp, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // Waiting for a place in the queue is a part of asking, which knows the deadline.
+        // Waiting for a place in the queue is part of the call, which knows the deadline.
         Poll::Ready(Ok(()))
     }
 

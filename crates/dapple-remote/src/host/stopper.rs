@@ -1,4 +1,4 @@
-//! Ending a host.
+//! Ends a host.
 
 use dapple_sync::task::CancellationToken;
 
@@ -11,7 +11,7 @@ impl Stopper {
         Stopper(CancellationToken::new())
     }
 
-    /// Begins the end; see [`Host::serve`](super::Host::serve). Again, it does nothing.
+    /// Starts the end; see [`Host::serve`](super::Host::serve). Further calls do nothing.
     pub fn stop(&self) {
         self.0.cancel();
     }

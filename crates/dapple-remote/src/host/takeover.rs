@@ -11,8 +11,8 @@
 //!   leaving: tells clients, finishes, ends             serving
 //! ```
 //!
-//! Both accept for a moment, on one and the same queue of the kernel, so that no connection is refused or reset. Where the new process
-//! ends before "ready", the old one goes on as if nothing had been.
+//! Both accept for a moment, on the same kernel queue, so that no connection is refused or reset.
+//! If the new process ends before "ready", the old one goes on unchanged.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -39,7 +39,7 @@ pub(super) struct Takeover {
 impl Offer {
     /// # Errors
     ///
-    /// Somebody has the name: another process that listens there, too.
+    /// Another process has the name, and listens there, too.
     pub(super) fn open(address: SocketAddr) -> io::Result<Offer> {
         let listener = UnixListener::bind_addr(&name_of(address)?)?;
         listener.set_nonblocking(true)?;
@@ -47,11 +47,12 @@ impl Offer {
     }
 }
 
-/// Gives the socket to a process that asks for it, and waits until that serves. Blocks, up to [`TALK_MAX`].
+/// Passes the socket to a process that asks for it, and waits until that serves. Blocks, up to
+/// [`TALK_MAX`].
 ///
 /// # Errors
 ///
-/// It is another user's, or did not come so far: nothing has changed then.
+/// The process belongs to another user, or failed on the way: nothing has changed then.
 pub(super) fn hand_over(mut talk: UnixStream, socket: &TcpListener) -> io::Result<UnixStream> {
     limit(&talk)?;
     check_user(&talk)?;
@@ -66,15 +67,15 @@ pub(super) fn hand_over(mut talk: UnixStream, socket: &TcpListener) -> io::Resul
 
 /// Says that the name is free, and that this process leaves.
 pub(super) fn tell_gone(mut talk: UnixStream) {
-    // Where the other has ended meanwhile, nobody serves any more, which is what it asked for.
+    // If the other process has ended meanwhile, no process serves, as it asked for.
     let _ = talk.write_all(&[GONE]);
 }
 
-/// Takes the socket that listens on this address over, if a stage host has it. Blocks, up to [`TALK_MAX`].
+/// Takes over the socket on this address, if a stage host has it. Blocks, up to [`TALK_MAX`].
 ///
 /// # Errors
 ///
-/// There is one, and it did not give the socket, or is another user's.
+/// A host has it, and did not pass the socket, or belongs to another user.
 pub(super) fn take_over(address: SocketAddr) -> io::Result<Option<(TcpListener, Takeover)>> {
     let talk = match UnixStream::connect_addr(&name_of(address)?) {
         Ok(talk) => talk,
@@ -99,7 +100,8 @@ pub(super) fn take_over(address: SocketAddr) -> io::Result<Option<(TcpListener, 
 }
 
 impl Takeover {
-    /// Says that this process serves, and waits until the old one has given its name up. Blocks, up to [`TALK_MAX`].
+    /// Says that this process serves, and waits until the old one has released its name. Blocks, up
+    /// to [`TALK_MAX`].
     pub(super) fn tell_ready(mut self) -> io::Result<()> {
         self.talk.write_all(&[READY])?;
         expect(&mut self.talk, GONE)
@@ -118,7 +120,7 @@ fn limit(talk: &UnixStream) -> io::Result<()> {
     talk.set_write_timeout(Some(TALK_MAX))
 }
 
-/// Anybody may take a name of the kernel, and connect to it.
+/// Any process may take a name of the kernel, and connect to it.
 fn check_user(talk: &UnixStream) -> io::Result<()> {
     let (theirs, ours) = (sockopt::socket_peercred(talk)?.uid, rustix::process::geteuid());
     if theirs == ours || theirs.is_root() {
@@ -136,5 +138,5 @@ const SOCKET: u8 = b'S';
 const READY: u8 = b'R';
 const GONE: u8 = b'G';
 
-/// How long the other may take for its part.
+/// How long the other process may take for its part.
 pub(super) const TALK_MAX: Duration = Duration::from_secs(10);

@@ -28,7 +28,7 @@ fn gated(begun: &Arc<Semaphore>, gate: &Arc<Semaphore>) -> Host {
 }
 
 #[test]
-fn what_runs_when_the_host_is_stopped_is_finished() {
+fn requests_running_at_the_stop_are_finished() {
     let runtime = runtime();
     runtime.block_on(async {
         let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -38,7 +38,7 @@ fn what_runs_when_the_host_is_stopped_is_finished() {
         let reply = dapple_sched::spawn(async move { other.send(1).await });
         begun.acquire().await.unwrap().forget();
         running.stop.stop();
-        // The peer has heard of it, and sends nothing more there; nobody else is there.
+        // The peer has heard of it, and sends nothing more there; there is no other client.
         while stage.peer().is_connected() {
             sleep(Duration::from_millis(1)).await;
         }
@@ -51,7 +51,7 @@ fn what_runs_when_the_host_is_stopped_is_finished() {
 }
 
 #[test]
-fn what_takes_too_long_is_cut_and_its_fate_unknown() {
+fn a_request_that_takes_too_long_is_cut_and_its_fate_unknown() {
     let runtime = runtime();
     runtime.block_on(async {
         let begun = Arc::new(Semaphore::new(0));
@@ -117,7 +117,7 @@ fn a_host_that_takes_over_gets_all_requests_and_none_is_lost() {
 }
 
 #[test]
-fn a_connection_that_breaks_leaves_nobody_waiting_and_says_what_is_unknown() {
+fn a_broken_connection_leaves_no_caller_waiting_and_reports_unknown_fates() {
     let runtime = runtime();
     runtime.block_on(async {
         let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));

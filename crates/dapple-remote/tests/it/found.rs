@@ -155,7 +155,7 @@ fn the_targets_of_a_service_are_full_names() {
     let server = DnsServer::start(move |asked| match (asked.name, asked.kind) {
         ("_who._tcp.test.", RecordType::SRV) => Reply::services([(0, 0, *known.get().unwrap(), "one.")]),
         ("one.", RecordType::A) => Reply::addresses([Ipv4Addr::LOCALHOST], 60),
-        // Somebody else, where nobody listens.
+        // Another host, where no process listens.
         ("one.inside.test.", RecordType::A) => Reply::addresses([Ipv4Addr::new(127, 0, 0, 99)], 60),
         _ => Reply::nothing(),
     });
@@ -178,7 +178,7 @@ fn the_targets_of_a_service_are_full_names() {
 }
 
 #[test]
-fn of_a_list_those_who_are_there_serve_and_the_others_come_later() {
+fn present_hosts_of_a_list_serve_and_the_others_join_later() {
     let runtime = runtime();
     runtime.block_on(async {
         let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -196,7 +196,7 @@ fn of_a_list_those_who_are_there_serve_and_the_others_come_later() {
         stops.push(host(2, TcpListener::bind(addresses[2]).unwrap()));
         until("three serve", || who.balancer().serving_len() == 3).await;
         while ask(&mut sure).await.unwrap() != 2 {}
-        // Who is stopped leaves without an error, also for those who do not try again.
+        // A stopped host leaves without an error, also for callers that do not retry.
         stops.remove(0).stop();
         let mut plain = who.clone();
         for _ in 0..200 {
@@ -212,7 +212,7 @@ fn of_a_list_those_who_are_there_serve_and_the_others_come_later() {
 }
 
 #[test]
-fn nobody_keeps_connections_when_nobody_balances() {
+fn connections_end_with_the_balance() {
     let runtime = runtime();
     runtime.block_on(async {
         let mut limits = HostLimits::default();

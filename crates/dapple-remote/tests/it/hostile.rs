@@ -1,4 +1,4 @@
-//! Those who do not keep to the protocol.
+//! Clients and hosts that break the protocol.
 
 use std::time::Duration;
 

@@ -178,7 +178,7 @@ fn a_request_out_of_time_is_dropped_by_its_host() {
 }
 
 #[test]
-fn a_reply_that_nobody_waits_for_is_not_worked_on() {
+fn the_work_on_an_abandoned_reply_stops() {
     let runtime = runtime();
     runtime.block_on(async {
         let (begun, dropped) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -291,10 +291,10 @@ fn memory_for_messages_is_bounded() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_told_at_once_and_found_again() {
+fn an_unreachable_host_is_an_error_at_once_and_is_found_again() {
     let runtime = runtime();
     runtime.block_on(async {
-        // A port that nobody has: it was somebody's just now.
+        // A free port, which was in use just now.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

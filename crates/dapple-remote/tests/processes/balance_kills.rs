@@ -1,5 +1,6 @@
-//! A balance over real hosts that are killed at random 200 times, in a closed loop of requests. In the end each request has ended
-//! once and as its error says, none has run twice, all hosts are in again, and nothing is left of what was picked.
+//! A balance over real hosts that are killed at random 200 times, in a closed loop of requests. In
+//! the end each request has ended once and as its error says, none has run twice, all hosts are in
+//! again, and nothing is left of what was picked.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -48,7 +49,7 @@ struct Done {
     host: usize,
 }
 
-/// What a caller knows of its request in the end.
+/// The final outcome of a request for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Answered(usize),
@@ -104,14 +105,14 @@ fn each_request_ends_once_whichever_hosts_are_killed_200_times() {
         let left: usize = balancer.stats().iter().map(|replica| replica.in_flight).sum();
         assert_eq!(left, 0, "{balancer:?}");
         drop((work, balancer));
-        until("nobody balances, and no connection is left", || connections(&addresses) == 0).await;
+        until("the balance is gone, and no connection is left", || connections(&addresses) == 0).await;
         hosts
     });
     drop(hosts);
     check(folder.path(), &ledger.ends.lock().unwrap());
 }
 
-/// Places where nobody listens, for hosts that come and go.
+/// Free addresses, for hosts that come and go.
 fn addresses() -> Vec<SocketAddr> {
     let listeners: Vec<_> = (0..HOSTS).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
@@ -202,7 +203,7 @@ fn end_of(error: &BoxError) -> End {
     }
 }
 
-/// What the hosts have run is what the callers were told.
+/// The hosts have run what the callers were told.
 fn check(folder: &Path, ends: &BTreeMap<u64, End>) {
     let mut ran: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for host in 0..HOSTS {
@@ -232,7 +233,7 @@ fn check(folder: &Path, ends: &BTreeMap<u64, End>) {
         count("Answered") > 1_000 && count("Failed") > 10 && count("GivenUp") > 10,
         "too little happened: {counts:?}"
     );
-    // Else nobody was killed who had something to do.
+    // Otherwise no busy host was killed.
     assert!((10..=KILLS * 2 * CLIENTS as usize).contains(&count("Unknown")), "{counts:?}");
 }
 

@@ -1,4 +1,5 @@
-//! What holds among real processes that are started, stopped and killed. In a binary of its own: they take the machine from others.
+//! Tests with real processes that are started, stopped and killed. In a binary of its own: they
+//! take the machine from others.
 
 #[allow(dead_code, reason = "not all of it is of use here")]
 #[path = "../../../dapple-commit/tests/processes/children.rs"]
@@ -34,7 +35,8 @@ mod with_hosts {
         timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("{what}: that does not happen"));
     }
 
-    /// A listener where a host was before. A client that has knocked in vain may have the port for a moment.
+    /// A listener where a host was before. A client that has knocked in vain may have the port for
+    /// a moment.
     pub(crate) async fn listen(address: SocketAddr) -> TcpListener {
         loop {
             match TcpListener::bind(address) {

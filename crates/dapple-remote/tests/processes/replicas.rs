@@ -1,4 +1,5 @@
-//! A replicated stage with replicas in this process, in processes that it starts, and at hosts that others run.
+//! A replicated stage with replicas in this process, in processes that it starts, and at hosts that
+//! others run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -97,7 +98,7 @@ fn a_process_that_dies_is_replaced_with_rests_that_grow() {
         drop(stage);
         until("without a handle they end", || events(&path).1 <= 1).await;
         assert_eq!(load.not_run.load(SeqCst) + load.unknown.load(SeqCst), load.failed.load(SeqCst));
-        // What was on its way to the one that was killed.
+        // The requests in transit to the killed process.
         assert!(load.unknown.load(SeqCst) <= 8);
     });
     let (ran, count) = (ran(folder.path()), events(folder.path()));
@@ -168,12 +169,12 @@ fn a_process_that_does_not_listen_is_ended_with_its_stage_and_nothing_is_left_of
         let pid = pid().unwrap();
         // Sooner than it could fail to listen.
         timeout(Duration::from_secs(25), stage.stop()).await.unwrap();
-        // Neither a process nor one that nobody has waited for.
+        // Neither a running process nor an unreaped one.
         until("it is gone", || !Path::new(&format!("/proc/{pid}")).exists()).await;
     });
 }
 
-/// Who asks again and again, and what becomes of that.
+/// A caller that asks repeatedly, and its outcomes.
 #[derive(Clone, Default)]
 struct Load {
     next: Arc<AtomicU64>,
@@ -239,7 +240,7 @@ impl Load {
     }
 }
 
-/// What processes write down, in pieces that are there or not.
+/// The records of processes, in pieces that are complete or absent.
 #[derive(Clone)]
 struct Log(Arc<File>);
 
