@@ -9,11 +9,9 @@ use crate::prose::{Sentence, of_rust, sentences};
 const EXEMPT: &[&str] = &[
     "bench/",
     "crates/bench/",
-    "crates/dapple-cli/",
     "crates/dapple-client/",
     "crates/dapple-remote/",
     "crates/dapple-store/",
-    "docs/rfc.md",
 ];
 
 /// Words, and what to write instead. They are matched as whole words, in small letters or with a capital.
