@@ -65,7 +65,7 @@ struct Client {
     last: [(u64, Version); KEYS as usize],
 }
 
-/// What the history says of an operation that ended.
+/// The entry of the history for a finished operation.
 struct End {
     outcome: &'static str,
     /// The value before, or that was read; 0 for none.

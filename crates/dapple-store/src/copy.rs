@@ -26,7 +26,7 @@ use crate::record::Record;
 use crate::store::Store;
 use crate::table_info::TableInfo;
 
-/// What has been copied so far.
+/// The progress of the copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {

@@ -117,14 +117,14 @@ pub enum Refusal {
     Engine(#[from] crate::engine::Failure),
 }
 
-/// Identifies a write whose outcome is unknown.
+/// Identifies a write with an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct OperationId {
     pub(crate) partition: u32,
     pub(crate) number: u64,
 }
 
-/// The result of asking for a write whose outcome was unknown.
+/// The later outcome of a write that was unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {

@@ -55,7 +55,7 @@ pub struct LogIter<V, E: Engine> {
 /// The entries of a log, also those that will be appended.
 pub struct Tail<V, E: Engine> {
     entries: LogIter<V, E>,
-    /// `None` until the first wait; with the epoch of the map whose partition has it.
+    /// `None` until the first wait; with the epoch of its partition's map.
     notify: Option<(u64, Arc<Notify>)>,
 }
 

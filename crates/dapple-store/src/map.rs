@@ -96,7 +96,7 @@ impl Layout {
         codec::encode(&Moved { format: FORMAT, partitions, first, stale })
     }
 
-    /// What stands in a store whose data are not complete.
+    /// The mark in a store with incomplete data.
     pub(crate) fn unfinished() -> Result<bytes::Bytes, Refusal> {
         codec::encode(&Simple { format: UNFINISHED, partitions: 0 })
     }

@@ -105,7 +105,8 @@ impl<E: Engine> Store<E> {
         for source in &sources {
             source.wake_watchers().await;
         }
-        // The data are where they belong. What fails from here on costs room only, and the next open does it.
+        // The data are where they belong. A failure from here on costs room only, and the next open
+        // finishes the work.
         let engine = inner.engine.clone();
         match blocking(move || remove_stale(&*engine, &next)).await {
             Ok(()) => drop(inner.put_layout(&Layout { stale: None, ..next }).await),
@@ -187,7 +188,8 @@ impl<E: Engine> Store<E> {
     }
 }
 
-/// What a table, log, lock or counter holds, in short: two that are equal have the same keys, values and times of expiry.
+/// A digest of the content of a table, log, lock or counter: two that are equal have the same keys,
+/// values and times of expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Digest {

@@ -126,7 +126,7 @@ impl<E: Engine> Store<E> {
         Ok(Table::new(self.clone(), self.create_info(name, options, Kind::Hash).await?))
     }
 
-    /// Creates a table whose keys keep their order, so that it can be read by ranges.
+    /// Creates a table with ordered keys, so that it can be read by ranges.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -337,8 +337,8 @@ impl<E: Engine> Inner<E> {
         Instant::now() + self.options.limit
     }
 
-    /// The map of partitions, for one operation. An operation takes it once: a change of the map waits for all who have
-    /// it, and those who come later wait for the change.
+    /// The map of partitions, for one operation. An operation takes it once: a change of the map
+    /// waits for all operations that have it, and later ones wait for the change.
     pub(crate) async fn map(&self, deadline: Instant) -> Result<RwLockReadGuard<'_, Map<E::Partition>>, Error> {
         if let Ok(map) = self.map.try_read() {
             return Ok(map);

@@ -51,7 +51,7 @@ pub struct Table<K, V, E: Engine> {
     types: PhantomData<fn(K) -> V>,
 }
 
-/// A table whose keys keep their order: all of [`Table`], and ranges.
+/// A table with ordered keys: all of [`Table`], and ranges.
 ///
 /// The order is that of the type: numbers by value, text and bytes by bytes, tuples and structs by their fields.
 ///
@@ -157,15 +157,15 @@ where
         &self.info.name
     }
 
-    /// A handle whose operations may take `limit` each.
+    /// A handle with a limit of `limit` for each operation.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// A handle whose writes are refused once `lock` has a newer holder than that of `token`: [`Refusal::Fenced`]. Its
-    /// reads are not checked.
+    /// A handle that writes only until `lock` has a newer holder than that of `token`: then
+    /// [`Refusal::Fenced`]. Its reads are not checked.
     ///
     /// # Errors
     /// The lock belongs to another store.
@@ -530,7 +530,7 @@ where
         OrderedTable(Table::new(store, info))
     }
 
-    /// A handle whose operations may take `limit` each.
+    /// A handle with a limit of `limit` for each operation.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         OrderedTable(self.0.with_limit(limit))

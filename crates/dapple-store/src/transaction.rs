@@ -53,7 +53,7 @@ pub struct Batch<E: Transactions> {
 /// Reads and writes that happen at one moment, or not at all. [`Store::transaction`] makes it. Clones are the same one.
 pub struct Transaction<E: Transactions>(Arc<Mutex<Work<E>>>);
 
-/// What a transaction has done so far.
+/// The reads and writes of a transaction so far.
 struct Work<E: Transactions> {
     batch: Batch<E>,
     reads: HashMap<(TableId, Bytes), Write>,

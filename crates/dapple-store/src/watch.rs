@@ -93,7 +93,7 @@ struct RawWatch<E: Engine> {
     turn: usize,
 }
 
-/// What a watcher has of one partition.
+/// A watcher's state for one partition.
 struct Source<E: Engine> {
     partition: PartitionHandle<E::Partition>,
     /// All changes up to this version have been returned.

@@ -166,7 +166,7 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
     }
 }
 
-/// The elements of a tuple, whose number is known, or of a sequence, where a flag stands before each.
+/// The elements of a tuple, of known number, or of a sequence, with a flag before each.
 struct Elements<'a, 'de> {
     decoder: &'a mut Decoder<'de>,
     left: Option<usize>,

@@ -15,8 +15,8 @@ use crate::Durability;
 /// The engine that appends each commit to a log, by the library fjall: faster to write than [`Redb`](super::Redb), slower
 /// to read where memory does not hold the data. Counting a table reads all of it.
 ///
-/// A record that was changed on the disk is found, as in every engine. A log whose end was damaged is cut there when it is
-/// opened, so damage behind the last sync cannot be told from a crash.
+/// A record that was changed on the disk is found, as in every engine. Opening cuts off a damaged
+/// end of the log, so damage after the last sync looks like a crash.
 ///
 /// ```
 /// use dapple_store::Fjall;
@@ -137,7 +137,8 @@ impl Partition for FjallPartition {
         })
     }
 
-    /// Tables are dropped before the rest: nobody asks for them any more, so a crash between does no harm.
+    /// Tables are dropped before the rest: no operation uses them any more, so a crash between does
+    /// no harm.
     fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
         self.with(|database| {
             let mut batch = database.batch().durability(Some(self.persist));

@@ -103,7 +103,7 @@ pub trait Partition: Send + Sync + 'static {
     fn verify(&self) -> Result<(), Failure>;
 }
 
-/// An engine whose stores have batches and transactions over several keys.
+/// An engine that supports batches and transactions over several keys.
 ///
 /// Commits of a [`Partition`] are atomic; the store does the rest.
 pub trait Transactions: Engine {}

@@ -87,7 +87,7 @@ impl Reply {
     }
 }
 
-/// What a commit changed.
+/// The changes of a commit.
 #[derive(Default)]
 pub(super) struct Changed {
     /// The new records of the keys that changed.
@@ -139,12 +139,12 @@ pub(super) fn run<P: Partition>(engine: &P, progress: &mut Progress, writes: &[W
     Outcome { replies, changed: batch.changed(), committed }
 }
 
-/// What a partition's commits have come to.
+/// The totals of a partition's commits.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// The last version that was given out.
     pub(super) version: u64,
-    /// Keys of commit records that nobody needs any more. The next commit removes them.
+    /// Keys of commit records that are no longer needed. The next commit removes them.
     pub(super) finished: Vec<Vec<u8>>,
 }
 
@@ -165,7 +165,7 @@ impl<'a, P: Partition> Batch<'a, P> {
         Batch { engine, known, changes, events, dropped, logs, version: progress.version }
     }
 
-    /// What it changed; called after the commit.
+    /// Its changes; called after the commit.
     pub(super) fn changed(&mut self) -> Changed {
         let mut records: Records = std::mem::take(&mut self.changes).into_iter().collect();
         records.retain(|(table, key), _| key.is_empty() || !self.logs.contains(table));

@@ -267,7 +267,7 @@ impl<P: Partition> PartitionHandle<P> {
         }
     }
 
-    /// The outcome of a batch whose call of the engine gave none.
+    /// The outcome of a batch if the engine's call gave none.
     fn failed(&self, error: BlockingError, writes: usize) -> batch::Outcome {
         let reply = Reply::new(None, 0);
         batch::Outcome {

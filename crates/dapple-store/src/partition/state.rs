@@ -19,10 +19,10 @@ pub(super) struct State {
     queue: VecDeque<Queued>,
     queue_bytes: usize,
     pub(super) combining: bool,
-    /// A transaction has this partition: nobody else reads or writes, until it is over.
+    /// A transaction has this partition: no other operation reads or writes until it is over.
     is_joined: bool,
     in_flight: HashSet<u64>,
-    /// Writes in flight whose callers gave up.
+    /// Writes in flight that their callers gave up.
     abandoned: HashSet<u64>,
     /// Their outcomes, the oldest first.
     outcomes: VecDeque<(u64, Outcome)>,
@@ -71,7 +71,7 @@ pub(super) enum Joined {
     Stopped(Failure),
 }
 
-/// What a combiner does next.
+/// The next step of a combiner.
 pub(super) enum Turn {
     Batch(Taken),
     /// Wait for the end of a transaction.
@@ -176,7 +176,7 @@ impl State {
 
     /// Takes all that is queued before the next transaction, or that, or ends the combining.
     pub(super) fn take_turn(&mut self) -> Option<Turn> {
-        // What was given up in the queue leaves nothing to do.
+        // Abandoned writes in the queue leave nothing to do.
         while !self.queue.is_empty() {
             if let Some(turn) = self.take_join().or_else(|| self.take_batch()) {
                 return Some(turn);

@@ -8,10 +8,10 @@
 //!                  release all
 //! ```
 //!
-//! A partition that has granted neither writes nor reads for others until it is released, so nobody sees a half. A
-//! process that ends behind the commit point leaves the record; opening the store applies what the record holds and a
-//! partition lacks. Versions tell: the record has the version that its part gives to a partition, and nothing else gets
-//! that version.
+//! A partition that has granted neither writes nor reads for others until it is released, so no
+//! reader sees a half. A process that ends behind the commit point leaves the record; opening the
+//! store applies what the record holds and a partition lacks. Versions tell: the record has the
+//! version that its part gives to a partition, and nothing else gets that version.
 
 use std::ops::Bound::{Excluded, Included};
 use std::sync::MutexGuard;

@@ -26,10 +26,10 @@ struct Contents {
 
 #[derive(Debug, Default)]
 struct Bytes {
-    /// What the file holds for those who have it open.
+    /// The content of the file for programs that have it open.
     now: Vec<u8>,
     durable: Vec<u8>,
-    /// What was written since the last sync.
+    /// The writes since the last sync.
     unsynced: Vec<Write>,
 }
 

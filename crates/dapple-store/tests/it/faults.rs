@@ -68,7 +68,7 @@ async fn write_until_failure(disk: &Simulated) -> Vec<Known> {
     all
 }
 
-/// What is wrong after a power failure, if anything is.
+/// The errors after a power failure, if any.
 async fn check(disk: &Simulated, known: &[Known]) -> Result<(), String> {
     let store = open(disk).await.map_err(|error| error.to_string())?;
     let table: Numbers = store.table("t").await.map_err(|error| error.to_string())?;
@@ -87,7 +87,7 @@ async fn check(disk: &Simulated, known: &[Known]) -> Result<(), String> {
     Ok(())
 }
 
-/// The outcome of a run whose power failure keeps what `seed` chooses.
+/// The outcome of a run with a power failure that keeps the writes chosen by `seed`.
 fn power_failure(seed: u64, forgets_syncs: bool) -> Result<(), String> {
     let disk = Simulated::default();
     run(async {

@@ -57,7 +57,7 @@ fn a_waiter_gives_up_at_its_limit_and_leaves_the_queue() {
 }
 
 #[test]
-fn a_holder_whose_lease_ended_can_write_no_more_once_another_has_the_lock() {
+fn a_holder_with_an_ended_lease_cannot_write_once_another_has_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let token = run(async {
         let store = on_disk(&directory).await;
@@ -78,7 +78,7 @@ fn a_holder_whose_lease_ended_can_write_no_more_once_another_has_the_lock() {
         batch.put(&of_first, &1, &2).unwrap();
         batch.put(&of_first, &2, &2).unwrap();
         assert_eq!(batch.commit().await, Err(fenced.into()));
-        // What is not guarded, and the new holder, go on.
+        // Unguarded writes, and the new holder, go on.
         table.put(&2, &2).await.unwrap();
         table.guarded(&lock, second.token()).unwrap().put(&3, &3).await.unwrap();
         assert_eq!(table.get(&1).await.unwrap(), Some(1));

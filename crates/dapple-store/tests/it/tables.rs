@@ -33,7 +33,7 @@ fn of_concurrent_creates_one_succeeds() {
                     let store = store.clone();
                     dapple_sched::Color::new().spawn(async move {
                         let created = store.create::<u8, u8>("t", TableOptions::default()).await.map(drop);
-                        // Whoever made it: it is there now.
+                        // It exists now, whichever task made it.
                         store.table::<u8, u8>("t").await.unwrap();
                         created
                     })

@@ -163,7 +163,7 @@ fn no_reader_sees_half_of_a_batch() {
     });
 }
 
-/// Memory that outlives its store, and whose commits end after some: the process crashes.
+/// Memory that outlives its store, and stops after some commits: the process crashes.
 #[derive(Clone, Default)]
 pub(crate) struct Crashing {
     pub(crate) partitions: Arc<Mutex<HashMap<String, Arc<MemoryPartition>>>>,
@@ -277,7 +277,7 @@ async fn crash(crash_at: i64, keeps_last: bool) {
         Err(Error::Unknown { .. }) => assert!(crash_at < 3),
         Err(error) => panic!("{error}"),
     }
-    // What was recovered is not applied again over newer values.
+    // Recovered writes are not applied again over newer values.
     table.put(&5, &9).await.unwrap();
     drop(table);
     drop(store);
