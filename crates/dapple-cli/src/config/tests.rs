@@ -115,8 +115,11 @@ fn every_problem_says_where_it_is_and_what_to_write() {
         assert!(message.contains(part), "{part}\n--- in\n{message}");
     }
     let message = problems(&[("DAPPLE_PAINT_COATS", "ten")], "coats = 0x10\n");
-    assert!(message.contains("DAPPLE_PAINT_COATS=ten: ten is out of range; write a number from 1 to 9"), "{message}");
-    assert!(message.contains(":1:9: 16 is out of range; write a number from 1 to 9"), "{message}");
+    assert!(
+        message.contains("DAPPLE_PAINT_COATS=ten: ten is not possible here; write a number from 1 to 9"),
+        "{message}"
+    );
+    assert!(message.contains(":1:9: 16 is not possible here; write a number from 1 to 9"), "{message}");
     let message = problems(&[], "coats = 1\ncoats = \n");
     assert!(message.contains("paint.toml:2:"), "{message}");
 }

@@ -113,7 +113,7 @@ fn an_invalid_variable_is_named() {
     command.args(["serve", "--check"]).arg(&site.path).env("DAPPLE_SERVE_PORT", "http").env("DAPPLE_SERVE_PROT", "80");
     let (code, _, message) = outcome(&mut command);
     assert_eq!(code, Some(2));
-    assert!(message.contains("DAPPLE_SERVE_PORT=http: http is out of range"), "{message}");
+    assert!(message.contains("DAPPLE_SERVE_PORT=http: http is not possible here"), "{message}");
     let (code, _, message) = outcome(command.env("DAPPLE_SERVE_PORT", ""));
     assert_eq!(code, Some(0));
     assert!(message.contains("DAPPLE_SERVE_PROT"), "a warning: {message}");
