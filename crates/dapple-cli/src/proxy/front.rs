@@ -53,7 +53,7 @@ impl Front {
     }
 }
 
-/// What the listening sockets do with connections.
+/// How the listening sockets take connections.
 struct ConnectionHandler {
     proxy: Arc<Proxy>,
     clients: Vec<IpNet>,

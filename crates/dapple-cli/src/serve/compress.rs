@@ -29,14 +29,14 @@ pub(crate) struct Job {
     pub(crate) job_key: Arc<[u8]>,
 }
 
-/// One of the places of those who compress.
+/// One of the places for tasks that compress.
 pub(crate) struct CompressPermit(Arc<AtomicUsize>);
 
 impl CompressPermit {
     /// Takes a place, if one of `places` is free.
     pub(crate) fn enter(taken: &Arc<AtomicUsize>, places: usize) -> Option<CompressPermit> {
         let place = CompressPermit(taken.clone());
-        // What was counted too much is taken back by the drop.
+        // The drop takes back the surplus of the count.
         (taken.fetch_add(1, Ordering::Relaxed) < places).then_some(place)
     }
 }
@@ -48,7 +48,7 @@ impl Drop for CompressPermit {
 }
 
 impl Job {
-    /// Compresses the page, hangs the result on it, and answers those who wait.
+    /// Compresses the page, hangs the result on it, and answers the waiting tasks.
     pub(crate) async fn run(self, _place: CompressPermit) {
         let made = match compress(&self.page.body, self.coding).await {
             Ok(body) if body.len() < self.page.body.len() => Some(Arc::new(self.result(body))),

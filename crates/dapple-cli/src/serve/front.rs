@@ -112,7 +112,7 @@ impl Front {
     }
 }
 
-/// What one listening socket does with connections.
+/// How one listening socket takes connections.
 struct ConnectionHandler {
     site: Arc<Site>,
     manner: Manner,

@@ -159,7 +159,7 @@ impl Site {
                     job_hash,
                     job_key: job_key.into(),
                 };
-                // Dropped, it answers those who wait.
+                // Dropped, it answers the waiting tasks.
                 if let Some(place) = compress::CompressPermit::enter(&self.compressing, self.handle.workers()) {
                     self.spawn(job.run(place).in_current_span());
                 }

@@ -1,4 +1,4 @@
-//! What `serve` and `proxy` share of being a server: the host of `dapple-serve`, and its limits.
+//! The parts of a server that `serve` and `proxy` share: the host of `dapple-serve`, and its limits.
 
 mod args;
 mod connection;

@@ -52,7 +52,7 @@ impl Front {
     }
 }
 
-/// What the listening sockets do with connections.
+/// How the listening sockets take connections.
 struct ConnectionHandler {
     reverse: Arc<Reverse>,
     tls: Option<Arc<Tls>>,
