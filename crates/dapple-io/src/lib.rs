@@ -52,6 +52,7 @@ pub mod companion;
 mod descriptors;
 mod driver;
 pub mod dump;
+pub mod environment;
 pub mod event;
 pub mod fs;
 #[cfg(feature = "dns")]
@@ -76,6 +77,7 @@ pub mod tokio_compat;
 mod traits;
 
 pub use driver::{ClockDump, Config, EpollDriver};
+pub use environment::runtime_builder_in;
 pub use send_queue::{SendQueue, SendQueueFull};
 pub use stream::{ByteStream, Connection};
 

@@ -215,6 +215,8 @@ impl Descriptor {
     }
 }
 
+impl crate::driver::Descriptor for Descriptor {}
+
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: a number that no descriptor of the process has, and that only the model's system

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-use crate::driver::{Direction, Source, Step};
+use crate::driver::{Descriptor, Direction, Source, Step};
 use crate::net::{TcpStream, UnixStream};
 
 /// A byte stream of this crate that can be written without waiting: TCP, Unix and the sending end
@@ -150,9 +150,7 @@ macro_rules! implement_connection {
 
 implement_connection!(TcpStream {
     fn abort(&self) {
-        // Without a linger time, closing resets the connection. If the kernel refuses, it is closed
-        // all the same.
-        let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
+        TcpStream::abort(self);
     }
 
     fn try_finish(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -200,8 +198,17 @@ pub trait RawWrite {
     fn raw_close(&self) -> io::Result<()>;
 }
 
-/// The calls that move bytes into a descriptor.
-pub(crate) trait Transfer: AsFd {
+/// The calls that move bytes into and out of a descriptor.
+pub(crate) trait Transfer: Descriptor {
+    fn receive(&self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.as_fd(), buf)?)
+    }
+
+    /// Says how many bytes at the beginning of the memory are initialized now.
+    fn receive_uninit(&self, buf: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.as_fd(), buf)?.0.len())
+    }
+
     fn send(&self, buf: &[u8]) -> io::Result<usize>;
     fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 }
@@ -216,6 +223,8 @@ impl AsFd for PipeEnd {
     }
 }
 
+impl Descriptor for PipeEnd {}
+
 impl Transfer for PipeEnd {
     fn send(&self, buf: &[u8]) -> io::Result<usize> {
         Ok(rustix::io::write(self, buf)?)
@@ -223,16 +232,6 @@ impl Transfer for PipeEnd {
 
     fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(rustix::io::writev(self, bounded(bufs))?)
-    }
-}
-
-impl Transfer for std::net::TcpStream {
-    fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        send(self, buf)
-    }
-
-    fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        send_vectored(self, bufs)
     }
 }
 
@@ -247,11 +246,11 @@ impl Transfer for std::os::unix::net::UnixStream {
 }
 
 /// Without a signal if the peer is gone: the error says so.
-fn send(socket: impl AsFd, buf: &[u8]) -> io::Result<usize> {
+pub(crate) fn send(socket: impl AsFd, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, buf, SendFlags::NOSIGNAL)?)
 }
 
-fn send_vectored(socket: impl AsFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(crate) fn send_vectored(socket: impl AsFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut control = SendAncillaryBuffer::default();
     let flags = SendFlags::NOSIGNAL;
     Ok(rustix::net::sendmsg(socket, bounded(bufs), &mut control, flags)?)
@@ -271,17 +270,16 @@ fn total(bufs: &[IoSlice<'_>]) -> usize {
     bounded(bufs).iter().map(|buf| buf.len()).sum()
 }
 
-impl<T: AsFd> Source<T> {
+impl<T: Transfer> Source<T> {
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [MaybeUninit<u8>]) -> Poll<io::Result<usize>> {
         self.poll_io(cx, Direction::Read, None, |fd| {
-            let (filled, _) = rustix::io::read(fd, &mut *buf)?;
-            let filled = filled.len();
+            let filled = fd.receive_uninit(buf)?;
             Ok(step(filled, buf.len()))
         })
     }
 
     pub(crate) fn read<'a>(&'a self, buf: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.io(Direction::Read, move |fd| Ok(step(rustix::io::read(fd, &mut *buf)?, buf.len())))
+        self.io(Direction::Read, move |fd| Ok(step(fd.receive(buf)?, buf.len())))
     }
 
     pub(crate) async fn read_exact(&self, mut buf: &mut [u8]) -> io::Result<()> {
@@ -296,7 +294,7 @@ impl<T: AsFd> Source<T> {
     }
 
     pub(crate) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.try_io(Direction::Read, |fd| Ok(step(rustix::io::read(fd, &mut *buf)?, buf.len())))
+        self.try_io(Direction::Read, |fd| Ok(step(fd.receive(buf)?, buf.len())))
     }
 }
 

@@ -55,6 +55,10 @@ where
         Err(error) => return Blocking(State::Failed(error)),
     };
     let (job, answer) = job(&shared, f);
+    if let Some(environment) = &shared.environment {
+        environment.run_blocking(job);
+        return Blocking(State::Queued(answer));
+    }
     Blocking(match shared.pool.submit(job, &handle) {
         Err(Refusal::Full(job)) => State::Waiting { shared, handle, job: Some(job), answer: Some(answer), place: None },
         submitted => State::after(submitted, answer),
@@ -76,6 +80,11 @@ where
         Ok(runtime) => runtime,
         Err(error) => return Ok(Blocking(State::Failed(error))),
     };
+    if let Some(environment) = &shared.environment {
+        let (job, answer) = job(&shared, f);
+        environment.run_blocking(job);
+        return Ok(Blocking(State::Queued(answer)));
+    }
     if !shared.pool.reserve() {
         return Err(BlockingQueueFull(f));
     }

@@ -27,7 +27,7 @@ pub(crate) fn now() -> Instant {
     #[cfg(dapple_loom)]
     return crate::model::now();
     #[cfg(not(dapple_loom))]
-    Instant::now()
+    dapple_sched::environment::now()
 }
 
 /// A point in time as nanoseconds since the epoch of this process, [`NANOS_MAX`] at most.

@@ -67,7 +67,8 @@ pub(crate) fn own(slot: Arc<Slot>) {
 
 /// Now, by the clock of this thread's runtime; `None` if that is the real one.
 pub(crate) fn standing_now() -> Option<Instant> {
-    if !standing::exist() {
+    // Where an environment moves the clock, it is also the thread's.
+    if !standing::exist() || dapple_sched::environment::is_simulated() {
         return None;
     }
     match own_slot() {

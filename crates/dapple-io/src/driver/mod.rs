@@ -6,13 +6,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::RawWakerVTable;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dapple_sched::{Barrier, Driver, Membarrier, Outside, TaskWait};
 
 use crate::blocking::Pool;
 use crate::companion::Registry;
 use crate::descriptors::Descriptors;
+use crate::environment::Environment;
 #[cfg(feature = "dns")]
 use crate::lock::Mutex;
 #[cfg(feature = "dns")]
@@ -47,7 +48,7 @@ mod wait;
 mod wheel;
 
 pub(crate) use entry::{Direction, Entry, Waiter};
-pub(crate) use source::{Source, Step};
+pub(crate) use source::{Descriptor, Source, Step};
 pub use standing::ClockDump;
 pub(crate) use timer::Timer;
 #[cfg(dapple_loom)]
@@ -131,6 +132,8 @@ pub(crate) struct Shared {
     pub(crate) ring_limits: Option<Limits>,
     /// Replaces `clock` and the wheels, for tests.
     pub(crate) standing: Option<Standing>,
+    /// In place of the kernel. Its time is `standing`, which it moves.
+    pub(crate) environment: Option<Arc<dyn Environment>>,
 }
 
 impl Shared {
@@ -159,6 +162,20 @@ impl EpollDriver {
     ///
     /// As [`EpollDriver::new`].
     pub fn with_config(workers: usize, config: Config) -> io::Result<Arc<Self>> {
+        Self::make(workers, config, None)
+    }
+
+    /// A driver whose workers are stepped, and that asks an environment in place of the kernel.
+    pub(crate) fn in_environment(workers: usize, environment: Arc<dyn Environment>) -> io::Result<Arc<Self>> {
+        if !dapple_sched::environment::is_simulated() {
+            let advice = "a runtime in an environment is built on a thread that is simulated";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, advice));
+        }
+        let config = Config { standing_clock: true, io_uring: false, ..Config::default() };
+        Self::make(workers, config, Some(environment))
+    }
+
+    fn make(workers: usize, config: Config, environment: Option<Arc<dyn Environment>>) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
             clock: Clock,
             descriptors: Descriptors::default(),
@@ -168,7 +185,8 @@ impl EpollDriver {
             #[cfg(feature = "dns")]
             resolver: Mutex::default(),
             ring_limits: ring_limits(&config),
-            standing: config.standing_clock.then(|| Standing::new(workers)),
+            standing: config.standing_clock.then(|| Standing::new(workers, environment.is_some())),
+            environment,
         });
         // A standing clock counts the workers that wait in the kernel, so each waits on its own.
         let together = if shared.standing.is_some() { 1 } else { WORKERS_MAX };
@@ -198,6 +216,12 @@ impl EpollDriver {
     /// clock. To find the cause of a hang.
     pub fn clock_dump(&self) -> Option<ClockDump> {
         self.shared.standing.as_ref().map(Standing::dump)
+    }
+
+    /// When the next timer of a runtime in an [environment](crate::environment) is due; `None` without timers, and on the kernel.
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.shared.environment.as_ref()?;
+        self.shared.standing.as_ref()?.next_due()
     }
 
     /// Number of registered descriptors, of all workers.
@@ -255,7 +279,15 @@ impl Driver for EpollDriver {
         self.slots[worker].park(timeout);
     }
 
+    fn is_stepped(&self) -> bool {
+        self.shared.environment.is_some()
+    }
+
     fn poll(&self, worker: usize) -> bool {
+        if let Some(environment) = &self.shared.environment {
+            let fired = self.shared.standing.as_ref().is_some_and(Standing::fire);
+            return environment.dispatch() || fired;
+        }
         let slot = &self.slots[worker];
         current::with_own_slot(|own| slot.poll(own.filter(|own| !ptr::eq(*own, &**slot))))
     }
@@ -265,6 +297,10 @@ impl Driver for EpollDriver {
     }
 
     fn unpark(&self, worker: usize) {
+        if self.shared.environment.is_some() {
+            // Its word says that it is awake, and so it will be stepped.
+            return;
+        }
         self.slots[worker].unpark();
     }
 

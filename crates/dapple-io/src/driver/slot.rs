@@ -247,6 +247,10 @@ impl Slot {
 
     /// Makes the current or the next `park` return; any thread.
     pub(crate) fn unpark(&self) {
+        if self.shared().environment.is_some() {
+            // Its workers are stepped, and see what there is.
+            return;
+        }
         if let Some(standing) = &self.shared().standing {
             if standing.notify(self) {
                 self.reactor.poller.wake();

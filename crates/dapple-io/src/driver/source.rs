@@ -9,7 +9,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,10 +20,24 @@ use super::entry::{Direction, Entry, Waiter};
 use super::reactor::Reactor;
 use super::table::Token;
 use super::{current, shut_down_error};
+use crate::environment::{self, Readiness, Watched};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
+/// What a source is about: a descriptor of the kernel's, or a socket of an environment.
+pub(crate) trait Descriptor: AsFd {
+    /// The socket, where it is one of an environment.
+    #[inline]
+    fn simulated(&self) -> Option<&dyn Watched> {
+        None
+    }
+}
+
+impl Descriptor for OwnedFd {}
+impl Descriptor for std::os::unix::net::UnixStream {}
+impl Descriptor for std::os::unix::net::UnixListener {}
+
 /// A non-blocking descriptor and its place. Dropping it first deregisters and then closes.
-pub(crate) struct Source<T: AsFd> {
+pub(crate) struct Source<T: Descriptor> {
     /// `None` only during the drop.
     descriptor: Option<T>,
     entry: Arc<Entry>,
@@ -42,7 +56,7 @@ pub(crate) enum Step<R> {
     Drained(R),
 }
 
-impl<T: AsFd> Source<T> {
+impl<T: Descriptor> Source<T> {
     /// Registers a descriptor that is assumed to be readable and writable.
     pub(crate) fn new(descriptor: T) -> io::Result<Self> {
         let source = Self::unwatched(descriptor)?;
@@ -65,6 +79,9 @@ impl<T: AsFd> Source<T> {
     }
 
     fn with_entry(descriptor: T, entry: Entry) -> io::Result<Self> {
+        if descriptor.simulated().is_none() {
+            environment::refuse("a file descriptor");
+        }
         let reactor = current::reactor_for_source()?;
         let entry = Arc::new(entry);
         let token = reactor.place(entry.clone())?;
@@ -79,7 +96,14 @@ impl<T: AsFd> Source<T> {
         if self.is_watched.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.reactor.watch(self.descriptor().as_fd(), self.token)?;
+        match self.descriptor().simulated() {
+            None => self.reactor.watch(self.descriptor().as_fd(), self.token)?,
+            Some(socket) => {
+                // Set before, as the socket may wake a task that comes here again.
+                self.is_watched.store(true, Ordering::Relaxed);
+                socket.watch(Readiness::of(&self.entry));
+            }
+        }
         self.is_watched.store(true, Ordering::Relaxed);
         self.reactor.shared().note_io();
         Ok(())
@@ -206,23 +230,23 @@ impl<T: AsFd> Source<T> {
     }
 }
 
-impl<T: AsFd> AsFd for Source<T> {
+impl<T: Descriptor> AsFd for Source<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor().as_fd()
     }
 }
 
-impl<T: AsFd + fmt::Debug> fmt::Debug for Source<T> {
+impl<T: Descriptor + fmt::Debug> fmt::Debug for Source<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.descriptor.fmt(f)
     }
 }
 
-impl<T: AsFd> Drop for Source<T> {
+impl<T: Descriptor> Drop for Source<T> {
     fn drop(&mut self) {
         if let Some(descriptor) = self.descriptor.take() {
             // Relaxed: no other thread has the source any more.
-            match self.is_watched.load(Ordering::Relaxed) {
+            match self.is_watched.load(Ordering::Relaxed) && descriptor.simulated().is_none() {
                 true => self.reactor.deregister(descriptor.as_fd(), self.token),
                 false => self.reactor.forget(self.token),
             }
@@ -234,7 +258,7 @@ impl<T: AsFd> Drop for Source<T> {
 }
 
 /// See [`Source::io`].
-pub(crate) struct Io<'a, T: AsFd, F> {
+pub(crate) struct Io<'a, T: Descriptor, F> {
     source: &'a Source<T>,
     direction: Direction,
     op: F,
@@ -242,7 +266,7 @@ pub(crate) struct Io<'a, T: AsFd, F> {
     place: Option<u64>,
 }
 
-impl<T: AsFd, R, F> Future for Io<'_, T, F>
+impl<T: Descriptor, R, F> Future for Io<'_, T, F>
 where
     F: FnMut(&T) -> io::Result<Step<R>> + Unpin,
 {
@@ -254,7 +278,7 @@ where
     }
 }
 
-impl<T: AsFd, F> Drop for Io<'_, T, F> {
+impl<T: Descriptor, F> Drop for Io<'_, T, F> {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             self.source.entry.forget(self.direction, place);

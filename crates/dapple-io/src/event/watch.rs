@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use dapple_sched::Callback;
 
 use super::{Cancel, Registration};
-use crate::driver::{Direction, Entry, Source, Waiter};
+use crate::driver::{Descriptor, Direction, Entry, Source, Waiter};
 use crate::lock::Mutex;
 
 /// Calls the callback when the descriptor is readable, and again after each run while it still is
@@ -42,7 +42,7 @@ pub fn on_writable(fd: impl AsFd, callback: Callback<()>) -> io::Result<Registra
 }
 
 /// Watches a source of this crate for as long as it lives.
-pub(crate) fn watch<T: AsFd>(source: &Source<T>, direction: Direction, callback: Callback<()>) -> Registration {
+pub(crate) fn watch<T: Descriptor>(source: &Source<T>, direction: Direction, callback: Callback<()>) -> Registration {
     if let Err(error) = source.watch() {
         tracing::error!(%error, "a descriptor cannot be watched");
         // The user of the source learns of it, too.

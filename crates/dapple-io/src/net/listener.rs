@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
@@ -12,9 +12,11 @@ use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, Type};
 
 use super::address::{ToSocketAddrs, try_each};
 use super::arrival::note_arrivals;
+use super::socket::{Accepted, Listening};
 use super::tcp::TcpStream;
 use crate::descriptors::is_shortage;
 use crate::driver::{Direction, Shared, Source, Step, current};
+use crate::environment;
 
 /// Accepts TCP connections.
 ///
@@ -32,7 +34,7 @@ use crate::driver::{Direction, Shared, Source, Step, current};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct TcpListener {
-    source: Source<std::net::TcpListener>,
+    source: Source<Listening>,
     shared: Arc<Shared>,
 }
 
@@ -51,7 +53,11 @@ impl TcpListener {
     /// Those of the kernel for the last address tried, among them `AddrInUse`; `InvalidInput` for a
     /// text that is not an address; there is no runtime here.
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        let environment = environment::current();
         try_each(addr, |addr| {
+            if let Some(environment) = &environment {
+                return Self::of(Listening::Simulated(environment.listen(addr)?));
+            }
             let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
             socket.set_tcp_nodelay(true)?;
@@ -76,7 +82,11 @@ impl TcpListener {
         if socket.tcp_notsent_lowat()? == 0 {
             socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
         }
-        Ok(TcpListener { source: Source::new(listener)?, shared: current::shared()? })
+        Self::of(Listening::Kernel(listener))
+    }
+
+    fn of(socket: Listening) -> io::Result<Self> {
+        Ok(TcpListener { source: Source::new(socket)?, shared: current::shared()? })
     }
 
     /// Accepts the next connection, and returns it with the address of the peer.
@@ -95,7 +105,7 @@ impl TcpListener {
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             let accepted = self.source.io(Direction::Read, accept_one).await;
-            match accepted.and_then(|(fd, peer)| Ok((TcpStream::accepted(fd)?, peer))) {
+            match accepted.and_then(|(accepted, peer)| Ok((TcpStream::accepted(accepted)?, peer))) {
                 Ok(accepted) => {
                     self.shared.descriptors.accepted();
                     return Ok(accepted);
@@ -117,7 +127,10 @@ impl TcpListener {
     ///
     /// The system does not support it.
     pub fn note_arrivals(&self) -> io::Result<()> {
-        note_arrivals(&self.source)
+        match self.source.descriptor() {
+            Listening::Kernel(listener) => note_arrivals(listener),
+            Listening::Simulated(_) => Ok(()),
+        }
     }
 
     /// Makes the kernel drop the first packets of new connections from now on. Clients repeat them
@@ -138,7 +151,13 @@ impl TcpListener {
         const RETURN: u16 = 0x06;
         const FLAGS: u32 = 13;
         const SYN: u32 = 0x02;
-        let socket = self.source.as_fd();
+        let socket = match self.source.descriptor() {
+            Listening::Kernel(listener) => listener.as_fd(),
+            Listening::Simulated(socket) => {
+                socket.refuse_new();
+                return Ok(());
+            }
+        };
         SockRef::from(&socket).attach_filter(&[
             SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
             SockFilter::new(JUMP_IF_ANY_BIT, 0, 1, SYN),
@@ -169,12 +188,19 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-fn accept_one(listener: &std::net::TcpListener) -> io::Result<Step<(OwnedFd, SocketAddr)>> {
+fn accept_one(listener: &Listening) -> io::Result<Step<(Accepted, SocketAddr)>> {
+    let listener = match listener {
+        Listening::Kernel(listener) => listener,
+        Listening::Simulated(socket) => {
+            let (accepted, peer) = socket.accept()?;
+            return Ok(Step::More((Accepted::Simulated(accepted), peer)));
+        }
+    };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (fd, peer) = rustix::net::acceptfrom_with(listener, flags)?;
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
     let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
-    Ok(Step::More((fd, peer)))
+    Ok(Step::More((Accepted::Kernel(fd), peer)))
 }
 
 /// Whether the error concerns the connection that would have been accepted, and not the listener

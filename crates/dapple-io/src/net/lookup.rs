@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 #[cfg(feature = "dns")]
 use super::dns::{Resolver, Search};
+use crate::environment;
 
 /// See the module's text.
 pub(super) struct Lookup {
@@ -20,6 +21,8 @@ pub(super) struct Lookup {
 }
 
 enum Source {
+    /// An environment, which returns all addresses at once.
+    Environment { asking: environment::Lookup, error: Option<io::Error> },
     /// The system's resolver, which returns all addresses at once.
     #[cfg(not(feature = "dns"))]
     System { asking: Asking, error: Option<io::Error> },
@@ -40,6 +43,9 @@ impl Lookup {
     /// There is no runtime here.
     #[cfg(feature = "dns")]
     pub(super) fn start(name: &str, resolver: Option<Resolver>) -> io::Result<Self> {
+        if let Some(lookup) = Lookup::in_environment(name) {
+            return Ok(lookup);
+        }
         let resolver = match resolver {
             Some(resolver) => resolver,
             None => Resolver::current()?,
@@ -54,6 +60,9 @@ impl Lookup {
     /// None: without a runtime, awaiting it returns the error.
     #[cfg(not(feature = "dns"))]
     pub(super) fn start(name: &str, _resolver: Option<Resolver>) -> io::Result<Self> {
+        if let Some(lookup) = Lookup::in_environment(name) {
+            return Ok(lookup);
+        }
         let name = name.to_owned();
         let asking = crate::blocking::run(move || {
             let addrs = std::net::ToSocketAddrs::to_socket_addrs(&(name.as_str(), 0));
@@ -62,12 +71,23 @@ impl Lookup {
         Ok(Lookup { source: Source::System { asking: Box::pin(asking), error: None }, is_over: false })
     }
 
+    /// Where the runtime has one, it is asked in place of every resolver.
+    fn in_environment(name: &str) -> Option<Self> {
+        let asking = environment::current()?.look_up(name);
+        Some(Lookup { source: Source::Environment { asking, error: None }, is_over: false })
+    }
+
     /// The next addresses, or `None` when there are no more.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<IpAddr>>> {
         if self.is_over {
             return Poll::Ready(None);
         }
         let more = match &mut self.source {
+            Source::Environment { asking, error } => {
+                let answer = ready!(asking.as_mut().poll(cx));
+                self.is_over = true;
+                answer.map_err(|kept| *error = Some(kept)).ok()
+            }
             #[cfg(not(feature = "dns"))]
             Source::System { asking, error } => {
                 let answer = ready!(asking.as_mut().poll(cx));
@@ -89,6 +109,7 @@ impl Lookup {
     /// Whether addresses of IPv6 may still come.
     pub(super) fn awaits_ipv6(&self) -> bool {
         match &self.source {
+            Source::Environment { .. } => false,
             #[cfg(not(feature = "dns"))]
             Source::System { .. } => false,
             #[cfg(feature = "dns")]
@@ -99,6 +120,7 @@ impl Lookup {
     /// The reason why there were no addresses.
     pub(super) fn error(&mut self) -> io::Error {
         match &mut self.source {
+            Source::Environment { error, .. } => error.take().unwrap_or_else(super::address::no_address),
             #[cfg(not(feature = "dns"))]
             Source::System { error, .. } => error.take().unwrap_or_else(super::address::no_address),
             #[cfg(feature = "dns")]

@@ -19,6 +19,7 @@ mod passed_on;
 mod peer;
 mod race;
 mod services;
+mod socket;
 mod tcp;
 mod udp;
 mod unix;

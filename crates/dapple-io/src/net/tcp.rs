@@ -4,20 +4,22 @@ use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::address::ToAddresses;
 use super::arrival::{self, Arrival};
 use super::connect::Connector;
 use super::half::{ReadHalf, WriteHalf};
+use super::socket::{Accepted, Stream};
 use crate::driver::{Direction, Source, Step};
+use crate::environment;
 use crate::stream::{RawRead, raw_write, read_methods, step, write_methods};
 
 /// A TCP connection.
@@ -32,7 +34,7 @@ use crate::stream::{RawRead, raw_write, read_methods, step, write_methods};
 /// direction: of several tasks that use the traits for the same direction, only the last is woken.
 /// Dropping it closes the connection; see [`shutdown`](Self::shutdown) for closing in steps.
 pub struct TcpStream {
-    source: Source<std::net::TcpStream>,
+    source: Source<Stream>,
     arrival: Arrival,
 }
 
@@ -57,6 +59,11 @@ impl TcpStream {
 
     /// Connects to one address.
     pub(crate) async fn connect_to(addr: SocketAddr) -> io::Result<Self> {
+        if let Some(environment) = environment::current() {
+            let source = Source::connecting(Stream::Simulated(environment.connect(addr)?))?;
+            source.io(Direction::Write, is_connected).await?;
+            return Ok(TcpStream::of(source));
+        }
         let kind = Type::STREAM.nonblocking();
         let socket = Socket::new(Domain::for_address(addr), kind, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
@@ -66,7 +73,7 @@ impl TcpStream {
             Err(error) => return Err(error),
         }
         // Registered only now: before the attempt a socket counts as hung up.
-        let source = Source::connecting(std::net::TcpStream::from(socket))?;
+        let source = Source::connecting(Stream::Kernel(socket.into()))?;
         source.io(Direction::Write, is_connected).await?;
         Ok(TcpStream::of(source))
     }
@@ -79,18 +86,22 @@ impl TcpStream {
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let source = Source::new(stream)?;
+        let source = Source::new(Stream::Kernel(stream))?;
         Ok(TcpStream::of(source))
     }
 
     /// A connection that the kernel made non-blocking and without delay.
-    pub(crate) fn accepted(fd: OwnedFd) -> io::Result<Self> {
+    pub(super) fn accepted(accepted: Accepted) -> io::Result<Self> {
+        let stream = match accepted {
+            Accepted::Kernel(fd) => Stream::Kernel(fd.into()),
+            Accepted::Simulated(socket) => Stream::Simulated(socket),
+        };
         // Its first bytes are often there already, and a short conversation ends before any wait.
-        let source = Source::unwatched(std::net::TcpStream::from(fd))?;
+        let source = Source::unwatched(stream)?;
         Ok(TcpStream::of(source))
     }
 
-    fn of(source: Source<std::net::TcpStream>) -> Self {
+    fn of(source: Source<Stream>) -> Self {
         TcpStream { source, arrival: Arrival::default() }
     }
 
@@ -103,7 +114,7 @@ impl TcpStream {
     ///
     /// As `read`.
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let peek = |fd: &std::net::TcpStream| Ok(Step::More(rustix::net::recv(fd, &mut *buf, RecvFlags::PEEK)?.0));
+        let peek = |stream: &Stream| Ok(Step::More(stream.peek(buf)?));
         self.source.io(Direction::Read, peek).await
     }
 
@@ -149,12 +160,20 @@ impl TcpStream {
     pub fn try_finish(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
         // Announces more, which is the end; other bytes would be sent together with these.
-        let send = |fd: &std::net::TcpStream| Ok(step(rustix::net::send(fd, buf, flags)?, buf.len()));
+        let send = |stream: &Stream| match stream {
+            Stream::Kernel(stream) => Ok(step(rustix::net::send(stream, buf, flags)?, buf.len())),
+            Stream::Simulated(socket) => Ok(step(socket.send(buf)?, buf.len())),
+        };
         let len = self.source.try_io(Direction::Write, send)?;
         if len == buf.len() {
             self.shutdown(Shutdown::Write)?;
         }
         Ok(len)
+    }
+
+    /// From now on closing it resets the connection.
+    pub(crate) fn abort(&self) {
+        self.source.descriptor().abort();
     }
 
     /// Two halves, which different tasks can own. Dropping the writing half ends that direction.
@@ -192,7 +211,10 @@ impl TcpStream {
     ///
     /// Errors of the kernel; none are known.
     pub fn since_last_received(&self) -> io::Result<Duration> {
-        since_last_received(self.source.descriptor())
+        match self.source.descriptor() {
+            Stream::Kernel(stream) => since_last_received(stream),
+            Stream::Simulated(_) => Ok(Duration::ZERO),
+        }
     }
 
     /// Sets whether the I/O traits note when the bytes that they read reached this machine, for
@@ -236,11 +258,11 @@ impl TcpStream {
 
 impl RawRead for TcpStream {
     fn raw_poll_read(&self, cx: &mut Context<'_>, buf: &mut [MaybeUninit<u8>]) -> Poll<io::Result<usize>> {
-        if !self.arrival.is_wanted() {
+        if !self.arrival.is_wanted() || matches!(self.source.descriptor(), Stream::Simulated(_)) {
             return self.source.poll_read(cx, buf);
         }
-        self.source.poll_io(cx, Direction::Read, None, |fd| {
-            let (len, at) = arrival::read(fd, buf)?;
+        self.source.poll_io(cx, Direction::Read, None, |stream| {
+            let (len, at) = arrival::read(stream, buf)?;
             self.arrival.note(at);
             Ok(step(len, buf.len()))
         })
@@ -277,7 +299,13 @@ fn since_last_received(stream: &std::net::TcpStream) -> io::Result<Duration> {
 }
 
 /// The state of an attempt to connect.
-fn is_connected(stream: &std::net::TcpStream) -> io::Result<Step<()>> {
+fn is_connected(stream: &Stream) -> io::Result<Step<()>> {
+    let stream = match stream {
+        Stream::Kernel(stream) => stream,
+        Stream::Simulated(socket) => {
+            return if socket.is_connected()? { Ok(Step::More(())) } else { Err(io::ErrorKind::WouldBlock.into()) };
+        }
+    };
     if let Some(error) = stream.take_error()? {
         return Err(error);
     }

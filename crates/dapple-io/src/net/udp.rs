@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 
 use super::address::{Addresses, Target, ToAddresses, ToSocketAddrs, no_address, try_each};
 use super::connect::resolve;
+use super::socket::Datagrams;
 use crate::driver::{Direction, Source, Step};
+use crate::environment;
 use crate::event::{Registration, watch};
 
 /// A UDP socket.
@@ -28,7 +30,7 @@ use crate::event::{Registration, watch};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct UdpSocket {
-    source: Source<std::net::UdpSocket>,
+    source: Source<Datagrams>,
 }
 
 impl UdpSocket {
@@ -39,7 +41,11 @@ impl UdpSocket {
     ///
     /// Those of the kernel for the last address tried; there is no runtime here.
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        try_each(addr, |addr| Self::from_std(std::net::UdpSocket::bind(addr)?))
+        let environment = environment::current();
+        try_each(addr, |addr| match &environment {
+            Some(environment) => Self::of(Datagrams::Simulated(environment.bind_datagrams(addr)?)),
+            None => Self::from_std(std::net::UdpSocket::bind(addr)?),
+        })
     }
 
     /// Takes a socket over from the standard library.
@@ -49,8 +55,11 @@ impl UdpSocket {
     /// There is no runtime here, or the kernel refuses to watch the socket.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let source = Source::new(socket)?;
-        Ok(UdpSocket { source })
+        Self::of(Datagrams::Kernel(socket))
+    }
+
+    fn of(socket: Datagrams) -> io::Result<Self> {
+        Ok(UdpSocket { source: Source::new(socket)? })
     }
 
     /// Sets the one peer of [`send`](Self::send) and [`recv`](Self::recv); datagrams of others are
@@ -205,13 +214,13 @@ impl UdpSocket {
         self.source.poll_io(cx, Direction::Write, None, |socket| socket.send_to(buf, to).map(Step::More))
     }
 
-    async fn read<R>(&self, mut op: impl FnMut(&std::net::UdpSocket) -> io::Result<R> + Unpin) -> io::Result<R> {
-        let op = |socket: &std::net::UdpSocket| op(socket).map(Step::More);
+    async fn read<R>(&self, mut op: impl FnMut(&Datagrams) -> io::Result<R> + Unpin) -> io::Result<R> {
+        let op = |socket: &Datagrams| op(socket).map(Step::More);
         self.source.io(Direction::Read, op).await
     }
 
-    async fn write<R>(&self, mut op: impl FnMut(&std::net::UdpSocket) -> io::Result<R> + Unpin) -> io::Result<R> {
-        let op = |socket: &std::net::UdpSocket| op(socket).map(Step::More);
+    async fn write<R>(&self, mut op: impl FnMut(&Datagrams) -> io::Result<R> + Unpin) -> io::Result<R> {
+        let op = |socket: &Datagrams| op(socket).map(Step::More);
         self.source.io(Direction::Write, op).await
     }
 }

@@ -48,7 +48,7 @@ impl Instant {
     #[doc(hidden)]
     pub fn of_thread() -> Option<(Instant, bool)> {
         let standing = current::clock_of_thread()?;
-        Some((Instant(standing.unwrap_or_else(time::Instant::now)), standing.is_some()))
+        Some((Instant(standing.unwrap_or_else(clock::now)), standing.is_some()))
     }
 
     /// The time that has passed since then; zero if it is in the future.

@@ -61,6 +61,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use dapple_sched::environment;
 use dapple_sched::foreign::KeptWaker;
 
 use super::entry::Entry;
@@ -77,6 +78,8 @@ pub(crate) struct Standing {
     /// jump.
     io_count: AtomicU64,
     state: Mutex<State>,
+    /// An environment moves it, and no worker decides.
+    is_moved: bool,
     /// Set once, before the workers start.
     slots: OnceLock<Box<[Weak<Slot>]>>,
 }
@@ -131,12 +134,14 @@ struct Stalled {
 
 impl Standing {
     /// All workers count as busy until each has parked for the first time.
-    pub(crate) fn new(workers: usize) -> Self {
+    /// `is_moved`: the thread's environment tells the time.
+    pub(crate) fn new(workers: usize, is_moved: bool) -> Self {
         // Relaxed, here and in `drop`: a thread with a runtime that has such a clock has seen it
         // made.
         CLOCKS.fetch_add(1, Ordering::Relaxed);
         Standing {
-            start: Instant::now(),
+            start: environment::now(),
+            is_moved,
             now_ns: AtomicU64::new(0),
             io_count: AtomicU64::new(0),
             state: Mutex::new(State { busy: workers, ..State::default() }),
@@ -149,6 +154,9 @@ impl Standing {
     }
 
     pub(crate) fn now(&self) -> Instant {
+        if self.is_moved {
+            return environment::now();
+        }
         // Acquire pairs with the store of a jump. (A participant woken by it is ordered anyway.)
         self.start + Duration::from_nanos(self.now_ns.load(Ordering::Acquire))
     }
@@ -257,10 +265,30 @@ impl Standing {
     /// Makes a worker decide after a change that may let the clock jump: if nothing is busy, no
     /// worker would notice.
     fn unlock_and_nudge(&self, state: std::sync::MutexGuard<'_, State>) {
-        let is_idle = state.busy == 0;
+        let is_idle = state.busy == 0 && !self.is_moved;
         drop(state);
         if is_idle && let Some(slot) = self.slots().next() {
             slot.unpark();
+        }
+    }
+
+    /// When the first timer is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.state.lock().timers.first_key_value().map(|(due, _)| due.at)
+    }
+
+    /// Wakes those whose timers are due, where an environment moves the clock; whether there were any.
+    pub(crate) fn fire(&self) -> bool {
+        let now = self.now();
+        let mut fired = false;
+        loop {
+            let mut state = self.state.lock();
+            let Some(entry) = state.timers.first_entry().filter(|entry| entry.key().at <= now) else { return fired };
+            let (due, waker) = entry.remove_entry();
+            state.forget(due);
+            drop(state);
+            waker.wake();
+            fired = true;
         }
     }
 

@@ -1,0 +1,226 @@
+//! What a runtime's connections, listeners, datagrams and names come from, where that is not the kernel.
+//!
+//! By default it is the kernel. [`runtime_builder_in`] makes a runtime that asks an [`Environment`] instead, such as the network of a
+//! simulation. What is below this border is the least that a kernel has: sockets that answer at once or say
+//! [`WouldBlock`](std::io::ErrorKind::WouldBlock), and a [`Readiness`] that tells when to try again. All above it is the same code in both
+//! cases: [`TcpStream`](crate::net::TcpStream), [`TcpListener`](crate::net::TcpListener), [`UdpSocket`](crate::net::UdpSocket), timers,
+//! the blocking pool, and what is built on these.
+//!
+//! What has a file descriptor is the kernel's: Unix sockets, pipes, children, signals, sockets of the standard library. A runtime in an
+//! environment refuses these by a panic that says so.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+
+use rustix::event::epoll::EventFlags;
+
+use crate::EpollDriver;
+use crate::driver::{Entry, current};
+
+/// Addresses of a name, once they are known.
+pub type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// A function of the blocking pool.
+pub type BlockingJob = Box<dyn FnOnce() + Send>;
+
+/// What a machine of a simulation offers to its runtime. All calls come from the one thread that steps the runtime's workers, and none
+/// blocks.
+pub trait Environment: Send + Sync + 'static {
+    /// Tells [`Readiness`]es what has happened since the last call; true if anything has. Called by a worker between two turns, as the
+    /// kernel is asked for events.
+    fn dispatch(&self) -> bool;
+
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// Those that are known at once.
+    fn connect(&self, to: SocketAddr) -> io::Result<Arc<dyn StreamSocket>>;
+
+    /// Listens. Port 0 lets the environment choose.
+    ///
+    /// # Errors
+    /// The address is in use, or not one of this machine.
+    fn listen(&self, at: SocketAddr) -> io::Result<Arc<dyn ListenSocket>>;
+
+    /// Binds a socket for datagrams. Port 0 lets the environment choose.
+    ///
+    /// # Errors
+    /// The address is in use, or not one of this machine.
+    fn bind_datagrams(&self, at: SocketAddr) -> io::Result<Arc<dyn DatagramSocket>>;
+
+    /// Looks a name up.
+    fn look_up(&self, name: &str) -> Lookup;
+
+    /// Runs a function for the blocking pool, now or later, but not inside of this call.
+    fn run_blocking(&self, job: BlockingJob);
+}
+
+/// A socket that can be waited for.
+pub trait Watched: Send + Sync + 'static {
+    /// From now on `readiness` is told what happens here, beginning with what can be done already. Once more changes nothing.
+    fn watch(&self, readiness: Readiness);
+}
+
+/// A connection, or an attempt at one. Dropping it closes it.
+pub trait StreamSocket: Watched {
+    /// Whether the connection is made by now.
+    ///
+    /// # Errors
+    /// The attempt has failed.
+    fn is_connected(&self) -> io::Result<bool>;
+
+    /// Takes up to `len` bytes that have come; none: the other side has ended the stream. `peek` leaves them to be taken again.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection is broken.
+    fn receive(&self, len: usize, peek: bool) -> io::Result<Vec<u8>>;
+
+    /// Gives a part of the bytes to be sent, at least one.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection is broken.
+    fn send(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Ends one direction, or both.
+    ///
+    /// # Errors
+    /// `NotConnected` where there is no connection any more.
+    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+
+    /// From now on dropping it resets the connection.
+    fn abort(&self);
+
+    /// The address of this side.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+
+    /// The address of the other side.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    fn peer_addr(&self) -> io::Result<SocketAddr>;
+}
+
+/// A socket that accepts connections. Dropping it closes it, and resets what waits.
+pub trait ListenSocket: Watched {
+    /// Takes the next connection, with the address of the other side.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the listener is of no more use.
+    fn accept(&self) -> io::Result<(Arc<dyn StreamSocket>, SocketAddr)>;
+
+    /// The address that it listens on.
+    ///
+    /// # Errors
+    /// The listener is gone.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+
+    /// Connections that are not made yet are not answered from now on.
+    fn refuse_new(&self);
+}
+
+/// A socket for datagrams. Dropping it closes it.
+pub trait DatagramSocket: Watched {
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// It is too long, or there is no way to that address.
+    fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
+
+    /// Takes the next datagram, with its sender. What is longer than `len` is cut.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or what became of a datagram that was sent earlier.
+    fn receive_from(&self, len: usize) -> io::Result<(Vec<u8>, SocketAddr)>;
+
+    /// Sends to, and receives from, this address only.
+    ///
+    /// # Errors
+    /// There is no way to that address.
+    fn connect(&self, to: SocketAddr) -> io::Result<()>;
+
+    /// The address given to `connect`.
+    fn connected_to(&self) -> Option<SocketAddr>;
+
+    /// The address that it is bound to.
+    ///
+    /// # Errors
+    /// The socket is gone.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+}
+
+/// Through which a socket says what can be done with it, as epoll does by edges.
+#[derive(Clone)]
+pub struct Readiness(Weak<Entry>);
+
+/// What can be done with a socket, by [`Readiness::tell`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ready {
+    /// Bytes, a connection or a datagram wait.
+    pub readable: bool,
+    /// There is room, or the connection is made.
+    pub writable: bool,
+    /// The other side has ended the stream.
+    pub read_ended: bool,
+    /// The connection is broken.
+    pub broken: bool,
+}
+
+impl Readiness {
+    pub(crate) fn of(entry: &Arc<Entry>) -> Readiness {
+        Readiness(Arc::downgrade(entry))
+    }
+
+    /// Wakes those who wait for this. Not to be called while a lock is held that a socket's methods take.
+    pub fn tell(&self, ready: Ready) {
+        let Some(entry) = self.0.upgrade() else { return };
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, ready.readable);
+        flags.set(EventFlags::OUT, ready.writable);
+        flags.set(EventFlags::RDHUP, ready.read_ended);
+        flags.set(EventFlags::ERR, ready.broken);
+        if !flags.is_empty() {
+            entry.dispatch(flags);
+        }
+    }
+}
+
+impl std::fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Readiness")
+    }
+}
+
+/// A builder of runtimes in an environment, as [`runtime_builder`](crate::runtime_builder) is one of runtimes on the kernel. It builds
+/// by [`build_stepped`](dapple_sched::Builder::build_stepped), on a thread that is
+/// [simulated](dapple_sched::environment::Simulated::around).
+pub fn runtime_builder_in(environment: Arc<dyn Environment>) -> dapple_sched::Builder {
+    dapple_sched::Runtime::builder().driver(move |workers| {
+        let driver: Arc<dyn dapple_sched::Driver> = EpollDriver::in_environment(workers, environment)?;
+        Ok(driver)
+    })
+}
+
+/// The environment of the runtime of this thread, where that is not the kernel. Costs a look at a thread-local word where it is.
+#[inline]
+pub(crate) fn current() -> Option<Arc<dyn Environment>> {
+    if !dapple_sched::environment::is_simulated() {
+        return None;
+    }
+    current::shared().ok()?.environment.clone()
+}
+
+/// # Panics
+/// In an environment, as `what` is the kernel's.
+pub(crate) fn refuse(what: &str) {
+    if dapple_sched::environment::is_simulated() {
+        panic!(
+            "{what} cannot be simulated: a runtime in an environment has no file descriptors, and no threads of its own"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! Sockets of the kernel's or of an environment, by the same calls.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::Descriptor;
+use crate::environment::{DatagramSocket, ListenSocket, StreamSocket, Watched};
+use crate::stream::Transfer;
+
+/// A connection.
+pub(crate) enum Stream {
+    Kernel(std::net::TcpStream),
+    Simulated(Arc<dyn StreamSocket>),
+}
+
+/// A listening socket.
+pub(crate) enum Listening {
+    Kernel(std::net::TcpListener),
+    Simulated(Arc<dyn ListenSocket>),
+}
+
+/// A socket for datagrams.
+pub(crate) enum Datagrams {
+    Kernel(std::net::UdpSocket),
+    Simulated(Arc<dyn DatagramSocket>),
+}
+
+/// What a listener has accepted.
+pub(super) enum Accepted {
+    Kernel(OwnedFd),
+    Simulated(Arc<dyn StreamSocket>),
+}
+
+impl Stream {
+    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.shutdown(how),
+            Stream::Simulated(socket) => socket.shutdown(how),
+        }
+    }
+
+    pub(super) fn abort(&self) {
+        match self {
+            // With nothing to linger for, closing resets the connection. If the kernel refuses, it is closed all the same.
+            Stream::Kernel(stream) => _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)),
+            Stream::Simulated(socket) => socket.abort(),
+        }
+    }
+
+    pub(super) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => Ok(rustix::net::recv(stream, &mut *buf, rustix::net::RecvFlags::PEEK)?.0),
+            Stream::Simulated(socket) => Ok(copy(&socket.receive(buf.len(), true)?, buf)),
+        }
+    }
+
+    pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Stream::Kernel(stream) => stream.peer_addr(),
+            Stream::Simulated(socket) => socket.peer_addr(),
+        }
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Stream::Kernel(stream) => stream.local_addr(),
+            Stream::Simulated(socket) => socket.local_addr(),
+        }
+    }
+
+    /// An environment sends everything at once.
+    pub(super) fn nodelay(&self) -> io::Result<bool> {
+        match self {
+            Stream::Kernel(stream) => stream.nodelay(),
+            Stream::Simulated(_) => Ok(true),
+        }
+    }
+
+    pub(super) fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        match self {
+            Stream::Kernel(stream) => stream.set_nodelay(nodelay),
+            Stream::Simulated(_) => Ok(()),
+        }
+    }
+}
+
+impl Listening {
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Listening::Kernel(listener) => listener.local_addr(),
+            Listening::Simulated(socket) => socket.local_addr(),
+        }
+    }
+}
+
+impl Datagrams {
+    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
+        match self {
+            Datagrams::Kernel(socket) => socket.connect(to),
+            Datagrams::Simulated(socket) => socket.connect(to),
+        }
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Datagrams::Kernel(socket) => socket.local_addr(),
+            Datagrams::Simulated(socket) => socket.local_addr(),
+        }
+    }
+
+    pub(super) fn send_to(&self, buf: &[u8], to: SocketAddr) -> io::Result<usize> {
+        match self {
+            Datagrams::Kernel(socket) => socket.send_to(buf, to),
+            Datagrams::Simulated(socket) => socket.send_to(buf, to),
+        }
+    }
+
+    pub(super) fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        match self {
+            Datagrams::Kernel(socket) => socket.recv_from(buf),
+            Datagrams::Simulated(socket) => {
+                let (bytes, from) = socket.receive_from(buf.len())?;
+                Ok((copy(&bytes, buf), from))
+            }
+        }
+    }
+
+    pub(super) fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Datagrams::Kernel(socket) => socket.send(buf),
+            Datagrams::Simulated(socket) => {
+                socket.send_to(buf, socket.connected_to().ok_or(io::ErrorKind::NotConnected)?)
+            }
+        }
+    }
+
+    pub(super) fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Datagrams::Kernel(socket) => socket.recv(buf),
+            Datagrams::Simulated(_) => Ok(self.recv_from(buf)?.0),
+        }
+    }
+}
+
+impl Transfer for Stream {
+    fn receive(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => Ok(rustix::io::read(stream, buf)?),
+            Stream::Simulated(socket) => Ok(copy(&socket.receive(buf.len(), false)?, buf)),
+        }
+    }
+
+    fn receive_uninit(&self, buf: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => Ok(rustix::io::read(stream, buf)?.0.len()),
+            Stream::Simulated(socket) => {
+                let bytes = socket.receive(buf.len(), false)?;
+                buf.iter_mut().zip(&bytes).for_each(|(place, byte)| _ = place.write(*byte));
+                Ok(bytes.len())
+            }
+        }
+    }
+
+    fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => crate::stream::send(stream, buf),
+            Stream::Simulated(socket) => socket.send(buf),
+        }
+    }
+
+    fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Kernel(stream) => crate::stream::send_vectored(stream, bufs),
+            // In one piece, as the kernel takes it.
+            Stream::Simulated(socket) => {
+                socket.send(&bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+macro_rules! implement_descriptor {
+    ($type:ident) => {
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                match self {
+                    $type::Kernel(socket) => socket.as_fd(),
+                    $type::Simulated(_) => panic!("a simulated socket has no file descriptor"),
+                }
+            }
+        }
+
+        impl Descriptor for $type {
+            #[inline]
+            fn simulated(&self) -> Option<&dyn Watched> {
+                match self {
+                    $type::Kernel(_) => None,
+                    $type::Simulated(socket) => Some(&**socket),
+                }
+            }
+        }
+
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $type::Kernel(socket) => socket.fmt(f),
+                    $type::Simulated(socket) => f.debug_tuple("Simulated").field(&socket.local_addr()).finish(),
+                }
+            }
+        }
+    };
+}
+
+implement_descriptor!(Stream);
+implement_descriptor!(Listening);
+implement_descriptor!(Datagrams);
+
+/// Copies what fits.
+fn copy(bytes: &[u8], buf: &mut [u8]) -> usize {
+    let len = bytes.len().min(buf.len());
+    buf[..len].copy_from_slice(&bytes[..len]);
+    len
+}
