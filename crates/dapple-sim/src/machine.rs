@@ -1,0 +1,216 @@
+//! One host: a whole runtime, its clocks, and the program that it starts with.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use dapple_io::EpollDriver;
+use dapple_sched::environment::Simulated;
+use dapple_sched::{JoinHandle, SeededRandom, Step, Stepped};
+
+use crate::network::sockets::Kernel;
+use crate::random::Random;
+use crate::world::{SharedWorld, lock};
+
+/// The future that a host runs when it starts.
+pub(crate) type Program = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>>>;
+
+/// Why a simulation has failed, from the first panic on.
+pub(crate) type Failure = Arc<Mutex<Option<String>>>;
+
+/// See the module's text.
+pub(crate) struct Machine {
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    /// The simulation is over when all of these have ended.
+    pub(crate) is_client: bool,
+    pub(crate) is_done: bool,
+    pub(crate) frozen: u32,
+    /// When the first timer is due.
+    pub(crate) next_timer: Option<Duration>,
+    pub(crate) stepped: Option<Stepped>,
+    workers: usize,
+    /// While one worker is awake, others wake for no reason now and then. Not while all sleep: that would hide a wake-up that was lost.
+    is_restless: bool,
+    program: Program,
+    main: Option<JoinHandle<()>>,
+    clocks: Simulated,
+    synced_at: Duration,
+    random: Random,
+    failure: Failure,
+}
+
+impl Machine {
+    pub(crate) fn new(
+        index: usize,
+        name: &str,
+        workers: usize,
+        program: Program,
+        random: &mut Random,
+        failure: Failure,
+    ) -> Machine {
+        let mut random = random.fork();
+        let mut clocks = Simulated::new(*START, SystemTime::UNIX_EPOCH + WALL_START, random.next());
+        // Some machines measure nothing; on the others turns take time, so that they are cut short and shared.
+        clocks.set_noise(Duration::from_nanos([0, 1_000, 20_000, 200_000][random.below(4)]));
+        let is_restless = random.below(2) == 0;
+        Machine {
+            index,
+            name: name.to_owned(),
+            is_client: false,
+            is_done: false,
+            frozen: 0,
+            next_timer: None,
+            stepped: None,
+            workers,
+            is_restless,
+            program,
+            main: None,
+            clocks,
+            synced_at: Duration::ZERO,
+            random,
+            failure,
+        }
+    }
+
+    /// Starts the host, at first or after a crash.
+    pub(crate) fn start(&mut self, world: &SharedWorld) -> io::Result<()> {
+        let (now, incarnation) = {
+            let mut world = lock(world);
+            let now = world.now;
+            let host = &mut world.hosts[self.index];
+            host.incarnation += 1;
+            host.is_up = true;
+            (now, host.incarnation)
+        };
+        self.sync(now);
+        let kernel = Arc::new(Kernel { world: world.clone(), host: self.index, incarnation });
+        let (seed, policed, failure) = (self.random.next(), self.random.below(2) == 0, self.failure.clone());
+        let (workers, program, name) = (self.workers, self.program.clone(), self.name.clone());
+        let (stepped, main) = self.clocks.around(|| {
+            let mut builder = dapple_io::runtime_builder_in(kernel).workers(workers).panic_handler(move |panic| {
+                fail(&failure, format!("a callback of {name} panicked: {}", panic.message));
+            });
+            if policed {
+                builder = builder.policy(move |worker| Box::new(SeededRandom::new(seed + worker as u64)));
+            }
+            let stepped = builder.build_stepped(seed)?;
+            let main = {
+                let _entered = stepped.handle().enter();
+                stepped.handle().spawn(program())
+            };
+            io::Result::Ok((stepped, main))
+        })?;
+        (self.stepped, self.main) = (Some(stepped), Some(main));
+        Ok(())
+    }
+
+    /// All that is in memory is gone. Destructors run, as memory has to be freed, but the host's network and disks are gone before.
+    pub(crate) fn crash(&mut self, world: &SharedWorld) {
+        let (told, jobs, ports) = {
+            let mut world = lock(world);
+            let index = self.index;
+            let sides: Vec<(u64, usize)> = world
+                .connections
+                .iter()
+                .flat_map(|(number, connection)| (0..2).map(move |side| (*number, side, connection)))
+                .filter(|(_, side, connection)| connection.sides[*side].host == index)
+                .map(|(number, side, _)| (number, side))
+                .collect();
+            world.hosts[index].is_up = false;
+            sides.into_iter().for_each(|(number, side)| world.forget_side(number, side));
+            let host = &mut world.hosts[index];
+            let ports = (std::mem::take(&mut host.listeners), std::mem::take(&mut host.datagrams));
+            (std::mem::take(&mut host.told), std::mem::take(&mut host.jobs), ports)
+        };
+        self.next_timer = None;
+        let (stepped, main) = (self.stepped.take(), self.main.take());
+        // A panic of a destructor is that of a process which is gone.
+        let silenced = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.clocks.around(|| drop((main, stepped, told, jobs, ports)));
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = silenced;
+    }
+
+    fn sync(&mut self, now: Duration) {
+        self.clocks.advance(now - self.synced_at);
+        self.synced_at = now;
+    }
+
+    /// Lets the wall clock jump.
+    pub(crate) fn shift_wall(&mut self, by: Duration, forward: bool) {
+        let wall = self.clocks.wall();
+        self.clocks.set_wall(if forward { wall + by } else { wall - by });
+    }
+
+    /// Steps one worker.
+    pub(crate) fn step(&mut self, worker: usize, now: Duration) -> Option<(Step, u64)> {
+        self.sync(now);
+        let stepped = self.stepped.as_mut()?;
+        let step = self.clocks.around(|| stepped.step(worker));
+        if self.is_restless && step == Step::Worked && self.random.below(64) == 0 {
+            stepped.wake(self.random.below(self.workers));
+        }
+        let turns = stepped.turns(worker);
+        self.look_at_timers();
+        Some((step, turns))
+    }
+
+    fn look_at_timers(&mut self) {
+        let driver = self.stepped.as_ref().and_then(|stepped| stepped.handle().driver::<EpollDriver>());
+        let next = driver.and_then(EpollDriver::next_timer);
+        self.next_timer = next.map(|at| at.saturating_duration_since(*START));
+    }
+
+    /// Wakes a worker of the seed's choice, if none is awake.
+    pub(crate) fn wake(&mut self) {
+        let Some(stepped) = &mut self.stepped else { return };
+        let workers = stepped.workers();
+        if !(0..workers).any(|worker| stepped.is_awake(worker)) {
+            stepped.wake(self.random.below(workers));
+        }
+    }
+
+    /// Runs a function of the blocking pool.
+    pub(crate) fn run_job(&mut self, job: impl FnOnce(), now: Duration) {
+        self.sync(now);
+        let Some(stepped) = &self.stepped else { return };
+        let handle = stepped.handle().clone();
+        self.clocks.around(|| {
+            let _entered = handle.enter();
+            job();
+        });
+    }
+
+    /// Whether the program has ended by now; a panic of it fails the simulation.
+    pub(crate) fn looks_done(&mut self) -> bool {
+        let Some(main) = self.main.as_mut().filter(|main| main.is_finished()) else { return false };
+        let polled = self.clocks.around(|| Pin::new(main).poll(&mut Context::from_waker(Waker::noop())));
+        self.main = None;
+        if let Poll::Ready(Err(error)) = polled {
+            fail(&self.failure, format!("the program of {} failed: {error}", self.name));
+        }
+        true
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let (stepped, main) = (self.stepped.take(), self.main.take());
+        self.clocks.around(|| drop((main, stepped)));
+    }
+}
+
+/// Keeps the first failure.
+pub(crate) fn fail(failure: &Failure, why: String) {
+    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+}
+
+/// When all simulations of this process begin. Points of time are compared with this one only.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The wall clocks begin at 2030-01-01.
+const WALL_START: Duration = Duration::from_secs(1_893_456_000);

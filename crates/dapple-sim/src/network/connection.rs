@@ -1,0 +1,320 @@
+//! A connection: two sides, and what is on its way between them.
+//!
+//! | side | `state` | next |
+//! |---|---|---|
+//! | of the client, at first | `Connecting` | an arrival: `Open`; refused, or out of patience: `Broken` |
+//! | of the server, when the attempt arrives | `Open` | |
+//! | any | `Open` | closed by its program, or its host crashes: `Gone`; a reset, or out of patience: `Broken` |
+//! | any | `Broken` | dropped: `Gone` |
+//!
+//! Bytes arrive in order: each side has a pipe of segments to the other, and one event for the first of them. A segment that does not
+//! get through is tried again, later and later, until the network's patience is over. A side that is gone answers arrivals
+//! by a reset, if the host is up; so a crash leaves the other side half open until it sends.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dapple_io::environment::{Readiness, Ready};
+
+use crate::world::{Event, World};
+
+/// See the module's text.
+pub(crate) struct Connection {
+    pub(crate) sides: [Side; 2],
+}
+
+pub(crate) struct Side {
+    pub(crate) host: usize,
+    pub(crate) addr: SocketAddr,
+    pub(crate) state: State,
+    pub(crate) readiness: Option<Readiness>,
+    /// Bytes that have come and were not read yet.
+    pub(crate) received: VecDeque<u8>,
+    pub(crate) has_ended: bool,
+    /// It has ended its own direction.
+    pub(crate) ends: bool,
+    /// A write found no room.
+    pub(crate) is_blocked: bool,
+    /// Dropping it resets the connection.
+    pub(crate) aborts: bool,
+    /// Segments on their way to the other side.
+    pipe: VecDeque<Segment>,
+    pipe_bytes: usize,
+    /// There is an event for the first of them.
+    is_moving: bool,
+    /// Since when the first does not get through, and when it is tried again.
+    stuck: Option<(Duration, Duration)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Connecting,
+    Open,
+    Broken(ErrorKind),
+    Gone,
+}
+
+struct Segment {
+    arrives: Duration,
+    /// Nothing: the answer to an attempt, or the end.
+    bytes: Vec<u8>,
+    ends: bool,
+}
+
+impl Side {
+    pub(crate) fn new(host: usize, addr: SocketAddr, state: State) -> Side {
+        Side {
+            host,
+            addr,
+            state,
+            readiness: None,
+            received: VecDeque::new(),
+            has_ended: false,
+            ends: false,
+            is_blocked: false,
+            aborts: false,
+            pipe: VecDeque::new(),
+            pipe_bytes: 0,
+            is_moving: false,
+            stuck: None,
+        }
+    }
+
+    /// The operations that can be done now.
+    pub(crate) fn ready(&self, window: usize, theirs: usize) -> Ready {
+        let broken = matches!(self.state, State::Broken(_));
+        Ready {
+            readable: !self.received.is_empty(),
+            writable: self.state == State::Open && self.pipe_bytes + theirs < window,
+            read_ended: self.has_ended,
+            broken,
+        }
+    }
+}
+
+impl World {
+    /// Begins to connect.
+    pub(crate) fn connect(&mut self, host: usize, to: SocketAddr) -> u64 {
+        let port = self.hosts[host].free_port();
+        let ip = if to.ip().is_loopback() { to.ip() } else { self.hosts[host].ip };
+        let target = self.host_at(host, to.ip()).unwrap_or(host);
+        let client = Side::new(host, SocketAddr::new(ip, port), State::Connecting);
+        let server = Side::new(target, to, State::Gone);
+        let connection = self.number();
+        self.connections.insert(connection, Connection { sides: [client, server] });
+        let latency = self.latency(host, target);
+        self.schedule_in(latency, Event::Syn { connection, attempt: 1 });
+        connection
+    }
+
+    /// An attempt to connect arrives, or does not.
+    pub(crate) fn syn(&mut self, number: u64, attempt: u32) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (from, to) = (connection.sides[0].host, connection.sides[1].host);
+        let (client, addr) = (connection.sides[0].addr, connection.sides[1].addr);
+        if connection.sides[0].state != State::Connecting || connection.sides[1].state != State::Gone {
+            return;
+        }
+        let knows = self.host_at(from, addr.ip()).is_some();
+        let backlog = self.network.backlog;
+        if knows && self.is_open(from, to) {
+            let Some(listener) = self.hosts[to].listeners.get_mut(&addr.port()) else {
+                let latency = self.latency(to, from);
+                let why = ErrorKind::ConnectionRefused;
+                return self.schedule_in(latency, Event::Reset { connection: number, side: 0, why });
+            };
+            if listener.waiting.len() < backlog && !listener.refuses {
+                listener.waiting.push_back(number);
+                let readiness = listener.readiness.clone();
+                self.tell(to, readiness.as_ref(), Ready { readable: true, ..Ready::default() });
+                self.line([1, number, to as u64], format_args!("{addr} is asked by {client}"));
+                if let Some(connection) = self.connections.get_mut(&number) {
+                    connection.sides[1].state = State::Open;
+                }
+                return self.push(number, 1, Vec::new(), false);
+            }
+        }
+        if RETRY * (1 << attempt) > self.network.patience {
+            let why = if knows { ErrorKind::TimedOut } else { ErrorKind::HostUnreachable };
+            return self.schedule_in(RETRY, Event::Reset { connection: number, side: 0, why });
+        }
+        self.schedule_in(RETRY * (1 << attempt), Event::Syn { connection: number, attempt: attempt + 1 });
+    }
+
+    /// Sends a segment from `side` to the other.
+    pub(crate) fn push(&mut self, number: u64, side: usize, bytes: Vec<u8>, ends: bool) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (from, to) = (connection.sides[side].host, connection.sides[1 - side].host);
+        let latency = self.latency(from, to);
+        let carried = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / self.network.bandwidth.max(1));
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let own = &mut connection.sides[side];
+        let before = own.pipe.back().map_or(Duration::ZERO, |last| last.arrives + carried);
+        own.pipe_bytes += bytes.len();
+        own.pipe.push_back(Segment { arrives: before.max(now + latency), bytes, ends });
+        self.move_on(number, side);
+    }
+
+    /// Sees to it that the first segment from `side` arrives.
+    fn move_on(&mut self, number: u64, side: usize) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let own = &mut connection.sides[side];
+        let Some(first) = own.pipe.front().filter(|_| !own.is_moving) else { return };
+        own.is_moving = true;
+        let at = own.stuck.map_or(first.arrives, |(_, again)| again);
+        self.schedule(at, Event::Arrival { connection: number, side: 1 - side });
+    }
+
+    /// The first segments to `side` arrive, or do not.
+    pub(crate) fn arrival(&mut self, number: u64, side: usize) {
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
+        connection.sides[1 - side].is_moving = false;
+        if !self.is_open(from, to) {
+            return self.stick(number, 1 - side);
+        }
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let (left, right) = connection.sides.split_at_mut(1);
+        let (own, theirs) = if side == 0 { (&mut left[0], &mut right[0]) } else { (&mut right[0], &mut left[0]) };
+        theirs.stuck = None;
+        if matches!(own.state, State::Gone | State::Broken(_)) {
+            theirs.pipe.clear();
+            let why = ErrorKind::ConnectionReset;
+            let latency = self.latency(to, from);
+            self.schedule_in(latency, Event::Reset { connection: number, side: 1 - side, why });
+            return self.bury(number);
+        }
+        let mut ready = Ready { writable: own.state == State::Connecting, ..Ready::default() };
+        own.state = State::Open;
+        let mut len = 0;
+        while theirs.pipe.front().is_some_and(|segment| segment.arrives <= now) {
+            let Some(segment) = theirs.pipe.pop_front() else { break };
+            theirs.pipe_bytes -= segment.bytes.len();
+            len += segment.bytes.len() as u64;
+            ready.readable |= !segment.bytes.is_empty();
+            ready.read_ended |= segment.ends;
+            own.received.extend(segment.bytes);
+            own.has_ended |= segment.ends;
+        }
+        let readiness = own.readiness.clone();
+        self.tell(to, readiness.as_ref(), ready);
+        self.trace.note([2, number << 1 | side as u64, len]);
+        self.move_on(number, 1 - side);
+        self.bury(number);
+    }
+
+    /// The first segment from `side` did not get through.
+    fn stick(&mut self, number: u64, side: usize) {
+        let (now, patience) = (self.now, self.network.patience);
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let own = &mut connection.sides[side];
+        let since = own.stuck.map_or(now, |(since, _)| since);
+        if now - since > patience || own.state == State::Gone && own.aborts {
+            own.pipe.clear();
+            return self.reset(number, side, ErrorKind::TimedOut);
+        }
+        own.stuck = Some((since, now + RETRY.max((now - since) / 2)));
+        self.move_on(number, side);
+    }
+
+    /// A reset comes to this side, unless the way is cut.
+    pub(crate) fn reset_arrives(&mut self, number: u64, side: usize, why: ErrorKind) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
+        if why != ErrorKind::ConnectionReset || (from == to || !self.cuts.contains_key(&(from, to))) {
+            self.reset(number, side, why);
+        }
+    }
+
+    /// A side learns that the connection is broken.
+    pub(crate) fn reset(&mut self, number: u64, side: usize, why: ErrorKind) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let own = &mut connection.sides[side];
+        if matches!(own.state, State::Connecting | State::Open) {
+            own.state = State::Broken(why);
+            own.pipe.clear();
+            let (host, readiness, addr) = (own.host, own.readiness.clone(), own.addr);
+            self.tell(host, readiness.as_ref(), Ready { broken: true, ..Ready::default() });
+            self.line(
+                [3, number << 1 | side as u64, why as u64],
+                format_args!("{addr}: the connection is broken, {why}"),
+            );
+        }
+        self.bury(number);
+    }
+
+    /// A side is closed by its program.
+    pub(crate) fn close(&mut self, number: u64, side: usize) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let own = &mut connection.sides[side];
+        own.readiness = None;
+        let (before, ends) = (std::mem::replace(&mut own.state, State::Gone), own.ends);
+        let (host, other) = (own.host, connection.sides[1 - side].host);
+        let resets = before == State::Connecting || own_resets(&connection.sides[side]);
+        match before {
+            State::Gone | State::Broken(_) => {}
+            _ if resets => {
+                connection.sides[side].pipe.clear();
+                if self.is_open(host, other) {
+                    let (latency, why) = (self.latency(host, other), ErrorKind::ConnectionReset);
+                    self.schedule_in(latency, Event::Reset { connection: number, side: 1 - side, why });
+                }
+            }
+            _ if !ends => self.push(number, side, Vec::new(), true),
+            _ => {}
+        }
+        self.bury(number);
+    }
+
+    /// The host of this side has crashed: nothing is said to the other one.
+    pub(crate) fn forget_side(&mut self, number: u64, side: usize) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let own = &mut connection.sides[side];
+        own.state = State::Gone;
+        own.readiness = None;
+        own.pipe.clear();
+        self.bury(number);
+    }
+
+    /// Forgets a connection of which both sides are gone.
+    fn bury(&mut self, number: u64) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let is_over = |side: &Side| side.state == State::Gone && side.pipe.is_empty();
+        if connection.sides.iter().all(is_over) {
+            self.connections.remove(&number);
+        }
+    }
+
+    /// Room has come for a side that may wait for it.
+    pub(crate) fn window(&mut self, number: u64, side: usize) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
+        if !self.is_open(from, to) {
+            return self.schedule_in(RETRY, Event::Window { connection: number, side });
+        }
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let own = &mut connection.sides[side];
+        own.is_blocked = false;
+        let readiness = own.readiness.clone();
+        self.tell(to, readiness.as_ref(), Ready { writable: true, ..Ready::default() });
+    }
+
+    /// How many bytes a side may send now.
+    pub(crate) fn room(&self, number: u64, side: usize) -> usize {
+        let Some(connection) = self.connections.get(&number) else { return 0 };
+        let used = connection.sides[side].pipe_bytes + connection.sides[1 - side].received.len();
+        self.network.window.saturating_sub(used)
+    }
+}
+
+/// A side that is closed before all was read resets the connection, as the kernel does.
+fn own_resets(side: &Side) -> bool {
+    side.aborts || !side.received.is_empty()
+}
+
+/// When something that did not get through is tried again, the first time.
+const RETRY: Duration = Duration::from_millis(200);

@@ -1,0 +1,174 @@
+//! Faults, and when they happen.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// The faults of one simulation, by a script or by chance.
+///
+/// ```
+/// use std::time::Duration;
+/// use dapple_sim::{Fault, Plan};
+///
+/// let mut plan = Plan::default();
+/// plan.add(Duration::from_secs(1), Duration::from_secs(3), Fault::Crash("db".into()));
+/// assert_eq!(plan.to_string(), "0: at 1s, for 3s: db crashes\n");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub(crate) faults: Vec<Planned>,
+}
+
+/// One fault of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Planned {
+    pub(crate) at: Duration,
+    pub(crate) lasts: Duration,
+    pub(crate) fault: Fault,
+}
+
+/// One thing that goes wrong. Hosts are told by their names.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The host is gone with all that it has in memory; its connections are half open. At the end it starts again.
+    Crash(String),
+    /// The host stands still, and what comes to it waits.
+    Freeze(String),
+    /// Nothing gets from the first host to the second; the way back is open.
+    Cut(String, String),
+    /// Nothing gets to this host, and nothing from it.
+    Isolate(String),
+    /// All connections of the host are reset.
+    Reset(String),
+    /// The wall clock of the host goes forward by so much, and back at the end.
+    WallClock(String, Duration),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Crash(host) => write!(f, "{host} crashes"),
+            Fault::Freeze(host) => write!(f, "{host} stands still"),
+            Fault::Cut(from, to) => write!(f, "nothing gets from {from} to {to}"),
+            Fault::Isolate(host) => write!(f, "{host} is cut off"),
+            Fault::Reset(host) => write!(f, "connections of {host} are reset"),
+            Fault::WallClock(host, by) => write!(f, "the wall clock of {host} is {by:?} fast"),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Planned { at, lasts, fault }) in self.faults.iter().enumerate() {
+            writeln!(f, "{number}: at {at:?}, for {lasts:?}: {fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Adds a fault that begins at `at` and lasts for `lasts`.
+    pub fn add(&mut self, at: Duration, lasts: Duration, fault: Fault) -> &mut Plan {
+        self.faults.push(Planned { at, lasts, fault });
+        self
+    }
+
+    /// The number of faults.
+    pub fn len(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// Whether nothing goes wrong.
+    pub fn is_empty(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// Which faults a simulation may have by chance; its seed decides which of them it has, and when.
+///
+/// ```
+/// use std::time::Duration;
+/// use dapple_sim::Faults;
+///
+/// let faults = Faults::new(Duration::from_secs(10)).crash("db").freeze("db").cut("client", "db").at_most(5);
+/// # let _ = faults;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Faults {
+    within: Duration,
+    lasts_max: Duration,
+    count_max: usize,
+    kinds: Vec<Fault>,
+}
+
+impl Faults {
+    /// None so far. Those that are added happen in the first `within` of the simulation, and last for a third of that at most.
+    pub fn new(within: Duration) -> Faults {
+        Faults { within, lasts_max: within / 3, count_max: 6, kinds: Vec::new() }
+    }
+
+    /// How many faults there are at most; 6 if not set.
+    pub fn at_most(mut self, count: usize) -> Faults {
+        self.count_max = count;
+        self
+    }
+
+    /// The host may crash, and start again.
+    pub fn crash(self, host: &str) -> Faults {
+        self.with(Fault::Crash(host.to_owned()))
+    }
+
+    /// The host may stand still.
+    pub fn freeze(self, host: &str) -> Faults {
+        self.with(Fault::Freeze(host.to_owned()))
+    }
+
+    /// The ways between two hosts may be cut, one at a time.
+    pub fn cut(self, one: &str, other: &str) -> Faults {
+        let back = Fault::Cut(other.to_owned(), one.to_owned());
+        self.with(Fault::Cut(one.to_owned(), other.to_owned())).with(back)
+    }
+
+    /// The host may be cut off.
+    pub fn isolate(self, host: &str) -> Faults {
+        self.with(Fault::Isolate(host.to_owned()))
+    }
+
+    /// The connections of the host may be reset.
+    pub fn reset(self, host: &str) -> Faults {
+        self.with(Fault::Reset(host.to_owned()))
+    }
+
+    /// The wall clock of the host may be wrong by up to `by`.
+    pub fn wall_clock(self, host: &str, by: Duration) -> Faults {
+        self.with(Fault::WallClock(host.to_owned(), by))
+    }
+
+    fn with(mut self, fault: Fault) -> Faults {
+        self.kinds.push(fault);
+        self
+    }
+
+    /// A plan of these.
+    pub(crate) fn plan(&self, random: &mut Random) -> Plan {
+        let mut plan = Plan::default();
+        if self.kinds.is_empty() {
+            return plan;
+        }
+        // In every tenth simulation nothing goes wrong: some bugs need peace.
+        let count = if random.below(10) == 0 { 0 } else { 1 + random.below(self.count_max.max(1)) };
+        for _ in 0..count {
+            let at = random.within(&(Duration::ZERO..self.within));
+            let lasts = random.within(&(self.lasts_max / 100..self.lasts_max));
+            let fault = match &self.kinds[random.below(self.kinds.len())] {
+                Fault::WallClock(host, by) => Fault::WallClock(host.clone(), random.within(&(Duration::ZERO..*by))),
+                fault => fault.clone(),
+            };
+            plan.add(at, lasts, fault);
+        }
+        plan.faults.sort_by_key(|planned| planned.at);
+        plan
+    }
+}

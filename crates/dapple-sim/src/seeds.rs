@@ -1,0 +1,119 @@
+//! Many seeds of one scenario, and what is said of one that fails.
+
+use std::env;
+
+use crate::simulation::{Outcome, Simulation};
+
+/// Runs a scenario with the seeds 1 to `seeds`. The first three run twice, to see that a seed decides everything.
+///
+/// `DAPPLE_SIM_SEED` in the environment names the only seed to run, and `DAPPLE_SIM_FAULTS` the numbers of the only faults of its plan;
+/// `DAPPLE_SIM_SEEDS` says how many seeds to run.
+///
+/// ```
+/// dapple_sim::check("nothing", 3, |sim| sim.client("client", || async {}));
+/// ```
+///
+/// # Panics
+/// If a seed fails: with the seed, the smallest plan that was found to fail, the last events, and the line that runs it again.
+pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
+    if let Some(seed) = number_of("DAPPLE_SIM_SEED") {
+        let kept = env::var("DAPPLE_SIM_FAULTS").ok().map(|list| numbers(&list));
+        let outcome = run(seed, true, kept, &scenario);
+        eprintln!("{name}: {outcome}");
+        assert!(outcome.failure.is_none(), "{}", report(name, &outcome, None));
+        return;
+    }
+    for seed in 1..=number_of("DAPPLE_SIM_SEEDS").unwrap_or(seeds) {
+        let outcome = run(seed, false, None, &scenario);
+        if outcome.failure.is_some() {
+            let kept = shrink(&outcome, &scenario);
+            let smallest = run(seed, true, Some(kept.clone()), &scenario);
+            panic!("{}", report(name, &smallest, Some(&kept)));
+        }
+        if seed <= TWICE {
+            let again = run(seed, false, None, &scenario);
+            assert_eq!(
+                again.hash, outcome.hash,
+                "{name}: seed {seed} does not decide everything: something real is inside"
+            );
+        }
+    }
+}
+
+/// Runs one seed of a scenario.
+///
+/// ```
+/// let outcome = dapple_sim::run_seed(7, &|sim| sim.client("client", || async {}));
+/// assert!(outcome.failure.is_none());
+/// ```
+pub fn run_seed(seed: u64, scenario: &impl Fn(&mut Simulation)) -> Outcome {
+    run(seed, false, None, scenario)
+}
+
+fn run(seed: u64, keeps_lines: bool, kept: Option<Vec<usize>>, scenario: &impl Fn(&mut Simulation)) -> Outcome {
+    let mut sim = Simulation::with(seed, keeps_lines, kept);
+    scenario(&mut sim);
+    sim.run()
+}
+
+/// The numbers of faults of a plan that still fails without the others: one after the other is left out, as long as it fails.
+///
+/// ```
+/// use dapple_sim::{Fault, Plan, Simulation, run_seed, shrink};
+/// use dapple_sim::net::TcpStream;
+/// use std::time::Duration;
+///
+/// let scenario = |sim: &mut Simulation| {
+///     sim.host("server", std::future::pending::<()>);
+///     sim.client("client", || async {
+///         dapple_sim::time::sleep(Duration::from_secs(2)).await;
+///         let error = TcpStream::connect("server:80").await.unwrap_err();
+///         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+///     });
+///     let mut plan = Plan::default();
+///     plan.add(Duration::ZERO, Duration::from_secs(1), Fault::Freeze("client".into()));
+///     plan.add(Duration::from_secs(1), Duration::from_secs(99), Fault::Crash("server".into()));
+///     sim.plan(plan);
+/// };
+/// let outcome = run_seed(1, &scenario);
+/// assert!(outcome.failure.is_some());
+/// assert_eq!(shrink(&outcome, &scenario), [1], "the other one has nothing to do with it");
+/// ```
+pub fn shrink(failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..failed.plan.len()).collect();
+    for number in (0..failed.plan.len()).rev() {
+        let fewer: Vec<usize> = kept.iter().copied().filter(|kept| *kept != number).collect();
+        if run(failed.seed, false, Some(fewer.clone()), scenario).failure.is_some() {
+            kept = fewer;
+        }
+    }
+    kept
+}
+
+fn report(name: &str, outcome: &Outcome, kept: Option<&[usize]>) -> String {
+    let plan = outcome.plan.to_string();
+    let of_plan = plan.lines().enumerate().filter(|(number, _)| kept.is_none_or(|kept| kept.contains(number)));
+    let faults: Vec<&str> = of_plan.map(|(_, line)| line).collect();
+    let list = kept.map(|kept| kept.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    let variable = list.map(|list| format!(" DAPPLE_SIM_FAULTS={list}")).unwrap_or_default();
+    let lines: Vec<&str> = outcome.lines.iter().map(|line| &**line).collect();
+    let test = name.rsplit("::").next().unwrap_or(name);
+    format!(
+        "{name}: {outcome}\nfaults:\n  {}\nthe last events:\n{}\nagain by: DAPPLE_SIM_SEED={}{variable} cargo test {test}",
+        if faults.is_empty() { "none".to_owned() } else { faults.join("\n  ") },
+        lines.join("\n"),
+        outcome.seed,
+    )
+}
+
+fn number_of(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text:?}")))
+}
+
+fn numbers(list: &str) -> Vec<usize> {
+    list.split(',').filter(|part| !part.is_empty()).filter_map(|part| part.trim().parse().ok()).collect()
+}
+
+/// So many seeds run twice.
+const TWICE: u64 = 3;

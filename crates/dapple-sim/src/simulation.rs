@@ -1,0 +1,471 @@
+//! The simulation: which worker of which host goes next, and when time moves.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dapple_sched::Step;
+
+use crate::machine::{Failure, Machine, Program, fail};
+use crate::plan::{Fault, Faults, Plan, Planned};
+use crate::random::Random;
+use crate::settings::Settings;
+use crate::world::{Event, SharedWorld, World, lock};
+
+/// A cluster of hosts in one thread, of which a seed decides everything.
+///
+/// ```
+/// use dapple_sim::Simulation;
+/// use dapple_sim::net::{TcpListener, TcpStream};
+///
+/// let mut sim = Simulation::new(7);
+/// sim.host("server", || async {
+///     let listener = TcpListener::bind("0.0.0.0:80").unwrap();
+///     while let Ok((stream, _)) = listener.accept().await {
+///         stream.write_all(b"hello").await.unwrap();
+///     }
+/// });
+/// sim.client("client", || async {
+///     let stream = TcpStream::connect("server:80").await.unwrap();
+///     let mut bytes = [0; 5];
+///     stream.read_exact(&mut bytes).await.unwrap();
+///     assert_eq!(&bytes, b"hello");
+/// });
+/// let outcome = sim.run();
+/// assert!(outcome.failure.is_none(), "{outcome}");
+/// ```
+pub struct Simulation {
+    seed: u64,
+    settings: Settings,
+    world: SharedWorld,
+    machines: Vec<Machine>,
+    order: Random,
+    chance: Random,
+    plan: Plan,
+    kept: Option<Vec<usize>>,
+    failure: Failure,
+    invariants: Vec<Box<dyn FnMut() -> Result<(), String>>>,
+    workers: Option<usize>,
+    steps: u64,
+    /// Workers that may make the next step. The memory is used again.
+    awake: Vec<(usize, usize)>,
+}
+
+/// The end of a simulation.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Its seed.
+    pub seed: u64,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// A hash of all that has happened: two runs of a seed have the same.
+    pub hash: u64,
+    /// Steps of workers.
+    pub steps: u64,
+    /// Turns of colors and stretches of light tasks.
+    pub turns: u64,
+    /// How much time has passed in the simulation.
+    pub time: Duration,
+    /// The faults that it had.
+    pub plan: Plan,
+    /// The last events, where they were kept.
+    pub lines: Vec<String>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = self.failure.as_deref().unwrap_or("no failure");
+        write!(f, "seed {}: {how}, after {:?} and {} steps; trace {:016x}", self.seed, self.time, self.steps, self.hash)
+    }
+}
+
+impl Simulation {
+    /// A simulation without hosts so far.
+    pub fn new(seed: u64) -> Simulation {
+        Simulation::with(seed, false, None)
+    }
+
+    /// `keeps_lines`: the last events are kept in words. `kept`: the numbers of the only faults of the plan that happen.
+    pub(crate) fn with(seed: u64, keeps_lines: bool, kept: Option<Vec<usize>>) -> Simulation {
+        let mut random = Random::new(seed);
+        let settings = Settings::default();
+        let world = World::new(random.fork(), settings.network.clone(), keeps_lines);
+        Simulation {
+            seed,
+            settings,
+            world: Arc::new(Mutex::new(world)),
+            machines: Vec::new(),
+            order: random.fork(),
+            chance: random.fork(),
+            plan: Plan::default(),
+            kept,
+            failure: Failure::default(),
+            invariants: Vec::new(),
+            workers: None,
+            steps: 0,
+            awake: Vec::new(),
+        }
+    }
+
+    /// The seed, for scenarios that draw from it themselves.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A number of the seed that is below `end`: for the sizes of a scenario.
+    ///
+    /// # Panics
+    /// If `end` is zero.
+    pub fn pick(&mut self, end: usize) -> usize {
+        assert!(end > 0, "there is nothing to pick from");
+        self.chance.below(end)
+    }
+
+    /// Changes how the network and the simulation are. To be called before hosts are added.
+    pub fn settings(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.settings);
+        lock(&self.world).network = self.settings.network.clone();
+    }
+
+    /// How many workers the hosts have that are added from now on; one to three by the seed, if not set.
+    pub fn workers(&mut self, workers: usize) {
+        self.workers = Some(workers);
+    }
+
+    /// Adds a host that runs `program` when it starts, and again after each crash. Its name is what it is looked up by.
+    ///
+    /// # Panics
+    /// If there is a host of that name, or if there are 250.
+    pub fn host<F>(&mut self, name: &str, program: impl Fn() -> F + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.add(name, Rc::new(move || Box::pin(program()) as Pin<Box<_>>));
+    }
+
+    /// Adds a host as [`Simulation::host`], with a program that ends: the simulation is over when those of all clients have.
+    ///
+    /// # Panics
+    /// As [`Simulation::host`].
+    pub fn client<F>(&mut self, name: &str, program: impl Fn() -> F + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.host(name, program);
+        if let Some(machine) = self.machines.last_mut() {
+            machine.is_client = true;
+        }
+    }
+
+    fn add(&mut self, name: &str, program: Program) {
+        let index = lock(&self.world).add_host(name);
+        let workers = self.workers.unwrap_or_else(|| 1 + self.chance.below(3));
+        let failure = self.failure.clone();
+        self.machines.push(Machine::new(index, name, workers, program, &mut self.chance, failure));
+    }
+
+    /// A condition that must hold at any time: looked at now and then, and at the end.
+    pub fn invariant(&mut self, holds: impl FnMut() -> Result<(), String> + 'static) {
+        self.invariants.push(Box::new(holds));
+    }
+
+    /// Faults by chance: the seed decides which.
+    pub fn faults(&mut self, faults: &Faults) {
+        let plan = faults.plan(&mut self.chance);
+        self.plan(plan);
+    }
+
+    /// Faults by a script.
+    ///
+    /// # Panics
+    /// If a fault names a host that has not been added.
+    pub fn plan(&mut self, plan: Plan) {
+        for planned in &plan.faults {
+            hosts_of(&planned.fault).into_iter().for_each(|host| _ = self.index(host));
+        }
+        self.plan.faults.extend(plan.faults);
+    }
+
+    fn index(&self, host: &str) -> usize {
+        lock(&self.world).find(host).unwrap_or_else(|| panic!("there is no host named {host:?}"))
+    }
+
+    /// Runs until the programs of all clients have ended, or something fails.
+    pub fn run(mut self) -> Outcome {
+        self.schedule_plan();
+        for machine in &mut self.machines {
+            if let Err(error) = machine.start(&self.world) {
+                fail(&self.failure, format!("{} cannot start: {error}", machine.name));
+            }
+        }
+        while !self.is_over() {
+            self.step();
+        }
+        self.check_invariants();
+        self.outcome()
+    }
+
+    fn schedule_plan(&mut self) {
+        let kept = self.kept.take();
+        let mut world = lock(&self.world);
+        for (number, Planned { at, lasts, .. }) in self.plan.faults.iter().enumerate() {
+            if kept.as_ref().is_none_or(|kept| kept.contains(&number)) {
+                world.schedule(*at, Event::Fault { number, begins: true });
+                world.schedule(*at + *lasts, Event::Fault { number, begins: false });
+            }
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        let clients_done = self.machines.iter().all(|machine| machine.is_done || !machine.is_client);
+        if clients_done && self.machines.iter().any(|machine| machine.is_client) || self.has_failed() {
+            return true;
+        }
+        let now = lock(&self.world).now;
+        if self.steps > self.settings.steps_max || now > self.settings.time_max {
+            let left: Vec<&str> = self
+                .machines
+                .iter()
+                .filter(|machine| machine.is_client && !machine.is_done)
+                .map(|m| &*m.name)
+                .collect();
+            fail(
+                &self.failure,
+                format!("given up after {now:?} and {} steps; not done: {}", self.steps, left.join(", ")),
+            );
+            return true;
+        }
+        false
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// One step of one worker; or time moves to what comes next.
+    fn step(&mut self) {
+        self.collect_awake();
+        if self.awake.is_empty() {
+            return self.jump();
+        }
+        let (host, worker) = self.awake[self.order.below(self.awake.len())];
+        let now = {
+            let mut world = lock(&self.world);
+            let takes = self.order.within(&(Duration::ZERO..self.settings.step_time_max));
+            world.now += takes;
+            world.now
+        };
+        self.steps += 1;
+        let machine = &mut self.machines[host];
+        if let Some((step, turns)) = machine.step(worker, now) {
+            let kind = if step == Step::Worked { 5 } else { 6 };
+            lock(&self.world).trace.note([
+                kind << 32 | (host as u64) << 16 | worker as u64,
+                turns,
+                now.as_nanos() as u64,
+            ]);
+        }
+        if machine.looks_done() {
+            machine.is_done = true;
+        }
+        if self.steps.is_multiple_of(INVARIANTS_EVERY) {
+            self.check_invariants();
+        }
+        self.do_what_is_due();
+    }
+
+    fn collect_awake(&mut self) {
+        self.awake.clear();
+        for machine in self.machines.iter().filter(|machine| machine.frozen == 0) {
+            let Some(stepped) = &machine.stepped else { continue };
+            let awake = (0..stepped.workers()).filter(|&worker| stepped.is_awake(worker));
+            self.awake.extend(awake.map(|worker| (machine.index, worker)));
+        }
+    }
+
+    /// Nothing can run: time moves on to the next event or timer.
+    fn jump(&mut self) {
+        let timers =
+            self.machines.iter().filter(|machine| machine.frozen == 0).filter_map(|machine| machine.next_timer);
+        let mut world = lock(&self.world);
+        let Some(next) = timers.chain(world.next_event()).min() else {
+            drop(world);
+            let waiting: Vec<&str> = self
+                .machines
+                .iter()
+                .filter(|machine| machine.is_client && !machine.is_done)
+                .map(|m| &*m.name)
+                .collect();
+            if waiting.is_empty() {
+                // There are no clients: it is over when nothing is left to do.
+                return self
+                    .machines
+                    .iter_mut()
+                    .for_each(|machine| (machine.is_client, machine.is_done) = (true, true));
+            }
+            return fail(
+                &self.failure,
+                format!("everything waits, and nothing is to come; not done: {}", waiting.join(", ")),
+            );
+        };
+        world.now = world.now.max(next);
+        drop(world);
+        self.do_what_is_due();
+    }
+
+    /// Events of the network, faults and timers that are due.
+    fn do_what_is_due(&mut self) {
+        loop {
+            let event = lock(&self.world).due();
+            match event {
+                None => break,
+                Some(Event::Fault { number, begins }) => self.fault(number, begins),
+                Some(Event::Job { host, incarnation }) => self.job(host, incarnation),
+                Some(event) => self.network(event),
+            }
+        }
+        let now = lock(&self.world).now;
+        for machine in &mut self.machines {
+            let told = !lock(&self.world).hosts[machine.index].told.is_empty();
+            if told || machine.next_timer.is_some_and(|at| at <= now) {
+                machine.wake();
+            }
+        }
+    }
+
+    fn network(&mut self, event: Event) {
+        let mut world = lock(&self.world);
+        match event {
+            Event::Syn { connection, attempt } => world.syn(connection, attempt),
+            Event::Arrival { connection, side } => world.arrival(connection, side),
+            Event::Window { connection, side } => world.window(connection, side),
+            Event::Reset { connection, side, why } => world.reset_arrives(connection, side, why),
+            Event::Datagram { to, from, bytes } => world.datagram(to, from, bytes),
+            Event::Job { .. } | Event::Fault { .. } => {}
+        }
+    }
+
+    fn job(&mut self, host: usize, incarnation: u32) {
+        let (job, now) = {
+            let mut world = lock(&self.world);
+            let now = world.now;
+            let of = &mut world.hosts[host];
+            let is_same = of.is_up && of.incarnation == incarnation;
+            (if is_same { of.jobs.pop_front() } else { None }, now)
+        };
+        if let Some(job) = job {
+            self.machines[host].run_job(job, now);
+        }
+    }
+
+    fn fault(&mut self, number: usize, begins: bool) {
+        let planned = self.plan.faults[number].clone();
+        {
+            let mut world = lock(&self.world);
+            let what = if begins { "begins" } else { "ends" };
+            world.line([7, number as u64, begins.into()], format_args!("fault {number} {what}: {}", planned.fault));
+        }
+        let hosts: Vec<usize> = hosts_of(&planned.fault).into_iter().map(|host| self.index(host)).collect();
+        let first = hosts[0];
+        match planned.fault {
+            Fault::Crash(_) => self.crash_or_start(first, begins),
+            Fault::Freeze(_) if begins => self.machines[first].frozen += 1,
+            Fault::Freeze(_) => self.machines[first].frozen -= 1,
+            Fault::Cut(..) => self.cut(first, hosts[1], begins),
+            Fault::Isolate(_) => (0..self.machines.len()).filter(|&other| other != first).for_each(|other| {
+                self.cut(first, other, begins);
+                self.cut(other, first, begins);
+            }),
+            Fault::Reset(_) if begins => self.reset_all(first),
+            Fault::Reset(_) => {}
+            Fault::WallClock(_, by) => self.machines[first].shift_wall(by, begins),
+        }
+    }
+
+    /// Two crashes of one host may overlap: the end of the first starts it, that of the second finds it up.
+    fn crash_or_start(&mut self, host: usize, begins: bool) {
+        let machine = &mut self.machines[host];
+        match (begins, machine.stepped.is_some()) {
+            (true, true) => machine.crash(&self.world),
+            (false, false) if !machine.is_done || !machine.is_client => {
+                if let Err(error) = machine.start(&self.world) {
+                    fail(&self.failure, format!("{} cannot start again: {error}", machine.name));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn cut(&mut self, from: usize, to: usize, begins: bool) {
+        let mut world = lock(&self.world);
+        let count = world.cuts.entry((from, to)).or_default();
+        *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            world.cuts.remove(&(from, to));
+        }
+    }
+
+    fn reset_all(&mut self, host: usize) {
+        let mut world = lock(&self.world);
+        let numbers: Vec<u64> = world
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.sides.iter().any(|side| side.host == host))
+            .map(|(number, _)| *number)
+            .collect();
+        for (number, side) in numbers.into_iter().flat_map(|number| [(number, 0), (number, 1)]) {
+            world.reset(number, side, std::io::ErrorKind::ConnectionReset);
+        }
+    }
+
+    fn check_invariants(&mut self) {
+        for invariant in &mut self.invariants {
+            if let Err(why) = invariant() {
+                fail(&self.failure, format!("an invariant does not hold: {why}"));
+            }
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        let turns = |machine: &Machine| {
+            let stepped = machine.stepped.as_ref();
+            stepped.map_or(0, |stepped| (0..stepped.workers()).map(|worker| stepped.turns(worker)).sum())
+        };
+        let turns = self.machines.iter().map(turns).sum();
+        let world = lock(&self.world);
+        Outcome {
+            seed: self.seed,
+            failure: self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            hash: world.trace.hash(),
+            steps: self.steps,
+            turns,
+            time: world.now,
+            plan: self.plan.clone(),
+            lines: world.trace.lines().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("seed", &self.seed)
+            .field("hosts", &self.machines.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn hosts_of(fault: &Fault) -> Vec<&str> {
+    match fault {
+        Fault::Crash(host) | Fault::Freeze(host) | Fault::Isolate(host) | Fault::Reset(host) => vec![host],
+        Fault::WallClock(host, _) => vec![host],
+        Fault::Cut(from, to) => vec![from, to],
+    }
+}
+
+/// Invariants are looked at every so many steps.
+const INVARIANTS_EVERY: u64 = 64;

@@ -1,0 +1,209 @@
+//! The part that the hosts of a simulation share: time, events that are to come, the network, and the trace.
+//!
+//! One thread steps all hosts, so the lock around this is never waited for. No waker, destructor or other code of a program runs under
+//! it: sockets note what their [`Readiness`] is to be told, and the host's own workers tell it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dapple_io::environment::{BlockingJob, Readiness, Ready};
+
+use crate::network::connection::Connection;
+use crate::network::ports::{DatagramPort, ListenPort};
+use crate::random::Random;
+use crate::settings::Network;
+use crate::trace::Trace;
+
+/// See the module's text.
+pub(crate) type SharedWorld = Arc<Mutex<World>>;
+
+pub(crate) fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct World {
+    pub(crate) now: Duration,
+    /// Latencies, losses, sizes of segments.
+    pub(crate) random: Random,
+    pub(crate) trace: Trace,
+    pub(crate) network: Network,
+    pub(crate) hosts: Vec<HostState>,
+    pub(crate) connections: BTreeMap<u64, Connection>,
+    /// Ways that are cut, from one host to another, and how many faults have cut them.
+    pub(crate) cuts: BTreeMap<(usize, usize), u32>,
+    events: BTreeMap<(Duration, u64), Event>,
+    next_number: u64,
+}
+
+/// A machine, as the network sees it.
+pub(crate) struct HostState {
+    pub(crate) name: String,
+    pub(crate) ip: IpAddr,
+    /// Counts starts; what belongs to an earlier one is gone.
+    pub(crate) incarnation: u32,
+    pub(crate) is_up: bool,
+    pub(crate) listeners: BTreeMap<u16, ListenPort>,
+    pub(crate) datagrams: BTreeMap<u16, DatagramPort>,
+    /// Readinesses that the host's workers are to tell when they look for events.
+    pub(crate) told: Vec<(Readiness, Ready)>,
+    pub(crate) jobs: VecDeque<BlockingJob>,
+    next_port: u16,
+}
+
+/// An event of some time.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// An attempt to connect comes to its target; it is the `attempt`-th.
+    Syn {
+        connection: u64,
+        attempt: u32,
+    },
+    /// The answer to it, or bytes, or the end, come to this side.
+    Arrival {
+        connection: u64,
+        side: usize,
+    },
+    /// Room for more bytes is told to this side.
+    Window {
+        connection: u64,
+        side: usize,
+    },
+    /// This side learns that the connection is broken.
+    Reset {
+        connection: u64,
+        side: usize,
+        why: std::io::ErrorKind,
+    },
+    Datagram {
+        to: SocketAddr,
+        from: SocketAddr,
+        bytes: Vec<u8>,
+    },
+    /// A function of the blocking pool of this start of a host ends.
+    Job {
+        host: usize,
+        incarnation: u32,
+    },
+    /// The next fault of the plan begins, or ends.
+    Fault {
+        number: usize,
+        begins: bool,
+    },
+}
+
+impl World {
+    pub(crate) fn new(random: Random, network: Network, keeps_lines: bool) -> World {
+        World {
+            now: Duration::ZERO,
+            random,
+            trace: Trace::new(keeps_lines),
+            network,
+            hosts: Vec::new(),
+            connections: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            events: BTreeMap::new(),
+            next_number: 0,
+        }
+    }
+
+    /// Adds a machine; its address is 10.0.0.1 and so on.
+    pub(crate) fn add_host(&mut self, name: &str) -> usize {
+        let index = self.hosts.len();
+        assert!(index < 250, "a simulation has at most 250 hosts");
+        assert!(self.find(name).is_none(), "there are two hosts named {name:?}");
+        self.hosts.push(HostState {
+            name: name.to_owned(),
+            ip: Ipv4Addr::new(10, 0, 0, index as u8 + 1).into(),
+            incarnation: 0,
+            is_up: false,
+            listeners: BTreeMap::new(),
+            datagrams: BTreeMap::new(),
+            told: Vec::new(),
+            jobs: VecDeque::new(),
+            next_port: FIRST_EPHEMERAL,
+        });
+        index
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.hosts.iter().position(|host| host.name == name)
+    }
+
+    /// The host with this address, as seen from `from`.
+    pub(crate) fn host_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
+        if ip.is_loopback() {
+            return Some(from);
+        }
+        self.hosts.iter().position(|host| host.ip == ip)
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(crate) fn schedule(&mut self, at: Duration, event: Event) {
+        let number = self.number();
+        self.events.insert((at, number), event);
+    }
+
+    pub(crate) fn schedule_in(&mut self, after: Duration, event: Event) {
+        self.schedule(self.now + after, event);
+    }
+
+    pub(crate) fn next_event(&self) -> Option<Duration> {
+        self.events.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Takes an event out that is due.
+    pub(crate) fn due(&mut self) -> Option<Event> {
+        let first = self.events.first_entry().filter(|entry| entry.key().0 <= self.now)?;
+        Some(first.remove())
+    }
+
+    /// Whether a packet gets through at this moment.
+    pub(crate) fn is_open(&self, from: usize, to: usize) -> bool {
+        from == to || (self.hosts[to].is_up && !self.cuts.contains_key(&(from, to)))
+    }
+
+    /// How long a packet takes.
+    pub(crate) fn latency(&mut self, from: usize, to: usize) -> Duration {
+        if from == to {
+            return LOOPBACK;
+        }
+        let latency = self.random.within(&self.network.latency.clone());
+        if self.random.below(64) == 0 { latency * 10 } else { latency }
+    }
+
+    /// Notes what is to be told on a host.
+    pub(crate) fn tell(&mut self, host: usize, readiness: Option<&Readiness>, ready: Ready) {
+        if let Some(readiness) = readiness {
+            self.hosts[host].told.push((readiness.clone(), ready));
+        }
+    }
+
+    pub(crate) fn line(&mut self, numbers: [u64; 3], what: fmt::Arguments<'_>) {
+        self.trace.line(self.now, numbers, what);
+    }
+}
+
+impl HostState {
+    /// A port that is not in use, for what does not ask for one.
+    pub(crate) fn free_port(&mut self) -> u16 {
+        loop {
+            let port = self.next_port;
+            self.next_port = if port == u16::MAX { FIRST_EPHEMERAL } else { port + 1 };
+            if !self.listeners.contains_key(&port) && !self.datagrams.contains_key(&port) {
+                return port;
+            }
+        }
+    }
+}
+
+const FIRST_EPHEMERAL: u16 = 49_152;
+
+/// The latency of a packet to the same machine.
+const LOOPBACK: Duration = Duration::from_micros(10);

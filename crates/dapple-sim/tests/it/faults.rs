@@ -1,0 +1,173 @@
+//! Crashes, cuts, frozen hosts, clocks.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use dapple_sched::environment;
+use dapple_sim::net::{TcpListener, TcpStream};
+use dapple_sim::time::{Instant, sleep, timeout};
+use dapple_sim::{Fault, Plan, Simulation, run_seed, shrink};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn with(fault: Fault, at: u32, lasts: u32) -> Plan {
+    let mut plan = Plan::default();
+    plan.add(SECOND * at, SECOND * lasts, fault);
+    plan
+}
+
+/// Accepts, and keeps what it has accepted.
+async fn keep() {
+    let listener = TcpListener::bind("0.0.0.0:7").unwrap();
+    let mut all = Vec::new();
+    loop {
+        all.push(listener.accept().await.unwrap());
+    }
+}
+
+#[test]
+fn a_crash_leaves_connections_half_open_and_memory_empty() {
+    let mut sim = Simulation::new(1);
+    let starts = Arc::new(AtomicU32::new(0));
+    let inside = starts.clone();
+    sim.host("server", move || {
+        inside.fetch_add(1, Relaxed);
+        keep()
+    });
+    sim.client("client", || async {
+        let stream = TcpStream::connect("server:7").await.unwrap();
+        assert!(timeout(SECOND * 5, stream.read(&mut [0])).await.is_err(), "nothing tells the client of the crash");
+        stream.write_all(b"hello").await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        TcpStream::connect("server:7").await.unwrap();
+    });
+    sim.plan(with(Fault::Crash("server".into()), 1, 2));
+    let outcome = sim.run();
+    assert_eq!(outcome.failure, None);
+    assert_eq!(starts.load(Relaxed), 2);
+}
+
+#[test]
+fn a_crash_ends_everything_at_once() {
+    let mut sim = Simulation::new(1);
+    let count = Arc::new(AtomicU32::new(0));
+    let (inside, seen) = (count.clone(), count.clone());
+    sim.host("counts", move || {
+        let count = inside.clone();
+        async move {
+            loop {
+                sleep(SECOND).await;
+                count.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    sim.client("client", || sleep(SECOND * 100));
+    sim.plan(with(Fault::Crash("counts".into()), 10, 1_000));
+    assert_eq!(sim.run().failure, None);
+    assert_eq!(seen.load(Relaxed), 9);
+    assert_eq!(Arc::strong_count(&count), 2, "what the host had was dropped");
+}
+
+#[test]
+fn a_cut_one_way_breaks_a_connection_when_patience_is_over() {
+    let mut sim = Simulation::new(1);
+    sim.host("server", keep);
+    sim.client("client", || async {
+        let stream = TcpStream::connect("server:7").await.unwrap();
+        sleep(SECOND * 2).await;
+        let start = Instant::now();
+        stream.write_all(b"hello").await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(start.elapsed() > SECOND * 10);
+        let error = TcpStream::connect("server:7").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    });
+    sim.plan(with(Fault::Cut("client".into(), "server".into()), 1, 1_000));
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn a_short_cut_only_delays() {
+    let mut sim = Simulation::new(1);
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut bytes = [0; 5];
+        stream.read_exact(&mut bytes).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    sim.client("client", || async {
+        let stream = TcpStream::connect("server:7").await.unwrap();
+        sleep(SECOND * 2).await;
+        let start = Instant::now();
+        stream.write_all(b"hello").await.unwrap();
+        stream.read_exact(&mut [0; 5]).await.unwrap();
+        assert!(start.elapsed() > SECOND * 2);
+    });
+    sim.plan(with(Fault::Isolate("server".into()), 1, 4));
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn a_frozen_host_goes_on_where_it_was() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        let start = Instant::now();
+        for _ in 0..20 {
+            sleep(SECOND / 10).await;
+        }
+        assert!(start.elapsed() > SECOND * 11, "{:?}", start.elapsed());
+    });
+    sim.plan(with(Fault::Freeze("client".into()), 1, 10));
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn a_wall_clock_jumps_and_the_other_one_does_not() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        let (start, wall) = (Instant::now(), environment::system_now());
+        sleep(SECOND * 2).await;
+        assert!(environment::system_now().duration_since(wall).unwrap() > SECOND * 60);
+        assert!(start.elapsed() < SECOND * 3);
+        sleep(SECOND * 3).await;
+        assert!(environment::system_now().duration_since(wall).unwrap() < SECOND * 6);
+    });
+    sim.plan(with(Fault::WallClock("client".into(), SECOND * 100), 1, 3));
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn a_reset_reaches_both_sides() {
+    let mut sim = Simulation::new(1);
+    sim.host("server", keep);
+    sim.client("client", || async {
+        let stream = TcpStream::connect("server:7").await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+    sim.plan(with(Fault::Reset("server".into()), 1, 1));
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn shrinking_leaves_what_matters() {
+    let scenario = |sim: &mut Simulation| {
+        sim.host("server", keep);
+        sim.client("client", || async {
+            let stream = TcpStream::connect("server:7").await.unwrap();
+            sleep(SECOND * 20).await;
+            stream.write_all(b"hello").await.unwrap();
+        });
+        let mut plan = Plan::default();
+        plan.add(SECOND, SECOND, Fault::Freeze("server".into()));
+        plan.add(SECOND * 3, SECOND, Fault::Reset("client".into()));
+        plan.add(SECOND * 5, SECOND, Fault::WallClock("server".into(), SECOND));
+        sim.plan(plan);
+    };
+    let outcome = run_seed(5, &scenario);
+    assert!(outcome.failure.is_some());
+    assert_eq!(shrink(&outcome, &scenario), [1]);
+}

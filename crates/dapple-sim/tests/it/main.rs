@@ -1,0 +1,7 @@
+//! Tests of the simulator itself.
+
+mod determinism;
+mod faults;
+mod network;
+mod scheduler;
+mod world;

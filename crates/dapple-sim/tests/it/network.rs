@@ -1,0 +1,181 @@
+//! Connections, datagrams and names, without faults.
+
+use std::io::ErrorKind;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_sim::net::{TcpListener, TcpStream, UdpSocket, resolve};
+use dapple_sim::time::{sleep, timeout};
+use dapple_sim::{Network, Simulation, check};
+
+/// Sends back what it gets.
+async fn echo() {
+    let listener = TcpListener::bind("0.0.0.0:7").unwrap();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let _detached = dapple_sched::spawn(async move {
+            let mut bytes = vec![0; 3_000];
+            loop {
+                match stream.read(&mut bytes).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(len) => stream.write_all(&bytes[..len]).await.unwrap_or_default(),
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn bytes_come_whole_and_in_order() {
+    check("bytes", 20, |sim| {
+        sim.host("echo", echo);
+        for client in 0..3 {
+            let len = 1 + sim.pick(300_000);
+            sim.client(&format!("client{client}"), move || async move {
+                let stream = Arc::new(TcpStream::connect("echo:7").await.unwrap());
+                let sent: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
+                let (writer, bytes) = (stream.clone(), sent.clone());
+                let writes = dapple_sched::spawn(async move {
+                    writer.write_all(&bytes).await.unwrap();
+                    writer.shutdown(Shutdown::Write).unwrap();
+                });
+                let (mut got, mut part) = (Vec::<u8>::new(), [0; 1_000]);
+                loop {
+                    match stream.read(&mut part).await.unwrap() {
+                        0 => break,
+                        len => got.extend(&part[..len]),
+                    }
+                }
+                writes.await.unwrap();
+                assert!(got == sent, "{} of {} bytes", got.len(), sent.len());
+            });
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_rests_stops_the_writer() {
+    let mut sim = Simulation::new(1);
+    sim.host("lazy", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        sleep(Duration::from_secs(100)).await;
+        let mut bytes = vec![0; 1 << 20];
+        stream.read_exact(&mut bytes).await.unwrap();
+        stream.write_all(b"!").await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    sim.client("client", || async {
+        let stream = TcpStream::connect("lazy:7").await.unwrap();
+        let bytes = vec![0; 1 << 20];
+        let quick = timeout(Duration::from_secs(50), stream.write_all(&bytes[..Network::default().window + 1])).await;
+        assert!(quick.is_err(), "more than the window was taken");
+        // A part of that was written.
+        let mut written = 1;
+        while written > 0 {
+            let write = timeout(Duration::from_secs(200), stream.write(&bytes)).await;
+            written = write.map_or(0, Result::unwrap);
+        }
+        let mut answer = [0];
+        stream.read_exact(&mut answer).await.unwrap();
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn refused_unknown_and_in_use() {
+    let mut sim = Simulation::new(1);
+    sim.host("server", std::future::pending::<()>);
+    sim.client("client", || async {
+        let refused = TcpStream::connect("server:80").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(TcpStream::connect("nobody:80").await.unwrap_err().kind(), ErrorKind::NotFound);
+        let unknown = TcpStream::connect("10.9.9.9:80").await.unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::HostUnreachable);
+        assert_eq!(resolve("server").await.unwrap()[0].to_string(), "10.0.0.1");
+        let first = TcpListener::bind("0.0.0.0:80").unwrap();
+        assert_eq!(TcpListener::bind("0.0.0.0:80").unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(first);
+        let again = TcpListener::bind("127.0.0.1:80").unwrap();
+        let stream = TcpStream::connect("127.0.0.1:80").await.unwrap();
+        let (accepted, peer) = again.accept().await.unwrap();
+        assert_eq!(stream.local_addr().unwrap(), peer);
+        drop(stream);
+        assert_eq!(accepted.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(TcpListener::bind("10.0.0.1:81").unwrap_err().kind(), ErrorKind::AddrNotAvailable);
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn what_is_closed_unread_is_reset() {
+    let mut sim = Simulation::new(1);
+    sim.host("rude", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.peek(&mut [0]).await.unwrap();
+        drop(stream);
+        std::future::pending::<()>().await;
+    });
+    sim.client("client", || async {
+        let stream = TcpStream::connect("rude:7").await.unwrap();
+        stream.write_all(b"hello").await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn a_full_backlog_makes_clients_wait() {
+    let mut sim = Simulation::new(1);
+    sim.settings(|settings| settings.network.backlog = 2);
+    sim.host("slow", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").unwrap();
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            let _accepted = listener.accept().await.unwrap();
+        }
+    });
+    sim.client("client", || async {
+        let tasks: Vec<_> = (0..6).map(|_| dapple_sched::spawn(TcpStream::connect("slow:7"))).collect();
+        let start = dapple_sim::time::Instant::now();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert!(start.elapsed() > Duration::from_secs(2), "{:?}", start.elapsed());
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn datagrams_are_lost_and_come_twice_and_late() {
+    let mut sim = Simulation::new(1);
+    sim.settings(|settings| {
+        let network = &mut settings.network;
+        (network.loss, network.duplication, network.reordering) = (200_000, 200_000, 200_000);
+    });
+    sim.client("to", || async {
+        let socket = UdpSocket::bind("0.0.0.0:9").unwrap();
+        let mut got = Vec::new();
+        let mut bytes = [0; 8];
+        while let Ok(received) = timeout(Duration::from_secs(3), socket.recv_from(&mut bytes)).await {
+            assert_eq!(received.unwrap().0, 4);
+            got.push(u32::from_be_bytes(bytes[..4].try_into().unwrap()));
+        }
+        let mut once = got.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert!(once.len() < 190 && once.len() > 100, "{} of 200 came", once.len());
+        assert!(once.len() < got.len(), "some came twice");
+        assert!(!got.is_sorted(), "some came late");
+    });
+    sim.client("from", || async {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        for number in 0..200_u32 {
+            socket.send_to(&number.to_be_bytes(), "to:9").await.unwrap();
+            sleep(Duration::from_millis(2)).await;
+        }
+    });
+    assert_eq!(sim.run().failure, None);
+}

@@ -1,0 +1,126 @@
+//! Time, the end of a simulation, and what it refuses.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dapple_sim::Simulation;
+use dapple_sim::time::{Instant, sleep};
+
+#[test]
+fn a_year_of_sleep_takes_no_time() {
+    let mut sim = Simulation::new(1);
+    sim.settings(|settings| settings.time_max = Duration::MAX);
+    let slept = Arc::new(Mutex::new(Duration::ZERO));
+    let inside = slept.clone();
+    sim.client("client", move || {
+        let slept = inside.clone();
+        async move {
+            let start = Instant::now();
+            sleep(Duration::from_secs(365 * 24 * 3600)).await;
+            *slept.lock().unwrap() = start.elapsed();
+        }
+    });
+    let outcome = sim.run();
+    assert_eq!(outcome.failure, None);
+    assert!(*slept.lock().unwrap() >= Duration::from_secs(365 * 24 * 3600));
+    assert!(outcome.steps < 100, "{outcome}");
+}
+
+#[test]
+fn timers_fire_in_order_and_never_early() {
+    let mut sim = Simulation::new(3);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let inside = order.clone();
+    sim.client("client", move || {
+        let order = inside.clone();
+        async move {
+            let start = Instant::now();
+            let tasks: Vec<_> = (0..100_u64)
+                .map(|number| {
+                    let (order, after) = (order.clone(), Duration::from_millis(number * 37 % 100));
+                    dapple_sched::spawn(async move {
+                        sleep(after).await;
+                        assert!(start.elapsed() >= after);
+                        order.lock().unwrap().push(after);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        }
+    });
+    assert_eq!(sim.run().failure, None);
+    let order = order.lock().unwrap();
+    assert!(order.len() == 100 && order.is_sorted());
+}
+
+#[test]
+fn a_panic_of_a_program_or_a_callback_fails_the_simulation() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async { panic!("on purpose") });
+    assert!(sim.run().failure.is_some_and(|why| why.contains("client") && why.contains("on purpose")));
+
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        dapple_sched::Color::new().post(|| panic!("in a callback"));
+        sleep(Duration::from_secs(1)).await;
+    });
+    assert!(sim.run().failure.is_some_and(|why| why.contains("in a callback")));
+}
+
+#[test]
+fn what_waits_for_nothing_is_found() {
+    let mut sim = Simulation::new(1);
+    sim.client("stuck", std::future::pending::<()>);
+    assert!(sim.run().failure.is_some_and(|why| why.contains("nothing is to come") && why.contains("stuck")));
+}
+
+#[test]
+fn an_invariant_that_does_not_hold_fails_the_simulation() {
+    let mut sim = Simulation::new(1);
+    let count = Arc::new(Mutex::new(0));
+    let inside = count.clone();
+    sim.client("client", move || {
+        let count = inside.clone();
+        async move {
+            for _ in 0..1_000 {
+                *count.lock().unwrap() += 1;
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+    sim.invariant(move || {
+        let count = *count.lock().unwrap();
+        if count <= 500 { Ok(()) } else { Err(format!("{count} is too much")) }
+    });
+    assert!(sim.run().failure.is_some_and(|why| why.contains("is too much")));
+}
+
+#[test]
+fn a_file_descriptor_is_refused() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        let _pipe = dapple_io::pipe::pipe();
+    });
+    assert!(sim.run().failure.is_some_and(|why| why.contains("cannot be simulated")));
+}
+
+#[test]
+fn functions_of_the_blocking_pool_run_in_simulated_time() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        let start = Instant::now();
+        let tasks: Vec<_> =
+            (0..10).map(|number| dapple_io::blocking::spawn_blocking(move || number * number)).collect();
+        let mut sum = 0;
+        for task in tasks {
+            sum += task.await.unwrap();
+        }
+        assert_eq!(sum, 285);
+        assert!(start.elapsed() < Duration::from_secs(1));
+        let failed = dapple_io::blocking::spawn_blocking(|| panic!("on purpose")).await;
+        assert!(failed.is_err());
+    });
+    assert_eq!(sim.run().failure, None);
+}
