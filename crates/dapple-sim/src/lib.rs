@@ -52,6 +52,6 @@ mod world;
 
 pub use dapple_io::{net, time};
 pub use plan::{Fault, Faults, Plan};
-pub use seeds::{check, run_seed, shrink};
+pub use seeds::{check, report, run_seed, shrink};
 pub use settings::{Network, Settings};
 pub use simulation::{Outcome, Simulation};

@@ -20,15 +20,13 @@ pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
         let kept = env::var("DAPPLE_SIM_FAULTS").ok().map(|list| numbers(&list));
         let outcome = run(seed, true, kept, &scenario);
         eprintln!("{name}: {outcome}");
-        assert!(outcome.failure.is_none(), "{}", report(name, &outcome, None));
+        assert!(outcome.failure.is_none(), "{}", text(name, &outcome, None));
         return;
     }
     for seed in 1..=number_of("DAPPLE_SIM_SEEDS").unwrap_or(seeds) {
         let outcome = run(seed, false, None, &scenario);
         if outcome.failure.is_some() {
-            let kept = shrink(&outcome, &scenario);
-            let smallest = run(seed, true, Some(kept.clone()), &scenario);
-            panic!("{}", report(name, &smallest, Some(&kept)));
+            panic!("{}", report(name, &outcome, &scenario));
         }
         if seed <= TWICE {
             let again = run(seed, false, None, &scenario);
@@ -90,7 +88,22 @@ pub fn shrink(failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> Vec<usiz
     kept
 }
 
-fn report(name: &str, outcome: &Outcome, kept: Option<&[usize]>) -> String {
+/// Tells of a failed simulation: with the fewest faults that were found to fail, the last events, and the line that runs it again.
+///
+/// ```
+/// use dapple_sim::{Simulation, report, run_seed};
+///
+/// let scenario = |sim: &mut Simulation| sim.client("client", || async { panic!("on purpose") });
+/// let report = report("panics", &run_seed(7, &scenario), &scenario);
+/// assert!(report.contains("on purpose") && report.contains("DAPPLE_SIM_SEED=7"));
+/// ```
+pub fn report(name: &str, failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> String {
+    let kept = shrink(failed, scenario);
+    let smallest = run(failed.seed, true, Some(kept.clone()), scenario);
+    text(name, &smallest, Some(&kept))
+}
+
+fn text(name: &str, outcome: &Outcome, kept: Option<&[usize]>) -> String {
     let plan = outcome.plan.to_string();
     let of_plan = plan.lines().enumerate().filter(|(number, _)| kept.is_none_or(|kept| kept.contains(number)));
     let faults: Vec<&str> = of_plan.map(|(_, line)| line).collect();

@@ -3,5 +3,4 @@
 mod determinism;
 mod faults;
 mod network;
-mod scheduler;
 mod world;

@@ -124,3 +124,33 @@ fn functions_of_the_blocking_pool_run_in_simulated_time() {
     });
     assert_eq!(sim.run().failure, None);
 }
+
+#[test]
+fn several_workers_take_part() {
+    let seen = Arc::new(Mutex::new(std::collections::HashSet::new()));
+    let inside = seen.clone();
+    dapple_sim::check("workers", 20, move |sim| {
+        let seen = inside.clone();
+        sim.workers(4);
+        sim.client("client", move || {
+            let seen = seen.clone();
+            async move {
+                let tasks: Vec<_> = (0..64)
+                    .map(|_| {
+                        let seen = seen.clone();
+                        dapple_sched::spawn(async move {
+                            for _ in 0..10 {
+                                seen.lock().unwrap().insert(dapple_sched::Handle::current().worker_index());
+                                dapple_sched::yield_now().await;
+                            }
+                        })
+                    })
+                    .collect();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            }
+        });
+    });
+    assert!(seen.lock().unwrap().len() >= 2, "only {:?} worked", seen.lock().unwrap());
+}
