@@ -1,6 +1,6 @@
 //! The commands of developers and CI: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`,
 //! `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`, `site`, `links`, `bench`, `fuzz`,
-//! `sanitize`, `soak`, `store-torture`.
+//! `sanitize`, `sim`, `soak`, `store-torture`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the
 //! network for the dependencies' first download.
@@ -21,6 +21,7 @@ mod mutants;
 mod prose;
 mod sanitize;
 mod served;
+mod sim;
 mod site;
 mod soak;
 mod steps;
@@ -75,6 +76,11 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["sanitize", rest @ ..] => sanitize::run(rest),
+        ["sim", .., "--help" | "-h"] => {
+            print!("{}", sim::HELP);
+            Ok(true)
+        }
+        ["sim", rest @ ..] => sim::run(rest),
         ["store-torture", .., "--help" | "-h"] => {
             print!("{}", torture::HELP);
             Ok(true)
@@ -124,6 +130,7 @@ cargo xtask COMMAND
   etcd      stage hosts that register themselves, with a real etcd
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how
+  sim       services in the simulator, under faults that a seed decides; `cargo xtask sim --help` tells how
   store-torture
             histories of a store with killed processes, checked for linearizability; --help tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how

@@ -2,7 +2,7 @@
 
 use crate::steps::{Step, run_all};
 use crate::workspace::{Workspace, cargo};
-use crate::{browser, cache_tests, databases, etcd, h2spec, licenses, sanitize, site, targets, tidy, torture};
+use crate::{browser, cache_tests, databases, etcd, h2spec, licenses, sanitize, sim, site, targets, tidy, torture};
 
 /// Runs the tests that CI runs.
 pub(crate) fn test() -> Result<bool, String> {
@@ -56,6 +56,7 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
             "release mode",
             "test -p dapple-sched -p dapple-stm --release --lib --tests --no-fail-fast -- --skip compile_fail",
         ),
+        Step::check("simulator", sim::check),
         models(
             "loom models",
             "test -p dapple-sched -p dapple-stm -p dapple-io --no-default-features --release --no-fail-fast --test loom",

@@ -57,6 +57,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-sign", Some(&["dapple", "dapple-serve"])),
     ("dapple-cli", Some(&["dapple", "dapple-sign", "dapple-client", "dapple-http", "dapple-serve"])),
     ("soak", Some(&["dapple"])),
+    ("scenarios", Some(&["dapple-sched", "dapple-sim"])),
     ("ecosystem", Some(&["dapple"])),
     ("rpc", Some(&["dapple"])),
     ("bench", None),

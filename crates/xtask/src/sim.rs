@@ -1,0 +1,33 @@
+//! `cargo xtask sim`: the scenarios of `crates/scenarios`, in the simulator.
+
+use crate::workspace::cargo;
+
+/// The text of `cargo xtask sim --help`.
+pub(crate) const HELP: &str = "\
+cargo xtask sim [SCENARIO...] [--seeds N] [--seed FIRST] [--minutes M] [--hash] [--bugs]
+
+Runs services in the simulator: whole clusters in one thread, under faults that a seed decides. For each scenario it says how many
+seeds ran and failed. A seed that fails is reported with the fewest faults that still fail, the last events, and the command that runs
+it again. Without names it runs all scenarios. Exits with 1 where a seed failed.
+
+  --seeds N     how many seeds of each scenario [default: 200]
+  --seed FIRST  the first of them [default: 1]
+  --minutes M   as many seeds as fit into this time, over all scenarios; says a line each minute
+  --hash        prints `trace HEX` for each seed: it is the same on every machine
+  --bugs        runs each scenario with one deliberate mistake after the other, and says which seed finds it
+
+This builds scenarios in release mode.
+";
+
+/// The part that runs with the tests: some seeds of each scenario, and its deliberate bugs.
+pub(crate) fn check() -> Result<bool, String> {
+    Ok(run(&["--seeds", "200"])? && run(&["--bugs", "--seeds", "2000"])?)
+}
+
+/// Builds the scenarios and runs them; true if no seed failed.
+pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
+    let mut command = cargo();
+    command.args(["run", "--release", "--quiet", "-p", "scenarios", "--"]).args(args);
+    let status = command.status().map_err(|error| format!("cannot run cargo: {error}"))?;
+    Ok(status.success())
+}
