@@ -36,10 +36,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["help" | "--help" | "-h"] => {
-            print!("{HELP}");
-            Ok(true)
-        }
+        [] | ["help" | "--help" | "-h"] => say(HELP),
         ["ci"] => suite::ci(),
         ["test"] => suite::test(),
         ["tidy"] => tidy::run(),
@@ -48,10 +45,7 @@ fn main() -> ExitCode {
         ["mutants", words @ ..] => mutants::run(words),
         ["colored"] => colored::run(false),
         ["colored", "--list"] => colored::run(true),
-        ["sentences", .., "--help" | "-h"] => {
-            print!("{}", prose::sample::HELP);
-            Ok(true)
-        }
+        ["sentences", .., "--help" | "-h"] => say(prose::sample::HELP),
         ["sentences", rest @ ..] => prose::sample::run(rest),
         ["browser"] => browser::run(),
         ["drawing"] => drawing::run(),
@@ -61,35 +55,17 @@ fn main() -> ExitCode {
         ["cache-tests"] => cache_tests::run(),
         ["databases"] => databases::run(),
         ["etcd"] => etcd::run(),
-        ["bench"] => {
-            print!("{BENCH_HELP}");
-            Ok(true)
-        }
+        ["bench"] => say(BENCH_HELP),
         ["bench", rest @ ..] => suite::bench(rest),
-        ["fuzz", .., "--help" | "-h"] => {
-            print!("{}", fuzz::HELP);
-            Ok(true)
-        }
+        ["fuzz", .., "--help" | "-h"] => say(fuzz::HELP),
         ["fuzz", rest @ ..] => fuzz::run(rest),
-        ["sanitize", .., "--help" | "-h"] => {
-            print!("{}", sanitize::HELP);
-            Ok(true)
-        }
+        ["sanitize", .., "--help" | "-h"] => say(sanitize::HELP),
         ["sanitize", rest @ ..] => sanitize::run(rest),
-        ["sim", .., "--help" | "-h"] => {
-            print!("{}", sim::HELP);
-            Ok(true)
-        }
+        ["sim", .., "--help" | "-h"] => say(sim::HELP),
         ["sim", rest @ ..] => sim::run(rest),
-        ["store-torture", .., "--help" | "-h"] => {
-            print!("{}", torture::HELP);
-            Ok(true)
-        }
+        ["store-torture", .., "--help" | "-h"] => say(torture::HELP),
         ["store-torture", rest @ ..] => torture::run(rest),
-        ["soak"] | ["soak", .., "--help" | "-h"] => {
-            print!("{}", soak::HELP);
-            Ok(true)
-        }
+        ["soak"] | ["soak", .., "--help" | "-h"] => say(soak::HELP),
         ["soak", rest @ ..] => soak::run(rest),
         [
             command @ ("ci" | "test" | "tidy" | "licenses" | "drawing" | "links" | "site" | "browser" | "h2spec"
@@ -106,6 +82,12 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Prints the text of a command's help.
+fn say(help: &str) -> Result<bool, String> {
+    print!("{help}");
+    Ok(true)
 }
 
 const HELP: &str = "\

@@ -3,4 +3,5 @@
 mod determinism;
 mod faults;
 mod network;
+mod page;
 mod world;

@@ -51,6 +51,7 @@ pub(crate) const PARTS: &[Part] = &[
             ("Architecture", "ARCHITECTURE.md"),
             ("Safety", "docs/safety.md"),
             ("Observability", "docs/observability.md"),
+            ("A service in the simulator", "docs/simulation.md"),
             ("The papers", "docs/papers.md"),
             ("Seven properties of a service", "docs/service-properties.md"),
             ("Dependencies", "docs/dependencies.md"),
