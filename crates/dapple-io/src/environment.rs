@@ -1,12 +1,12 @@
-//! What a runtime's connections, listeners, datagrams and names come from, where that is not the kernel.
+//! The origin of a runtime's connections, listeners, datagrams and names, where that is not the kernel.
 //!
 //! By default it is the kernel. [`runtime_builder_in`] makes a runtime that asks an [`Environment`] instead, such as the network of a
-//! simulation. What is below this border is the least that a kernel has: sockets that answer at once or say
+//! simulation. The border is the least that a kernel has: sockets that answer at once or say
 //! [`WouldBlock`](std::io::ErrorKind::WouldBlock), and a [`Readiness`] that tells when to try again. All above it is the same code in both
 //! cases: [`TcpStream`](crate::net::TcpStream), [`TcpListener`](crate::net::TcpListener), [`UdpSocket`](crate::net::UdpSocket), timers,
 //! the blocking pool, and what is built on these.
 //!
-//! What has a file descriptor is the kernel's: Unix sockets, pipes, children, signals, sockets of the standard library. A runtime in an
+//! File descriptors are the kernel's: Unix sockets, pipes, children, signals, sockets of the standard library. A runtime in an
 //! environment refuses these by a panic that says so.
 
 use std::future::Future;
@@ -26,7 +26,7 @@ pub type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 /// A function of the blocking pool.
 pub type BlockingJob = Box<dyn FnOnce() + Send>;
 
-/// What a machine of a simulation offers to its runtime. All calls come from the one thread that steps the runtime's workers, and none
+/// The services that a machine of a simulation offers to its runtime. All calls come from the one thread that steps the runtime's workers, and none
 /// blocks.
 pub trait Environment: Send + Sync + 'static {
     /// Tells [`Readiness`]es what has happened since the last call; true if anything has. Called by a worker between two turns, as the
@@ -132,7 +132,7 @@ pub trait DatagramSocket: Watched {
     /// It is too long, or there is no way to that address.
     fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
 
-    /// Takes the next datagram, with its sender. What is longer than `len` is cut.
+    /// Takes the next datagram, with its sender. A longer one is cut at `len` bytes.
     ///
     /// # Errors
     /// `WouldBlock`, or what became of a datagram that was sent earlier.
@@ -158,7 +158,7 @@ pub trait DatagramSocket: Watched {
 #[derive(Clone)]
 pub struct Readiness(Weak<Entry>);
 
-/// What can be done with a socket, by [`Readiness::tell`].
+/// The operations that a socket is ready for, by [`Readiness::tell`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ready {
     /// Bytes, a connection or a datagram wait.
@@ -176,7 +176,7 @@ impl Readiness {
         Readiness(Arc::downgrade(entry))
     }
 
-    /// Wakes those who wait for this. Not to be called while a lock is held that a socket's methods take.
+    /// Wakes the tasks that wait for this. Not to be called while a lock is held that a socket's methods take.
     pub fn tell(&self, ready: Ready) {
         let Some(entry) = self.0.upgrade() else { return };
         let mut flags = EventFlags::empty();

@@ -165,7 +165,7 @@ impl EpollDriver {
         Self::make(workers, config, None)
     }
 
-    /// A driver whose workers are stepped, and that asks an environment in place of the kernel.
+    /// A driver of stepped workers that asks an environment in place of the kernel.
     pub(crate) fn in_environment(workers: usize, environment: Arc<dyn Environment>) -> io::Result<Arc<Self>> {
         if !dapple_sched::environment::is_simulated() {
             let advice = "a runtime in an environment is built on a thread that is simulated";

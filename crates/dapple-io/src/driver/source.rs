@@ -23,7 +23,7 @@ use super::{current, shut_down_error};
 use crate::environment::{self, Readiness, Watched};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// What a source is about: a descriptor of the kernel's, or a socket of an environment.
+/// The object of a source: a descriptor of the kernel's, or a socket of an environment.
 pub(crate) trait Descriptor: AsFd {
     /// The socket, where it is one of an environment.
     #[inline]

@@ -29,7 +29,7 @@ pub(crate) enum Datagrams {
     Simulated(Arc<dyn DatagramSocket>),
 }
 
-/// What a listener has accepted.
+/// An accepted connection, before it has a place in the driver.
 pub(super) enum Accepted {
     Kernel(OwnedFd),
     Simulated(Arc<dyn StreamSocket>),

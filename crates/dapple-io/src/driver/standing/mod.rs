@@ -277,7 +277,7 @@ impl Standing {
         self.state.lock().timers.first_key_value().map(|(due, _)| due.at)
     }
 
-    /// Wakes those whose timers are due, where an environment moves the clock; whether there were any.
+    /// Fires due timers, where an environment moves the clock; whether there were any.
     pub(crate) fn fire(&self) -> bool {
         let now = self.now();
         let mut fired = false;
