@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dapple_io::net::{self, TcpStream, resolve};
 use dapple_io::time::{Instant, timeout_at};
+#[cfg(feature = "tls")]
 use dapple_tls::TlsConnector;
-use dapple_tls::rustls::Error::{InvalidCertificate, NoCertificatesPresented};
 
 use crate::{ConnectError, Origin, Scheme, Stream};
 
@@ -20,13 +20,15 @@ pub type Rule = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
 #[derive(Clone)]
 pub struct Dial {
     /// The configurations of TLS: for HTTP/2 or HTTP/1.1, and for HTTP/1.1 only.
+    #[cfg(feature = "tls")]
     tls: Option<[TlsConnector; 2]>,
     pub(crate) limit: Duration,
     pub(crate) rule: Option<Rule>,
 }
 
 impl Dial {
-    /// ALPN is set here.
+    /// With TLS. ALPN is set here.
+    #[cfg(feature = "tls")]
     pub fn new(tls: TlsConnector, limit: Duration) -> Dial {
         let http1 = tls.clone().alpn(["http/1.1"]);
         Dial { tls: Some([tls.alpn(["h2", "http/1.1"]), http1]), limit, rule: None }
@@ -34,7 +36,12 @@ impl Dial {
 
     /// Without TLS: there is no way to servers of `https`.
     pub fn plain(limit: Duration) -> Dial {
-        Dial { tls: None, limit, rule: None }
+        Dial {
+            #[cfg(feature = "tls")]
+            tls: None,
+            limit,
+            rule: None,
+        }
     }
 
     /// Connects only where the rule says so.
@@ -64,12 +71,10 @@ impl Dial {
         })?;
         let connecting = async {
             let stream = self.reach(origin, ips).await?;
-            if origin.scheme != Scheme::Https {
-                return Ok(Stream::plain(stream));
+            match origin.scheme {
+                Scheme::Https => self.encrypt(origin, stream, only_http1).await,
+                Scheme::Http | Scheme::H2c => Ok(Stream::plain(stream)),
             }
-            let tls = self.tls.as_ref().ok_or_else(|| ConnectError::Address(origin.to_string()))?;
-            let encrypting = tls[usize::from(only_http1)].connect(origin.certified_name(), stream, self.limit);
-            encrypting.await.map(Stream::encrypted).map_err(|error| self.unencrypted(origin, error))
         };
         timeout_at(deadline, connecting).await.unwrap_or_else(|_| Err(self.late(origin)))
     }
@@ -97,8 +102,22 @@ impl Dial {
         net::Connector::new().connect(addrs).await.map_err(unreachable)
     }
 
+    #[cfg(feature = "tls")]
+    async fn encrypt(&self, origin: &Origin, stream: TcpStream, only_http1: bool) -> Result<Stream, ConnectError> {
+        let tls = self.tls.as_ref().ok_or_else(|| ConnectError::Address(origin.to_string()))?;
+        let encrypting = tls[usize::from(only_http1)].connect(origin.certified_name(), stream, self.limit);
+        encrypting.await.map(Stream::encrypted).map_err(|error| self.unencrypted(origin, error))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    async fn encrypt(&self, origin: &Origin, _stream: TcpStream, _only_http1: bool) -> Result<Stream, ConnectError> {
+        Err(ConnectError::Address(origin.to_string()))
+    }
+
+    #[cfg(feature = "tls")]
     fn unencrypted(&self, origin: &Origin, source: dapple_tls::Error) -> ConnectError {
         use dapple_tls::Error::{Name, Protocol, TimedOut};
+        use dapple_tls::rustls::Error::{InvalidCertificate, NoCertificatesPresented};
         let host = origin.certified_name().to_owned();
         match source {
             TimedOut(_) => self.late(origin),

@@ -39,6 +39,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The certificate of the server does not prove the name that was asked for.
+    #[cfg(feature = "tls")]
     #[error(
         "the certificate of {host} is not accepted; trust its authority, or ask by the name that it is for: {source}"
     )]
@@ -49,6 +50,7 @@ pub enum ConnectError {
         source: dapple_tls::Error,
     },
     /// Client and server did not agree on TLS.
+    #[cfg(feature = "tls")]
     #[error("no TLS with {host}; does it speak HTTPS on this port? {source}")]
     Tls {
         /// The name that was asked for.

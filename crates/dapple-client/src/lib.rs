@@ -1,13 +1,14 @@
 //! HTTP clients on Dapple.
 //!
 //! - [`Client`] asks servers, with a pool, redirects and time limits.
-//! - [`Connector`] makes connections for clients that bring their own pool: `hyper_util::client::legacy::Client` (feature
+//! - `Connector` (feature `tls`) makes connections for clients that bring their own pool: `hyper_util::client::legacy::Client` (feature
 //!   `hyper-util`), and tonic's `Endpoint::connect_with_connector`. Names, sockets, timers and TLS are Dapple's.
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod connect;
+#[cfg(feature = "tls")]
 mod connector;
 mod error;
 mod origin;
@@ -19,6 +20,7 @@ pub mod upstream;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version, header};
 
 pub use self::client::{Body, Client, ClientBuilder, Error, Phase, Response, ResponseBody};
+#[cfg(feature = "tls")]
 pub use self::connector::{Connecting, Connector};
 pub use self::error::ConnectError;
 pub use self::origin::{Origin, Scheme};

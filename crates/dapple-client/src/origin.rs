@@ -71,6 +71,7 @@ impl Origin {
     }
 
     /// The host for a certificate: a name without the dot at its end.
+    #[cfg(any(feature = "tls", test))]
     pub(crate) fn certified_name(&self) -> &str {
         self.name().strip_suffix('.').unwrap_or(self.name())
     }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use dapple_io::net::TcpStream;
+#[cfg(feature = "tls")]
 use dapple_tls::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
@@ -15,6 +16,7 @@ pub struct Stream(Kind);
 #[derive(Debug)]
 enum Kind {
     Plain(TcpStream),
+    #[cfg(feature = "tls")]
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
@@ -23,6 +25,7 @@ impl Stream {
         Stream(Kind::Plain(stream))
     }
 
+    #[cfg(feature = "tls")]
     pub(crate) fn encrypted(stream: TlsStream<TcpStream>) -> Stream {
         Stream(Kind::Encrypted(Box::new(stream)))
     }
@@ -31,11 +34,13 @@ impl Stream {
     pub fn socket(&self) -> &TcpStream {
         match &self.0 {
             Kind::Plain(stream) => stream,
+            #[cfg(feature = "tls")]
             Kind::Encrypted(stream) => stream.connection(),
         }
     }
 
     /// The state of TLS; `None` without TLS.
+    #[cfg(feature = "tls")]
     pub fn tls(&self) -> Option<&TlsStream<TcpStream>> {
         match &self.0 {
             Kind::Plain(_) => None,
@@ -45,7 +50,10 @@ impl Stream {
 
     /// Whether both sides agreed on HTTP/2 by TLS (ALPN).
     pub fn is_h2(&self) -> bool {
-        self.tls().is_some_and(|stream| stream.alpn() == Some(b"h2"))
+        #[cfg(feature = "tls")]
+        return self.tls().is_some_and(|stream| stream.alpn() == Some(b"h2"));
+        #[cfg(not(feature = "tls"))]
+        false
     }
 }
 
@@ -57,6 +65,7 @@ macro_rules! either {
                 let $stream = Pin::new(stream);
                 $call
             }
+            #[cfg(feature = "tls")]
             Kind::Encrypted(stream) => {
                 let $stream = Pin::new(&mut **stream);
                 $call

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
 use dapple_tls::TlsConnector;
 use dapple_tower::middleware::retry::Budget;
 use http::HeaderValue;
@@ -14,6 +15,7 @@ use crate::upstream::{Config, Hosts, Limits, Spawn};
 /// A builder of a [`Client`]. The limits that are not set are in the table there.
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
+    #[cfg(feature = "tls")]
     tls: Option<TlsConnector>,
     connect_timeout: Duration,
     limits: Limits,
@@ -24,6 +26,7 @@ impl ClientBuilder {
     pub(super) fn new() -> ClientBuilder {
         let user_agent = HeaderValue::from_static(concat!("dapple/", env!("CARGO_PKG_VERSION")));
         ClientBuilder {
+            #[cfg(feature = "tls")]
             tls: None,
             connect_timeout: Duration::from_secs(10),
             limits: Limits {
@@ -50,6 +53,7 @@ impl ClientBuilder {
 
     /// Takes the trusted certificates, and the client's own, from this; if not set, the client trusts those that Mozilla trusts. The client
     /// sets ALPN.
+    #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: TlsConnector) -> Self {
         self.tls = Some(tls);
@@ -150,13 +154,16 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// Those of [`TlsConnector::new`]: none are known.
+    /// Those of `TlsConnector::new`: none are known.
     pub fn build(self) -> Result<Client, Error> {
-        let tls = match self.tls {
-            Some(tls) => tls,
-            None => TlsConnector::new().map_err(Error::Tls)?,
+        #[cfg(feature = "tls")]
+        let dial = match self.tls {
+            Some(tls) => Dial::new(tls, self.connect_timeout),
+            None => Dial::new(TlsConnector::new().map_err(Error::Tls)?, self.connect_timeout),
         };
-        let config = Config::new(Dial::new(tls, self.connect_timeout), self.limits, Spawn::Current);
+        #[cfg(not(feature = "tls"))]
+        let dial = Dial::plain(self.connect_timeout);
+        let config = Config::new(dial, self.limits, Spawn::Current);
         let (hosts, options, budget) = (Hosts::new(config), self.options, Budget::default());
         Ok(Client { inner: Arc::new(Inner { hosts, options, budget }) })
     }

@@ -23,6 +23,7 @@ pub enum Error {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The configuration of TLS is not usable.
+    #[cfg(feature = "tls")]
     #[error(transparent)]
     Tls(dapple_tls::Error),
     /// A time limit was reached.
