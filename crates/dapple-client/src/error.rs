@@ -72,6 +72,12 @@ pub enum ConnectError {
         /// Hyper's error.
         source: hyper::Error,
     },
+    /// The connection needs HTTP/2, and the server chose HTTP/1.1.
+    #[error("{host} does not speak HTTP/2; is this the right port?")]
+    NotHttp2 {
+        /// The name, or the address.
+        host: String,
+    },
     /// There was no connection within the limit, TLS included.
     #[error("no connection to {host} within {} ms", limit.as_millis())]
     TimedOut {

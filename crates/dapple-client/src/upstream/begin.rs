@@ -22,8 +22,14 @@ pub(super) enum Opened<B> {
     Http2(Sender2<B>, Arc<AtomicUsize>),
 }
 
-/// Begins the version of HTTP that both sides agreed on. The connection counts as open until its task has ended.
-pub(super) async fn begin<B>(host: &Arc<Host<B>>, stream: Stream, place: OpenSlot<B>) -> Result<Opened<B>, ConnectError>
+/// Begins the version of HTTP that both sides agreed on. The connection counts as open until its task has ended. With `pings_idle`, one of
+/// HTTP/2 sends PING also while no request is in flight.
+pub(super) async fn begin<B>(
+    host: &Arc<Host<B>>,
+    stream: Stream,
+    place: OpenSlot<B>,
+    pings_idle: bool,
+) -> Result<Opened<B>, ConnectError>
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
@@ -51,7 +57,8 @@ where
         .max_send_buf_size(SEND_BUFFER_MAX)
         .max_header_list_size(HEAD_MAX as u32)
         .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PONG_MAX);
+        .keep_alive_timeout(PONG_MAX)
+        .keep_alive_while_idle(pings_idle);
     let (sender, connection) = builder.handshake(stream).await.map_err(broken)?;
     let streams_max = Arc::new(AtomicUsize::new(STREAMS_MAX));
     let said = streams_max.clone();
@@ -82,5 +89,5 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const SEND_BUFFER_MAX: usize = 64 << 10;
 
 /// PING while a request is in flight, so that a server that vanished is noticed.
-const PING_EVERY: Duration = Duration::from_secs(15);
+const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_MAX: Duration = Duration::from_secs(10);

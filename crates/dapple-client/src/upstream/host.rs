@@ -15,6 +15,7 @@ use super::begin::{Opened, begin};
 use super::hosts::{Config, Hosts};
 use super::line::{Kind, Line};
 use super::pool::{Pool, STREAMS_MAX, Sender1};
+use super::session::Session;
 use super::sweep::{Mark, sweep};
 use crate::{ConnectError, Origin, Scheme};
 
@@ -310,11 +311,27 @@ where
     ///
     /// The reason why there is no connection.
     pub async fn single(self: &Arc<Self>) -> Result<Line<B>, ConnectError> {
-        let opened = self.open(self.extra_place(), false).await?;
+        let opened = self.open(self.extra_place(), false, false).await?;
         Ok(match opened {
             Opened::Http1(sender) => Line(Kind::One(sender)),
             Opened::Http2(sender, streams_max) => Line(Kind::Many(Pool::default().add(sender, streams_max))),
         })
+    }
+
+    /// Makes a connection of HTTP/2 that the caller keeps. It counts as open, beyond the limit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it ends all attempts.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is no connection; [`ConnectError::NotHttp2`] where the server chose HTTP/1.1.
+    pub async fn session(self: &Arc<Self>) -> Result<Session<B>, ConnectError> {
+        match self.open(self.extra_place(), false, true).await? {
+            Opened::Http2(sender, _) => Ok(Session { sender }),
+            Opened::Http1(_) => Err(ConnectError::NotHttp2 { host: self.origin.name().to_owned() }),
+        }
     }
 
     /// As [`Turn::line`]; `None` where there is no room.
@@ -343,7 +360,7 @@ where
                 hosts.make_room().await.map_err(|()| self.busy())?;
             }
             let Some(place) = self.place() else { return Ok(None) };
-            let opened = self.open(place, only_http1).await?;
+            let opened = self.open(place, only_http1, false).await?;
             let line = self.begin(opened, only_http1);
             drop(alone);
             Ok(Some((line, false)))
@@ -353,9 +370,14 @@ where
         timeout(limit, opening).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn open(self: &Arc<Self>, place: OpenSlot<B>, only_http1: bool) -> Result<Opened<B>, ConnectError> {
+    async fn open(
+        self: &Arc<Self>,
+        place: OpenSlot<B>,
+        only_http1: bool,
+        pings_idle: bool,
+    ) -> Result<Opened<B>, ConnectError> {
         let stream = self.config.dial.connect(&self.origin, only_http1).await?;
-        begin(self, stream, place).await
+        begin(self, stream, place, pings_idle).await
     }
 
     async fn kept(&self, may_share: bool, fresh: Option<Instant>) -> Option<Line<B>> {

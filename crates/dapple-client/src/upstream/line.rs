@@ -67,7 +67,7 @@ where
 }
 
 impl<B> Unanswered<B> {
-    fn of(mut error: TrySendError<Request<B>>) -> Unanswered<B> {
+    pub(super) fn of(mut error: TrySendError<Request<B>>) -> Unanswered<B> {
         let unsent = error.take_message().map(Box::new);
         Unanswered { error: error.into_error(), unsent }
     }

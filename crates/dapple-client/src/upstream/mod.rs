@@ -5,6 +5,7 @@
 //!   Host     one server: its connections, their limits, and the requests that wait
 //!   Turn     permission for one request to a server
 //!   Line     the connection, or the stream of one, that the request goes by
+//!   Session  a connection of HTTP/2 that its owner keeps, outside of all this
 //!   Lease    the turn and the connection of a request, until its response is complete
 //! ```
 //!
@@ -18,6 +19,7 @@ mod hosts;
 mod lease;
 mod line;
 mod pool;
+mod session;
 mod sweep;
 
 pub use self::body::{BodyError, Download};
@@ -26,6 +28,7 @@ pub use self::hosts::{Config, Hosts, Limits, Spawn};
 pub use self::lease::{Gone, Lease};
 pub use self::line::{Line, Respond, Unanswered};
 pub use self::pool::STREAMS_MAX;
+pub use self::session::Session;
 
 pub use crate::connect::{Dial, Rule};
 pub use dapple_tower::with_causes;
