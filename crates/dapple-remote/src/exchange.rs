@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dapple_client::upstream::{Message, Taken};
 use dapple_io::time::{Instant, timeout_at};
 use dapple_stage::RemoteError;
 use dapple_tower::{BoxError, Reason, Refused, with_causes};
@@ -13,7 +14,6 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use super::encoding::Encoding;
-use super::message::{Message, Taken};
 use super::peer::Link;
 use super::peer::connect::PROBLEM_LEN_MAX;
 use super::wire::{Outcome, Problem, SCHEMA, TIME_LEFT};

@@ -21,7 +21,6 @@ mod encoding;
 mod exchange;
 mod function;
 mod host;
-mod message;
 mod peer;
 mod percent;
 mod replicas;

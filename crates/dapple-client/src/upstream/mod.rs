@@ -18,6 +18,7 @@ mod host;
 mod hosts;
 mod lease;
 mod line;
+mod message;
 mod pool;
 mod session;
 mod sweep;
@@ -27,6 +28,7 @@ pub use self::host::{Host, OpenSlot, Turn};
 pub use self::hosts::{Config, Hosts, Limits, Spawn};
 pub use self::lease::{Gone, Lease};
 pub use self::line::{Line, Respond, Unanswered};
+pub use self::message::{Message, Taken};
 pub use self::pool::STREAMS_MAX;
 pub use self::session::Session;
 

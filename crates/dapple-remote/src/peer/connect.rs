@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dapple_client::upstream::Message;
 use dapple_io::hyper_rt::{Executor, Timer};
 use dapple_io::net::TcpStream;
 use dapple_io::time::timeout;
@@ -16,7 +17,6 @@ use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper::rt::{Read, Write};
 
 use super::link::{Link, State, Up};
-use crate::message::Message;
 use crate::wire::{HEALTH, Outcome, Problem, STOPPING};
 
 /// Makes a connection and puts it in, or what became of it.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dapple_client::upstream::Message;
 use dapple_io::time::Instant;
 use dapple_stage::RemoteError;
 use dapple_sync::sync::{Semaphore, watch};
@@ -24,7 +25,6 @@ use hyper::client::conn::http2::SendRequest;
 use super::Options;
 use super::connect::connect;
 use crate::backoff::Failures;
-use crate::message::Message;
 
 /// See the module's text.
 pub(crate) struct Link {

@@ -31,6 +31,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-sync",
             "dapple-tls",
             "dapple-tower",
+            "dapple-client",
             "dapple-stage",
             "dapple-serve",
         ]),

@@ -1,4 +1,4 @@
-//! The body of a request, which tells whether it was taken.
+//! A body of a request that tells whether it was taken.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,27 +9,29 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// A message in one piece. hyper asks for it only when the stream has begun and may send; where it never did, no host can
-/// have the whole request, so that it has not run.
+/// A body in one piece. hyper asks for it only when the request has its connection and may be sent; where it never did, no server can have
+/// the whole request, so the request has not run.
 #[derive(Debug)]
-pub(crate) struct Message {
+pub struct Message {
     bytes: Option<Bytes>,
     taken: Taken,
 }
 
-/// Whether a message has been taken to be sent.
+/// A flag: hyper has taken the message to send it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken(Arc<AtomicBool>);
+pub struct Taken(Arc<AtomicBool>);
 
 impl Taken {
-    pub(crate) fn is_taken(&self) -> bool {
-        // Acquire pairs with the release in `poll_frame`: who sees an error sees also what led to it.
+    /// Reads it.
+    pub fn is_taken(&self) -> bool {
+        // Acquire pairs with the release in `poll_frame`: a task that sees an error also sees the events before it.
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl Message {
-    pub(crate) fn new(bytes: Bytes) -> (Message, Taken) {
+    /// A body of these bytes, with its flag.
+    pub fn new(bytes: Bytes) -> (Message, Taken) {
         let taken = Taken::default();
         (Message { bytes: Some(bytes), taken: taken.clone() }, taken)
     }
