@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dapple_client::upstream::{Message, Taken};
+use dapple_client::upstream::{Message, Taken, Unanswered};
 use dapple_io::time::{Instant, timeout_at};
 use dapple_stage::RemoteError;
 use dapple_tower::{BoxError, Reason, Refused, with_causes};
@@ -49,16 +49,16 @@ impl Order {
     async fn send(&self, message: Bytes) -> Result<Response<Incoming>, BoxError> {
         for _ in 0..ATTEMPTS_MAX {
             let connection = self.in_time(self.link.connection()).await.ok_or_else(|| self.timed_out(false))?;
-            let (mut sender, number) = connection.map_err(|down| down.error(self.link.address()))?;
+            let (mut session, number) = connection.map_err(|down| down.error(self.link.address()))?;
             let (request, taken) = self.request(message.clone())?;
-            let sending = self.in_time(sender.try_send_request(request));
+            let sending = self.in_time(session.send(request));
             match sending.await {
                 None => return Err(self.timed_out(taken.is_taken()).into()),
                 Some(Ok(response)) => return Ok(response),
-                Some(Err(mut error)) => {
+                Some(Err(Unanswered { error, unsent })) => {
                     self.link.retire(number);
-                    if error.take_message().is_none() && taken.is_taken() {
-                        return Err(RemoteError::Unknown { peer: self.peer(), why: with_causes(error.error()) }.into());
+                    if unsent.is_none() && taken.is_taken() {
+                        return Err(RemoteError::Unknown { peer: self.peer(), why: with_causes(&error) }.into());
                     }
                 }
             }
@@ -76,8 +76,10 @@ impl Order {
         let (body, taken) = Message::new(message);
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
-        let scheme = if self.link.is_encrypted() { "https" } else { "http" };
-        let uri = Uri::builder().scheme(scheme).authority(self.link.authority().clone()).path_and_query(&*self.path);
+        let uri = Uri::builder()
+            .scheme(self.link.scheme())
+            .authority(self.link.authority().clone())
+            .path_and_query(&*self.path);
         *request.uri_mut() = uri.build().map_err(|error| RemoteError::Malformed(error.to_string()))?;
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.encoding.media_type()));

@@ -1,45 +1,40 @@
 //! Making a connection, and noticing its end.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
-use dapple_client::upstream::Message;
-use dapple_io::hyper_rt::{Executor, Timer};
-use dapple_io::net::TcpStream;
+use dapple_client::upstream::{Message, Session};
 use dapple_io::time::timeout;
 use dapple_sync::sync::watch;
 use dapple_sync::task::race;
 use dapple_tower::{Reason, with_causes};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use hyper::client::conn::http2::{Builder, Connection, SendRequest};
-use hyper::rt::{Read, Write};
 
 use super::link::{Link, State, Up};
 use crate::wire::{HEALTH, Outcome, Problem, STOPPING};
 
-/// Makes a connection and puts it in, or what became of it.
+/// Makes a connection and puts it into the link; or else the reason why there is none.
 pub(super) async fn connect(link: Arc<Link>) {
-    // Dropped on the way, by the end of a runtime, it leaves the link as if it had not been.
+    // Dropped on the way, by the end of a runtime, the attempt leaves the link as it was.
     let unfinished = Unfinished(&link);
-    let number = link.next_number();
     let limit = link.options.connect_timeout;
-    let made = match timeout(limit, establish_at_last(&link, number)).await {
+    let made = match timeout(limit, establish_at_last(&link)).await {
         Ok(made) => made,
         Err(_) => Err(format!("no connection within {} ms", limit.as_millis())),
     };
     std::mem::forget(unfinished);
     match made {
-        Ok(sender) => {
+        Ok(session) => {
+            let number = link.next_number();
             let heeding = heed_stopping(
                 Arc::downgrade(&link),
                 link.state.subscribe(),
-                sender.clone(),
+                session.clone(),
                 request(&link, STOPPING),
                 number,
             );
-            link.is_connected(Up { sender, number });
+            link.is_connected(Up { session, number });
             let _detached = dapple_sched::spawn(heeding);
         }
         Err(why) => link.has_failed(why),
@@ -54,16 +49,16 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Who is met by a host that has just begun to end goes to its successor, where there is one, at once.
-async fn establish_at_last(link: &Arc<Link>, number: u64) -> Result<SendRequest<Message>, String> {
+/// A host that has just begun to end may have a successor, so the next attempt follows at once.
+async fn establish_at_last(link: &Link) -> Result<Session<Message>, String> {
     for _ in 1..ATTEMPTS_MAX {
-        match establish(link, number).await {
+        match establish(link).await {
             Err(Failure { is_stopping: true, .. }) => {}
             Err(failure) => return Err(failure.why),
-            Ok(sender) => return Ok(sender),
+            Ok(session) => return Ok(session),
         }
     }
-    establish(link, number).await.map_err(|failure| failure.why)
+    establish(link).await.map_err(|failure| failure.why)
 }
 
 /// Why there is no connection.
@@ -78,43 +73,16 @@ impl From<String> for Failure {
     }
 }
 
-async fn establish(link: &Arc<Link>, number: u64) -> Result<SendRequest<Message>, Failure> {
-    let stream = TcpStream::connect(link.address()).await.map_err(|error| error.to_string())?;
-    #[cfg(feature = "tls")]
-    if let Some(tls) = &link.options.tls {
-        let stream = tls.connect(name_of(&link.authority), stream, link.options.connect_timeout).await;
-        return begin(link, stream.map_err(|error| format!("no TLS: {error}"))?, number).await;
-    }
-    begin(link, stream, number).await
-}
-
-/// What a certificate is for: an address without brackets, or a name without the dot that says that it is a full one.
-#[cfg(feature = "tls")]
-fn name_of(authority: &http::uri::Authority) -> &str {
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    host.strip_suffix('.').unwrap_or(host)
-}
-
-/// Begins HTTP/2, and asks whether the host takes requests: what was accepted by nobody, and may be reset, carries none.
-async fn begin<S>(link: &Arc<Link>, stream: S, number: u64) -> Result<SendRequest<Message>, Failure>
-where
-    S: Read + Write + Unpin + Send + 'static,
-{
-    let mut builder = Builder::new(Executor::new());
-    builder
-        .timer(Timer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PONG_MAX)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(4 * WINDOW)
-        .max_header_list_size(HEADERS_LEN_MAX);
-    let (mut sender, connection) = builder.handshake(stream).await.map_err(|error| with_causes(&error))?;
-    let _detached = dapple_sched::spawn(drive(connection, Arc::downgrade(link), number));
-    let asked = sender.send_request(request(link, HEALTH)).await;
-    let reply = asked.map_err(|error| format!("it does not answer as a stage host: {}", with_causes(&error)))?;
+/// Makes a connection, and asks whether the host takes requests: a connection that no process has accepted yet may be reset, so it carries
+/// none.
+async fn establish(link: &Link) -> Result<Session<Message>, Failure> {
+    let mut session = link.host.session().await.map_err(|error| error.to_string())?;
+    let reply = session
+        .send(request(link, HEALTH))
+        .await
+        .map_err(|unanswered| format!("it does not answer as a stage host: {}", with_causes(&unanswered.error)))?;
     match reply.status() {
-        StatusCode::OK => Ok(sender),
+        StatusCode::OK => Ok(session),
         status => {
             let body = Limited::new(reply.into_body(), PROBLEM_LEN_MAX).collect().await;
             let bytes = body.map(|body| body.to_bytes()).unwrap_or_default();
@@ -127,34 +95,21 @@ where
     }
 }
 
-/// Runs the connection, to its end.
-async fn drive<S>(connection: Connection<S, Message, Executor>, link: Weak<Link>, number: u64)
-where
-    S: Read + Write + Unpin + Send + 'static,
-{
-    if let Err(error) = connection.await {
-        tracing::debug!(error = with_causes(&error), "a connection to a stage host has ended");
-    }
-    if let Some(link) = link.upgrade() {
-        link.retire(number);
-    }
-}
-
-/// Waits for the host to say that it is about to end. The question stays open as long as the link has this connection.
+/// Waits for the host to say that it is about to end. The question stays open as long as the link has this connection, and ends with it.
 async fn heed_stopping(
     link: Weak<Link>,
     mut states: watch::Receiver<State>,
-    mut sender: SendRequest<Message>,
+    mut session: Session<Message>,
     request: Request<Message>,
     number: u64,
 ) {
-    let answer = sender.send_request(request);
+    let answer = session.send(request);
     // From here on only the link keeps the connection open.
-    drop(sender);
+    drop(session);
     let is_over =
         |state: &State| !matches!(state, State::Connecting) && !matches!(state, State::Up(up) if up.number == number);
     race(answer, async {
-        // An error: the link is no more.
+        // An error: the link has gone.
         let _ = states.wait_for(is_over).await;
     })
     .await;
@@ -167,36 +122,13 @@ fn request(link: &Link, path: &str) -> Request<Message> {
     let (empty, _) = Message::new(Bytes::new());
     let mut request = Request::new(empty);
     *request.method_mut() = Method::GET;
-    let scheme = if link.is_encrypted() { "https" } else { "http" };
-    let uri = http::Uri::builder().scheme(scheme).authority(link.authority.clone()).path_and_query(path);
+    let uri = http::Uri::builder().scheme(link.scheme()).authority(link.authority.clone()).path_and_query(path);
     *request.uri_mut() = uri.build().expect("the authority was parsed, and the paths are ours");
     request
 }
 
-/// A host that has gone without a word is noticed so.
-const PING_EVERY: Duration = Duration::from_secs(10);
-const PONG_MAX: Duration = Duration::from_secs(10);
-
-/// How often in a row one may come to a host that has just begun to end.
+/// Attempts in a row at a host that has just begun to end.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// What may be on its way before this side reads it.
-const WINDOW: u32 = 256 << 10;
-const HEADERS_LEN_MAX: u32 = 16 << 10;
-
-/// What is read of the text of a problem.
+/// Bytes that are read of the text of a problem.
 pub(crate) const PROBLEM_LEN_MAX: usize = 64 << 10;
-
-#[cfg(all(test, feature = "tls"))]
-mod tests {
-    use super::name_of;
-
-    #[test]
-    fn certificates_are_for_names_without_a_dot_at_the_end_and_addresses_without_brackets() {
-        for (address, name) in
-            [("a.test.:1", "a.test"), ("a.test:1", "a.test"), ("[::1]:1", "::1"), ("10.0.0.1:1", "10.0.0.1")]
-        {
-            assert_eq!(name_of(&address.parse().unwrap()), name);
-        }
-    }
-}

@@ -2,25 +2,26 @@
 //!
 //! | state | becomes | when |
 //! |---|---|---|
-//! | idle | connecting | somebody needs it |
+//! | idle | connecting | a request needs it |
 //! | connecting | up | the host has said that it takes requests |
 //! | | down | the attempt failed, or took too long |
 //! | up | idle | the connection has ended, or the host is about to end |
-//! | down | connecting | somebody needs it, and the wait is over |
+//! | down | connecting | a request needs it, and the wait is over |
 //!
-//! Who finds it connecting waits for what comes of it. One attempt is made at a time.
+//! A request that finds it connecting waits for the outcome. One attempt is made at a time. `dapple_client::upstream` makes the connection;
+//! the link decides when, and which requests it carries.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dapple_client::upstream::Message;
+use dapple_client::upstream::{Config, Dial, Host, Limits, Message, Session, Spawn};
+use dapple_client::{Origin, Scheme};
 use dapple_io::time::Instant;
 use dapple_stage::RemoteError;
 use dapple_sync::sync::{Semaphore, watch};
 use dapple_tower::time::CENTURY;
 use http::uri::Authority;
-use hyper::client::conn::http2::SendRequest;
 
 use super::Options;
 use super::connect::connect;
@@ -29,6 +30,7 @@ use crate::backoff::Failures;
 /// See the module's text.
 pub(crate) struct Link {
     address: String,
+    pub(super) host: Arc<Host<Message>>,
     pub(super) authority: Authority,
     pub(crate) options: Options,
     pub(crate) permits: Arc<Semaphore>,
@@ -46,7 +48,7 @@ pub(super) enum State {
 
 /// A connection that can be sent on.
 pub(super) struct Up {
-    pub(super) sender: SendRequest<Message>,
+    pub(super) session: Session<Message>,
     /// Counts connections of this link, so that the end of one is not taken for that of the next.
     pub(super) number: u64,
 }
@@ -60,9 +62,9 @@ pub(crate) struct Down {
 
 /// What a look at the state comes to.
 enum Look {
-    Up(SendRequest<Message>, u64),
+    Up(Session<Message>, u64),
     Down(Down),
-    /// It is connecting; true for who has to begin.
+    /// It is connecting; true where the caller has to begin.
     Connecting(bool),
 }
 
@@ -70,6 +72,7 @@ impl Link {
     pub(super) fn new(address: String, authority: Authority, options: Options) -> Link {
         Link {
             address,
+            host: options.host(&authority),
             authority,
             permits: options.permits(),
             options,
@@ -87,15 +90,13 @@ impl Link {
         &self.authority
     }
 
-    pub(crate) fn is_encrypted(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.options.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        false
+    /// The scheme of requests.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.host.origin().scheme == Scheme::Https { "https" } else { "http" }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(up) if !up.sender.is_closed())
+        matches!(&*self.state.borrow(), State::Up(up) if !up.session.is_closed())
     }
 
     /// The connection and its number, made now if need be. Cancel safe: an attempt goes on for the next who asks.
@@ -103,14 +104,14 @@ impl Link {
     /// # Errors
     ///
     /// There is none, and why.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Result<(SendRequest<Message>, u64), Down> {
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<(Session<Message>, u64), Down> {
         let mut changes = self.state.subscribe();
-        // Who has waited for an attempt is told how that ended, however long ago that is by now.
+        // A request that has waited for an attempt gets its outcome, however long ago that is by now.
         let mut has_waited = false;
         loop {
             changes.borrow_and_update();
             match self.look(has_waited) {
-                Look::Up(sender, number) => return Ok((sender, number)),
+                Look::Up(session, number) => return Ok((session, number)),
                 Look::Down(down) => return Err(down),
                 Look::Connecting(begins) => {
                     if begins {
@@ -141,8 +142,8 @@ impl Link {
         self.state.send_if_modified(|state| {
             match state {
                 State::Connecting => return false,
-                State::Up(up) if !up.sender.is_closed() => {
-                    look = Look::Up(up.sender.clone(), up.number);
+                State::Up(up) if !up.session.is_closed() => {
+                    look = Look::Up(up.session.clone(), up.number);
                     return false;
                 }
                 State::Down(down) if has_waited || now < down.until => {
@@ -171,6 +172,30 @@ impl Link {
     pub(super) fn has_failed(&self, why: String) {
         let wait = self.failures.lock().unwrap_or_else(PoisonError::into_inner).failed();
         self.state.send_replace(State::Down(Down { why: why.into(), until: Instant::now() + wait.min(CENTURY) }));
+    }
+}
+
+impl Options {
+    /// The server at this address. Its connection stays outside of the pool, so that the limits of a pool do not matter.
+    fn host(&self, authority: &Authority) -> Arc<Host<Message>> {
+        let limits = Limits {
+            connections_max: 1,
+            total_max: usize::MAX,
+            idle_max: 0,
+            idle_total_max: 0,
+            idle_age_max: Duration::ZERO,
+            waiting_max: 0,
+            wait_max: None,
+        };
+        let (scheme, dial) = (Scheme::H2c, Dial::plain(self.connect_timeout));
+        #[cfg(feature = "tls")]
+        let (scheme, dial) = match &self.tls {
+            Some(tls) => (Scheme::Https, Dial::new(tls.clone(), self.connect_timeout)),
+            None => (scheme, dial),
+        };
+        let port = authority.port_u16().unwrap_or(scheme.port());
+        let origin = Origin { scheme, host: authority.host().to_ascii_lowercase(), port };
+        Host::new(origin, Config::new(dial, limits, Spawn::Current))
     }
 }
 

@@ -140,7 +140,7 @@ impl PeerBuilder {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, connector: dapple_tls::TlsConnector) -> Self {
-        self.options.tls = Some(connector.alpn(["h2"]));
+        self.options.tls = Some(connector);
         self
     }
 
