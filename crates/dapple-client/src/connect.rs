@@ -10,6 +10,7 @@ use dapple_io::net::{self, TcpStream, resolve};
 use dapple_io::time::{Instant, timeout_at};
 #[cfg(feature = "tls")]
 use dapple_tls::TlsConnector;
+use rustix::net::sockopt;
 
 use crate::{ConnectError, Origin, Scheme, Stream};
 
@@ -23,6 +24,8 @@ pub struct Dial {
     #[cfg(feature = "tls")]
     tls: Option<[TlsConnector; 2]>,
     pub(crate) limit: Duration,
+    /// The time without traffic after which the kernel asks whether the server is still there.
+    pub(crate) keep_alive: Option<Duration>,
     pub(crate) rule: Option<Rule>,
 }
 
@@ -31,7 +34,7 @@ impl Dial {
     #[cfg(feature = "tls")]
     pub fn new(tls: TlsConnector, limit: Duration) -> Dial {
         let http1 = tls.clone().alpn(["http/1.1"]);
-        Dial { tls: Some([tls.alpn(["h2", "http/1.1"]), http1]), limit, rule: None }
+        Dial { tls: Some([tls.alpn(["h2", "http/1.1"]), http1]), limit, keep_alive: None, rule: None }
     }
 
     /// Without TLS: there is no way to servers of `https`.
@@ -40,6 +43,7 @@ impl Dial {
             #[cfg(feature = "tls")]
             tls: None,
             limit,
+            keep_alive: None,
             rule: None,
         }
     }
@@ -99,7 +103,11 @@ impl Dial {
             });
         }
         let unreachable = |source| ConnectError::Unreachable { host: host.to_owned(), port, source };
-        net::Connector::new().connect(addrs).await.map_err(unreachable)
+        let stream = net::Connector::new().connect(addrs).await.map_err(unreachable)?;
+        if let Some(idle) = self.keep_alive {
+            keep_alive(&stream, idle).map_err(|error| unreachable(error.into()))?;
+        }
+        Ok(stream)
     }
 
     #[cfg(feature = "tls")]
@@ -131,6 +139,14 @@ impl Dial {
     fn late(&self, origin: &Origin) -> ConnectError {
         ConnectError::TimedOut { host: origin.name().to_owned(), limit: self.limit }
     }
+}
+
+/// Has the kernel ask the server after `idle` without traffic. The connection ends where none of three questions is answered.
+fn keep_alive(stream: &TcpStream, idle: Duration) -> Result<(), rustix::io::Errno> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, idle)?;
+    sockopt::set_tcp_keepintvl(stream, (idle / 3).max(Duration::from_secs(1)))?;
+    sockopt::set_tcp_keepcnt(stream, 3)
 }
 
 impl fmt::Debug for Dial {

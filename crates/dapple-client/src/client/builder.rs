@@ -18,6 +18,7 @@ pub struct ClientBuilder {
     #[cfg(feature = "tls")]
     tls: Option<TlsConnector>,
     connect_timeout: Duration,
+    tcp_keep_alive: Option<Duration>,
     limits: Limits,
     options: Options,
 }
@@ -29,6 +30,7 @@ impl ClientBuilder {
             #[cfg(feature = "tls")]
             tls: None,
             connect_timeout: Duration::from_secs(10),
+            tcp_keep_alive: None,
             limits: Limits {
                 connections_max: 100,
                 total_max: usize::MAX,
@@ -64,6 +66,22 @@ impl ClientBuilder {
     #[must_use]
     pub fn connections_per_host(mut self, max: usize) -> Self {
         self.limits.connections_max = max.max(1);
+        self
+    }
+
+    /// Requests that wait for a connection to one server; without a limit if not set. A further one fails with
+    /// [`ConnectError::Busy`](crate::ConnectError::Busy).
+    #[must_use]
+    pub fn waiting_per_host(mut self, max: usize) -> Self {
+        self.limits.waiting_max = max;
+        self
+    }
+
+    /// Has the kernel ask a server that was silent for so long, from 1 s on, whether it is still there. A connection whose server has vanished
+    /// then ends some time later, also while a response waits for more.
+    #[must_use]
+    pub fn tcp_keep_alive(mut self, idle: Duration) -> Self {
+        self.tcp_keep_alive = Some(idle.clamp(KEEP_ALIVE_MIN, KEEP_ALIVE_MAX));
         self
     }
 
@@ -157,17 +175,22 @@ impl ClientBuilder {
     /// Those of `TlsConnector::new`: none are known.
     pub fn build(self) -> Result<Client, Error> {
         #[cfg(feature = "tls")]
-        let dial = match self.tls {
+        let mut dial = match self.tls {
             Some(tls) => Dial::new(tls, self.connect_timeout),
             None => Dial::new(TlsConnector::new().map_err(Error::Tls)?, self.connect_timeout),
         };
         #[cfg(not(feature = "tls"))]
-        let dial = Dial::plain(self.connect_timeout);
+        let mut dial = Dial::plain(self.connect_timeout);
+        dial.keep_alive = self.tcp_keep_alive;
         let config = Config::new(dial, self.limits, Spawn::Current);
         let (hosts, options, budget) = (Hosts::new(config), self.options, Budget::default());
         Ok(Client { inner: Arc::new(Inner { hosts, options, budget }) })
     }
 }
+
+/// The range that the kernel takes.
+const KEEP_ALIVE_MIN: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_MAX: Duration = Duration::from_secs(32_767);
 
 /// The longest limit, a century: longer ones may be more than a clock can express.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
