@@ -104,7 +104,10 @@ fn members_of_a_sequencer_have_one_order_while_one_is_killed_and_joins_again() {
         (settings.backoff, settings.attempts) = (patience(), 4);
         let sequencer = Sequencer::<usize, Work, Done>::new("first", settings);
         for (name, place) in places.iter().enumerate() {
-            sequencer.join(name, place.stage::<Delivery<Numbered<Work>>, Receipt<Done>>("member"));
+            let member = place.stage::<Delivery<Numbered<Work>>, Receipt<Done>>("member");
+            // A member that is still starting when the first message comes would be out of the view at once.
+            until_ok(|| async { member.peer().connect().await }).await;
+            sequencer.join(name, member);
         }
         let tally = Tally::default();
         let numbers = Arc::new(Mutex::new(BTreeMap::new()));
