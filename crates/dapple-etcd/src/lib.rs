@@ -1,0 +1,13 @@
+//! A client of etcd, by the JSON gateway (v3) that every etcd from 3.4 on has on its client port.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod error;
+mod keys;
+mod lease;
+mod wire;
+
+pub use self::error::{Error, Reason};
+pub use self::keys::Keys;
+pub use self::lease::LeaseId;
