@@ -6,8 +6,12 @@ mod answer;
 mod error;
 mod keys;
 mod lease;
+mod op;
+mod txn;
 mod wire;
 
 pub use self::error::{Error, Reason};
 pub use self::keys::Keys;
 pub use self::lease::LeaseId;
+pub use self::op::{Delete, Found, Get, Put, Record, Removed, Sort, Written};
+pub use self::txn::{Compare, Number, Op, OpResult, Txn, TxnReply};
