@@ -3,6 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod auth;
+mod builder;
+mod call;
+mod client;
 mod error;
 mod keys;
 mod lease;
@@ -10,6 +14,8 @@ mod op;
 mod txn;
 mod wire;
 
+pub use self::builder::EtcdBuilder;
+pub use self::client::{Etcd, Guard, Guarded};
 pub use self::error::{Error, Reason};
 pub use self::keys::Keys;
 pub use self::lease::LeaseId;
