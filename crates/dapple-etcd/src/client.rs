@@ -8,13 +8,15 @@ use dapple_io::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::answer::Failure;
 use crate::builder::EtcdBuilder;
 use crate::call::{Call, Inner, Replied, Safety};
 use crate::error::{Error, Reason};
 use crate::keys::Keys;
+use crate::lease::{Lease, LeaseId, time_left};
 use crate::op::{Delete, Found, Get, Put, Record, Removed, Written};
 use crate::txn::{Compare, Txn, TxnReply};
-use crate::wire;
+use crate::wire::{self, LeaseReply, Streamed};
 
 /// A client of an etcd cluster. Clones are cheap, and share connections and what is known of the members.
 ///
@@ -63,6 +65,14 @@ pub enum Guarded {
         /// The record as it is.
         current: Option<Record>,
     },
+}
+
+#[derive(Serialize)]
+struct LeaseQuestion {
+    #[serde(rename = "ID")]
+    id: LeaseId,
+    #[serde(rename = "TTL", skip_serializing_if = "Option::is_none")]
+    ttl: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -216,6 +226,77 @@ impl Etcd {
         Ok((reply.try_into()?, is_repeated))
     }
 
+    /// Makes a lease, and a task that renews it. Its time is `ttl`, in whole seconds, 2 at least; etcd may give more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, a lease may stay that ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`].
+    ///
+    /// # Panics
+    ///
+    /// If no runtime is current.
+    pub async fn lease(&self, ttl: Duration) -> Result<Lease, Error> {
+        let (id, granted) = (LeaseId::fresh(), Instant::now());
+        let question = LeaseQuestion { id, ttl: Some(ttl.as_secs().max(TTL_MIN_S)) };
+        // The number is chosen here: a second attempt that finds the lease finds its own.
+        let call = self.call("/v3/lease/grant", &question, Safety::Guarded);
+        let ttl = match self.inner.ask::<LeaseReply>(call).await {
+            Ok(replied) => time_left(replied.reply.ttl).unwrap_or(ttl),
+            Err(error) if error.message().contains("lease already exists") => {
+                self.renew(id).await?.ok_or_else(|| Error::not_applied(Reason::NoLease, "the lease is over already"))?
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Lease::start(self.clone(), id, ttl, granted))
+    }
+
+    /// Renews a lease. Returns the time that it has now; `None`: it is no more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotApplied`], [`Error::Unavailable`].
+    pub async fn renew(&self, id: LeaseId) -> Result<Option<Duration>, Error> {
+        let question = LeaseQuestion { id, ttl: None };
+        let reply: Streamed<LeaseReply> = self.ask("/v3/lease/keepalive", &question, Safety::Read).await?;
+        match (reply.result, reply.error) {
+            (Some(lease), _) => Ok(time_left(lease.ttl)),
+            (None, error) => match Failure::of_json(&error.unwrap_or_default(), "the lease was not renewed") {
+                Failure::Final(error) if error.reason() == Some(Reason::NoLease) => Ok(None),
+                Failure::Final(error) => Err(error),
+                failure => {
+                    let message = format!("the lease was not renewed: {failure:?}");
+                    Err(Error::Unavailable { message, retry_after: Duration::ZERO })
+                }
+            },
+        }
+    }
+
+    /// Ends a lease, and removes its keys. A lease that is no more is none to end: that is no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it resolves, it may have happened or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`].
+    pub async fn revoke(&self, id: LeaseId) -> Result<(), Error> {
+        let question = LeaseQuestion { id, ttl: None };
+        // Numbers do not come again, so a second attempt does no harm.
+        match self.ask::<serde_json::Value>("/v3/lease/revoke", &question, Safety::Guarded).await {
+            Err(error) if !error.message().contains("lease not found") => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Has etcd forget the history before a revision.
     ///
     /// # Cancel safety
@@ -258,3 +339,6 @@ impl fmt::Debug for Etcd {
 
 /// The longest deadline, a year: longer ones may be more than a clock can express.
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The shortest time of a lease.
+const TTL_MIN_S: u64 = 2;

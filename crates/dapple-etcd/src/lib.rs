@@ -18,6 +18,6 @@ pub use self::builder::EtcdBuilder;
 pub use self::client::{Etcd, Guard, Guarded};
 pub use self::error::{Error, Reason};
 pub use self::keys::Keys;
-pub use self::lease::LeaseId;
+pub use self::lease::{Lease, LeaseId};
 pub use self::op::{Delete, Found, Get, Put, Record, Removed, Sort, Written};
 pub use self::txn::{Compare, Number, Op, OpResult, Txn, TxnReply};
