@@ -12,6 +12,7 @@ mod keys;
 mod lease;
 mod op;
 mod txn;
+mod watch;
 mod wire;
 
 pub use self::builder::EtcdBuilder;
@@ -21,3 +22,4 @@ pub use self::keys::Keys;
 pub use self::lease::{Lease, LeaseId};
 pub use self::op::{Delete, Found, Get, Put, Record, Removed, Sort, Written};
 pub use self::txn::{Compare, Number, Op, OpResult, Txn, TxnReply};
+pub use self::watch::{Event, Watch, Watching};
