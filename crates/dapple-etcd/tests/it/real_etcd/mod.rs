@@ -1,0 +1,7 @@
+//! The promises of the client, with a real etcd.
+
+mod leases;
+mod outages;
+mod records;
+mod users;
+mod watches;
