@@ -46,6 +46,7 @@
 //! | wait for events in your own way | [`mod@event_loop`] |
 //! | encrypt a connection | `tls`, with the feature of that name |
 //! | ask HTTP servers | `http::Client`, with the feature `http-client` |
+//! | read, write and watch keys in etcd | `etcd::Etcd`, with the feature `etcd` |
 //! | serve an axum `Router`, a tonic service, any tower service | `serve(listener, service).await`, with the feature of that name |
 //! | bound queues, shed load, compose services | [`stage`] |
 //! | test without waiting | [`#[dapple::test]`](test) |
@@ -63,6 +64,7 @@
 //! | `serve` | `serve`: a server for tower services, axum and tonic among them |
 //! | `tls` | TLS by rustls, on streams, servers and clients |
 //! | `http-client` | an HTTP client, with `tls`; `http-decompression` and `http-json` add formats of its responses |
+//! | `etcd` | a client of etcd; with `tls` also of endpoints of `https` |
 //! | `store` | tables that survive the process, on redb; `store-fjall` adds an engine for write-heavy tables |
 //! | `remote` | [`stage`]s of other processes and machines over HTTP/2; `remote-tls` the same encrypted |
 //! | `dns` | names looked up on Dapple's own sockets, with a cache (87 crates); without it the system's resolver looks them up, in the blocking pool |
@@ -104,6 +106,11 @@ pub use dapple_tls as tls;
 #[cfg(feature = "http-client")]
 #[doc(inline)]
 pub use dapple_client as http;
+
+/// A client of etcd: fail-over, transactions, leases, watches without a gap, locks.
+#[cfg(feature = "etcd")]
+#[doc(inline)]
+pub use dapple_etcd as etcd;
 
 /// A server for any tower service over HTTP/1.1 and HTTP/2, with built-in limits, time-outs and
 /// staged shutdown.

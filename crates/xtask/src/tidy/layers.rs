@@ -46,6 +46,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-io",
             "dapple-flow",
             "dapple-client",
+            "dapple-etcd",
             "dapple-sync",
             "dapple-tower",
             "dapple-commit",
