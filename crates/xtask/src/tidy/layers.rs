@@ -33,6 +33,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-tls",
             "dapple-tower",
             "dapple-client",
+            "dapple-etcd",
             "dapple-stage",
             "dapple-serve",
         ]),

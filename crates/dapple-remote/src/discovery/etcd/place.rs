@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use dapple_etcd::Etcd;
+
 use crate::peer::parse_address;
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EtcdFolder {
-    pub(super) endpoints: Vec<String>,
+    endpoints: Vec<String>,
     prefix: String,
 }
 
@@ -21,6 +23,11 @@ impl EtcdFolder {
             return Err("etcd needs an endpoint and a prefix; write etcd://HOST:PORT[,HOST:PORT…]/PREFIX".to_owned());
         }
         Ok(EtcdFolder { endpoints, prefix })
+    }
+
+    /// A client of this etcd.
+    pub(super) fn client(&self) -> Etcd {
+        Etcd::new(self.endpoints.clone()).expect("the endpoints were checked")
     }
 
     /// What the keys of a stage begin with.
@@ -40,19 +47,9 @@ impl fmt::Display for EtcdFolder {
     }
 }
 
-/// The first key after all that begin so.
-pub(super) fn range_end(prefix: &str) -> Vec<u8> {
-    let mut end = prefix.as_bytes().to_vec();
-    // A prefix of ours ends with a slash.
-    if let Some(last) = end.last_mut() {
-        *last += 1;
-    }
-    end
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{EtcdFolder, range_end};
+    use super::EtcdFolder;
 
     #[test]
     fn one_stage_is_no_part_of_another() {
@@ -60,6 +57,5 @@ mod tests {
         assert_eq!(place.key("echo", "b:1"), "/x/echo/b:1");
         assert!(!place.key("echo/more", "b:1").starts_with(&place.of_stage("echo")));
         assert_ne!(place.of_stage("a/b"), place.of_stage("a%2Fb"));
-        assert_eq!(range_end("/x/echo/"), b"/x/echo0");
     }
 }

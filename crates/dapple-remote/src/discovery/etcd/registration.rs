@@ -1,17 +1,14 @@
 //! Being registered, for as long as the host lives: under a lease that etcd ends by itself where nobody renews it.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use dapple_etcd::{Error, Etcd, Lease, Put, Txn};
 use dapple_io::time::{sleep, timeout};
 use dapple_sched::JoinHandle;
 use dapple_sync::task::CancellationToken;
 use dapple_sync::task::{First, race};
-use serde_json::{Value, json};
 
-use super::client::{Client, number};
 use super::place::EtcdFolder;
 use crate::backoff::Failures;
 use crate::discovery::{Discovery, DiscoveryError};
@@ -23,6 +20,8 @@ use crate::discovery::{Discovery, DiscoveryError};
 #[derive(Debug)]
 pub struct Registration {
     ended: CancellationToken,
+    /// Set before `ended` where the entry stays.
+    left: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
 
@@ -46,15 +45,20 @@ impl Registration {
         let no_etcd = || DiscoveryError(format!("hosts register themselves in etcd only; `{discovery}` is none"));
         let place = discovery.place().ok_or_else(no_etcd)?.clone();
         let entries = Entries {
-            client: Client::new(place.endpoints.clone()),
-            keys: stages.into_iter().map(|stage| place.key(stage.as_ref(), address)).collect(),
+            etcd: place.client(),
+            keys: stages
+                .into_iter()
+                .map(|stage| place.key(stage.as_ref(), address))
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             address: address.to_owned(),
             ttl: Duration::from_secs(ttl.as_secs().max(TTL_MIN_S)),
             place,
         };
-        let ended = CancellationToken::new();
-        let task = dapple_sched::spawn(keep(Arc::new(entries), ended.clone()));
-        Ok(Registration { ended, task: Some(task) })
+        let (ended, left) = (CancellationToken::new(), CancellationToken::new());
+        let task = dapple_sched::spawn(keep(entries, ended.clone(), left.clone()));
+        Ok(Registration { ended, left, task: Some(task) })
     }
 
     /// Takes the entry out, so that nobody new comes. It takes no longer than two seconds: where etcd does not answer, the entry ends by
@@ -71,10 +75,8 @@ impl Registration {
     }
 
     /// Leaves the entry to the process that has taken over: it has the same keys, and puts them under a lease of its own.
-    pub(crate) fn leave_to_successor(mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-        }
+    pub(crate) fn leave_to_successor(self) {
+        self.left.cancel();
     }
 }
 
@@ -85,15 +87,15 @@ impl Drop for Registration {
 }
 
 struct Entries {
-    client: Client,
+    etcd: Etcd,
     keys: Vec<String>,
     address: String,
     ttl: Duration,
     place: EtcdFolder,
 }
 
-/// Registers, renews, and takes out at the end.
-async fn keep(entries: Arc<Entries>, ended: CancellationToken) {
+/// Registers, and takes the entry out at the end. The lease renews itself.
+async fn keep(entries: Entries, ended: CancellationToken, left: CancellationToken) {
     let mut failures = Failures::new(BACKOFF_FIRST, BACKOFF_MAX);
     let mut is_told = false;
     loop {
@@ -112,67 +114,32 @@ async fn keep(entries: Arc<Entries>, ended: CancellationToken) {
         };
         failures.reset();
         is_told = false;
-        if let First::Left(()) = race(ended.cancelled(), entries.renew(lease)).await {
-            let _ = timeout(END_MAX, entries.revoke(lease)).await;
+        if let First::Left(()) = race(ended.cancelled(), lease.lost()).await {
+            match left.is_cancelled() {
+                true => lease.leave(),
+                false => drop(timeout(END_MAX, lease.revoke()).await),
+            }
             return;
         }
     }
 }
 
 impl Entries {
-    /// Puts the keys in under a new lease.
-    async fn register(&self) -> Result<i64, String> {
-        let granted = self.client.ask("/v3/lease/grant", &json!({"TTL": self.ttl.as_secs().to_string()})).await?;
-        let lease = number(&granted["ID"]).ok_or("etcd granted a lease without a number")?;
-        for key in &self.keys {
-            let put = json!({
-                "key": BASE64_STANDARD.encode(key.as_bytes()), "value": BASE64_STANDARD.encode(self.address.as_bytes()), "lease": lease.to_string(),
-            });
-            self.client.ask("/v3/kv/put", &put).await?;
+    /// Puts the keys in under a new lease. Doing so twice does no harm, so that it is sent again where a reply is lost.
+    async fn register(&self) -> Result<Lease, Error> {
+        let lease = self.etcd.lease(self.ttl).await?;
+        let put = |key: &String| Put::new(key.clone(), self.address.clone()).lease(lease.id());
+        for keys in self.keys.chunks(OPS_MAX) {
+            let txn = keys.iter().fold(Txn::new(), |txn, key| txn.then(put(key)));
+            self.etcd.txn_guarded(&txn).await?;
         }
         Ok(lease)
     }
-
-    /// Renews the lease until that is no more. Three attempts fit into its time.
-    async fn renew(&self, lease: i64) {
-        loop {
-            sleep(self.ttl / 3).await;
-            let answer = self.client.ask("/v3/lease/keepalive", &json!({"ID": lease.to_string()})).await;
-            match answer.map(|answer| is_alive(&answer)) {
-                Ok(true) => {}
-                Ok(false) => return,
-                // Perhaps it still holds; if not, that is heard as soon as somebody answers.
-                Err(problem) => tracing::debug!(%problem, "a lease is not renewed"),
-            }
-        }
-    }
-
-    async fn revoke(&self, lease: i64) {
-        if let Err(problem) = self.client.ask("/v3/lease/revoke", &json!({"ID": lease.to_string()})).await {
-            tracing::debug!(%problem, "a lease is left to end by itself");
-        }
-    }
 }
 
-/// Whether the lease holds, by the answer to its renewal.
-fn is_alive(answer: &Value) -> bool {
-    number(&answer["result"]["TTL"]).is_some_and(|ttl| ttl > 0)
-}
-
+/// Operations of one transaction; etcd takes 128.
+const OPS_MAX: usize = 100;
 const TTL_MIN_S: u64 = 2;
 const END_MAX: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-
-#[cfg(test)]
-mod tests {
-    use super::is_alive;
-
-    /// As etcd 3.4.23 has answered.
-    #[test]
-    fn a_lease_that_is_no_more_is_known_by_its_missing_time() {
-        let parse = |text| serde_json::from_str(text).unwrap();
-        assert!(is_alive(&parse(r#"{"result":{"header":{"revision":"3"},"ID":"12345","TTL":"10"}}"#)));
-        assert!(!is_alive(&parse(r#"{"result":{"header":{"revision":"3"},"ID":"12345"}}"#)));
-    }
-}
