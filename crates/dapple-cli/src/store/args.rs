@@ -93,8 +93,58 @@ pub(super) enum Action {
     Stats(Target),
     /// Read all files and check them
     Verify(Target),
+    /// Copy a store, as it is at one moment, into a new one
+    Checkpoint {
+        #[command(flatten)]
+        store: Target,
+        /// The place of the copy: redb:DIR or fjall:DIR
+        #[arg(value_parser = store_url)]
+        to: StoreUrl,
+    },
+    /// Make a new store from a copy that `checkpoint` made
+    Restore {
+        #[command(flatten)]
+        store: Target,
+        /// The copy: redb:DIR or fjall:DIR
+        #[arg(value_parser = store_url)]
+        from: StoreUrl,
+    },
+    /// Give a store more partitions
+    Split {
+        #[command(flatten)]
+        store: Target,
+        /// The new number of partitions
+        #[arg(value_name = "N", value_parser = number::<u32>(1..=1024))]
+        wanted: u32,
+    },
+    /// Give a store fewer partitions
+    Merge {
+        #[command(flatten)]
+        store: Target,
+        /// The new number of partitions
+        #[arg(value_name = "N", value_parser = number::<u32>(1..=1024))]
+        wanted: u32,
+    },
+    /// Copy a store to another engine or place, and compare checksums of both
+    Migrate(Migration),
     /// Serve a store to clients of Redis, until SIGTERM
     Serve(ServeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Migration {
+    /// The store: redb:DIR or fjall:DIR
+    #[arg(long, value_name = "URL", value_parser = store_url)]
+    pub(super) from: StoreUrl,
+    /// The place of the new store: redb:DIR or fjall:DIR
+    #[arg(long, value_name = "URL", value_parser = store_url)]
+    pub(super) to: StoreUrl,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// The number of partitions of the new store [default: as many as the old store has]
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=1024))]
+    pub(super) partitions: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]

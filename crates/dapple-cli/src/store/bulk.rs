@@ -1,9 +1,8 @@
 //! Loading a file of many lines.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dapple::Color;
@@ -11,6 +10,7 @@ use dapple::store::Error;
 
 use super::TextTable;
 use super::error::CommandError;
+use super::progress::Progress;
 use super::text::unescape;
 
 /// The most puts in progress at a time. They share commits, so this bounds the syncs of a file,
@@ -28,7 +28,7 @@ pub(super) async fn load(table: &TextTable, file: &Path, json: bool) -> Result<(
     } else {
         Box::new(BufReader::new(File::open(file).map_err(failed)?))
     };
-    let mut progress = Progress::new();
+    let mut progress = Progress::new("keys loaded");
     let mut loaded = 0;
     loop {
         let mut batch = Vec::new();
@@ -88,30 +88,4 @@ async fn put_all(table: &TextTable, batch: Vec<(Bytes, Bytes)>) -> Result<(), Er
         }
     }
     result
-}
-
-/// A count on the terminal, updated each second.
-struct Progress {
-    told: Instant,
-    is_shown: bool,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { told: Instant::now(), is_shown: false }
-    }
-
-    fn tell(&mut self, loaded: u64) {
-        if io::stderr().is_terminal() && self.told.elapsed() >= Duration::from_secs(1) {
-            eprint!("\r{loaded} keys loaded");
-            self.told = Instant::now();
-            self.is_shown = true;
-        }
-    }
-
-    fn end(&self) {
-        if self.is_shown {
-            eprint!("\r\x1b[K");
-        }
-    }
 }

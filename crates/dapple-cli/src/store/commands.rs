@@ -4,16 +4,16 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use dapple::store::{Durability, Error, Expect, Read, Refusal, Store, TableOptions};
+use dapple::store::{Durability, Error, Expect, Kind, Read, Refusal, Store, TableOptions};
 use serde_json::json;
 
 use super::args::{Action, Survives, TableTarget, Target};
 use super::engine::FileEngine;
 use super::error::CommandError;
 use super::text::escape;
-use super::{TextTable, bulk, open};
+use super::{TextTable, bulk, open, whole};
 
-type Done = Result<(), CommandError>;
+pub(super) type Done = Result<(), CommandError>;
 
 pub(super) async fn run(action: &Action) -> Done {
     match action {
@@ -51,6 +51,11 @@ pub(super) async fn run(action: &Action) -> Done {
         }
         Action::Dump(table) => scan(table, (Bound::Unbounded, Bound::Unbounded), u64::MAX).await,
         Action::Stats(target) => stats(target).await,
+        Action::Checkpoint { store, to } => whole::copy(store, to).await,
+        Action::Restore { store, from } => whole::restore(store, from).await,
+        Action::Split { store, wanted } => whole::repartition(store, *wanted, true).await,
+        Action::Merge { store, wanted } => whole::repartition(store, *wanted, false).await,
+        Action::Migrate(migration) => whole::migrate(migration).await,
         Action::Serve(args) => super::server::run(args).await,
         Action::Verify(target) => {
             open(target, false).await?.verify().await?;
@@ -148,10 +153,10 @@ async fn stats(target: &Target) -> Done {
     let store = open(target, false).await?;
     let mut tables = Vec::new();
     for summary in store.list().await {
-        let keys = if summary.ordered {
-            Some(store.ordered_table::<Bytes, Bytes>(&summary.name).await?.count().await?)
-        } else {
-            Some(store.table::<Bytes, Bytes>(&summary.name).await?.count().await?)
+        let keys = match summary.kind {
+            Kind::Ordered => Some(store.ordered_table::<Bytes, Bytes>(&summary.name).await?.count().await?),
+            Kind::Hash => Some(store.table::<Bytes, Bytes>(&summary.name).await?.count().await?),
+            _ => None,
         };
         tables.push(json!({ "table": summary.name, "keys": keys, "durability": word(summary.durability) }));
     }
@@ -185,7 +190,7 @@ fn after_prefix(prefix: &[u8]) -> Bound<Bytes> {
     })
 }
 
-fn print(target: &Target, text: &str, json: &serde_json::Value) -> Done {
+pub(super) fn print(target: &Target, text: &str, json: &serde_json::Value) -> Done {
     let mut out = io::stdout();
     let written = if target.json { writeln!(out, "{json}") } else { writeln!(out, "{text}") };
     written.and_then(|()| out.flush()).map_err(CommandError::Output)

@@ -55,6 +55,13 @@ impl Engine for FileEngine {
             FileEngine::Fjall(engine) => FilePartition::Fjall(engine.open(place)?),
         })
     }
+
+    fn remove(&self, place: Place) -> Result<(), Failure> {
+        match self {
+            FileEngine::Redb(engine) => engine.remove(place),
+            FileEngine::Fjall(engine) => engine.remove(place),
+        }
+    }
 }
 
 impl Transactions for FileEngine {}

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use dapple::store::{Error, Refusal};
+use dapple::store::{Digest, Error, Refusal};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -17,6 +17,10 @@ pub(crate) enum CommandError {
     OpenToAll(std::net::SocketAddr),
     #[error("{0}")]
     Listen(#[from] dapple_serve::host::ListenError),
+    #[error("the store has {now} partitions: split gives it more and merge fewer, not {wanted}")]
+    Partitions { now: u32, wanted: u32 },
+    #[error("table `{table}` has {before:?} in the old store and {after:?} in the new one: keep the old one")]
+    Digest { table: String, before: Digest, after: Digest },
     #[error("{path}, line {line}: {problem}; {loaded} lines before it are loaded")]
     Line { path: String, line: u64, problem: String, loaded: u64 },
     #[error("cannot read {path}: {error}")]
@@ -34,6 +38,7 @@ impl CommandError {
             self,
             CommandError::NoStore(_)
                 | CommandError::OpenToAll(_)
+                | CommandError::Partitions { .. }
                 | CommandError::Store(Error::NotApplied(Refusal::WrongKind { .. }))
         )
     }

@@ -8,9 +8,11 @@ mod bulk;
 mod commands;
 mod engine;
 mod error;
+mod progress;
 mod server;
 mod text;
 mod url;
+mod whole;
 
 use bytes::Bytes;
 use dapple::store::{OrderedTable, Store, StoreOptions};
@@ -19,6 +21,7 @@ pub(crate) use args::Args;
 use args::Target;
 use engine::FileEngine;
 use error::CommandError;
+use url::StoreUrl;
 
 type TextTable = OrderedTable<Bytes, Bytes, FileEngine>;
 
@@ -48,5 +51,9 @@ async fn open(target: &Target, may_create: bool) -> Result<Store<FileEngine>, Co
     }
     let mut options = StoreOptions::default();
     options.partitions = target.partitions.unwrap_or(0);
+    open_url(url, options).await
+}
+
+async fn open_url(url: &StoreUrl, options: StoreOptions) -> Result<Store<FileEngine>, CommandError> {
     Ok(Store::open(url.kind.engine(&url.directory), options).await?)
 }

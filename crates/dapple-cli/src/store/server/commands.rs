@@ -21,6 +21,7 @@ const COMMANDS: &[(&str, usize, usize)] = &[
     ("APPEND", 3, 3),
     ("COMMAND", 1, MANY),
     ("CONFIG", 2, MANY),
+    ("DAPPLE.PARTITIONS", 1, 2),
     ("DBSIZE", 1, 1),
     ("DECR", 2, 2),
     ("DECRBY", 3, 3),
@@ -115,6 +116,7 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
             }
             Ok(OK)
         }
+        "DAPPLE.PARTITIONS" => partitions(context.service, args).await,
         "INFO" => info(context).await,
         _ => Err(unknown(words)),
     }
@@ -153,6 +155,15 @@ fn config(args: &[Bytes]) -> Answer {
     let found = SETTINGS.iter().filter(|(name, _)| is_asked(name));
     let text = |text: &str| Reply::Text(text.to_owned());
     Ok(Reply::Map(found.map(|(name, value)| (text(name), text(value))).collect()))
+}
+
+/// The number of partitions; with an argument, changes it while the store serves.
+async fn partitions(service: &Service, args: &[Bytes]) -> Answer {
+    let Some(wanted) = args.first() else { return Ok(count(service.store.partitions() as u64)) };
+    let wanted = u32::try_from(integer(wanted)?);
+    let wanted = wanted.map_err(|_| Reply::Error("ERR value is out of range".to_owned()))?;
+    service.store.repartition(wanted, |_| {}).await?;
+    Ok(OK)
 }
 
 /// The most keys that one reply of `KEYS` may have.

@@ -1,6 +1,7 @@
 //! `dapple store`.
 
 mod server;
+mod whole;
 
 use std::io::Write;
 use std::path::Path;

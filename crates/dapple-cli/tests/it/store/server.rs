@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
     addr: String,
 }
 
 impl Server {
-    fn start(folder: &Path, options: &[&str]) -> Server {
+    pub(crate) fn start(folder: &Path, options: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_dapple"))
             .args(["store", "serve", &format!("redb:{}", folder.join("store").display()), "--port", "0"])
             .args(options)
@@ -29,7 +29,7 @@ impl Server {
 
     /// Sends requests as words, one a line, and returns everything that arrives until the server
     /// closes.
-    fn ask(&self, requests: &str) -> String {
+    pub(crate) fn ask(&self, requests: &str) -> String {
         self.ask_bytes(format!("{requests}\nQUIT\n").as_bytes())
     }
 
@@ -43,7 +43,7 @@ impl Server {
         replies.strip_suffix("+OK\r\n").unwrap_or(&replies).replace("\r\n", " ")
     }
 
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
     }
