@@ -349,7 +349,7 @@ fn c8_a_panic_poisons_pinned_state() {
     assert!(error.to_string().contains("is poisoned"), "{error}");
     state.clear_poison();
     let error = block_on(spawn(async move { state.with(|n| **n).await })).unwrap_err();
-    assert!(error.to_string().contains("is not there"), "{error}");
+    assert!(error.to_string().contains("is missing"), "{error}");
 }
 
 #[test]
