@@ -19,6 +19,7 @@ mod h2spec;
 mod licenses;
 mod mutants;
 mod prose;
+mod redis_clients;
 mod sanitize;
 mod served;
 mod sim;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ["cache-tests"] => cache_tests::run(),
         ["databases"] => databases::run(),
         ["etcd"] => etcd::run(),
+        ["redis-clients"] => redis_clients::run(),
         ["bench"] => say(BENCH_HELP),
         ["bench", rest @ ..] => suite::bench(rest),
         ["fuzz", .., "--help" | "-h"] => say(fuzz::HELP),
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
         ["soak", rest @ ..] => soak::run(rest),
         [
             command @ ("ci" | "test" | "tidy" | "licenses" | "drawing" | "links" | "site" | "browser" | "h2spec"
-            | "cache-tests" | "databases" | "etcd"),
+            | "cache-tests" | "databases" | "etcd" | "redis-clients"),
             ..,
         ] => Err(format!("`{command}` takes no arguments")),
         [command, ..] => Err(format!("there is no command `{command}`; `cargo xtask` lists them")),
@@ -110,6 +112,8 @@ cargo xtask COMMAND
             the public tests for HTTP caches (http-cache-tests) against both proxies
   databases sqlx with a real PostgreSQL, redis with a real redis-server
   etcd      stage hosts that register themselves, with a real etcd
+  redis-clients
+            redis-cli, redis-py and ioredis against `dapple store serve`
   fuzz      looks for bytes that break a parser; `cargo xtask fuzz --help` tells how
   sanitize  what has unsafe code under AddressSanitizer, ThreadSanitizer and Miri; `cargo xtask sanitize --help` tells how
   sim       services in the simulator, under faults that a seed decides; `cargo xtask sim --help` tells how
