@@ -59,7 +59,7 @@ fn a_check_shows_the_settings_in_use() {
         "cache_mb = 64",
         "# line 1 of the file",
         "drain_s = 9",
-        "# connections is not set",
+        "# connections_max is not set",
         "# workers is not set",
     ] {
         assert!(shown.contains(part), "{part} in\n{shown}");

@@ -153,7 +153,7 @@ mod tests {
         let late = Failure::from(remote(RemoteError::TimedOut { peer: peer(), sent: true }));
         assert!(matches!(late, Failure::Failed(Kind::Internal, _)));
         let failed = Failure::from(remote(RemoteError::Failed("cannot write to the log: x".to_owned())));
-        assert!(matches!(&failed, Failure::Failed(Kind::Internal, text) if text.contains("cannot be written")));
+        assert!(matches!(&failed, Failure::Failed(Kind::Internal, text) if text.contains("cannot write to the log")));
         let nobody = Failure::from(BoxError::from(Refused::new(Reason::Unavailable, Duration::ZERO)));
         assert!(matches!(&nobody, Failure::Refused(refused) if refused.retry_after == LOOK_EVERY), "{nobody:?}");
         let soon = Failure::from(BoxError::from(Refused::new(Reason::Unavailable, RETRY_WAIT_MIN)));

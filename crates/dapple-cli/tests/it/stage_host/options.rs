@@ -84,7 +84,7 @@ fn impossible_options_are_explained() {
         (&["--sign-log", &letter], 1, "is not a log of `dapple sign`, and stays as it is"),
         (&["--sign-log", &folder], 1, "cannot open the log"),
         (&["--sign-log", &below], 1, "cannot open the log"),
-        (&["--sign-log", &letter, "--sign-first-secret", &missing], 1, "cannot be read"),
+        (&["--sign-log", &letter, "--sign-first-secret", &missing], 1, "cannot read the secret"),
         (&["--listen", &address], 1, "another process listens there"),
         (&["--listen", "here"], 2, "write HOST:PORT, for example 127.0.0.1:8080"),
         (&["--listen", "nowhere.invalid:7000"], 2, "cannot find the host \"nowhere.invalid\""),
