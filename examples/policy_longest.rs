@@ -6,13 +6,11 @@
 //! ```
 //!
 //! Twelve colors with one callback each, then two with six and one with twelve, on two workers.
-//! Oldest first, the long ones begin last, and in the end one worker still has callbacks and the
-//! other one none. Longest first, both end after 18 units of time.
+//! Oldest first, the long ones begin last, and one worker ends alone. Longest first, both end at 18.
 //!
-//! A [`Policy`] picks among the colors of its own worker: it misses a longer one that waits at
-//! another worker. [`AllWorkers`] looks at all of them, using only pinned colors and states: the
-//! program keeps one table of waiting callbacks, from which each worker takes the longest color of
-//! all, and runs it inline.
+//! A [`Policy`] picks among its own worker's colors, and misses a longer one at another worker.
+//! [`AllWorkers`] keeps one table of waiting callbacks, from which each worker takes the longest
+//! color of all and runs it inline. It needs only pinned colors and states.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -47,16 +45,14 @@ fn report(name: &str, units: f64, passed: usize) {
     println!("{name}: {units:.1} units of time; {passed} times a worker passed over a longer color");
 }
 
-/// The shared facts of all policies, and how often one of them took a color while a longer one
-/// waited anywhere.
+/// The facts of all policies, and how often one took a color while a longer one waited.
 #[derive(Default)]
 struct Published {
     lengths: Mutex<HashMap<(usize, RunnableKey), usize>>,
     passed: AtomicUsize,
 }
 
-/// Picks among the colors of one worker: the longest, or the oldest. It looks at all of them, which
-/// is fast enough for a few hundred.
+/// Picks the longest or the oldest color of one worker. It looks at all, fine for a few hundred.
 struct PerWorker {
     worker: usize,
     by_length: bool,
@@ -88,8 +84,7 @@ impl Policy for PerWorker {
     }
 }
 
-/// Stands for one callback's work, so that the example needs no two cores. Never block a worker in
-/// a real program.
+/// Stands for work, so that the example needs no two cores. Real programs never block a worker.
 fn work(alive: Sender<()>) {
     thread::sleep(UNIT);
     drop(alive);
@@ -105,8 +100,7 @@ fn post_all(alive: &Sender<()>) {
     }
 }
 
-/// The waiting callbacks of the whole program: the length of each color, its number, and its own
-/// callbacks. A color that a worker runs is not in the table, so no other worker waits for it.
+/// The waiting callbacks: length, number and callbacks of each color that no worker runs now.
 struct AllWorkers {
     waiting: Mutex<BinaryHeap<(usize, Reverse<usize>)>>,
     colors: Vec<Colored<Vec<Sender<()>>>>,
@@ -124,8 +118,7 @@ impl AllWorkers {
         }
     }
 
-    /// Lets the worker that the color is pinned to run one callback of the longest color,
-    /// repeatedly.
+    /// Lets the color's worker run one callback of the longest color after the other.
     fn post_next(self: Arc<Self>, worker: Color) {
         worker.clone().post(move || {
             let mut waiting = self.waiting.lock().expect("no callback panics in it");

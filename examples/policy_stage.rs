@@ -1,6 +1,5 @@
-//! A policy that knows the program's resources: it bounds the number of tasks inside a stage where
-//! each needs a buffer. The PLDI 2007 paper names such resource-aware scheduling as a wish of
-//! applications.
+//! A policy that knows the program's resources: it bounds the tasks inside a stage where each needs
+//! a buffer, the resource-aware scheduling that the PLDI 2007 paper wishes for.
 //!
 //! ```text
 //! cargo run --example policy_stage
