@@ -136,7 +136,7 @@ impl Simulation {
         self.workers = Some(workers);
     }
 
-    /// Adds a host that runs `program` when it starts, and again after each crash. Its name is what it is looked up by.
+    /// Adds a host that runs `program` when it starts, and again after each crash. Other hosts look it up by its name.
     ///
     /// # Panics
     /// If there is a host of that name, or if there are 250.
