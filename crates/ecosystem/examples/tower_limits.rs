@@ -1,5 +1,4 @@
-//! tower's `ConcurrencyLimit` with `LoadShed` in front: two requests at a time, and the rest are
-//! refused at once.
+//! tower's `ConcurrencyLimit` under `LoadShed`: two requests at a time, the others are refused.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -235,7 +235,8 @@ impl Server {
     fn ask(&self, input: &str) -> io::Result<String> {
         let mut stream = self.connect();
         stream.write_all(input.as_bytes()).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
+        // Fails if the server has reset the connection by then, as `/lost` makes it do.
+        stream.shutdown(Shutdown::Write)?;
         let mut output = String::new();
         stream.read_to_string(&mut output)?;
         Ok(without_dates(&output))
