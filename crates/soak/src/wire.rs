@@ -41,7 +41,7 @@ impl Trust {
     }
 }
 
-/// See the [module](self).
+/// A connection of a client.
 pub enum Wire {
     /// Unencrypted.
     Plain(TcpStream),

@@ -1,4 +1,4 @@
-//! Options as the `dapple` command's programs have them: the table of [limits], and the values of others.
+//! Options as the `dapple` command's programs have them: the table of `limits`, and the values of others.
 
 pub use self::address::{host_and_port, socket_addr};
 pub use self::limit::{LimitOption, Unit};
