@@ -37,7 +37,7 @@ impl Dial {
         Dial { tls: Some([tls.alpn(["h2", "http/1.1"]), http1]), limit, keep_alive: None, rule: None }
     }
 
-    /// Without TLS: there is no way to servers of `https`.
+    /// Without TLS: `https` servers cannot be reached.
     pub fn plain(limit: Duration) -> Dial {
         Dial {
             #[cfg(feature = "tls")]
@@ -55,16 +55,17 @@ impl Dial {
         self
     }
 
-    /// Looks the host up, races the addresses that the rule allows, and does the handshake of TLS; all of it within the limit. It connects to
-    /// the very addresses that the rule saw: there is no second look-up.
+    /// Looks the host up, races the addresses that the rule allows, and does the TLS handshake, all
+    /// within the limit. It connects only to addresses that the rule has seen: there is no second
+    /// look-up.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends all attempts and closes their descriptors.
+    /// If dropped before it resolves, it ends all attempts and closes their descriptors.
     ///
     /// # Errors
     ///
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub async fn connect(&self, origin: &Origin, only_http1: bool) -> Result<Stream, ConnectError> {
         let deadline = Instant::now() + self.limit;
         let host = origin.name();
@@ -141,7 +142,8 @@ impl Dial {
     }
 }
 
-/// Has the kernel ask the server after `idle` without traffic. The connection ends where none of three questions is answered.
+/// Has the kernel probe the server after `idle` without traffic. The connection ends after three
+/// probes without an answer.
 fn keep_alive(stream: &TcpStream, idle: Duration) -> Result<(), rustix::io::Errno> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, idle)?;

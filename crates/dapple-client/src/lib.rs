@@ -1,6 +1,6 @@
 //! HTTP clients on Dapple.
 //!
-//! - [`Client`] asks servers, with a pool, redirects and time limits.
+//! - [`Client`] sends requests, with a pool, redirects and time limits.
 //! - `Connector` (feature `tls`) makes connections for clients that bring their own pool: `hyper_util::client::legacy::Client` (feature
 //!   `hyper-util`), and tonic's `Endpoint::connect_with_connector`. Names, sockets, timers and TLS are Dapple's.
 

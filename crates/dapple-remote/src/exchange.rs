@@ -1,4 +1,4 @@
-//! A request on its way to a host, and what comes back.
+//! A request to a host, and its reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::peer::Link;
 use super::peer::connect::PROBLEM_LEN_MAX;
 use super::wire::{Outcome, Problem, SCHEMA, TIME_LEFT};
 
-/// What a request is for, and by when.
+/// A request's target, encoding and deadline.
 pub(crate) struct Order {
     pub(crate) link: Arc<Link>,
     pub(crate) stage: Arc<str>,
@@ -37,7 +37,7 @@ pub(crate) async fn exchange(order: Order, message: Bytes) -> Result<Bytes, BoxE
     }
     let response = order.send(message).await?;
     let reading = order.read(response);
-    // Headers came: the handler has ended, whatever becomes of the rest.
+    // The headers have arrived, so the handler has ended, whatever happens to the body.
     match order.in_time(reading).await {
         Some(bytes) => bytes,
         None => Err(order.timed_out(true).into()),
@@ -87,7 +87,7 @@ impl Order {
         let schema = HeaderValue::from_str(&self.schema).map_err(|error| RemoteError::Malformed(error.to_string()))?;
         headers.insert(SCHEMA, schema);
         if let Some(left) = time_left {
-            // Rounded up: the host may find out a little late, but never drops what was still in time.
+            // Rounded up, so that the host never drops a request that is still in time.
             let left_ms = u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).min(TIME_LEFT_MS_MAX);
             headers.insert(TIME_LEFT, left_ms.into());
         }
@@ -108,7 +108,7 @@ impl Order {
                 false => RemoteError::Reply(format!("the connection ended in it: {}", with_causes(&*error))).into(),
             });
         }
-        // The header has said what counts; a text that was cut off is no loss.
+        // The header has the outcome; a truncated text is no loss.
         let problem = body.ok().and_then(|body| serde_json::from_slice::<Problem>(&body).ok());
         Err(self.error(problem.unwrap_or_else(|| Problem::new(outcome, status.to_string())), outcome))
     }
@@ -130,7 +130,7 @@ impl Order {
         error.into()
     }
 
-    /// What the future yields, if that is in time.
+    /// Returns the future's output, unless the time is over first.
     async fn in_time<F: Future>(&self, future: F) -> Option<F::Output> {
         match self.until {
             Some(until) => timeout_at(until, future).await.ok(),
@@ -147,7 +147,7 @@ impl Order {
     }
 }
 
-/// How often a request is sent whose connection ended before.
+/// How often a request is sent if its connection ended before.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// Twelve digits, some thirty years.

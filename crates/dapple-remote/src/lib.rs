@@ -1,15 +1,17 @@
 //! Stages in other processes and on other machines, over HTTP/2.
 //!
-//! A [`Host`] runs stages that a program registers by name. A [`RemoteStage`] is one of them as a `tower::Service`, so that
-//! what composes local stages composes remote ones. Messages are serde's, written as [`Encoding`] says.
+//! A [`Host`] runs stages that a program registers by name. A [`RemoteStage`] is one of them as a
+//! `tower::Service`, so that the same operators compose local and remote stages. serde and an
+//! [`Encoding`] write the messages.
 //!
-//! What can become of a request is told apart: it was refused ([`Refused`](dapple_tower::Refused)), failed, panicked, ran out of
-//! time, was never sent, or was sent and nothing is known of it. [`Fate::of`] says of any error whether the request has run, which is
-//! what sending it again has to know.
+//! The errors distinguish the fates of a request: it was refused
+//! ([`Refused`](dapple_tower::Refused)), failed, panicked, ran out of time, was never sent, or was
+//! sent without a known outcome. [`Fate::of`] says of any error whether the request has run, so
+//! that a caller knows whether it may send it again.
 //!
-//! Hosts of one stage are found by a [`Discovery`], and balanced as one service ([`Discovery::balance`]).
+//! A [`Discovery`] finds the hosts of one stage; [`Discovery::balance`] makes one service of them.
 //!
-//! `docs/remote.md` has the protocol, byte for byte enough for other languages.
+//! `docs/remote.md` describes the protocol for other languages.
 
 #![forbid(unsafe_code)]
 

@@ -9,9 +9,10 @@ pub(crate) fn path_of(name: &str) -> String {
     format!("{STAGES}{}", utf8_percent_encode(name, ESCAPED))
 }
 
-/// The name in the last part of a path; `None` where an escape is none, or the bytes are no text.
+/// The name in the last part of a path; `None` if an escape is malformed, or the bytes are not
+/// text.
 pub(crate) fn name_in(part: &str) -> Option<String> {
-    // The library leaves what is no escape as it is; a path of ours has none such.
+    // The library keeps malformed escapes as they are; our own paths have none.
     let is_escape = |after: &str| after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
     if !part.split('%').skip(1).all(is_escape) {
         return None;

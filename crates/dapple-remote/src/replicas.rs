@@ -74,7 +74,7 @@ where
         let peer = stage.peer().clone();
         Replica::new(stage).check(move || {
             let peer = peer.clone();
-            // A replica that takes longer is not there yet; the attempt goes on.
+            // A replica that takes longer is not up yet; the attempt continues.
             async move { timeout(CHECK_EVERY, peer.connect()).await.is_ok_and(|connected| connected.is_ok()) }
         })
     }
@@ -92,7 +92,7 @@ where
             let mut process = spawning.await??;
             let child = &mut process.child;
             let stdout = child.take_stdout().ok_or("its standard output is gone")??;
-            // Kept, because the process may take its end for that of this one.
+            // Kept, because the process may take the end of its stdin for the end of this process.
             let stdin = child.take_stdin().transpose()?;
             let said = async {
                 match listening_on(&stdout).await {

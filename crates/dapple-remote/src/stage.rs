@@ -73,7 +73,7 @@ pub struct RemoteStage<Req, Resp> {
     types: PhantomData<fn(Req) -> Resp>,
 }
 
-/// A place among the requests on their way.
+/// A permit for a request in flight.
 enum RequestPermit {
     None,
     Waiting(Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send + Sync>>),

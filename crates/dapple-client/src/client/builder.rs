@@ -77,15 +77,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Has the kernel ask a server that was silent for so long, from 1 s on, whether it is still there. A connection whose server has vanished
-    /// then ends some time later, also while a response waits for more.
+    /// Has the kernel probe a server that was silent for this long (at least 1 s). If the server
+    /// has vanished, the connection then ends some time later, even in the middle of a response.
     #[must_use]
     pub fn tcp_keep_alive(mut self, idle: Duration) -> Self {
         self.tcp_keep_alive = Some(idle.clamp(KEEP_ALIVE_MIN, KEEP_ALIVE_MAX));
         self
     }
 
-    /// Connections of HTTP/1.1 to one server that are kept for the next request; 0 keeps none.
+    /// The most idle HTTP/1.1 connections to one server; 0 keeps none.
     #[must_use]
     pub fn idle_per_host(mut self, max: usize) -> Self {
         self.limits.idle_max = max;
@@ -113,7 +113,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long nothing of a body may come.
+    /// The longest pause between two pieces of a body.
     #[must_use]
     pub fn read_timeout(mut self, limit: Duration) -> Self {
         self.options.read_timeout = limit.min(FOREVER);
@@ -127,25 +127,27 @@ impl ClientBuilder {
         self
     }
 
-    /// How many redirects are followed; with 0 the client returns the redirect itself.
+    /// How many redirects the client follows; with 0 it returns the redirect itself.
     ///
-    /// 301 and 302 make `GET` of `POST`, 303 makes `GET` of all but `HEAD`, and the body goes with the method; 307 and 308 keep both. Where a
-    /// body that was streamed would have to be sent again, the client returns the redirect. To another scheme, host or port
-    /// `Authorization`, `Cookie` and `Proxy-Authorization` do not go along.
+    /// 301 and 302 turn `POST` into `GET`, 303 turns all methods but `HEAD` into `GET`; a changed
+    /// method drops the body. 307 and 308 keep both. If a streamed body would have to be sent
+    /// again, the client returns the redirect. It drops `Authorization`, `Cookie` and
+    /// `Proxy-Authorization` when the scheme, host or port changes.
     #[must_use]
     pub fn redirects_max(mut self, max: usize) -> Self {
         self.options.redirects_max = max;
         self
     }
 
-    /// How many bytes [`Response::bytes`](super::Response::bytes), [`text`](super::Response::text) and `json` take, after decompression.
+    /// The most bytes that [`Response::bytes`](super::Response::bytes),
+    /// [`text`](super::Response::text) and `json` accept, after decompression.
     #[must_use]
     pub fn body_bytes_max(mut self, max: usize) -> Self {
         self.options.body_bytes_max = max;
         self
     }
 
-    /// Speaks HTTP/2 also to `http` URLs, without asking (h2c).
+    /// Uses HTTP/2 for `http` URLs too, without negotiation (h2c).
     #[must_use]
     pub fn http2_prior_knowledge(mut self, is_on: bool) -> Self {
         self.options.http2_prior_knowledge = is_on;

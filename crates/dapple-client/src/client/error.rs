@@ -11,7 +11,7 @@ use crate::ConnectError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This is no URL of HTTP.
+    /// The text is not a URL of HTTP.
     #[error("{url:?} cannot be asked for: {why}")]
     Url {
         /// The text that was given.

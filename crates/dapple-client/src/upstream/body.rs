@@ -43,7 +43,7 @@ impl<B: Send + 'static> Download<B> {
         Download { incoming, patience: Box::pin(sleep(pause_max)), pause_max, lease }
     }
 
-    /// The connection, and the request's place at the server.
+    /// The connection, and the request's turn at the server.
     pub fn lease(&self) -> &Lease<B> {
         &self.lease
     }

@@ -64,7 +64,7 @@ impl<B> Drop for OpenSlot<B> {
     }
 }
 
-/// Permission for one request to the server. Dropped, it lets the next request go.
+/// Permission for one request to the server. If dropped, it lets the next request go.
 #[derive(Debug)]
 pub struct Turn<B> {
     pub(super) host: Arc<Host<B>>,
@@ -141,7 +141,8 @@ impl<B: Send + 'static> Host<B> {
         (self.open.load(Ordering::Relaxed), self.lock().pool.idle_len())
     }
 
-    /// Takes the server out of use: requests in flight go on, and no connection is kept after them.
+    /// Takes the server out of use: requests in flight continue, but their connections are not
+    /// kept.
     pub fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
         self.with_pool(Pool::clear);
@@ -185,7 +186,7 @@ impl<B: Send + 'static> Host<B> {
     /// A place among the connections of this server. An idle one gives way. `None` where all are in use.
     pub fn place(self: &Arc<Self>) -> Option<OpenSlot<B>> {
         let is_full = self.open.load(Ordering::Relaxed) >= self.config.limits.connections_max;
-        // It takes the one that gives way a moment to end; for as long there is one more.
+        // The closing connection takes a moment to end, so for that long there is one more.
         (!is_full || self.drop_oldest()).then(|| self.extra_place())
     }
 
@@ -288,7 +289,7 @@ where
                 }
                 Some(_) => host.wait(host.freed.acquire()).await?.map_err(|_| host.busy())?.forget(),
             }
-            // What was freed until here is seen by the next look.
+            // The next look at the pool sees all that was freed up to here.
             while host.freed.try_acquire().map(|permit| permit.forget()).is_ok() {}
             host.lock().is_crowded = true;
         }

@@ -1,4 +1,4 @@
-//! The connection that a request goes by.
+//! The connection that carries a request.
 
 use std::fmt;
 use std::future::Future;
@@ -21,7 +21,8 @@ pub(super) enum Kind<B> {
     Many(Stream<B>),
 }
 
-/// A future of the response. Its error says whether the request was sent. Dropped, it cancels the request.
+/// A future of the response. Its error says whether the request was sent. If dropped, it cancels
+/// the request.
 pub type Respond<B> = Pin<Box<dyn Future<Output = Result<Response<Incoming>, Unanswered<B>>> + Send>>;
 
 /// The reason why there is no response.
@@ -43,8 +44,9 @@ where
         matches!(self.0, Kind::Many(_))
     }
 
-    /// Hands the request to its connection. A connection that ends at this moment may leave the request in its queue for as long as a sender
-    /// exists, so no sender of an ended connection is kept.
+    /// Passes the request to its connection. A connection that ends at this moment may leave the
+    /// request in its queue for as long as a sender exists, so no sender of an ended connection is
+    /// kept.
     pub fn send(self, request: Request<B>, turn: Turn<B>) -> (Respond<B>, Lease<B>) {
         match self.0 {
             Kind::One(mut sender) => {

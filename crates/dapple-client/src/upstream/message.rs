@@ -1,4 +1,4 @@
-//! A body of a request that tells whether it was taken.
+//! A request body that says whether it was taken.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// A body in one piece. hyper asks for it only when the request has its connection and may be sent; where it never did, no server can have
-/// the whole request, so the request has not run.
+/// A body in one piece. hyper takes it only once the request has its connection and may be sent. If
+/// hyper never took it, no server can have the whole request, so the request has not run.
 #[derive(Debug)]
 pub struct Message {
     bytes: Option<Bytes>,
@@ -46,7 +46,8 @@ impl Body for Message {
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
     }
 
-    /// Not before it was taken, even where it is empty: the end would be sent unasked.
+    /// False until it was taken, even for an empty body: otherwise hyper would send its end without
+    /// asking.
     fn is_end_stream(&self) -> bool {
         self.bytes.is_none()
     }

@@ -8,10 +8,12 @@ use hyper::body::Body;
 use super::line::{Respond, Unanswered};
 use super::pool::Sender2;
 
-/// A connection of HTTP/2 that its owner keeps outside of the pool. Clones share it; it closes when the last clone and the last request on it
-/// are gone. The owner decides which connection carries a request, and from when on it carries no further one.
+/// An HTTP/2 connection that its owner keeps outside of the pool. Clones share it; it closes after
+/// the last clone and its last request are gone. The owner chooses the connection of each request,
+/// and decides when a connection carries no more.
 ///
-/// The server gets a PING every 10 seconds, also while no request is in flight, and the connection ends where no answer comes.
+/// The client sends a PING every 10 seconds, also without requests in flight, and the connection
+/// ends if there is no answer.
 pub struct Session<B> {
     pub(super) sender: Sender2<B>,
 }
@@ -29,7 +31,8 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Hands a request to the connection. Requests beyond the number that the server allows wait in hyper, so the caller limits them.
+    /// Passes a request to the connection. Requests beyond the server's limit wait in hyper, so the
+    /// caller must limit them.
     pub fn send(&mut self, request: Request<B>) -> Respond<B> {
         let responding = self.sender.try_send_request(request);
         Box::pin(async move { responding.await.map_err(Unanswered::of) })

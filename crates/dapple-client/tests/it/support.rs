@@ -151,9 +151,9 @@ pub(crate) enum After {
     Close,
     /// The connection closes at the next request, without an answer.
     CloseWhenAsked,
-    /// It stays open and silent.
+    /// The connection stays open and silent.
     Hold,
-    /// It repeats this text forever.
+    /// The server repeats this text forever.
     Endless(&'static str),
 }
 
@@ -165,7 +165,7 @@ fn read_head(stream: &mut std::net::TcpStream) {
     }
 }
 
-/// Waits until that is so.
+/// Waits until the condition holds.
 pub(crate) async fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         dapple::time::sleep(Duration::from_millis(1)).await;

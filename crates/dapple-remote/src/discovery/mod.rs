@@ -1,4 +1,4 @@
-//! The places of a stage's replicas, and their changes.
+//! The hosts of a stage, and their changes.
 
 mod dns;
 mod etcd;
@@ -21,9 +21,9 @@ use super::peer::parse_address;
 /// | text | hosts |
 /// |---|---|
 /// | `10.0.0.1:7000,10.0.0.2:7000` | these; `http://` may stand before each |
-/// | `dns:stages.example:7000` | all addresses of that name, IPv4 and IPv6, looked up again every 5 s as far as the answers' lifetimes allow |
+/// | `dns:stages.example:7000` | all addresses of that name, IPv4 and IPv6, looked up every 5 s, or when the answers expire |
 /// | `srv:_sign._tcp.stages.example` | those that its SRV records name, of the least priority number, looked up again every 5 s |
-/// | `etcd://10.0.0.9:2379,10.0.0.10:2379/dapple/shop` | those that have [registered](Registration) themselves under that prefix; news come at once |
+/// | `etcd://10.0.0.9:2379,10.0.0.10:2379/dapple/shop` | those that have [registered](Registration) themselves under that prefix; changes arrive at once |
 ///
 /// If a look-up fails, the last list stays: the hosts go on without a directory.
 ///
@@ -154,7 +154,7 @@ impl Discovery {
         members
     }
 
-    /// Where in etcd it is, if it is there: hosts can register themselves.
+    /// Its place in etcd, if it is there: hosts can register themselves.
     pub(crate) fn place(&self) -> Option<&EtcdFolder> {
         match &self.0 {
             Kind::Etcd(place) => Some(place),
@@ -206,8 +206,7 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// An interval that DNS servers and caches bear, and short enough for a host that has gone, which
-/// balancers notice by themselves.
+/// DNS servers and caches bear this interval. Balancers notice a dead host earlier themselves.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(5);
 const LOOK_UP_EVERY_MIN: Duration = Duration::from_millis(100);
 

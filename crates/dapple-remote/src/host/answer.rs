@@ -195,5 +195,5 @@ fn in_words(names: &[&str]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// A place becomes free as soon as any request ends.
+/// A request's slot becomes free as soon as any request ends.
 const RETRY_AFTER_FULL: Duration = Duration::from_millis(50);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dapple_serve::command_line::{LimitOption, limits};
 use dapple_sync::sync::Semaphore;
 
-/// The limits of a host, and its time limits.
+/// The limits of a host, in number, size and time.
 ///
 /// ```
 /// use dapple_remote::HostLimits;
@@ -18,22 +18,26 @@ use dapple_sync::sync::Semaphore;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
-    /// The longest request and the longest reply, in bytes; 4 MiB if not set.
+    /// The longest request and the longest reply, in bytes; 4 MiB by default.
     pub body_max_bytes: usize,
-    /// Requests that are read or run at the same time, of all clients; 1,024 if not set. More are refused.
+    /// Requests that are read or run at the same time, of all clients; 1,024 by default. Further
+    /// ones are refused.
     pub requests_max: usize,
-    /// The memory for messages that are read or run, in bytes; 256 MiB if not set. Who does not fit in is refused.
+    /// The memory for messages that are read or run, in bytes; 256 MiB by default. Requests beyond
+    /// it are refused.
     pub requests_memory_bytes: usize,
-    /// Connections; 1,024 if not set. Who comes then is told so, and closed.
+    /// The most connections; 1,024 by default. A further client gets a refusal, and its connection
+    /// closes.
     pub connections_max: usize,
     /// The most requests on one connection at the same time; 256 by default. A client knows the
     /// limit, and waits.
     pub streams_max: u32,
-    /// The headers of a request, in bytes; 16 KiB if not set.
+    /// The headers of a request, in bytes; 16 KiB by default.
     pub head_max_bytes: usize,
-    /// How long a client may take to begin: the handshake of TLS, the first bytes, the headers of HTTP/1.1; 10 s if not set.
+    /// How long a client may take to begin: the TLS handshake, the first bytes, the headers of
+    /// HTTP/1.1; 10 s by default.
     pub head_timeout: Duration,
-    /// How long a request may take to come in; 30 s if not set.
+    /// How long a request may take to arrive; 30 s by default.
     pub body_timeout: Duration,
     /// How long a connection may be idle before it is closed, unless its client waits to hear that
     /// the host ends, as a [`Peer`](crate::Peer) does; 2 min by default.
@@ -43,7 +47,7 @@ pub struct HostLimits {
 }
 
 impl HostLimits {
-    /// The rows of the table of limits that a host of stages has.
+    /// The host's rows in the table of limits.
     #[doc(hidden)]
     pub const ROWS: &[LimitOption] = &[
         limits::CONNECTIONS_MAX.or(1_024),
@@ -52,7 +56,7 @@ impl HostLimits {
         limits::REQUESTS_MEMORY,
         limits::HEAD_MAX,
         limits::HEAD_TIMEOUT,
-        // As the memory for all of them: a body is one piece there.
+        // The same as the memory for all of them: each body is in one piece.
         limits::BODY_MAX.or(4 << 20).at_most(1 << 30),
         limits::BODY_TIMEOUT,
         limits::IDLE_TIMEOUT.or(120_000),
@@ -63,7 +67,7 @@ impl HostLimits {
     ///
     /// # Panics
     ///
-    /// It is none of them.
+    /// If `row` is none of them.
     #[doc(hidden)]
     pub fn set(&mut self, row: &LimitOption, value: u64) {
         let number = usize::try_from(value).unwrap_or(usize::MAX);

@@ -83,12 +83,12 @@ impl Default for HostOptions {
 }
 
 impl HostOptions {
-    /// What can be written, one option a line.
+    /// The options' help, one line each.
     pub fn help() -> String {
         let mut help = HELP.to_owned();
         for row in HostLimits::ROWS {
             let default = row.default_text().unwrap_or_default();
-            // As `write!` to a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(help, "      {} N\n                        {} [default: {default}]", row.flag(), row.help);
         }
         help

@@ -17,7 +17,7 @@ struct Replica<S> {
     requests: Arc<AtomicUsize>,
 }
 
-/// A request's place at a replica.
+/// A request's slot at a replica.
 pub(crate) struct ReplicaPermit(Arc<AtomicUsize>);
 
 impl Drop for ReplicaPermit {

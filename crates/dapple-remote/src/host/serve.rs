@@ -20,7 +20,8 @@ use super::{Host, Shared};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// The number of connections closed while requests ran on them that took too long.
+    /// The number of connections closed while requests on them still ran at the end of the time
+    /// limit.
     pub connections_cut: usize,
 }
 
@@ -51,7 +52,7 @@ pub(super) async fn serve(host: Host, listener: impl Listener) -> io::Result<Rep
     };
     let (handle, stopping) = (server.handle(), stopper.clone());
     let served = server.with_graceful_shutdown(async move { stopping.stopped().await }).await;
-    // Even if the socket has failed, clients that wait to hear of the end are told.
+    // Even if the socket has failed, clients that wait for the end get the answer.
     stopper.stop();
     served.map(|()| Report { connections_cut: usize::try_from(handle.cut()).unwrap_or(usize::MAX) })
 }

@@ -39,7 +39,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Resp, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // Waiting for a place in the queue is part of the call, which knows the deadline.
+        // The wait for a slot in the queue is part of the call, which knows the deadline.
         Poll::Ready(Ok(()))
     }
 
@@ -56,7 +56,7 @@ where
                 StageError::Service(error) => error.into(),
                 StageError::Panicked(message) => Ended::Panicked(message).into(),
                 StageError::Expired(after) => Ended::Expired(after).into(),
-                // `Stopped`, the only one that is left.
+                // `Stopped`, the only other one.
                 _ => "the stage's runtime stopped before there was a response".into(),
             })
         })

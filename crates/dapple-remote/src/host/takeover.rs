@@ -67,7 +67,7 @@ pub(super) fn hand_over(mut talk: UnixStream, socket: &TcpListener) -> io::Resul
 
 /// Says that the name is free, and that this process leaves.
 pub(super) fn tell_gone(mut talk: UnixStream) {
-    // If the other process has ended meanwhile, no process serves, as it asked for.
+    // If the other process has ended meanwhile, no process serves, as requested.
     let _ = talk.write_all(&[GONE]);
 }
 

@@ -14,9 +14,9 @@ use http_body_util::{BodyExt, Limited};
 use super::link::{Link, State, Up};
 use crate::wire::{HEALTH, Outcome, Problem, STOPPING};
 
-/// Makes a connection and puts it into the link; or else the reason why there is none.
+/// Makes a connection and puts it into the link, or else the reason why there is none.
 pub(super) async fn connect(link: Arc<Link>) {
-    // Dropped on the way, by the end of a runtime, the attempt leaves the link as it was.
+    // If the end of a runtime drops the attempt, the link is as it was before.
     let unfinished = Unfinished(&link);
     let limit = link.options.connect_timeout;
     let made = match timeout(limit, establish_at_last(&link)).await {
@@ -61,7 +61,7 @@ async fn establish_at_last(link: &Link) -> Result<Session<Message>, String> {
     establish(link).await.map_err(|failure| failure.why)
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 struct Failure {
     why: String,
     is_stopping: bool,
@@ -73,8 +73,8 @@ impl From<String> for Failure {
     }
 }
 
-/// Makes a connection, and asks whether the host takes requests: a connection that no process has accepted yet may be reset, so it carries
-/// none.
+/// Makes a connection, and asks whether the host takes requests. The connection carries none
+/// before, because the kernel may reset one that no process has accepted yet.
 async fn establish(link: &Link) -> Result<Session<Message>, Failure> {
     let mut session = link.host.session().await.map_err(|error| error.to_string())?;
     let reply = session
@@ -95,7 +95,8 @@ async fn establish(link: &Link) -> Result<Session<Message>, Failure> {
     }
 }
 
-/// Waits for the host to say that it is about to end. The question stays open as long as the link has this connection, and ends with it.
+/// Waits for the host to say that it is about to end. The question stays open for as long as the
+/// link has this connection.
 async fn heed_stopping(
     link: Weak<Link>,
     mut states: watch::Receiver<State>,
@@ -109,7 +110,7 @@ async fn heed_stopping(
     let is_over =
         |state: &State| !matches!(state, State::Connecting) && !matches!(state, State::Up(up) if up.number == number);
     race(answer, async {
-        // An error: the link has gone.
+        // An error means that the link is gone.
         let _ = states.wait_for(is_over).await;
     })
     .await;
@@ -130,5 +131,5 @@ fn request(link: &Link, path: &str) -> Request<Message> {
 /// Attempts in a row at a host that has just begun to end.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// Bytes that are read of the text of a problem.
+/// The most bytes read of the text of a problem.
 pub(crate) const PROBLEM_LEN_MAX: usize = 64 << 10;

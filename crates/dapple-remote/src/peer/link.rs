@@ -8,7 +8,7 @@
 //! | up | idle | the connection has ended, or the host is about to end |
 //! | down | connecting | a request needs it, and the wait is over |
 //!
-//! A request that finds it connecting waits for the outcome. One attempt is made at a time. `dapple_client::upstream` makes the connection;
+//! A request that arrives while it is connecting waits for the outcome. There is one attempt at a time. `dapple_client::upstream` makes the connection;
 //! the link decides when, and which requests it carries.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,25 +46,26 @@ pub(super) enum State {
     Down(Down),
 }
 
-/// A connection that can be sent on.
+/// A connection that can carry requests.
 pub(super) struct Up {
     pub(super) session: Session<Message>,
-    /// Counts connections of this link, so that the end of one is not taken for that of the next.
+    /// A serial number of the link's connections, so that the end of one is not taken for that of
+    /// the next.
     pub(super) number: u64,
 }
 
-/// Why there is none, and until when none is tried.
+/// The reason why there is no connection, and the time of the next attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Down {
     why: Arc<str>,
     until: Instant,
 }
 
-/// What a look at the state comes to.
+/// The result of a look at the state.
 enum Look {
     Up(Session<Message>, u64),
     Down(Down),
-    /// It is connecting; true where the caller has to begin.
+    /// It is connecting; true if the caller has to start the attempt.
     Connecting(bool),
 }
 
@@ -99,14 +100,15 @@ impl Link {
         matches!(&*self.state.borrow(), State::Up(up) if !up.session.is_closed())
     }
 
-    /// The connection and its number, made now if need be. Cancel safe: an attempt goes on for the next who asks.
+    /// Returns the connection and its number, and connects if there is none. Cancel safe: the
+    /// attempt continues for the next caller.
     ///
     /// # Errors
     ///
-    /// There is none, and why.
+    /// The reason why there is no connection.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<(Session<Message>, u64), Down> {
         let mut changes = self.state.subscribe();
-        // A request that has waited for an attempt gets its outcome, however long ago that is by now.
+        // A request that waited for an attempt gets its outcome, however old that is by now.
         let mut has_waited = false;
         loop {
             changes.borrow_and_update();
@@ -117,7 +119,7 @@ impl Link {
                     if begins {
                         let _detached = dapple_sched::spawn(connect(self.clone()));
                     }
-                    // It cannot close: this has the sending side.
+                    // The channel cannot close, because this value has the sending side.
                     let _ = changes.changed().await;
                     has_waited = true;
                 }
@@ -125,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Nothing more is sent on this connection.
+    /// Sends nothing more on this connection.
     pub(crate) fn retire(&self, number: u64) {
         self.state.send_if_modified(|state| {
             let is_this = matches!(state, State::Up(up) if up.number == number);
@@ -176,7 +178,8 @@ impl Link {
 }
 
 impl Options {
-    /// The server at this address. Its connection stays outside of the pool, so that the limits of a pool do not matter.
+    /// The server at this address. Its connection is not in a pool, so the limits of a pool do not
+    /// apply.
     fn host(&self, authority: &Authority) -> Arc<Host<Message>> {
         let limits = Limits {
             connections_max: 1,

@@ -16,11 +16,12 @@ pub(crate) use link::Link;
 use super::encoding::Encoding;
 use super::stage::RemoteStage;
 
-/// A host at an address, with one HTTP/2 connection that is made when it is first needed, and again after it has ended.
+/// A host at an address, with one HTTP/2 connection that is made when it is first needed, and again
+/// after it has ended.
 ///
-/// Clones, and all stages of one peer, share the connection. After a failed attempt the next is made only some time later, doubling
-/// from 50 ms to 5 s; meanwhile requests fail at once with [`RemoteError::Unreachable`]. A host that is about to end says so,
-/// and is sent nothing more on that connection.
+/// Clones, and all stages of one peer, share the connection. The wait after a failed attempt
+/// doubles from 50 ms to 5 s; meanwhile requests fail at once with [`RemoteError::Unreachable`]. A
+/// host that is about to end says so, and the peer sends nothing more on that connection.
 ///
 /// ```
 /// use dapple_remote::{Peer, RemoteStage};
@@ -36,7 +37,7 @@ pub struct Peer {
     pub(crate) link: Arc<Link>,
 }
 
-/// What of a peer can be chosen; see [`Peer::builder`].
+/// A builder of a peer; see [`Peer::builder`].
 #[derive(Clone, Debug)]
 pub struct PeerBuilder {
     address: String,
@@ -59,27 +60,27 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// [`RemoteError::Malformed`]: this is no address.
+    /// [`RemoteError::Malformed`]: the text is not an address.
     pub fn new(address: impl Into<String>) -> Result<Peer, RemoteError> {
         Peer::builder(address).build()
     }
 
-    /// As [`new`](Self::new), with choices.
+    /// As [`new`](Self::new), with options.
     pub fn builder(address: impl Into<String>) -> PeerBuilder {
         PeerBuilder { address: address.into(), options: Options::default() }
     }
 
-    /// The stage of this name there.
+    /// The stage of this name at the host.
     pub fn stage<Req, Resp>(&self, name: impl AsRef<str>) -> RemoteStage<Req, Resp> {
         RemoteStage::of(self.clone(), name.as_ref())
     }
 
-    /// Connects, if there is no connection, and waits until the host has said that it takes requests. Needed by nobody who sends: to
-    /// look whether it is well.
+    /// Connects if there is no connection, and waits until the host has said that it takes
+    /// requests: a health check. Senders need not call it.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the attempt goes on for who needs it.
+    /// If dropped before it resolves, the attempt continues for other callers.
     ///
     /// # Errors
     ///
@@ -89,7 +90,7 @@ impl Peer {
         connection.map(drop).map_err(|down| down.error(self.address()))
     }
 
-    /// The address, as it was given.
+    /// The address, as the program gave it.
     pub fn address(&self) -> &str {
         self.link.address()
     }
@@ -101,42 +102,44 @@ impl Peer {
 }
 
 impl PeerBuilder {
-    /// How long connecting may take, until the host has said that it takes requests; 5 s if not set.
+    /// The limit for connecting, until the host has said that it takes requests; 5 s by default.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.options.connect_timeout = timeout;
         self
     }
 
-    /// How long a request may take that has no earlier deadline; 30 s if not set, `None` for as long as it likes.
+    /// The time limit of a request without an earlier deadline; 30 s by default, `None` for no
+    /// limit.
     #[must_use]
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.timeout = timeout.into();
         self
     }
 
-    /// Requests that are on their way at the same time, 1 at least; 100 if not set. At the limit `poll_ready` waits.
+    /// The most requests in flight, at least 1; 100 by default. At the limit `poll_ready` waits.
     #[must_use]
     pub fn in_flight_max(mut self, max: usize) -> Self {
         self.options.in_flight_max = max.max(1);
         self
     }
 
-    /// The longest request that is sent and the longest reply that is read, in bytes; 4 MiB if not set.
+    /// The longest request that is sent and the longest reply that is read, in bytes; 4 MiB by
+    /// default.
     #[must_use]
     pub fn message_len_max(mut self, max: usize) -> Self {
         self.options.message_len_max = max;
         self
     }
 
-    /// How messages are written; [`Encoding::Postcard`] if not set.
+    /// The encoding of messages; [`Encoding::Postcard`] by default.
     #[must_use]
     pub fn encoding(mut self, encoding: Encoding) -> Self {
         self.options.encoding = encoding;
         self
     }
 
-    /// Encrypts the connection, to the host whose name the address has. ALPN is set here.
+    /// Encrypts the connection; the certificate must be for the host in the address. Sets ALPN.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, connector: dapple_tls::TlsConnector) -> Self {
@@ -144,11 +147,11 @@ impl PeerBuilder {
         self
     }
 
-    /// The peer. It connects when it is first used.
+    /// Makes the peer, which connects at its first use.
     ///
     /// # Errors
     ///
-    /// [`RemoteError::Malformed`]: the address is none.
+    /// [`RemoteError::Malformed`]: the address is not valid.
     pub fn build(self) -> Result<Peer, RemoteError> {
         let authority = parse_address(&self.address).map_err(RemoteError::Malformed)?;
         Ok(Peer { link: Arc::new(Link::new(self.address, authority, self.options)) })
@@ -181,7 +184,7 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// `HOST:PORT`, with a port that can be connected to.
+/// `HOST:PORT`, with a valid port.
 pub(crate) fn parse_address(address: &str) -> Result<Authority, String> {
     let wrong =
         || format!("`{}` is no address; write HOST:PORT, such as 10.0.0.1:7000 or [::1]:7000", address.escape_debug());

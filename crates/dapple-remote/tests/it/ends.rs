@@ -11,7 +11,7 @@ use dapple_sync::sync::Semaphore;
 
 use super::{Running, echo, runtime};
 
-/// A stage that ends when it is told to, and says that it has begun.
+/// A stage that ends on request, and signals when it has begun.
 fn gated(begun: &Arc<Semaphore>, gate: &Arc<Semaphore>) -> Host {
     let (begun, gate) = (begun.clone(), gate.clone());
     let handler = move |number: u32| {
@@ -38,7 +38,7 @@ fn requests_running_at_the_stop_are_finished() {
         let reply = dapple_sched::spawn(async move { other.send(1).await });
         begun.acquire().await.unwrap().forget();
         running.stop.stop();
-        // The peer has heard of it, and sends nothing more there; there is no other client.
+        // The peer knows, and sends nothing more there; there is no other client.
         while stage.peer().is_connected() {
             sleep(Duration::from_millis(1)).await;
         }

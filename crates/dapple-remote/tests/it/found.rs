@@ -20,7 +20,7 @@ use super::{Running, echo, runtime};
 
 type Who = Balance<String, RemoteStage<(), u8>, ByFate>;
 
-/// A host of a stage that says a number.
+/// A host of a stage that replies with a number.
 fn host(number: u8, listener: TcpListener) -> Stopper {
     let host = Host::builder().register_fn("who", move |()| async move { Ok::<_, BoxError>(number) }).build();
     let stop = host.stopper();
@@ -85,7 +85,7 @@ fn a_name_is_all_its_addresses_as_they_change() {
         while seen[1] == 0 || seen[2] == 0 {
             seen[usize::from(ask(&mut who).await.unwrap())] += 1;
         }
-        // A name server that is ill changes nothing.
+        // A failing name server changes nothing.
         stage.store(2, Ordering::SeqCst);
         let asked = server.asked("stages.test.", RecordType::A);
         until("it is asked again", || server.asked("stages.test.", RecordType::A) > asked + 2).await;

@@ -8,7 +8,7 @@ use dapple_remote::{HostLimits, Peer, RemoteError, RemoteStage};
 
 use super::{Running, echo, runtime};
 
-/// Sends bytes to the host and reads what it says until it closes.
+/// Sends bytes to the host, and reads its replies until it closes.
 async fn say(address: &str, bytes: &[u8]) -> String {
     let stream = TcpStream::connect(address).await.unwrap();
     let _ = stream.write_all(bytes).await;
@@ -122,7 +122,7 @@ fn one_connection_too_many_is_told_so() {
         let reply = say(&running.address, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
         assert!(reply.starts_with("HTTP/1.1 503"), "{reply}");
         stages.pop();
-        // Its place is free as soon as its connection has closed.
+        // Its slot is free as soon as its connection has closed.
         let mut third = running.stage::<String, String>("echo");
         while third.send("c".into()).await.is_err() {
             dapple_io::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! Each way in which a request can end is told apart.
+//! Each way in which a request can end has its own error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -89,7 +89,7 @@ fn other_names_and_other_types_are_clear_errors() {
         let error = running.stage::<u32, String>("echo").send(7).await.unwrap_err();
         assert!(matches!(remote(&error), RemoteError::Mismatch { .. }), "{error:?}");
         assert!(error.to_string().contains("`String -> String`, and the sender `u32 -> String`"), "{error}");
-        // The same names, and other contents.
+        // The same names, with other contents.
         let lying = running.stage::<u64, String>("echo").schema("String -> String").send(u64::MAX).await.unwrap_err();
         assert!(matches!(remote(&lying), RemoteError::Malformed(_)), "{lying:?}");
         for error in [error, lying] {
@@ -294,7 +294,7 @@ fn memory_for_messages_is_bounded() {
 fn an_unreachable_host_is_an_error_at_once_and_is_found_again() {
     let runtime = runtime();
     runtime.block_on(async {
-        // A free port, which was in use just now.
+        // A free port that was in use just before.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

@@ -1,6 +1,6 @@
-//! A balance over real hosts that are killed at random 200 times, in a closed loop of requests. In
-//! the end each request has ended once and as its error says, none has run twice, all hosts are in
-//! again, and nothing is left of what was picked.
+//! A balance over real hosts that are killed at random 200 times, in a closed loop of requests. At
+//! the end each request has ended once and as its error says, none has run twice, all hosts are
+//! members again, and no load is left on any.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -26,7 +26,7 @@ use crate::{listen, runtime, until};
 const HOSTS: usize = 4;
 const CLIENTS: u64 = 16;
 const KILLS: usize = 200;
-/// Fewer than there are kills: a place that a killed host kept would soon be missed.
+/// Fewer than there are kills, so a permit that a killed host kept would soon be missed.
 const IN_FLIGHT_MAX: usize = 8;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -125,7 +125,7 @@ fn balance(addresses: &[SocketAddr]) -> Works {
     })
 }
 
-/// Kills one host, or all at once, and starts what it has killed again; how many that were.
+/// Kills one host, or all at once, and starts them again; returns how many that were.
 async fn round(
     hosts: &mut [Option<Process>],
     folder: &Path,
@@ -158,7 +158,7 @@ async fn all_are_back<S: Clone>(balancer: &Balancer<String, S>) {
         .await;
 }
 
-/// One request after the other; some are given up on the way.
+/// Sends one request after the other, and drops some on the way.
 async fn client(number: u64, work: Works, ledger: Arc<Ledger>, mut random: Random) {
     let mut work = Retry::new(Attempts::new(5).judge(ByFate), work);
     let mut id = number << 32;
@@ -203,7 +203,7 @@ fn end_of(error: &BoxError) -> End {
     }
 }
 
-/// The hosts have run what the callers were told.
+/// The hosts have run exactly the requests that the callers were told of.
 fn check(folder: &Path, ends: &BTreeMap<u64, End>) {
     let mut ran: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for host in 0..HOSTS {
@@ -247,7 +247,7 @@ fn start(folder: &Path, number: usize, address: SocketAddr) -> Process {
     Process::start("balance_kills::host", environment)
 }
 
-/// Does nothing among the tests; it is what the processes run.
+/// The processes run this; as a test it does nothing.
 #[test]
 fn host() {
     let Ok(number) = std::env::var("DAPPLE_KILLS_HOST") else { return };
@@ -259,13 +259,13 @@ fn host() {
     let handler = move |work: Work| {
         let ran = ran.clone();
         async move {
-            // In one piece, which is there or not.
+            // In one write, so the line is complete or absent.
             (&*ran).write_all(format!("{}\n", work.id).as_bytes())?;
             sleep(Duration::from_micros(work.takes_us)).await;
             match work.ends {
                 Ends::Well => Ok(Done { id: work.id, host: number }),
                 Ends::Badly => Err(BoxError::from("it was to fail")),
-                // Nothing is printed of it.
+                // The program prints nothing of this panic.
                 Ends::InAPanic => std::panic::resume_unwind(Box::new("it was to panic")),
             }
         }

@@ -1,5 +1,5 @@
-//! Tests with real processes that are started, stopped and killed. In a binary of its own: they
-//! take the machine from others.
+//! Tests with real processes that are started, stopped and killed. They have their own binary,
+//! because they need the machine for themselves.
 
 #[allow(dead_code, reason = "not all of it is of use here")]
 #[path = "../../../dapple-commit/tests/processes/children.rs"]
@@ -25,7 +25,7 @@ mod with_hosts {
         dapple_io::runtime_builder().workers(2).build().unwrap()
     }
 
-    /// Waits for what is to become so.
+    /// Waits until the condition holds.
     pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         let waiting = async {
             while !is_so() {
@@ -35,8 +35,8 @@ mod with_hosts {
         timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("{what}: that does not happen"));
     }
 
-    /// A listener where a host was before. A client that has knocked in vain may have the port for
-    /// a moment.
+    /// A listener where a host was before. A client's failed attempt to connect may hold the port
+    /// for a moment.
     pub(crate) async fn listen(address: SocketAddr) -> TcpListener {
         loop {
             match TcpListener::bind(address) {

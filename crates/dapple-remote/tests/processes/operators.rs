@@ -26,7 +26,7 @@ use crate::{listen, runtime, until};
 
 /// A request: its number, and how long it takes.
 type Work = (u64, u64);
-/// Which process has done it.
+/// The process that did it.
 type Done = u32;
 
 #[test]
@@ -43,7 +43,7 @@ fn at_most_once_holds_while_the_receiver_is_killed_and_its_answers_are_slow() {
         let callers: Vec<_> = (0..8)
             .map(|number| {
                 let sender = sender.clone();
-                // Some take longer than the first waits: they are sent again while they run.
+                // Some take longer than the first waits, so they are sent again while they run.
                 tally.call(number, 60, move |work| sender.clone().oneshot(work))
             })
             .collect();
@@ -71,7 +71,7 @@ fn at_most_once_holds_while_the_receiver_is_killed_and_its_answers_are_slow() {
 }
 
 #[test]
-fn what_could_not_be_sent_was_not_done_and_nobody_waits_for_the_failures_of_others() {
+fn unsent_requests_did_not_run_and_no_caller_waits_for_the_failures_of_others() {
     let place = HostFiles::new();
     let runtime = runtime();
     runtime.block_on(async {
@@ -79,7 +79,7 @@ fn what_could_not_be_sent_was_not_done_and_nobody_waits_for_the_failures_of_othe
         let mut settings = Retransmit::default();
         (settings.backoff, settings.attempts) = (patience(), 2);
         let sender = AtMostOnce::new(remote.clone(), settings);
-        // Many at once, and nobody is there.
+        // Many at once, while there is no host.
         let callers: Vec<_> = (0..64).map(|id| spawn(sender.clone().oneshot((id, 0)))).collect();
         for caller in callers {
             assert!(matches!(caller.await.unwrap(), Err(DeliveryError::NotDone(_))));
@@ -105,7 +105,8 @@ fn members_of_a_sequencer_have_one_order_while_one_is_killed_and_joins_again() {
         let sequencer = Sequencer::<usize, Work, Done>::new("first", settings);
         for (name, place) in places.iter().enumerate() {
             let member = place.stage::<Delivery<Numbered<Work>>, Receipt<Done>>("member");
-            // A member that is still starting when the first message comes would be out of the view at once.
+            // A member that is still starting when the first message comes would leave the view at
+            // once.
             until_ok(|| async { member.peer().connect().await }).await;
             sequencer.join(name, member);
         }
@@ -165,7 +166,7 @@ fn sources_of_an_aggregate_keep_their_order_over_a_host_that_is_killed() {
     let runtime = runtime();
     let ends = runtime.block_on(async {
         let mut host = place.start();
-        // One at a time: so the order is the pump's.
+        // One at a time, so the order is the pump's.
         let peer = Peer::builder(place.address.to_string()).in_flight_max(1).build().unwrap();
         let remote: RemoteStage<Work, Done> = peer.stage("work");
         until_ok(|| async { peer.connect().await }).await;
@@ -220,7 +221,7 @@ fn a_distributed_queue_goes_on_while_a_consumer_is_killed_and_comes_back() {
         tally.more(100).await;
         for _ in 0..4 {
             drop(hosts.pop());
-            // The other one goes on.
+            // The other one continues.
             tally.more(60).await;
             hosts.push(places[1].start());
             let pid = hosts[1].0.id();
@@ -235,7 +236,7 @@ fn a_distributed_queue_goes_on_while_a_consumer_is_killed_and_comes_back() {
     as_told(&ran, &ends, 4 * 8);
 }
 
-/// Nothing ran twice, and what ran is what callers were told.
+/// Nothing ran twice, and exactly the requests ran that callers were told of.
 fn as_told(ran: &[u64], ends: &BTreeMap<u64, Result<Done, BoxError>>, unknown_max: usize) {
     let once: BTreeSet<u64> = ran.iter().copied().collect();
     assert_eq!(once.len(), ran.len(), "something ran twice");
@@ -257,7 +258,7 @@ fn patience() -> Backoff {
     Backoff::new(Duration::from_millis(40), Duration::from_millis(400))
 }
 
-/// What became of requests.
+/// The outcomes of requests.
 struct Tally<E> {
     ends: Arc<Mutex<BTreeMap<u64, Result<Done, E>>>>,
     answers: Arc<AtomicU64>,
@@ -271,7 +272,7 @@ impl<E> Default for Tally<E> {
 }
 
 impl<E: Send + 'static> Tally<E> {
-    /// Sends one after the other, of up to so many milliseconds, and writes down how it ends.
+    /// Sends one after the other, each of up to so many milliseconds, and records its outcome.
     fn call<F>(
         &self,
         caller: u64,
@@ -314,7 +315,7 @@ impl<E: Send + 'static> Tally<E> {
     }
 }
 
-/// Where a host is, comes back, and what it has written down.
+/// A host's address and its log, which outlive its process.
 struct HostFiles {
     folder: tempfile::TempDir,
     address: SocketAddr,
@@ -347,7 +348,7 @@ impl HostFiles {
     }
 }
 
-/// Does nothing among the tests; it is what the processes run.
+/// The processes run this; as a test it does nothing.
 #[test]
 fn host() {
     let Ok(folder) = std::env::var("DAPPLE_OPERATORS_FOLDER") else { return };
@@ -386,7 +387,7 @@ impl Log {
 
     async fn serve(self, kind: &'static str, number: u64, other: u64, takes_ms: u64) -> Result<Done, BoxError> {
         let pid = std::process::id();
-        // In one piece, which is there or not.
+        // In one write, so the line is complete or absent.
         (&*self.0).write_all(format!("{kind} {number} {pid} {other}\n").as_bytes())?;
         sleep(Duration::from_millis(takes_ms)).await;
         Ok(pid)

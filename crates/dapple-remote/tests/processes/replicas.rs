@@ -37,7 +37,7 @@ fn processes_start_when_the_load_rises_and_end_when_it_falls_without_losing_a_re
             ..Replication::between(1..=3)
         };
         let inside = path.clone();
-        // The first is here, the others are processes.
+        // The first is in this process, the others are processes.
         let stage = Stage::builder("work").width(4).replicate_with(rules, move |number| {
             let path = inside.clone();
             async move {
@@ -167,7 +167,7 @@ fn a_process_that_does_not_listen_is_ended_with_its_stage_and_nothing_is_left_of
         let pid = || fs::read_to_string(&path).ok()?.strip_suffix('\n')?.parse::<u32>().ok();
         until("it is started", || pid().is_some()).await;
         let pid = pid().unwrap();
-        // Sooner than it could fail to listen.
+        // Earlier than it could fail to listen.
         timeout(Duration::from_secs(25), stage.stop()).await.unwrap();
         // Neither a running process nor an unreaped one.
         until("it is gone", || !Path::new(&format!("/proc/{pid}")).exists()).await;
@@ -278,7 +278,7 @@ fn ran(folder: &Path) -> BTreeMap<u64, u32> {
     ran
 }
 
-/// How many processes there were at most, and how many have not said that they have ended.
+/// The most processes at a time, and how many have not recorded their end.
 fn events(folder: &Path) -> (usize, usize) {
     let (mut most, mut alive) = (0, BTreeSet::new());
     for (what, _, pid) in lines(folder) {
@@ -303,7 +303,7 @@ fn start_host(folder: &Path, address: &str) -> Process {
     Process::start("replicas::process", environment)
 }
 
-/// Does nothing among the tests; it is what the processes run.
+/// The processes run this; as a test it does nothing.
 #[test]
 fn process() {
     let Ok(folder) = std::env::var("DAPPLE_REPLICA_FOLDER") else { return };
@@ -317,7 +317,7 @@ fn process() {
         let inside = log.clone();
         let stages = Host::builder().register_fn("work", move |work: Work| inside.clone().serve(work));
         match host_run(stages, &options) {
-            // A client that has knocked in vain may have the port for a moment.
+            // A client's failed attempt to connect may hold the port for a moment.
             Err(HostError::Listen { .. }) => std::thread::sleep(Duration::from_millis(20)),
             ended => break ended.unwrap(),
         }

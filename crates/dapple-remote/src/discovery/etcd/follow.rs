@@ -12,7 +12,7 @@ use super::place::EtcdFolder;
 use crate::backoff::Failures;
 use crate::discovery::members::Publisher;
 
-/// Tells the publisher of changes for as long as it has a reader.
+/// Publishes changes for as long as there is a reader.
 pub(in crate::discovery) async fn follow(place: EtcdFolder, stage: String, mut publisher: Publisher) {
     let etcd = place.client();
     let prefix = place.of_stage(&stage);
@@ -36,8 +36,8 @@ pub(in crate::discovery) async fn follow(place: EtcdFolder, stage: String, mut p
     }
 }
 
-/// Reads all entries, and then follows their changes for a while. Reading again mends what an etcd that was restored from an old copy does not
-/// report.
+/// Reads all entries, and then follows their changes for a while. The repeated reading corrects
+/// what an etcd restored from an old copy does not report.
 async fn round(etcd: &Etcd, prefix: &str, publisher: &mut Publisher) -> Result<(), Error> {
     let keys = Keys::prefix(prefix.to_owned());
     let found = etcd.find(Get::new(keys.clone())).await?;

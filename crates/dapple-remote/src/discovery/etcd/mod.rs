@@ -3,8 +3,8 @@
 //! | part | does |
 //! |---|---|
 //! | `place` | which etcd, and which keys |
-//! | `follow` | the hosts that are there, and their changes |
-//! | `registration` | being there, as long as the host lives |
+//! | `follow` | the registered hosts, and their changes |
+//! | `registration` | the host's own entry, for as long as it lives |
 
 mod follow;
 mod place;

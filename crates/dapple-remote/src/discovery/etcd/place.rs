@@ -30,9 +30,9 @@ impl EtcdFolder {
         Etcd::new(self.endpoints.clone()).expect("the endpoints were checked")
     }
 
-    /// What the keys of a stage begin with.
+    /// The prefix of a stage's keys.
     pub(super) fn of_stage(&self, stage: &str) -> String {
-        // A name may have slashes; it must not reach into that of another stage.
+        // A name may have slashes; its keys must not mix with those of another stage.
         format!("/{}/{}/", self.prefix, stage.replace('%', "%25").replace('/', "%2F"))
     }
 

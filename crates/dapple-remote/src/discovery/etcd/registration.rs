@@ -1,4 +1,4 @@
-//! Being registered, for as long as the host lives: under a lease that etcd ends by itself where nobody renews it.
+//! A host's registration, under a lease that expires by itself when the host dies.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::place::EtcdFolder;
 use crate::backoff::Failures;
 use crate::discovery::{Discovery, DiscoveryError};
 
-/// A host's entry in etcd, one key for each stage. It is renewed by a task, made anew where etcd has lost it, and gone some
-/// seconds after its process.
+/// A host's entry in etcd, one key for each stage. A task renews it, and makes it again if etcd has
+/// lost it. It disappears some seconds after its process.
 ///
-/// Dropped, it is taken out in the background; [`end`](Self::end) waits for that.
+/// If dropped, a task removes it in the background; [`end`](Self::end) waits for that.
 #[derive(Debug)]
 pub struct Registration {
     ended: CancellationToken,
@@ -26,8 +26,9 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers stages at the address under which others reach this host. Where etcd does not answer, it is tried again until it
-    /// does. It takes `ttl`, from 2 s on and in whole seconds, until others learn of a host that has died.
+    /// Registers stages at the address by which others reach this host. It retries until etcd
+    /// answers. After a host has died, others learn of it within `ttl`, which is at least 2 s, in
+    /// whole seconds.
     ///
     /// # Errors
     ///
@@ -61,12 +62,12 @@ impl Registration {
         Ok(Registration { ended, left, task: Some(task) })
     }
 
-    /// Takes the entry out, so that nobody new comes. It takes no longer than two seconds: where etcd does not answer, the entry ends by
-    /// itself later.
+    /// Removes the entry, so that no new client comes. Takes at most two seconds: if etcd does not
+    /// answer, the entry expires later.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the entry is taken out all the same.
+    /// If dropped before it resolves, the entry is removed all the same.
     pub async fn end(mut self) {
         self.ended.cancel();
         if let Some(task) = self.task.take() {
@@ -74,7 +75,8 @@ impl Registration {
         }
     }
 
-    /// Leaves the entry to the process that has taken over: it has the same keys, and puts them under a lease of its own.
+    /// Leaves the entry to the process that took over: it has the same keys, under a lease of its
+    /// own.
     pub(crate) fn leave_to_successor(self) {
         self.left.cancel();
     }
@@ -94,7 +96,7 @@ struct Entries {
     place: EtcdFolder,
 }
 
-/// Registers, and takes the entry out at the end. The lease renews itself.
+/// Registers, and removes the entry at the end. The lease renews itself.
 async fn keep(entries: Entries, ended: CancellationToken, left: CancellationToken) {
     let mut failures = Failures::new(BACKOFF_FIRST, BACKOFF_MAX);
     let mut is_told = false;
@@ -125,7 +127,8 @@ async fn keep(entries: Entries, ended: CancellationToken, left: CancellationToke
 }
 
 impl Entries {
-    /// Puts the keys in under a new lease. Doing so twice does no harm, so that it is sent again where a reply is lost.
+    /// Writes the keys under a new lease. That is idempotent, so it is sent again if a reply is
+    /// lost.
     async fn register(&self) -> Result<Lease, Error> {
         let lease = self.etcd.lease(self.ttl).await?;
         let put = |key: &String| Put::new(key.clone(), self.address.clone()).lease(lease.id());
@@ -137,7 +140,7 @@ impl Entries {
     }
 }
 
-/// Operations of one transaction; etcd takes 128.
+/// The most operations of one transaction; etcd takes 128.
 const OPS_MAX: usize = 100;
 const TTL_MIN_S: u64 = 2;
 const END_MAX: Duration = Duration::from_secs(2);
