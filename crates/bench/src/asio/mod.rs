@@ -15,7 +15,7 @@ pub(crate) fn build() -> Result<PathBuf> {
         return Ok(program);
     }
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // Another bench may build it, too: it is moved to its place in one step.
+    // Another bench may build it at the same time, so it is moved to its place in one step.
     let scratch = tempfile::tempdir_in(&folder).context("cannot make a folder for the C++ program")?;
     let built = compile(scratch.path())?;
     std::fs::rename(&built, &program).with_context(|| format!("cannot write {}", program.display()))?;
@@ -36,7 +36,7 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Another source or other flags make another program.
+/// A program for each source and set of flags.
 fn version() -> u64 {
     let mut hasher = DefaultHasher::new();
     (SOURCE, FLAGS).hash(&mut hasher);

@@ -3,10 +3,10 @@
 //! An actor stays for ever on the thread that started it, so the placement of the colors decides
 //! where they run: gathered, all are on one thread and the others are idle.
 //!
-//! Best form: `do_send`, which neither waits for room nor makes a place for an answer, to addresses
-//! that are made once. For messages to itself, an actor has `notify`, which is three times as fast,
-//! because it bypasses the mailbox; it does not keep the order of several, so it is used where one
-//! is in flight.
+//! Best form: `do_send`, which neither waits for room nor allocates a slot for an answer, to
+//! addresses that are made once. For messages to itself, an actor has `notify`, which is three
+//! times as fast, because it bypasses the mailbox. `notify` does not keep the order of several
+//! messages, so it is used where one is in flight.
 
 use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
@@ -70,10 +70,10 @@ actors!(Chain, PosterW2, TargetW2, PosterW3, CounterW3, SideW4);
 /// W1 and W4: the number of the callback that it brings.
 struct Step(u64);
 
-/// W2 and W3: a poster may go on.
+/// W2 and W3: permission for a poster to continue.
 struct GoOn;
 
-/// W2 and W3: a callback's number among its poster's, and whether its poster may go on after it.
+/// W2 and W3: a callback's number among its poster's, and whether its poster may continue after it.
 struct Posted {
     poster: u32,
     number: u64,

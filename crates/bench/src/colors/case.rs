@@ -115,7 +115,7 @@ impl Peer {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Placement {
-    /// All on worker 0: what a program gets that makes them where it starts
+    /// All on worker 0, as in a program that makes them where it starts
     Gathered,
     /// By turns on all workers; the poster of W2 and the counter of W3 on worker 0
     Split,

@@ -1,9 +1,9 @@
 //! The workloads on Dapple's scheduler.
 //!
-//! Best form: what a callback needs lives as long as the process and is captured by reference, so a closure is 24 bytes or
-//! less (the scheduler keeps blocks of 64 bytes, 40 of them for the closure) and a post touches no reference count. A
-//! handle that moves along from callback to callback would be cloned at each step, as `post` borrows the color that it
-//! posts to.
+//! Best form: the state of the callbacks lives as long as the process and is captured by reference,
+//! so a closure is 24 bytes or less (the scheduler keeps blocks of 64 bytes, 40 of them for the
+//! closure) and a post changes no reference count. A handle that moves from callback to callback
+//! would need a clone at each step, because `post` borrows the color that it posts to.
 
 use super::case::{Placement, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
@@ -31,7 +31,7 @@ pub(crate) fn start_on(runtime: Runtime, run: &'static Run, home: &dyn Fn(usize)
     Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
-/// Makes colors where they are to begin.
+/// Makes colors with a home on given workers.
 struct Maker<'a> {
     handle: &'a Handle,
     home: &'a dyn Fn(usize) -> usize,
@@ -58,8 +58,8 @@ struct Chain {
 fn start_w1(run: &'static Run, maker: &Maker) -> u64 {
     for (index, lane) in run.lanes.iter().enumerate() {
         let chain: &'static Chain = Box::leak(Box::new(Chain { run, lane, color: maker.color(index) }));
-        // One callback posts them all: it holds the color, so none of them runs before the last of them is queued, and
-        // from then on they take turns in the order of their numbers.
+        // One callback posts them all. It holds the color, so none of them runs before the last of
+        // them is queued, and then they take turns in the order of their numbers.
         chain
             .color
             .post(move || (0..run.case.in_flight).for_each(|token| chain.color.post(move || step_w1(chain, token))));
@@ -130,7 +130,8 @@ fn burst_w3(net: &'static Net, poster: u32) {
     });
 }
 
-/// The posters of W3 in line, and the counter's color as a state: what is tried in line are states.
+/// The posters of W3 in line, and the counter's color as a state, because only states can be tried
+/// in line.
 struct Tally {
     run: &'static Run,
     posters: Vec<Color>,
@@ -150,7 +151,7 @@ fn start_w3_in_line(run: &'static Run, maker: &Maker) -> u64 {
 
 fn burst_w3_in_line(tally: &'static Tally, poster: u32) {
     tally.run.burst_w3(poster as usize, |number, last| {
-        // Whoever is queued comes first, so a poster's callbacks keep their order however each of them gets there.
+        // Queued callbacks come first, so a poster's callbacks keep their order, in line or queued.
         if tally.counter.try_with(|()| count_w3_in_line(tally, poster, number, last)).is_err() {
             tally.counter.color().post(move || count_w3_in_line(tally, poster, number, last));
         }

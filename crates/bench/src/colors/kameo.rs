@@ -1,11 +1,12 @@
 //! The workloads on actors: `kameo`, an actor per color.
 //!
-//! Of the actor crates, this is the one that changes most these days, and whose actors are tasks that run on all workers;
-//! `actix`, beside it, is older and faster.
+//! Of the actor crates, this one has the most changes, and its actors are tasks that run on all
+//! workers; `actix` is older and faster.
 //!
-//! Best form: unbounded mailboxes and `tell` by `try_send`, which neither waits for room nor makes a place for an answer;
-//! refs that are made once; no tracing compiled in. A message is boxed and takes a count of its receiver's ref: that is
-//! the crate's way, and not ours to leave out. W5 has no sensible form: who holds one actor cannot hold another.
+//! Best form: unbounded mailboxes and `tell` by `try_send`, which neither waits for room nor
+//! allocates a slot for an answer; refs that are made once; no tracing compiled in. The crate boxes
+//! each message and counts a reference to its receiver, which we cannot avoid. W5 has no sensible
+//! form, because the holder of one actor cannot hold another.
 
 use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
@@ -34,7 +35,7 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
     Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
-/// A message to an actor that has ended with the run is no error.
+/// Sends a message; an actor that has ended with the run is no error.
 fn tell<A: Actor + Message<M>, M: Send + 'static>(to: &ActorRef<A>, message: M) {
     let _ = to.tell(message).try_send();
 }
@@ -43,7 +44,7 @@ fn prepare<A: Actor>() -> PreparedActor<A> {
     A::prepare_with_mailbox(mailbox::unbounded())
 }
 
-/// An actor whose arguments are its state.
+/// Actors with their arguments as their state.
 macro_rules! actors {
     ($($actor:ty),*) => {$(
         impl Actor for $actor {
@@ -86,10 +87,10 @@ fn start_w1(run: &'static Run) -> u64 {
     run.case.colors as u64 * run.case.in_flight
 }
 
-/// W2 and W3: a poster may go on.
+/// W2 and W3: permission for a poster to continue.
 struct GoOn;
 
-/// W2 and W3: a callback's number among its poster's, and whether its poster may go on after it.
+/// W2 and W3: a callback's number among its poster's, and whether its poster may continue after it.
 struct Posted {
     poster: u32,
     number: u64,

@@ -28,11 +28,11 @@ pub(crate) struct Lane {
     count: AtomicU64,
     /// Callbacks that met an unexpected counter: a broken order, or an overlap.
     breaks: AtomicU64,
-    /// Callbacks that must have run at the end; added to once per token or poster, when it ends.
+    /// Callbacks that must have run at the end. Each token or poster adds to it once, when it ends.
     due: AtomicU64,
     /// W5: units in the account; touched as `count`.
     balance: AtomicU64,
-    /// For peers that lock: next to the guarded state, as in a `Mutex<T>`. In a separate row, the
+    /// For peers that lock: next to the guarded state, as in a `Mutex<T>`. In a separate array, the
     /// locks of 64 colors would share cache lines.
     pub(crate) lock: Mutex<()>,
     /// Likewise, for tasks that wait for it.
@@ -57,7 +57,7 @@ impl Lane {
         self.count.store(self.count.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Adds to what must have run at the end.
+    /// Adds to the callbacks that must have run at the end.
     fn owe(&self, callbacks: u64) {
         self.due.fetch_add(callbacks, Relaxed);
     }
@@ -110,7 +110,7 @@ impl Run {
         }
     }
 
-    /// Whether chains and posters shall end.
+    /// Whether chains and posters must end.
     #[inline]
     pub(crate) fn stopping(&self) -> bool {
         self.stop.0.load(Relaxed)
@@ -189,12 +189,12 @@ impl Run {
         self.counter.step_unordered();
     }
 
-    /// A chain, a poster's burst or a thread has ended, after adding its due callbacks.
+    /// Ends a chain, a poster's burst or a thread, after its due callbacks have been added.
     fn finish(&self) {
         self.finished.0.fetch_add(1, Release);
     }
 
-    /// Callbacks run so far, without those that only steer.
+    /// Callbacks run so far, without those that only control the run.
     pub(crate) fn ops(&self) -> u64 {
         match self.case.workload {
             Workload::W3 | Workload::W3InLine => self.counter.count.load(Relaxed),

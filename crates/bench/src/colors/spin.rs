@@ -1,4 +1,5 @@
-//! Work of a known length: a chain of dependent multiplications, calibrated once per bench and the same for all peers.
+//! Work of a known length: a chain of dependent multiplications, calibrated once per bench and the
+//! same for all peers.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -22,9 +23,9 @@ impl Spin {
         Spin { rounds }
     }
 
-    /// Does the work. Rounds rather than a look at the clock: the clock costs 20 ns and more, a fifth of the smallest work.
-    /// Each spin starts from the result of the thread's last one: independent ones overlap in the processor, which made
-    /// a spin of 100 ns cost 50.
+    /// Does the work. It counts rounds and does not read the clock, which takes 20 ns and more, a
+    /// fifth of the smallest work. Each spin starts from the result of the thread's last one: the
+    /// processor overlaps independent ones, which made a spin of 100 ns take 50.
     #[inline]
     pub(crate) fn run(self) {
         if self.rounds > 0 {
@@ -43,7 +44,8 @@ thread_local! {
     static LAST: Cell<u64> = const { Cell::new(1) };
 }
 
-/// Rounds per nanosecond on this machine. The quickest of many short tries, as anything else on the machine only slows.
+/// Rounds per nanosecond on this machine: the fastest of many short attempts, because other
+/// programs only slow it down.
 pub(crate) fn calibrate() -> f64 {
     const ROUNDS: u64 = 100_000;
     let spin = Spin { rounds: ROUNDS };
@@ -72,7 +74,7 @@ mod tests {
                 start.elapsed().as_micros()
             })
             .min();
-        // Only from below: a busy machine makes it longer, nothing makes it shorter.
+        // Checked only from below: a busy machine makes it longer, nothing makes it shorter.
         assert!(quickest.is_some_and(|micros| micros >= 500), "{quickest:?} us instead of 1000");
     }
 }

@@ -1,7 +1,7 @@
-//! `bench table2`: table 2 of libasync-smp (USENIX 2003), what each part of the scheduler brings.
+//! `bench table2`: table 2 of libasync-smp (USENIX 2003), the gain from each part of the scheduler.
 //!
-//! Sixteen colors, in each a chain of callbacks that do a small computation and post the next one. The colors start on all
-//! workers but the last, so that it has nothing unless it steals.
+//! Sixteen colors, in each a chain of callbacks that do a small computation and post the next one.
+//! The colors start on all workers but the last, so that it has no work unless it steals.
 
 use super::case::{Case, Workload};
 use super::dapple::start_on;
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub(crate) struct Args {
     #[command(flatten)]
     output: Output,
-    /// Which lines of the table (default: all that this build of the scheduler can be)
+    /// The lines of the table (default: all that this build of the scheduler supports)
     #[arg(long, value_delimiter = ',', value_name = "LINE,...")]
     configuration: Vec<Configuration>,
     /// Numbers of workers, 2 or more; the paper has 4
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     secs: f64,
 }
 
-/// The lines of the table, each with all of the ones before it.
+/// The lines of the table. Each includes the ones before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Configuration {
@@ -56,22 +56,22 @@ enum Configuration {
 }
 
 impl Configuration {
-    /// What the last worker must have run of all; a queue that is shared and a thief are free to do anything.
+    /// Checks the share of the last worker. With a shared queue or stealing, any share is right.
     fn check_last_worker(self, callbacks: u64) -> Result<(), String> {
         match self {
             Configuration::WorkerQueues | Configuration::FreeLists if callbacks > 0 => {
-                Err(format!("the last worker ran {callbacks} callbacks, and nobody gave it any"))
+                Err(format!("the last worker ran {callbacks} callbacks, and no other worker gave it any"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether this build of the scheduler can be so.
+    /// Whether this build of the scheduler supports it.
     fn is_available(self) -> bool {
         cfg!(feature = "switches") || self == Configuration::Stealing
     }
 
-    /// A runtime that is so. Once per process, as it holds for all of it.
+    /// A runtime with this configuration. Once per process, because the setting is global.
     fn runtime(self, workers: usize) -> Result<Runtime> {
         ensure!(self.is_available(), "{} needs a bench that was built with `--features switches`", name(self));
         #[cfg(feature = "switches")]
@@ -102,12 +102,12 @@ pub(crate) struct TrialArgs {
     secs: f64,
 }
 
-/// What one run measured: one line of JSON.
+/// The result of one run: one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
-    /// What the scheduler was.
+    /// The configuration of the scheduler.
     configuration: Configuration,
-    /// Threads that ran callbacks, one of which had none to begin with.
+    /// Threads that ran callbacks, one of which had none at the start.
     workers: usize,
     /// Nanoseconds of work in each callback.
     work_ns: u64,
@@ -119,16 +119,16 @@ struct Measured {
     rate_per_s: f64,
     /// User and system time of the whole process per callback.
     cpu_ns_per_op: f64,
-    /// Of all callbacks, how many ran on the worker that had none to begin with.
+    /// The share of all callbacks that ran on the worker that had none at the start.
     last_worker_share: f64,
-    /// Whether counts and order were right, and the last worker idle where nothing could come to it.
+    /// Whether counts and order were right, and the last worker idle if no work could reach it.
     checked: bool,
-    /// What the check found.
+    /// The finding of the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 600.0)?;
     let configurations = configurations(args)?;
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// What is run: what was asked for, which must be available, or all that is.
+/// The configurations to run: the requested ones, which must be available, or all available ones.
 fn configurations(args: &Args) -> Result<Vec<Configuration>> {
     let (available, missing): (Vec<Configuration>, Vec<Configuration>) =
         Configuration::value_variants().iter().partition(|configuration| configuration.is_available());
@@ -223,7 +223,7 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     let runtime = args.configuration.runtime(args.workers)?;
     let handle = runtime.handle().clone();
     let last = args.workers - 1;
-    // One queue is that of worker 0.
+    // The shared queue is that of worker 0.
     let shared = args.configuration == Configuration::SharedQueue;
     let started = start_on(runtime, run, &move |index| if shared { 0 } else { index % last })?;
     let Outcome { secs, rate_per_s, cpu_ns_per_op, problem, .. } = watch(run, started, args.secs, true);

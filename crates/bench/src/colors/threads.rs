@@ -1,7 +1,8 @@
 //! Plain threads and `parking_lot` mutexes, without a runtime.
 //!
-//! There is no queue here: callbacks run in line, as a lock allows and a queue does not. It bounds from above what tiny work
-//! can reach. A thread that meets a held lock spins and then sleeps; a runtime would have something else to run.
+//! There is no queue here: callbacks run in line, which a lock allows and a queue does not. That is
+//! an upper bound for tiny work. A thread that meets a held lock spins and then sleeps; a runtime
+//! would run something else.
 
 use super::case::{Peer, Workload};
 use super::ledger::Run;

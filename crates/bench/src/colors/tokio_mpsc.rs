@@ -1,9 +1,10 @@
 //! The workloads on tokio with a task and an unbounded channel per color.
 //!
-//! Best form: a task owns its color's state, so there is no lock; the channel is unbounded, so there is no semaphore to
-//! wait for and nothing can deadlock; tasks send to themselves and to each other by handles made once; where several
-//! messages wait, they are taken together (`recv_many`: a quarter faster with 64 in flight, slower with one). The cooperative
-//! budget stays as tokio has it: without it a task that finds its channel full never lets the next color run.
+//! Best form: a task owns its color's state, so there is no lock. The channel is unbounded, so
+//! there is no semaphore to wait for and nothing can deadlock. Tasks send to themselves and to each
+//! other through handles made once. A task takes all waiting messages together (`recv_many`: a
+//! quarter faster with 64 in flight, slower with one). The cooperative budget stays as in tokio:
+//! without it a task with a full channel never lets the next color run.
 
 use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
@@ -12,7 +13,7 @@ use crate::words::name;
 use anyhow::{Result, bail};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// A runtime with this many workers, without I/O and timers: nothing but tasks to look after.
+/// A runtime with this many workers, without I/O and timers, so that it has only tasks to run.
 pub(super) fn runtime(workers: usize) -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build()?)
 }
@@ -32,7 +33,7 @@ pub(crate) fn start(run: &'static Run, workers: usize) -> Result<Started> {
     Ok(Started { tokens, keep: Box::new(runtime) })
 }
 
-/// A send whose receiver has ended with the run is no error.
+/// Sends; a receiver that has ended with the run is no error.
 fn send<T>(to: &UnboundedSender<T>, message: T) {
     let _ = to.send(message);
 }
@@ -78,7 +79,7 @@ async fn color_w1(
     .await;
 }
 
-/// A callback of W2 and W3: its number, and whether its poster may go on.
+/// A callback of W2 and W3: its number, and whether its poster may continue.
 struct Posted {
     poster: u32,
     number: u64,
@@ -111,7 +112,8 @@ fn spawn_target_w2(run: &'static Run, lane: &'static Lane, to_poster: UnboundedS
 fn start_w3(run: &'static Run, workers: usize) -> u64 {
     let (to_counter, inbox) = unbounded_channel::<Posted>();
     let posters: Vec<_> = (0..run.case.colors).map(|poster| spawn_poster_w3(run, poster, to_counter.clone())).collect();
-    // Taking them together gains a fifth with one worker and loses a third with two, who then fight over the channel.
+    // Taking them together gains a fifth with one worker and loses a third with two, because these
+    // then contend for the channel.
     tokio::spawn(for_each(inbox, workers == 1, move |posted| {
         run.step_w3(posted.poster as usize, posted.number);
         if posted.last {

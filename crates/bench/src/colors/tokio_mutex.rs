@@ -1,7 +1,8 @@
-//! W5 on tokio with a task per token and tokio's own mutex per account, the form that may await while it holds them.
+//! W5 on tokio with a task per token and tokio's own mutex per account, which a task may hold
+//! across an await.
 //!
-//! Best form: the task of a token goes on to its next transfer by itself, so nothing is spawned while it runs; the mutexes
-//! are taken in the order of their addresses, so nobody waits in a circle.
+//! Best form: the task of a token starts its next transfer itself, so nothing is spawned during the
+//! run; each task takes the mutexes in the order of their addresses, so that they cannot deadlock.
 
 use super::case::{Peer, Workload};
 use super::ledger::Run;

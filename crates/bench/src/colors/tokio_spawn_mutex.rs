@@ -1,8 +1,10 @@
-//! The workloads on tokio with a spawned task per callback and a mutex per color: what people write today.
+//! The workloads on tokio with a spawned task per callback and a mutex per color: the usual way
+//! today.
 //!
-//! Best form: a `parking_lot` mutex rather than tokio's, as nothing awaits while it is held, and the next callback is
-//! spawned after the lock is released; who needs two takes them in the order of their addresses. A mutex does not keep the order in which tasks were spawned: here order is counted
-//! (`order_breaks`), not demanded.
+//! Best form: a `parking_lot` mutex rather than tokio's, because nothing awaits while it is held,
+//! and the next callback is spawned after the lock is released; a callback with two mutexes takes
+//! them in the order of their addresses. A mutex does not keep the order in which tasks were
+//! spawned, so the check counts broken orders (`order_breaks`) and does not reject them.
 
 use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};

@@ -1,7 +1,8 @@
-//! One run, in a process of its own.
+//! One run, in a separate process.
 //!
-//! A process a run, so that no peer inherits another's heap, threads or stuck state, a hang costs one run, and the CPU time
-//! of the process is the CPU time of the run. State that lives as long as the run may then live as long as the process.
+//! Thus no peer inherits another's heap, threads or stuck state, a hang costs one run, and the CPU
+//! time of the process is the CPU time of the run. State that lives as long as the run may then
+//! live as long as the process.
 
 use super::case::{Case, Peer, Placement};
 use super::ledger::Run;
@@ -34,25 +35,25 @@ pub(crate) struct TrialArgs {
     pub(crate) spin_rounds: u64,
 }
 
-/// What a peer started.
+/// The started run of a peer.
 pub(crate) struct Started {
     /// Chains that must end after the run was stopped.
     pub(crate) tokens: u64,
-    /// What must live until then.
+    /// Kept alive until the chains have ended.
     pub(crate) keep: Box<dyn Any>,
 }
 
-/// What one run measured: one line of JSON.
+/// The result of one run: one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// Workload, colors, in_flight, work_ns.
     #[serde(flatten)]
     pub(crate) case: Case,
-    /// Who ran it.
+    /// The peer that ran it.
     pub(crate) peer: Peer,
     /// Threads that ran callbacks.
     pub(crate) workers: usize,
-    /// Where the colors were at home at the start; null with one worker, and for a peer that has no say in it.
+    /// The homes of the colors at the start; null with one worker, and for a peer without a choice.
     pub(crate) placement: Option<Placement>,
     /// Number of the repetition, from 0.
     pub(crate) run: usize,
@@ -97,7 +98,7 @@ impl Measured {
 /// The longest wait for the chains to end.
 pub(crate) const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the check says of a run whose callbacks all ran before or after the time measured.
+/// The check's message for a run in which all callbacks ran before or after the measured time.
 const NOTHING_MEASURED: &str = "no callback ran while it was measured: is the machine busy? pass more --secs";
 
 /// Runs one trial and prints its line.
@@ -154,9 +155,9 @@ impl Outcome {
     }
 }
 
-/// Measures what has been started, stops it, and checks what it did.
+/// Measures the started run, stops it, and checks its result.
 pub(crate) fn watch(run: &Run, started: Started, secs: f64, ordered: bool) -> Outcome {
-    // Warm-up: threads are up, chains are in their stride, colors have moved where the scheduler wants them.
+    // Warm-up: threads are up, chains run steadily, and the scheduler has moved the colors.
     std::thread::sleep(Duration::from_secs_f64((secs / 4.0).clamp(0.1, 0.5)));
     let (before, ops, begin) = (Usage::own(), run.ops(), Instant::now());
     std::thread::sleep(Duration::from_secs_f64(secs));
@@ -169,14 +170,15 @@ pub(crate) fn watch(run: &Run, started: Started, secs: f64, ordered: bool) -> Ou
         0 => Err(NOTHING_MEASURED.to_owned()),
         _ => Ok(()),
     });
-    // How a peer stops is not measured here, and one that cannot stop must not hide its verdict.
+    // The time that a peer takes to stop is not measured here, and a peer that cannot stop must not
+    // hide its verdict.
     std::mem::forget(started.keep);
     let cpu_ns_per_op = if ops == 0 { 0.0 } else { usage.cpu.as_nanos() as f64 / ops as f64 };
     let (rate_per_s, switches) = (ops as f64 / secs, usage.switches(ops));
     Outcome { secs, rate_per_s, cpu_ns_per_op, switches, order_breaks: run.order_breaks(), problem: verdict.err() }
 }
 
-/// Runs a trial for longer and longer, until the machine gave it a turn while it was measured.
+/// Runs a trial for longer and longer, until callbacks have run within the measured time.
 #[cfg(test)]
 pub(crate) fn unless_starved<T>(run: impl Fn(f64) -> (Option<String>, T)) -> T {
     for secs in [0.05, 0.5, 5.0] {
@@ -209,7 +211,7 @@ mod tests {
     fn every_peer_passes_its_check_on_every_workload() {
         for peer in Peer::ALL {
             for &workload in Workload::value_variants() {
-                // The others are programs of their own.
+                // The others are separate programs.
                 if peer.program().is_some() {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! The peers in Go: one small program, in this folder, which the bench builds where `go` is installed.
+//! The peers in Go: one small program, in this folder, which the bench builds if `go` is installed.
 
 use crate::experiment::{Answer, Peer, Trial};
 use crate::machine::run_apart;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The built program, in a folder that goes with this value.
+/// The built program, in a folder that is removed when this value is dropped.
 pub(crate) struct GoPeers {
     folder: tempfile::TempDir,
 }
 
 impl GoPeers {
-    /// Builds the program where one of the experiments has Go in it and it was asked for. Where that fails, says why on
-    /// standard error.
+    /// Builds the program if one of the experiments has a requested Go peer. On failure, prints the
+    /// reason to standard error.
     pub(crate) fn build_for(asked: &[Peer], offered: &[(String, &[Peer])]) -> Option<GoPeers> {
         let asked = asked.is_empty() || asked.iter().any(|peer| peer.is_go());
         if !asked || !offered.iter().flat_map(|(_, peers)| *peers).any(|peer| peer.is_go()) {
@@ -25,7 +25,6 @@ impl GoPeers {
         GoPeers::build().inspect_err(|error| eprintln!("go is left out: {error:#}")).ok()
     }
 
-    /// Builds the program.
     pub(crate) fn build() -> Result<GoPeers> {
         let folder = tempfile::tempdir().context("cannot make a folder for the Go program")?;
         for (file, text) in SOURCES {
@@ -33,7 +32,7 @@ impl GoPeers {
         }
         let mut command = Command::new("go");
         command.args(["build", "-o", PROGRAM, "."]).current_dir(folder.path());
-        // Nothing is fetched: the program needs the standard library only.
+        // Go downloads nothing: the program needs only the standard library.
         command.env("GOFLAGS", "").env("GOTOOLCHAIN", "local").env("GOPROXY", "off").env("CGO_ENABLED", "0");
         let output = command.output();
         let output = output.context("cannot start `go`; https://go.dev/doc/install tells how to get it")?;
@@ -43,13 +42,13 @@ impl GoPeers {
         Ok(GoPeers { folder })
     }
 
-    /// Where the program is.
+    /// The program's path.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.path().join(PROGRAM)
     }
 }
 
-/// Runs a trial in the Go program: it is told the same JSON, and prints the figures or says what is wrong.
+/// Runs a trial in the Go program, which gets the same JSON, and prints the figures or the error.
 pub(crate) fn measure<C: Serialize, F: DeserializeOwned>(
     trial: &Trial<C>,
     workers: usize,
