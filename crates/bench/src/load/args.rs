@@ -10,8 +10,8 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to: http://HOST:PORT or https://HOST:PORT, with a path if that is all that is asked for; several split the
-    /// clients among them
+    /// The servers: http://HOST:PORT or https://HOST:PORT, with a path if that is the only one;
+    /// several split the clients among them
     #[arg(value_name = "URL", required = true, value_parser = Target::parse)]
     targets: Vec<Target>,
     /// Clients, each with one connection at a time
@@ -23,34 +23,36 @@ pub(crate) struct Args {
     /// Ask for each answer over a connection of its own, and say so in the request
     #[arg(long, conflicts_with = "requests")]
     pub(super) close: bool,
-    /// Open loop: so many requests a second of all clients together, whether or not answers come
+    /// Open loop: this many requests a second of all clients together, whether or not answers come
     #[arg(long, value_name = "N")]
     pub(super) rate: Option<f64>,
     /// Spread the requests of an open loop evenly, rather than at random moments (Poisson)
     #[arg(long, requires = "rate")]
     pub(super) constant: bool,
-    /// Seconds measured
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     pub(super) secs: f64,
-    /// Seconds before that, in which connections are opened one after the other and nothing but errors is counted
+    /// Seconds of warm-up, in which connections are opened one after the other and only errors are
+    /// counted
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub(super) warm_up_secs: f64,
-    /// How long an answer may take before it counts as an error
+    /// The time limit of an answer, after which it counts as an error
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     pub(super) timeout_ms: u64,
-    /// A file that lists what is asked for, with a line for each: `WEIGHT PATH`
+    /// A file that lists the requested paths, one a line: `WEIGHT PATH`
     #[arg(long, value_name = "FILE")]
     urls: Option<PathBuf>,
-    /// The folder with the files as they have to come back, byte for byte; without --urls, all of them are asked for
+    /// The folder with the expected files; answers are compared byte for byte. Without --urls, all
+    /// of them are requested
     #[arg(long, value_name = "DIR")]
     expect: Option<PathBuf>,
-    /// Lines of --urls go on with START and LENGTH: the body is cut from the bytes of this file, which go round
+    /// Lines of --urls have START and LENGTH too: the body is cut from the bytes of this file, as
+    /// from a ring
     #[arg(long, value_name = "FILE", requires = "urls", hide = true)]
     pattern: Option<PathBuf>,
-    /// Ask for the files of --expect by Zipf's law with this exponent, in the order of their names
+    /// Request the files of --expect by Zipf's law with this exponent, in the order of their names
     #[arg(long, value_name = "EXPONENT", requires = "expect", conflicts_with = "urls")]
     zipf: Option<f64>,
-    /// The servers are proxies: ask them for whole addresses at this origin
+    /// The servers are proxies: send them absolute URLs of this origin
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) origin: Option<String>,
     /// Threads of the generator
@@ -59,14 +61,14 @@ pub(crate) struct Args {
     /// Run on these cores only
     #[arg(long, value_name = "CORE,...", value_delimiter = ',')]
     pub(super) cores: Vec<usize>,
-    /// Come from so many addresses 127.1.x.y by turns where the server is on the loopback network, so that ports do not
-    /// run out; 0 for one
+    /// Connect from this many addresses 127.1.x.y in turn if the server is on the loopback network,
+    /// so that ports do not run out; 0 for one
     #[arg(long, value_name = "N", default_value_t = 254, value_parser = clap::value_parser!(u32).range(0..=60_000))]
     pub(super) sources: u32,
     /// Print one line of JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Say on standard output when measuring begins and ends
+    /// Print on standard output when the measurement begins and ends
     #[arg(long, hide = true)]
     pub(super) marks: bool,
 }
@@ -77,11 +79,10 @@ Examples:
   bench load http://127.0.0.1:8080 --expect site --zipf 1 all files of a folder, every body compared
   bench load http://127.0.0.1:8080 --rate 5000            5,000 a second at random moments; a late answer is a slow one";
 
-/// A server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) tls: bool,
-    /// As in the header Host.
+    /// As in the header `Host`.
     pub(super) host: String,
     pub(super) path: String,
 }
@@ -102,7 +103,7 @@ impl Target {
         Ok(Target { tls, host: host.to_owned(), path: path.to_owned() })
     }
 
-    /// Its address; port 80 or 443 where none is said.
+    /// Its address; the default port is 80 or 443.
     pub(super) fn address(&self) -> Result<SocketAddr> {
         let has_port = self.host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let host =
@@ -117,7 +118,7 @@ impl Args {
         &self.targets
     }
 
-    /// What is asked for.
+    /// The requests, with their weights.
     pub(super) fn mix(&self) -> Result<Mix> {
         let path = self.targets.first().map_or("", |target| target.path.as_str());
         if let Some(urls) = &self.urls {
@@ -134,7 +135,7 @@ impl Args {
         }
     }
 
-    /// Refuses what nobody can have meant.
+    /// Refuses values that make no sense.
     pub(super) fn check(&self) -> Result<()> {
         let (secs, warm_up_secs) = (self.secs, self.warm_up_secs);
         ensure!(secs > 0.0 && secs <= 86_400.0, "--secs {secs} makes no sense: pass a number above 0 and up to 86400");

@@ -1,10 +1,10 @@
-//! What the body of an answer has to be.
+//! The expected body of an answer.
 
 use std::sync::Arc;
 
-/// The bytes that a file must come back with: `len` of them, from `start` on in `bytes`, and on from its beginning where that
-/// ends. Many files can be cut from the same bytes, so that what they are compared with stays in the processor's cache, and
-/// the check costs the server nothing that shares it.
+/// The expected bytes of a file: `len` of them, from `start` on in `bytes`, and again from the
+/// beginning at the end. Many files can be cut from the same bytes, so the expected bytes stay in
+/// the processor's cache, and the check takes nothing from a server that shares it.
 #[derive(Clone)]
 pub(crate) struct Body {
     bytes: Arc<[u8]>,
@@ -18,7 +18,7 @@ impl Body {
         Body { len: bytes.len() as u64, bytes: bytes.into(), start: 0 }
     }
 
-    /// Cut from bytes that go round; none where there is nothing to cut from.
+    /// Cuts a body from bytes that are used as a ring; `None` if there are no bytes.
     pub(crate) fn cut(bytes: &Arc<[u8]>, start: u64, len: u64) -> Option<Body> {
         let round = bytes.len() as u64;
         (round > 0 || len == 0).then(|| Body { bytes: bytes.clone(), start: (start % round.max(1)) as usize, len })
@@ -28,7 +28,7 @@ impl Body {
         self.len
     }
 
-    /// Whether these bytes are what stands `offset` bytes into the body.
+    /// Whether these bytes are part of the body at `offset`.
     pub(crate) fn holds(&self, offset: u64, mut piece: &[u8]) -> bool {
         if offset + piece.len() as u64 > self.len {
             return false;

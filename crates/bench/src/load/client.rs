@@ -1,4 +1,4 @@
-//! One client: a task that asks, over one connection after the other.
+//! One client: a task that sends requests over one connection after the other.
 
 use super::mix::Mix;
 use super::pace::Pace;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What all clients do.
+/// The common state of all clients.
 pub(super) struct Load {
     pub(super) mix: Mix,
     pub(super) pace: Pace,
     pub(super) tally: Tally,
-    /// One for each server that the clients are split among.
+    /// One for each server.
     pub(super) routes: Vec<Route>,
     /// The requests of the mix, for each server.
     pub(super) requests: Vec<Vec<Box<[u8]>>>,
@@ -26,11 +26,11 @@ pub(super) struct Load {
     pub(super) limit: Duration,
     /// Connections made so far.
     pub(super) connections: AtomicU64,
-    /// Clients that had a connection, or could not get one.
+    /// Clients that have got a connection, or failed to.
     pub(super) begun: AtomicUsize,
 }
 
-/// The client of that number, until the load is over.
+/// Runs the client of that number until the end of the load.
 pub(super) async fn run(load: Arc<Load>, number: usize) {
     let (rng, server) = (Rng::new(number as u64), number % load.routes.len());
     let mut client = Client { load, number, server, rng, buf: Vec::new(), has_begun: false };
@@ -55,7 +55,7 @@ struct Client {
 }
 
 impl Client {
-    /// Counts this client among those that have begun.
+    /// Counts this client as started.
     fn begun(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.load.begun.fetch_add(1, Relaxed);
@@ -66,7 +66,8 @@ impl Client {
         self.load.tally.over.load(Relaxed)
     }
 
-    /// One connection and all requests over it. The first counts from before the connection: so does a user.
+    /// One connection and its requests. The latency of the first includes connecting, as for a
+    /// user.
     async fn connection(&mut self) -> Result<(), Problem> {
         let load = self.load.clone();
         let mut due = self.due(Instant::now()).await;
@@ -93,7 +94,7 @@ impl Client {
         }
     }
 
-    /// Waits until the next request is due, and says when that was.
+    /// Waits until the next request is due; returns that time.
     async fn due(&self, now: Instant) -> Instant {
         let due = match self.load.pace.next() {
             None => now,
@@ -110,5 +111,6 @@ impl Client {
     }
 }
 
-/// How long a client rests after an error: a server that is gone must not be asked a million times a second.
+/// The pause of a client after an error, so that a dead server does not get a million requests a
+/// second.
 const PAUSE: Duration = Duration::from_millis(20);

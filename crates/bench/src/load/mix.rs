@@ -1,4 +1,4 @@
-//! What is asked for, how often each, and what has to come back.
+//! The requested paths, their weights, and the expected bodies.
 
 use super::body::Body;
 use crate::rng::Rng;
@@ -6,18 +6,18 @@ use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::sync::Arc;
 
-/// One thing to ask for.
+/// One path.
 pub(super) struct Item {
     /// Its path, as in the request.
     pub(super) path: String,
-    /// What has to come back; none where that is not known.
+    /// The expected body; `None` if it is not known.
     pub(super) body: Option<Body>,
 }
 
-/// Things to ask for, each drawn in proportion to its weight, in constant time (Walker's aliases).
+/// Paths, each drawn in proportion to its weight, in constant time (Walker's aliases).
 pub(super) struct Mix {
     pub(super) items: Vec<Item>,
-    /// Of each, the share of its slot that is its own, of 2^32; and whom the rest belongs to.
+    /// For each slot: its own share, of 2^32, and the path that has the rest.
     slots: Vec<(u64, u32)>,
 }
 
@@ -27,7 +27,8 @@ impl Mix {
         Mix { items: vec![Item { path: path.to_owned(), body: None }], slots: vec![(SHARES, 0)] }
     }
 
-    /// All files below a folder, alike often, or by Zipf's law with this exponent, by the order of their names.
+    /// All files below a folder, with equal weights, or by Zipf's law with this exponent, in the
+    /// order of their names.
     pub(super) fn of_folder(folder: &Path, zipf: Option<f64>) -> Result<Mix> {
         let mut paths = Vec::new();
         list(folder, "", &mut paths)?;
@@ -39,7 +40,8 @@ impl Mix {
         Mix::new(items, &weights)
     }
 
-    /// From a list with a line for each: weight and path, and where it is cut from `pattern`, start and length.
+    /// From a list with a line for each: weight and path, and for bodies cut from `pattern`, start
+    /// and length.
     pub(super) fn of_list(text: &str, folder: Option<&Path>, pattern: Option<&Arc<[u8]>>) -> Result<Mix> {
         let (mut items, mut weights) = (Vec::new(), Vec::new());
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -69,7 +71,7 @@ impl Mix {
         Ok(Mix { slots: aliases(weights, sum), items })
     }
 
-    /// The index of something to ask for.
+    /// The index of a random path.
     pub(super) fn draw(&self, rng: &mut Rng) -> usize {
         let number = rng.draw();
         let slot = (((number >> 32) * self.slots.len() as u64) >> 32) as usize;

@@ -1,4 +1,5 @@
-//! `bench load`: a load generator, a task per client, as that of PLDI 2007 had a thread for each.
+//! `bench load`: a load generator with a task per client, as that of PLDI 2007 had a thread for
+//! each.
 
 mod args;
 mod body;
@@ -28,7 +29,7 @@ use summary::Frame;
 use tally::Tally;
 use wire::Route;
 
-/// Runs the load and prints what it came to; an error where requests failed.
+/// Runs the load and prints its summary; an error if requests failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
     let files_max = open_files_max();
@@ -48,7 +49,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = dapple::builder().workers(usize::from(args.workers)).build().context("cannot start a runtime")?;
     runtime.block_on(reach(&load))?;
     let starting = runtime.handle().spawn(start_clients(load.clone(), ramp(args)));
-    // Where clients are many, those that have begun leave the others little time to. A client that has not begun is not starved.
+    // With many clients, the running ones leave little time to the others. A client that has not
+    // started does not count as starved.
     runtime.block_on(starting).context("the clients could not be started")?;
     let summary = measure(args, &load)?;
     if args.json {
@@ -57,12 +59,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print!("{}", summary.text());
     }
     let errors = summary.errors_total();
-    // With marks, who reads them decides what an error means.
+    // With marks, the reader of the marks judges the errors.
     if !args.marks && errors > 0 {
         bail!("{errors} requests failed, {} were answered", summary.requests);
     }
     ensure!(args.marks || summary.requests > 0, "nothing was answered while it was measured");
-    // Clients that wait for answers are not waited for.
+    // The process does not wait for clients that wait for answers.
     std::process::exit(0)
 }
 
@@ -97,7 +99,7 @@ fn load_of(args: &Args) -> Result<Load> {
     })
 }
 
-/// Sees whether the servers are there at all, before thousands of clients find out.
+/// Checks that the servers can be reached, before thousands of clients try.
 async fn reach(load: &Load) -> Result<()> {
     for route in &load.routes {
         let to = route.to;
@@ -107,7 +109,8 @@ async fn reach(load: &Load) -> Result<()> {
     Ok(())
 }
 
-/// Over how long clients start, in seconds: not all at once, as no server's backlog has room for thousands.
+/// The time over which clients start, in seconds: no server's backlog has room for thousands at
+/// once.
 fn ramp(args: &Args) -> f64 {
     (f64::from(args.connections) * RAMP_SECS_EACH).min(args.warm_up_secs / 2.0)
 }
@@ -125,15 +128,15 @@ async fn start_clients(load: Arc<Load>, ramp_secs: f64) {
             dapple::yield_now().await;
         }
     }
-    // In an open loop, a client begins when its first request is due.
+    // In an open loop, a client starts when its first request is due.
     let until = Instant::now() + BEGIN_MAX;
     while matches!(load.pace, Pace::Closed) && load.begun.load(Relaxed) < clients && Instant::now() < until {
         dapple::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Waits while the clients get into their stride, and then looks at them for as long as was asked for, or until the first
-/// answer: a machine that does other things too may run neither the server nor a client in a short time.
+/// Waits for the warm-up, and then measures for the requested time, or until the first answer: on a
+/// busy machine neither server nor client may run in a short time.
 fn measure(args: &Args, load: &Arc<Load>) -> Result<Summary> {
     progress::sleep_showing(load, "warming up", args.warm_up_secs);
     mark(args, "begin")?;
@@ -141,7 +144,7 @@ fn measure(args: &Args, load: &Arc<Load>) -> Result<Summary> {
     let errors = load.tally.errors.load(Relaxed);
     load.tally.measuring.store(true, Relaxed);
     progress::sleep_showing(load, "measuring ", args.secs);
-    // By then, every client that waits for an answer has it or an error.
+    // By then, every waiting client has its answer or an error.
     let until = Instant::now() + load.limit;
     while load.tally.measured() == 0 && load.tally.errors.load(Relaxed) == errors && Instant::now() < until {
         std::thread::sleep(ANSWER_POLL);
@@ -157,21 +160,21 @@ fn measure(args: &Args, load: &Arc<Load>) -> Result<Summary> {
 fn mark(args: &Args, word: &str) -> Result<()> {
     if args.marks {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{word}").and_then(|()| out.flush()).context("nobody reads the marks")?;
+        writeln!(out, "{word}").and_then(|()| out.flush()).context("no process reads the marks")?;
     }
     Ok(())
 }
 
-/// How often the client looks for the first answer.
+/// The interval of looks for the first answer.
 const ANSWER_POLL: Duration = Duration::from_millis(5);
 
-/// Files that are open besides connections.
+/// Open files besides connections.
 const OTHER_FILES: usize = 64;
 
-/// How many may start at once: every server's backlog has room for so many.
+/// The most clients that start at once: every server's backlog has this much room.
 const BACKLOG_LEN: usize = 256;
 
-/// How long the first connections may take before it is measured without them.
+/// The longest wait for the first connections before the measurement begins without them.
 const BEGIN_MAX: Duration = Duration::from_secs(10);
 
 /// Seconds between the starts of two clients.

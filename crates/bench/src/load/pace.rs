@@ -1,34 +1,35 @@
-//! When requests are due.
+//! The times at which requests are due.
 
 use crate::rng::Rng;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// When requests are due, of all clients together.
+/// The times at which the requests of all clients are due.
 pub(super) enum Pace {
-    /// Closed loop: a client's next one as soon as it has its answer.
+    /// Closed loop: a client's next one is due at its last answer.
     Closed,
-    /// Open loop: at moments of their own, whoever is free takes the next. One that comes late because nobody was free, or
-    /// because the generator itself was, counts from when it was due.
+    /// Open loop: requests have their own times, and any free client takes the next one. The
+    /// latency of a late one counts from its due time, whether no client was free or the generator
+    /// itself was late.
     Open(Mutex<Arrivals>),
 }
 
-/// The moments of an open loop.
+/// The times of an open loop.
 pub(super) struct Arrivals {
     next: Instant,
     mean: Duration,
-    /// None for a constant rate.
+    /// `None` for a constant rate.
     random: Option<Rng>,
 }
 
 impl Pace {
-    /// So many a second from that moment on; at random moments (Poisson) or evenly spread.
+    /// This many a second from that time on; at random times (Poisson) or evenly spread.
     pub(super) fn open(rate_per_s: f64, constant: bool, begin: Instant) -> Pace {
         let random = (!constant).then(|| Rng::new(SEED));
         Pace::Open(Mutex::new(Arrivals { next: begin, mean: Duration::from_secs_f64(1.0 / rate_per_s), random }))
     }
 
-    /// When the caller's next request is due; none where that is at once.
+    /// The time of the caller's next request; `None` for at once.
     pub(super) fn next(&self) -> Option<Instant> {
         match self {
             Pace::Closed => None,

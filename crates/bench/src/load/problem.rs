@@ -1,10 +1,10 @@
-//! What can go wrong with a request.
+//! The ways in which a request can fail.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
-/// Why a request got no right answer.
+/// The reason why a request got no right answer.
 #[derive(Debug)]
 pub(super) enum Problem {
     /// The connection was not made.
@@ -15,18 +15,18 @@ pub(super) enum Problem {
     Broken(io::Error),
     /// The server ended the connection before the answer was complete.
     Ended,
-    /// The answer took longer than it may.
+    /// The answer took longer than the limit.
     TimedOut,
     /// Another status than 200.
     Status(u16),
-    /// Another body than the file that was asked for.
+    /// Another body than the requested file.
     WrongBody,
-    /// No response that can be read.
+    /// The response cannot be parsed.
     Malformed(&'static str),
 }
 
 impl Problem {
-    /// What it is counted under.
+    /// The name under which it is counted.
     pub(super) fn kind(&self) -> Cow<'static, str> {
         match self {
             Problem::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => "refused".into(),

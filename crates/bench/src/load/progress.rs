@@ -1,4 +1,4 @@
-//! The line on standard error that tells how far a load is, where that is a terminal.
+//! The progress line of a load on standard error, if that is a terminal.
 
 use super::client::Load;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Sleeps so long, and shows meanwhile how many answers a second come.
+/// Sleeps, and shows the rate of answers meanwhile.
 pub(super) fn sleep_showing(load: &Arc<Load>, phase: &'static str, secs: f64) {
     let end = Instant::now() + Duration::from_secs_f64(secs);
     let bar = ProgressBar::new((secs * 1e3) as u64);
@@ -19,7 +19,7 @@ pub(super) fn sleep_showing(load: &Arc<Load>, phase: &'static str, secs: f64) {
     loop {
         let now = Instant::now();
         let Some(left) = end.checked_duration_since(now).filter(|left| !left.is_zero()) else { break };
-        // Where nobody looks, this thread leaves the processor to the load.
+        // Without a terminal, this thread leaves the processor to the load.
         std::thread::sleep(if bar.is_hidden() { left } else { left.min(STEP) });
         if !bar.is_hidden() {
             let (answers, at) = (load.tally.answers.load(Relaxed), Instant::now());

@@ -1,35 +1,36 @@
-//! Reading a response of HTTP/1.1 piece by piece, with no buffer of its own but for a head that comes in several pieces.
+//! A parser of HTTP/1.1 responses, piece by piece. It buffers only a head that arrives in several
+//! pieces.
 
 use super::body::Body;
 use super::problem::Problem;
 
-/// Reads one response after the other of a connection.
+/// Parses one response after the other of a connection.
 #[derive(Default)]
 pub(super) struct Reader {
-    /// What came of a head that is not complete yet.
+    /// An incomplete head.
     head: Vec<u8>,
-    /// The head is over.
+    /// Whether the head is complete.
     in_body: bool,
     /// Bytes of the body so far.
     at: u64,
-    /// Bytes of the body in all.
+    /// The length of the body.
     len: u64,
     close: bool,
-    /// How much of `at` has been told by `taken`.
+    /// The bytes of `at` that `taken` has reported.
     told: u64,
 }
 
-/// How far a response has come.
+/// The progress of a response.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// More is to come.
+    /// Incomplete.
     Partial,
-    /// It is complete.
+    /// Complete.
     Whole { close: bool },
 }
 
 impl Reader {
-    /// Takes what was read next. Where there is a `body`, the response must have that one.
+    /// Takes the next piece. If there is a `body`, the response must have it.
     pub(super) fn feed(&mut self, piece: &[u8], body: Option<&Body>) -> Result<Progress, Problem> {
         if self.in_body {
             return self.take(piece, body);
@@ -51,7 +52,7 @@ impl Reader {
         }
     }
 
-    /// Bytes of the present response's body that have come since this was last asked.
+    /// Bytes of the current response's body since the last call.
     pub(super) fn taken(&mut self) -> u64 {
         let taken = self.at - self.told;
         self.told = self.at;
@@ -66,7 +67,7 @@ impl Reader {
         Ok(Progress::Partial)
     }
 
-    /// Reads the head; yields its length where it is complete.
+    /// Parses the head; returns its length if it is complete.
     fn parse(&mut self, bytes: &[u8], body: Option<&Body>) -> Result<Option<usize>, Problem> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
@@ -120,7 +121,7 @@ impl Reader {
     }
 }
 
-/// Digits and nothing else: `+5` is no length.
+/// Digits only: `+5` is no length.
 fn number(digits: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     text.parse().ok()
@@ -129,7 +130,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 /// The most header lines that a response may have.
 const HEADERS_MAX: usize = 64;
 
-/// The longest head that is waited for.
+/// The longest head that is accepted.
 const HEAD_LEN_MAX: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a load came to.
+//! The summary of a load.
 
 use super::tally::{Part, jain};
 use crate::stats::Table;
@@ -6,49 +6,51 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a load came to: one line of JSON. Figures are missing where nothing was answered.
+/// The summary of a load: one line of JSON. Figures are missing if there were no answers.
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) struct Summary {
     pub(crate) connections: usize,
     /// Seconds measured.
     pub(crate) secs: f64,
-    /// Answers while it was measured.
+    /// Answers in the measured time.
     pub(crate) requests: u64,
     pub(crate) rate_per_s: f64,
     /// Bytes of bodies, in 10^6 a second.
     pub(crate) mb_per_s: f64,
-    /// From when a request was due to the last byte of its answer; the first of a connection with connecting to it.
+    /// From the due time of a request to the last byte of its answer; the first of a connection
+    /// includes connecting.
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p90_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
     pub(crate) p999_ms: Option<f64>,
     pub(crate) max_ms: Option<f64>,
-    /// How long connecting alone took.
+    /// The time that connecting alone took.
     pub(crate) connect_p99_ms: Option<f64>,
     pub(crate) connect_max_ms: Option<f64>,
-    /// Connections made while it was measured.
+    /// Connections made in the measured time.
     pub(crate) connects: u64,
-    /// How late the generator itself was: of requests of an open loop for which a client was free in time.
+    /// The lateness of the generator itself: of those requests of an open loop for which a client
+    /// was free in time.
     pub(crate) late_p99_ms: Option<f64>,
     /// Jain's index over the clients' answers.
     pub(crate) jain: Option<f64>,
-    /// Clients that had no answer while it was measured.
+    /// Clients without an answer in the measured time.
     pub(crate) starved: usize,
-    /// Clients that waited for an answer at the end, and since when the first of them.
+    /// Clients that waited for an answer at the end, and the longest wait.
     pub(crate) waiting: usize,
     pub(crate) waiting_max_ms: f64,
-    /// Answers whose bodies were compared byte for byte.
+    /// Answers with bodies that were compared byte for byte.
     pub(crate) compared: u64,
-    /// Errors by kind, from the very beginning.
+    /// Errors by kind, including the warm-up.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// The first of them in words.
+    /// The text of the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error_example: Option<String>,
     /// User and system time of the generator for each answer.
     pub(crate) own_cpu_us: f64,
 }
 
-/// What is known of a load besides what its clients counted.
+/// The facts of a load that its clients do not count.
 pub(super) struct Frame {
     pub(super) secs: f64,
     pub(super) cpu: Duration,
@@ -93,7 +95,7 @@ impl Summary {
         self.errors.values().sum()
     }
 
-    /// For people.
+    /// The text for readers.
     pub(super) fn text(&self) -> String {
         let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
         let mut table = Table::new(&["ms", "p50", "p90", "p99", "p99.9", "max"]);

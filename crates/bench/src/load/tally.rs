@@ -1,4 +1,4 @@
-//! What is counted while the load runs.
+//! The counts of a running load.
 
 use super::problem::Problem;
 use anyhow::{Context, Result};
@@ -8,31 +8,33 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What all clients count. It is split, so that clients on different workers do not wait for one another.
+/// The counts of all clients. They are split, so that clients on different workers do not wait for
+/// one another.
 pub(super) struct Tally {
     parts: Vec<Mutex<Part>>,
     clients: Vec<Client>,
-    /// Only what happens while this holds is counted.
+    /// Only events while this is true are counted.
     pub(super) measuring: AtomicBool,
-    /// The clients are to stop.
+    /// Tells the clients to stop.
     pub(super) over: AtomicBool,
     origin: Instant,
-    /// For whoever looks on: answers and errors since the beginning, measured or not.
+    /// For the progress line: answers and errors since the beginning, measured or not.
     pub(super) answers: AtomicU64,
     pub(super) errors: AtomicU64,
-    /// Bytes of answers that were not complete when they came.
+    /// Bytes of answers that were incomplete at that time.
     early_bytes: AtomicU64,
 }
 
-/// What one client counts.
+/// The counts of one client.
 #[derive(Default)]
 struct Client {
     answers: AtomicU64,
-    /// When the request was due that it waits for, in nanoseconds after the origin; zero where it waits for none.
+    /// The due time of the request it waits for, in nanoseconds after the origin; 0 if it waits for
+    /// none.
     waits_since_ns: AtomicU64,
 }
 
-/// What the clients of one part count.
+/// The counts of the clients in one part.
 pub(super) struct Part {
     pub(super) latency_ns: Histogram<u64>,
     pub(super) connect_ns: Histogram<u64>,
@@ -40,7 +42,7 @@ pub(super) struct Part {
     pub(super) bytes: u64,
     pub(super) compared: u64,
     pub(super) errors: BTreeMap<String, u64>,
-    /// The first error of all, in words.
+    /// The text of the first error.
     pub(super) example: Option<String>,
 }
 
@@ -59,25 +61,26 @@ impl Tally {
         })
     }
 
-    /// How many clients there are.
+    /// The number of clients.
     pub(super) fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// A client begins to wait for an answer that was due then.
+    /// A client starts to wait for an answer that was due at that time.
     pub(super) fn waits(&self, client: usize, since: Instant) {
         let since_ns = since.saturating_duration_since(self.origin).as_nanos() as u64;
         self.clients[client].waits_since_ns.store(since_ns.max(1), Relaxed);
     }
 
-    /// A part of an answer has come: a large one may take longer than is measured.
+    /// A part of an answer has arrived: a large one may take longer than the measured time.
     pub(super) fn received(&self, bytes: u64) {
         if bytes > 0 && self.measuring.load(Relaxed) {
             self.early_bytes.fetch_add(bytes, Relaxed);
         }
     }
 
-    /// A client has the answer, the last so many bytes of which have not been told of before. `compared` tells whether its body was compared with what it has to be.
+    /// A client has its answer, with its last bytes that were not reported before. `compared` says
+    /// whether its body was compared with the expected one.
     pub(super) fn answered(&self, client: usize, latency: Duration, bytes: u64, compared: bool) {
         self.clients[client].waits_since_ns.store(0, Relaxed);
         self.answers.fetch_add(1, Relaxed);
@@ -98,14 +101,14 @@ impl Tally {
         }
     }
 
-    /// A free client sent a request so long after it was due.
+    /// A free client sent a request this long after it was due.
     pub(super) fn sent_late(&self, client: usize, late: Duration) {
         if self.measuring.load(Relaxed) {
             self.part(client).lock().late_ns.saturating_record(late.as_nanos() as u64);
         }
     }
 
-    /// A request failed. Errors count from the beginning on: none is excused by the warm-up.
+    /// A request failed. Errors of the warm-up count too.
     pub(super) fn failed(&self, client: usize, problem: &Problem) {
         self.clients[client].waits_since_ns.store(0, Relaxed);
         self.errors.fetch_add(1, Relaxed);
@@ -114,7 +117,7 @@ impl Tally {
         part.example.get_or_insert_with(|| problem.to_string());
     }
 
-    /// The longest that a client has been waiting by now, and how many are.
+    /// The longest current wait, and the number of waiting clients.
     pub(super) fn waiting(&self) -> (Duration, usize) {
         let now_ns = self.origin.elapsed().as_nanos() as u64;
         let since = self.clients.iter().map(|client| client.waits_since_ns.load(Relaxed)).filter(|since| *since > 0);
@@ -122,7 +125,7 @@ impl Tally {
         (Duration::from_nanos(waits.iter().copied().max().unwrap_or(0)), waits.len())
     }
 
-    /// All parts as one.
+    /// The sum of all parts.
     pub(super) fn sum(&self) -> Result<Part> {
         let mut sum = Part::new()?;
         sum.bytes = self.early_bytes.load(Relaxed);
@@ -141,7 +144,7 @@ impl Tally {
         Ok(sum)
     }
 
-    /// Answers that are counted in the figures.
+    /// Answers that the figures include.
     pub(super) fn measured(&self) -> u64 {
         self.parts.iter().map(|part| part.lock().latency_ns.len()).sum()
     }
@@ -171,7 +174,8 @@ impl Part {
     }
 }
 
-/// Jain's index of fairness: 1 where all have the same, 1/n where one of n has everything; NaN where nobody has anything.
+/// Jain's index of fairness: 1 if all have the same, 1/n if one of n has everything; NaN if none
+/// has anything.
 pub(super) fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
     let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();

@@ -1,6 +1,6 @@
-//! TLS as the generator speaks it: 1.3 with AES-128-GCM and X25519, so that all servers do the same work; every handshake in
-//! full. Certificates are not verified: a load goes to a server of one's own, and checking would cost the processor that the
-//! server shares.
+//! The TLS of the generator: 1.3 with AES-128-GCM and X25519, so that all servers do the same work,
+//! and a full handshake for every connection. Certificates are not verified: a load goes to one's
+//! own server, and the check would use the processor that the server shares.
 
 use anyhow::{Context, Result};
 use dapple::tls::TlsConnector;
@@ -27,7 +27,7 @@ pub(super) fn connector() -> Result<TlsConnector> {
     Ok(TlsConnector::from_config(config))
 }
 
-/// Takes everybody for the server.
+/// Accepts any server.
 #[derive(Debug)]
 struct Anyone {
     schemes: Vec<SignatureScheme>,

@@ -1,4 +1,4 @@
-//! Connections, and a request and its answer over one.
+//! A connection, and the exchange of a request and its answer.
 
 use super::body::Body;
 use super::problem::Problem;
@@ -11,17 +11,18 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Where connections go, and where they come from.
+/// The target and the source addresses of connections.
 pub(super) struct Route {
     pub(super) to: SocketAddr,
-    /// How many addresses of the loopback network they come from by turns; 0 leaves it to the kernel.
+    /// The number of source addresses on the loopback network, used in turn; 0 lets the kernel
+    /// choose.
     pub(super) sources: u32,
-    /// Who makes it an encrypted one, where it is to be.
+    /// The TLS connector; `None` for plain connections.
     pub(super) tls: Option<TlsConnector>,
 }
 
 impl Route {
-    /// Makes the connection of that number, with a handshake of TLS where there is to be one.
+    /// Makes the connection of that number, with a TLS handshake if there is a connector.
     pub(super) async fn open(&self, number: u64, limit: Duration) -> Result<Wire, Problem> {
         let connecting = dapple::time::timeout(limit, self.connect(number)).await;
         let stream = connecting.map_err(|_| Problem::Connect(io::ErrorKind::TimedOut.into()))?;
@@ -51,7 +52,7 @@ impl Route {
         }
         let stream = TcpStream::from_std(socket.into())?;
         stream.writable().await?;
-        // Where the connection was refused, this tells why.
+        // If the connection was refused, this returns the reason.
         match socket2::SockRef::from(&stream).take_error()? {
             Some(error) => Err(error),
             None => Ok(stream),
@@ -59,12 +60,12 @@ impl Route {
     }
 }
 
-/// An address of the loopback network other than its first, on which other programs are.
+/// An address of the loopback network other than its first, which other programs use.
 fn source(number: u64) -> Ipv4Addr {
     Ipv4Addr::new(127, 1, (number / HOSTS) as u8, (number % HOSTS) as u8 + 1)
 }
 
-/// Addresses for each third number.
+/// The addresses for each value of the third number.
 const HOSTS: u64 = 254;
 
 /// One connection.
@@ -79,8 +80,9 @@ enum Transport {
 }
 
 impl Wire {
-    /// Sends a request and reads its answer; `received` is told of what comes before it is complete. `buf` is for TLS; what comes without is read into a buffer of the thread: with
-    /// thousands of connections, buffers of their own would push each other out of the processor's cache.
+    /// Sends a request and reads its answer; calls `received` for parts before it is complete.
+    /// `buf` is for TLS; plain bytes go to a buffer of the thread: with thousands of connections,
+    /// separate buffers would evict each other from the processor's cache.
     pub(super) async fn exchange(
         &mut self,
         request: &[u8],
@@ -95,7 +97,7 @@ impl Wire {
         }
     }
 
-    /// Bytes of the body that have not been told yet when it is complete.
+    /// Bytes of the body that were not reported before it was complete.
     pub(super) fn rest(&mut self) -> u64 {
         self.reader.taken()
     }
@@ -154,7 +156,7 @@ thread_local! {
     static BUF: RefCell<Vec<u8>> = RefCell::new(vec![0; BUF_LEN]);
 }
 
-/// As much as is read at once.
+/// The most bytes of one read.
 const BUF_LEN: usize = 128 << 10;
 
 /// Four records of TLS.
