@@ -1,4 +1,5 @@
-//! Random reads of 4 KB by the number of readers, from the kernel's cache and past it. Gribble, Figures 38 and 39.
+//! Random reads of 4 KB by the number of readers, through the kernel's cache and around it.
+//! Gribble, Figures 38 and 39.
 
 use crate::experiment::{BLOCK_LEN, Column, Experiment, Peer, Plot, Trial, workers_text};
 use crate::machine::pin_to_cores;
@@ -7,12 +8,12 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What `bench io --only files` can be told.
+/// The options of `bench io --only files`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of files")]
 pub(super) struct Flags {
-    /// How many read at the same time
+    /// Numbers of concurrent readers
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2,4,8,15", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     readers: Vec<u16>,
 }
@@ -29,24 +30,23 @@ impl Flags {
     }
 }
 
-/// The experiment.
 pub(super) struct Files;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
-    /// From the kernel's cache, or past it.
+    /// Through the kernel's cache, or around it.
     cached: bool,
     /// Threads, each of which reads one block after the other.
     readers: usize,
-    /// Threads of the kernel that run them; cores, where each is a thread of the kernel itself.
+    /// Kernel threads that run them; cores, if each reader is a kernel thread itself.
     workers: usize,
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// How long a read took: the median.
+    /// The median time of a read.
     p50_us: f64,
     /// 99 of 100 took no longer.
     p99_us: f64,
@@ -73,7 +73,7 @@ the number at both ends of every block, and every sixteenth block byte by byte. 
             pin_to_cores(workers)?;
         }
         if cached {
-            // All of it, as it may have been pushed out since it was written.
+            // All of it, because the kernel may have evicted parts since they were written.
             std::io::copy(&mut std::fs::File::open(&trial.file)?, &mut std::io::sink())?;
         }
         let reading = Reading { path: trial.file.clone(), threads: readers, workers, direct: !cached, timed: true };

@@ -1,4 +1,4 @@
-//! `bench io`: the I/O core's own figures, Gribble's Figures 36 to 39.
+//! `bench io`: the figures of the I/O core, Gribble's Figures 36 to 39.
 
 mod files;
 mod packets;
@@ -14,7 +14,7 @@ use packets::Packets;
 /// Arguments of `bench io`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which experiments (default: all)
+    /// The experiments (default: all)
     #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
     only: Vec<Only>,
     #[command(flatten)]
@@ -25,12 +25,12 @@ pub(crate) struct Args {
     files: files::Flags,
 }
 
-/// What is run.
+/// An experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Only {
-    /// Packets there and back: throughput and round trips by their size
+    /// Packets to a server and back: throughput and round trips by their size
     Packets,
-    /// Random reads of a file, from the kernel's cache and past it, by the number of readers
+    /// Random reads of a file, through the kernel's cache and around it, by the number of readers
     Files,
 }
 
@@ -43,7 +43,7 @@ impl Only {
     }
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<Only> =
         Only::value_variants().iter().copied().filter(|it| args.only.is_empty() || args.only.contains(it)).collect();
@@ -72,7 +72,7 @@ pub(crate) fn regret_rows() -> Vec<Row> {
 /// Arguments of the hidden `io-trial` command.
 #[derive(clap::Args)]
 pub(crate) struct TrialArgs {
-    /// What to do, as JSON
+    /// The trial, as JSON
     trial: String,
 }
 

@@ -1,4 +1,5 @@
-//! Packets that a client sends and a server sends back, by their size: throughput and round trips. Gribble, Figures 36, 37.
+//! Packets from a client to a server and back, by their size: throughput and round trips. Gribble,
+//! Figures 36, 37.
 
 mod peers;
 
@@ -15,18 +16,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// What `bench io --only packets` can be told.
+/// The options of `bench io --only packets`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of packets")]
 pub(super) struct Flags {
-    /// Bytes of a packet, and of the one that comes back
+    /// Bytes of a packet, and of its reply
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "10,100,1000,2000,10000", value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
     packet_len: Vec<u32>,
-    /// What the packets go through (default: all)
+    /// The transports (default: all)
     #[arg(long, value_delimiter = ',', value_name = "HOW,...")]
     transport: Vec<Transport>,
-    /// Packets in the pipeline: 1 shows round trips, many show throughput
+    /// Packets in flight: 1 shows round trips, many show throughput
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,64", value_parser = clap::value_parser!(u16).range(1..))]
     in_flight: Vec<u16>,
 }
@@ -47,7 +48,7 @@ impl Flags {
     }
 }
 
-/// What packets go through.
+/// A transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Transport {
@@ -71,34 +72,32 @@ pub(super) fn regret_cases() -> Vec<(String, impl Fn(usize) -> Case + 'static)> 
     cases
 }
 
-/// The experiment.
 pub(super) struct Packets;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
-    /// What packets go through.
     transport: Transport,
-    /// Packets in the pipeline.
+    /// Packets in flight.
     in_flight: usize,
     /// Bytes of a packet.
     packet_len: usize,
-    /// Threads of the kernel that run client and server; cores, where each side is a thread of the kernel itself.
+    /// Kernel threads that run client and server; cores, if each side is a kernel thread itself.
     workers: usize,
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// Packets that came back, per second of wall-clock time.
+    /// Returned packets per second of wall-clock time.
     packets_per_s: f64,
-    /// Megabytes (10^6) per second, there and back together.
+    /// Megabytes (10^6) per second, in both directions together.
     mb_per_s: f64,
-    /// From sending a packet until it is back: the median.
+    /// The median round trip.
     p50_us: f64,
     /// 99 of 100 took no longer.
     p99_us: f64,
-    /// User and system time of the whole process, client and server, per packet there and back.
+    /// User and system time of the whole process, client and server, per round trip.
     cpu_us_per_packet: f64,
     /// Context switches of the whole process per packet.
     #[serde(flatten)]
@@ -129,7 +128,7 @@ packet that comes back. pthreads with N workers: pinned to N cores.";
             bail!(problem);
         }
         let window = window?;
-        // How a peer stops is not measured here.
+        // The time that a peer takes to stop is not measured here.
         std::mem::forget(keep);
         Ok(Figures {
             packets_per_s: window.rate(),
@@ -196,14 +195,14 @@ packet that comes back. pthreads with N workers: pinned to N cores.";
     }
 }
 
-/// One end of the connection, in the manner of one peer. Both directions are used at the same time.
+/// One end of the connection, for one peer. Both directions are used at the same time.
 trait End: Send + Sync + 'static {
     fn write_all(&self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
-    /// 0 is the end.
+    /// Reads some bytes; 0 is the end.
     fn read(&self, buf: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 }
 
-/// What client and server share.
+/// The common state of client and server.
 struct Run {
     case: Case,
     stop: AtomicBool,
@@ -304,13 +303,13 @@ impl Run {
         self.ended(outcome.await);
     }
 
-    /// When it is sent, and its number, which is its content too.
+    /// Writes the time of sending, and its number, which is its content too.
     fn stamp(&self, packet: &mut [u8], number: u64) {
         packet[..8].copy_from_slice(&(self.start.elapsed().as_nanos() as u64).to_le_bytes());
         packet[8..].fill(number as u8);
     }
 
-    /// Checks and counts a packet that is back.
+    /// Checks and counts a returned packet.
     fn note(&self, packet: &[u8], number: u64) -> Result<()> {
         ensure!(packet[8..].iter().all(|byte| *byte == number as u8), "packet {number} is not what was sent");
         let sent_ns = packet[..8].iter().rev().fold(0, |ns, byte| ns << 8 | u64::from(*byte));
@@ -326,7 +325,7 @@ impl Run {
     }
 }
 
-/// Packets as they come, several at once or in pieces.
+/// Incoming packets, several at once or in pieces.
 struct Packed {
     buf: Vec<u8>,
     filled: usize,
@@ -353,5 +352,5 @@ impl Packed {
     }
 }
 
-/// Bytes read at once, at least.
+/// The least room for one read, in bytes.
 const READ_LEN: usize = 64 * 1024;

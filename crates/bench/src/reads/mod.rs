@@ -1,4 +1,4 @@
-//! Threads that read random blocks of a file, one after the other, as several peers do it.
+//! Threads that read random blocks of a file, one after the other, on several peers.
 
 mod peers;
 
@@ -9,27 +9,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Who reads what.
+/// The parameters of the reads.
 pub(crate) struct Reading {
     /// The file of numbered blocks.
     pub(crate) path: PathBuf,
     /// Threads that read.
     pub(crate) threads: usize,
-    /// Threads of the kernel that run them.
+    /// Kernel threads that run them.
     pub(crate) workers: usize,
-    /// Past the kernel's cache.
+    /// Whether the reads bypass the kernel's cache.
     pub(crate) direct: bool,
     /// Whether each read is timed.
     pub(crate) timed: bool,
 }
 
 impl Reading {
-    /// Lets the peer read for so many seconds; an error where a block was wrong. Latencies are empty unless `timed`.
+    /// Lets the peer read for this many seconds; an error if a block was wrong. Latencies are empty
+    /// unless `timed`.
     pub(crate) fn measure(&self, peer: Peer, secs: f64) -> Result<(Window, Histogram)> {
         let latencies = self.timed.then(Histogram::default);
         let run = Arc::new(Run { blocks: blocks_of(&self.path)?, latencies, ..Run::default() });
         let keep = peers::start(peer, self, &run)?;
-        // By then all of them have their memory, and the queues are as long as they get.
+        // By then all of them have their memory, and the queues have their full length.
         let warm = wait_until("as many blocks are read as there are threads", || {
             run.reads.load(Relaxed) >= self.threads as u64 || run.stop.load(Relaxed)
         });
@@ -45,20 +46,20 @@ impl Reading {
         if let Some(problem) = run.problem.lock().unwrap_or_else(PoisonError::into_inner).take() {
             bail!(problem);
         }
-        // How a peer stops is not measured here.
+        // The time that a peer takes to stop is not measured here.
         std::mem::forget(keep);
         Ok((window?, latencies))
     }
 }
 
-/// What the threads of one trial share.
+/// The common state of the threads of one trial.
 #[derive(Default)]
 struct Run {
     blocks: u64,
     stop: AtomicBool,
     reads: AtomicU64,
     problem: Mutex<Option<String>>,
-    /// How long reads took; none where that is not asked for, as looking at the clock costs too.
+    /// The times of reads; `None` if they are not needed, because reading the clock costs too.
     latencies: Option<Histogram>,
 }
 
@@ -76,7 +77,7 @@ impl Blocks {
         Blocks { run: run.clone(), random, count: 0, begin: None }
     }
 
-    /// The number of the next block; none when the run is over.
+    /// The number of the next block; `None` when the run is over.
     fn next(&mut self) -> Option<u64> {
         if self.run.stop.load(Relaxed) {
             return None;
@@ -88,7 +89,7 @@ impl Blocks {
         Some(((u128::from(self.random) * u128::from(self.run.blocks)) >> 64) as u64)
     }
 
-    /// Checks and counts what was read. A run with a wrong block is over.
+    /// Checks and counts a block. A wrong block ends the run.
     fn note(&mut self, number: u64, read: std::io::Result<&[u8]>) {
         if let (Some(latencies), Some(begin)) = (&self.run.latencies, self.begin) {
             latencies.add(begin.elapsed().as_nanos() as u64);
@@ -109,5 +110,5 @@ impl Blocks {
     }
 }
 
-/// Of so many blocks one is compared byte by byte; of the others, both ends.
+/// One block of this many is compared byte by byte; of the others, both ends.
 const COMPARE_EVERY: u64 = 16;

@@ -1,4 +1,4 @@
-//! How each peer reads.
+//! The reads of each peer.
 
 use super::{Blocks, Reading, Run};
 use crate::experiment::{BLOCK_LEN, Peer, open_direct};
@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Starts all threads; what it yields keeps them running.
+/// Starts all threads; they run for as long as the result lives.
 pub(super) fn start(peer: Peer, reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
     match peer {
         Peer::Dapple => dapple(reading, run),
@@ -55,7 +55,7 @@ fn dapple(reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
     Ok(Box::new(runtime))
 }
 
-/// As `tokio::fs` does it, but that its files cannot have memory that is aligned.
+/// As `tokio::fs` does it, except that its files cannot use aligned memory.
 fn tokio(reading: &Reading, run: &Arc<Run>) -> Result<Box<dyn Any>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(reading.workers).enable_all().build()?;
     let file = Arc::new(open(reading)?);

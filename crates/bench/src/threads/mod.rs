@@ -1,4 +1,4 @@
-//! `bench threads`: what a program that is written as threads costs, beside how others run it.
+//! `bench threads`: the cost of a program written as threads, compared with the peers.
 
 mod disk;
 mod fairness;
@@ -25,7 +25,7 @@ use timers::Timers;
 /// Arguments of `bench threads`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which experiments (default: all)
+    /// The experiments (default: all)
     #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
     only: Vec<Only>,
     #[command(flatten)]
@@ -46,22 +46,22 @@ pub(crate) struct Args {
     timers: timers::Flags,
 }
 
-/// What is run.
+/// An experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Only {
-    /// Memory of threads that yield, and how fast they do
+    /// Memory of threads that yield, and the rate of yields
     Memory,
-    /// Messages over small pipes, beside threads that wait on idle ones
+    /// Messages over small pipes, with more threads that wait on idle ones
     Fifo,
-    /// Random reads past the kernel's cache
+    /// Random reads around the kernel's cache
     Disk,
     /// Small tasks that wait, over one connection: threads, events and hybrid
     Spectrum,
     /// Transfers between two accounts chosen at random, as transactions
     Stm,
-    /// Starting, moving and taking back many timers, and how late they are
+    /// Starting, moving and canceling many timers, and their lateness
     Timers,
-    /// How soon work from outside runs while every worker is full of threads that yield
+    /// The delay of work from outside while every worker is full of threads that yield
     Fairness,
 }
 
@@ -79,7 +79,7 @@ impl Only {
     }
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<Only> =
         Only::value_variants().iter().copied().filter(|it| args.only.is_empty() || args.only.contains(it)).collect();
@@ -137,6 +137,6 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
 /// Arguments of the hidden `threads-trial` command.
 #[derive(clap::Args)]
 pub(crate) struct TrialArgs {
-    /// What to do, as JSON
+    /// The trial, as JSON
     trial: String,
 }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Starts both sides; what it yields keeps them running.
+/// Starts both sides; they run for as long as the result lives.
 pub(super) fn start(peer: Peer, run: &Arc<Run>) -> Result<Box<dyn Any>> {
     match (peer, run.case.transport) {
         (Peer::Dapple, Transport::Tcp) => dapple(run, tcp_pair()?, dapple::net::TcpStream::from_std),
@@ -53,7 +53,7 @@ fn pipes() -> Result<(PipeEnds, PipeEnds)> {
     Ok(((to_client.into(), from_client.into()), (to_server.into(), from_server.into())))
 }
 
-/// Two halves, as one end.
+/// Two halves as one end.
 struct Both<R, W>(R, W);
 
 impl Both<File, File> {
@@ -134,8 +134,8 @@ fn dapple<S: Socket, E: End>(
     Ok(Box::new(runtime))
 }
 
-/// By readiness, as its traits for reading and writing want the stream for themselves. The fields are the halves of what has
-/// two.
+/// By readiness, because tokio's traits for reading and writing need the stream for themselves. The
+/// fields are the halves of an end that has two.
 macro_rules! tokio_end {
     ($stream:ty $(, $from:tt, $to:tt)?) => {
         impl End for $stream {
@@ -206,7 +206,7 @@ blocking_end!(TcpStream);
 blocking_end!(UnixStream);
 blocking_end!(Both<File, File>, 0, 1);
 
-/// Calls that block, in threads of the kernel.
+/// Blocking calls, in kernel threads.
 fn pthreads<E: End>(run: &Arc<Run>, (client, server): (E, E)) -> Result<Box<dyn Any>> {
     let thread = std::thread::Builder::new;
     let serving = run.clone().serve(server);

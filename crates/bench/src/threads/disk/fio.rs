@@ -1,4 +1,4 @@
-//! `fio` beside them, where it is installed: what the device gives.
+//! `fio` for comparison, if it is installed: the speed of the device.
 
 use super::{Case, Figures};
 use crate::experiment::Trial;
@@ -30,7 +30,7 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     command.arg(format!("--runtime={}ms", (trial.secs * 1e3).ceil()));
     let limit = Duration::from_secs_f64(30.0 + trial.secs * 2.0);
     let text = Guard::start("fio", command.stdout(Stdio::piped()))?.output(limit)?;
-    // It may warn in front of its JSON.
+    // It may print warnings before its JSON.
     let begin = text.find('{').context("fio printed no JSON")?;
     figures(&text[begin..])
 }
@@ -52,7 +52,7 @@ fn figures(text: &str) -> Result<Figures> {
     })
 }
 
-/// What is used of fio's report.
+/// The used parts of fio's report.
 #[derive(Deserialize)]
 struct Output {
     jobs: Vec<Job>,

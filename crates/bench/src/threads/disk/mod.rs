@@ -1,4 +1,4 @@
-//! Threads that read random blocks from a disk, past the kernel's cache. PLDI 2007, Figure 17.
+//! Threads that read random blocks from a disk, around the kernel's cache. PLDI 2007, Figure 17.
 
 mod fio;
 
@@ -10,12 +10,12 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What `bench threads --only disk` can be told.
+/// The options of `bench threads --only disk`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of disk")]
 pub(super) struct Flags {
-    /// How many threads read at the same time
+    /// Numbers of concurrent readers
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,16,128,1024,16384,65536", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     disk_threads: Vec<u32>,
 }
@@ -30,15 +30,14 @@ impl Flags {
     }
 }
 
-/// The experiment.
 pub(super) struct Disk;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Threads, each of which reads one block after the other.
     threads: usize,
-    /// Threads of the kernel that run them; cores, where each is a thread of the kernel itself.
+    /// Kernel threads that run them; cores, if each reader is a kernel thread itself.
     workers: usize,
 }
 
@@ -47,17 +46,17 @@ pub(super) fn regret_case(workers: usize) -> Case {
     Case { threads: 128, workers }
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
     /// Megabytes (10^6) read per second of wall-clock time.
     mb_per_s: f64,
     /// User and system time of the whole process per read.
     cpu_us_per_read: f64,
-    /// 99 of 100 reads took no longer; fio is not asked.
+    /// 99 of 100 reads took no longer; not measured for fio.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     p99_us: Option<f64>,
-    /// Blocks read while it was measured.
+    /// Blocks read in the measured time.
     reads: u64,
     /// Context switches of the whole process per read.
     #[serde(flatten)]
@@ -151,5 +150,5 @@ workers: pinned to N cores. fio: as many reads in flight as there are threads, a
     }
 }
 
-/// More threads of the kernel bring nothing but stacks.
+/// More kernel threads only add stacks.
 const PTHREADS_MAX: usize = 1_024;

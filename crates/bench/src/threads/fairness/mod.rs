@@ -1,4 +1,5 @@
-//! Work from outside while every worker is full of threads that yield: how long until it first runs.
+//! Work from outside while every worker is full of threads that yield: the time until it first
+//! runs.
 
 mod peers;
 
@@ -13,15 +14,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// What `bench threads --only fairness` can be told.
+/// The options of `bench threads --only fairness`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of fairness")]
 pub(super) struct Flags {
-    /// Threads that do nothing but yield
+    /// Threads that only yield
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1000,1000000", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     yielding: Vec<u32>,
-    /// Where work comes from (default: all)
+    /// The sources of work (default: all)
     #[arg(long, value_delimiter = ',', value_name = "FROM,...")]
     source: Vec<Source>,
 }
@@ -39,42 +40,40 @@ impl Flags {
     }
 }
 
-/// Where work comes from.
+/// A source of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Source {
-    /// A thread of the kernel that is no worker starts a thread
+    /// A kernel thread outside the workers starts a thread
     Spawn,
-    /// Bytes come for which a thread waits
+    /// A thread gets the bytes that it waits for
     Io,
     /// A thread wakes from sleep
     Timer,
 }
 
-/// The experiment.
 pub(super) struct Fairness;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
-    /// Where work comes from.
     source: Source,
-    /// Threads that do nothing but yield.
+    /// Threads that only yield.
     yielding: usize,
-    /// Threads of the kernel that run them.
+    /// Kernel threads that run them.
     workers: usize,
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// From the moment at which the work was there until it first ran: the median.
+    /// The median time until the work first ran.
     first_run_ms: f64,
     /// The longest.
     first_run_ms_max: f64,
-    /// How often that was measured.
+    /// The number of probes.
     probes: u64,
-    /// How often it had not run after five seconds; it then counts as those.
+    /// Probes without a run within five seconds, which then count as that.
     starved: u64,
 }
 
@@ -141,7 +140,7 @@ there, what comes is the time at which a child process wrote it.";
 /// Yields of all yielding threads; each counts a few at a time.
 static YIELDS: AtomicU64 = AtomicU64::new(0);
 
-/// Makes work appear, which says through the channel how long it took to run.
+/// Creates work, which sends the time until it ran through the channel.
 type Probe = Box<dyn FnMut() -> Result<()>>;
 
 fn measure(trial: &Trial<Case>) -> Result<Figures> {
@@ -180,8 +179,8 @@ fn answer(answers: &Receiver<Duration>) -> Result<Option<Duration>> {
     }
 }
 
-/// How long work is waited for.
+/// The longest wait for work.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// Between two probes.
+/// The pause between two probes.
 const BETWEEN: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! How work gets into each peer from outside.
+//! The way of work from outside into each peer.
 
 use super::{Probe, Source, YIELDS};
 use crate::experiment::Peer;
@@ -11,12 +11,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 
-/// What differs between the peers. A static, as threads use it until the process ends.
+/// The differences between the peers. A static, because threads use it until the process ends.
 trait Outside: Sized + Send + Sync + 'static {
     type Reader: Send + 'static;
 
     fn start(workers: usize) -> Result<Self>;
-    /// Starts a thread; from outside as well.
+    /// Starts a thread, also from outside.
     fn spawn(&self, future: impl Future<Output = ()> + Send + 'static);
     fn yield_now() -> impl Future<Output = ()> + Send;
     fn reader(&self, socket: UnixStream) -> Result<Self::Reader>;
@@ -28,7 +28,7 @@ trait Outside: Sized + Send + Sync + 'static {
     fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send;
 }
 
-/// Starts a peer full of threads that yield, and what the probes make run.
+/// Starts a peer full of threads that yield, and the thread for the probes.
 pub(super) fn start(
     peer: Peer,
     source: Source,
@@ -46,7 +46,7 @@ pub(super) fn start(
 fn start_on<O: Outside>(peer: O, source: Source, yielding: usize) -> Result<(Probe, Receiver<Duration>)> {
     let peer: &'static O = Box::leak(Box::new(peer));
     let (answer, answers) = channel();
-    // Who waits does so before the others are there.
+    // The waiting thread starts before the others.
     let probe = match source {
         Source::Spawn => spawn_probe(peer, answer),
         Source::Io => io_probe(peer, answer)?,
@@ -67,7 +67,7 @@ async fn yields<O: Outside>() {
     }
 }
 
-/// Yields of a thread that are counted at once.
+/// The number of yields that a thread counts at once.
 const YIELDS_COUNTED: u64 = 4;
 
 fn spawn_probe<O: Outside>(peer: &'static O, answer: Sender<Duration>) -> Probe {
@@ -82,7 +82,7 @@ fn io_probe<O: Outside>(peer: &'static O, answer: Sender<Duration>) -> Result<Pr
     let (mut here, there) = UnixStream::pair()?;
     there.set_nonblocking(true)?;
     let mut reader = peer.reader(there)?;
-    // What is written is when, counted from here on.
+    // The written bytes are the time, counted from here on.
     let start = Instant::now();
     peer.spawn(async move {
         let mut sent = [0; size_of::<u64>()];
@@ -104,7 +104,7 @@ fn timer_probe<O: Outside>(peer: &'static O, answer: Sender<Duration>) -> Result
     there.set_nonblocking(true)?;
     let mut reader = peer.reader(there)?;
     peer.spawn(async move {
-        // Told to sleep only when asked, so that a probe is one sleep.
+        // It sleeps only on request, so that a probe is one sleep.
         while let Ok(1) = O::read(&mut reader, &mut [0]).await {
             let deadline = Instant::now() + SLEEP;
             O::sleep_until(deadline).await;
@@ -115,7 +115,7 @@ fn timer_probe<O: Outside>(peer: &'static O, answer: Sender<Duration>) -> Result
 }
 
 fn say(answer: &Sender<Duration>, begin: Instant) {
-    // Nobody listens any more where the run has ended.
+    // The receiver is gone if the run has ended.
     let _ = answer.send(begin.elapsed());
 }
 

@@ -1,4 +1,5 @@
-//! The floor: an epoll loop per worker, a state per thread, and nothing else. What a runtime adds is the distance to it.
+//! The floor: an epoll loop per worker, a state per thread, and nothing else. The distance to it is
+//! the cost of a runtime.
 
 use super::talk::{MESSAGE_LEN, Message, Run, Side};
 use anyhow::{Context, Result, bail};
@@ -13,16 +14,16 @@ use std::sync::Arc;
 struct Talker {
     from: OwnedFd,
     to: OwnedFd,
-    /// Its index in the run: twice the pair, and one more for who answers.
+    /// Its index in the run: twice the pair, plus one for the answering side.
     own: usize,
     sends: Message,
     expects: Message,
     state: State,
 }
 
-/// How many bytes have been moved of the message that is its turn.
+/// The bytes moved so far of the current message.
 enum State {
-    /// The next message has not been made.
+    /// The next message does not exist yet.
     Between,
     Sending(usize),
     Receiving(usize),
@@ -39,7 +40,7 @@ struct Loop {
 /// Marks an event of an idle descriptor; the rest is its index.
 const IDLE: u64 = 1 << 62;
 
-/// Starts a loop per worker, and deals the pairs and the idle ones out to them.
+/// Starts a loop per worker, and distributes the pairs and the idle ones among them.
 pub(super) fn start(run: &Arc<Run>) -> Result<()> {
     let mut loops = Vec::new();
     for _ in 0..run.case.workers {
@@ -90,7 +91,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Until all of its talkers and idle ones have ended.
+    /// Runs until all of its talkers and idle ones have ended.
     fn turn(mut self) {
         let mut left = self.talkers.len() + self.idle.len();
         let mut events = Vec::with_capacity(1_024);
@@ -110,7 +111,7 @@ impl Loop {
         }
     }
 
-    /// How many have ended by it.
+    /// Returns how many it has ended.
     fn idle_event(&mut self, index: usize) -> usize {
         let Some(end) = self.idle[index].take() else { return 0 };
         let outcome = match read(&end, &mut [0; 1]) {
@@ -122,7 +123,7 @@ impl Loop {
         1
     }
 
-    /// How many have ended by it.
+    /// Returns how many it has ended.
     fn talk(&mut self, index: usize, ready: epoll::EventFlags) -> usize {
         let talker = &mut self.talkers[index];
         let (reads, writes) =
@@ -139,7 +140,7 @@ impl Loop {
             Ok(false) => 0,
             ended => {
                 talker.state = State::Ended;
-                // Whoever is at the other end has to see the end of the pipe.
+                // The other side has to see the end of the pipe.
                 if let Ok(nothing) = rustix::pipe::pipe() {
                     (talker.from, talker.to) = nothing;
                 }
@@ -151,7 +152,7 @@ impl Loop {
 }
 
 impl Talker {
-    /// Goes on until it would have to wait. True where it has ended.
+    /// Continues until it would have to wait. True if it has ended.
     fn advance(&mut self, run: &Run) -> Result<bool> {
         loop {
             match self.state {

@@ -1,4 +1,5 @@
-//! Pairs of threads that exchange messages over small pipes, beside threads that wait on idle ones. PLDI 2007, Figure 18.
+//! Pairs of threads that exchange messages over small pipes, while other threads wait on idle ones.
+//! PLDI 2007, Figure 18.
 
 mod floor;
 mod peers;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use talk::Run;
 
-/// What `bench threads --only fifo` can be told.
+/// The options of `bench threads --only fifo`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of fifo")]
@@ -21,7 +22,7 @@ pub(super) struct Flags {
     /// Pairs of threads that exchange messages of 32 KB over two pipes of 4 KB
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4_096))]
     pairs: u16,
-    /// Threads beside them, each of which waits on an idle descriptor of its own
+    /// Further threads, each of which waits on an idle descriptor of its own
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "0,1000,19000", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     idle: Vec<u32>,
 }
@@ -37,33 +38,32 @@ impl Flags {
     }
 }
 
-/// The experiment.
 pub(super) struct Fifo;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Pairs that exchange messages.
     pairs: usize,
     /// Threads that wait on idle descriptors.
     idle: usize,
-    /// Threads of the kernel that run them; cores, where each is a thread of the kernel itself.
+    /// Kernel threads that run them; cores, if each is a kernel thread itself.
     workers: usize,
 }
 
-/// The case of the rows of `bench regret`, with so many idle threads.
+/// The case of the rows of `bench regret`, with this many idle threads.
 pub(super) fn regret_case(idle: usize, workers: usize) -> Case {
     Case { pairs: 128, idle, workers }
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
     /// Megabytes (10^6) received per second of wall-clock time.
     mb_per_s: f64,
     /// User and system time of the whole process per gigabyte (10^9).
     cpu_s_per_gb: f64,
-    /// Messages received while it was measured.
+    /// Messages received in the measured time.
     messages: u64,
     /// Context switches of the whole process per message.
     #[serde(flatten)]
@@ -164,8 +164,8 @@ and that all idle threads still waited and saw the end of their pipe afterwards.
     }
 }
 
-/// Open files besides those of the pipes.
+/// Open files besides the pipes.
 const FILES_BESIDE: usize = 64;
 
-/// What the kernel's default limit of 65,530 mappings leaves: four for each thread.
+/// The kernel's default limit of 65,530 mappings allows four for each thread.
 const PTHREADS_MAX: usize = 16_000;

@@ -1,4 +1,4 @@
-//! How each peer runs pairs and idle threads.
+//! The pairs and idle threads of each peer.
 
 use super::floor;
 use super::talk::{Ends, Pipe, Run};
@@ -21,7 +21,8 @@ pub(super) fn start(peer: Peer, run: &Arc<Run>) -> Result<()> {
     }
 }
 
-/// The pipes of both sides of each pair; `make` gets the pipe to be read from and the one to be written to.
+/// Makes the pipes of both sides of each pair; `make` gets the pipe to read from and the one to
+/// write to.
 fn for_each_side(run: &Arc<Run>, mut make: impl FnMut(usize, bool, OwnedFd, OwnedFd) -> Result<()>) -> Result<()> {
     for pair in 0..run.case.pairs {
         let (there, back): (Pipe, Pipe) = (Run::pipe()?, Run::pipe()?);
@@ -103,7 +104,7 @@ fn tokio(run: &Arc<Run>) -> Result<()> {
     Ok(())
 }
 
-/// Calls that block, in threads of the kernel.
+/// Blocking calls, in kernel threads.
 struct Blocking(Option<OwnedFd>, OwnedFd);
 
 impl Ends for Blocking {

@@ -1,4 +1,4 @@
-//! What the pairs say to each other, and what is counted and checked.
+//! The messages of the pairs, with counts and checks.
 
 use super::Case;
 use crate::experiment::wait_until;
@@ -16,10 +16,10 @@ pub(super) const MESSAGE_LEN: usize = 32 * 1024;
 /// Bytes of a pipe's buffer.
 const PIPE_LEN: usize = 4 * 1024;
 
-/// Every so many messages are compared byte by byte; of the others, the number in each page.
+/// One message of this many is compared byte by byte; of the others, the number in each page.
 const COMPARE_EVERY: u64 = 16;
 
-/// One end of a conversation, in the manner of one peer.
+/// One end of a conversation, for one peer.
 pub(super) trait Ends: Send + 'static {
     /// Writes all of it.
     fn send(&mut self, message: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
@@ -27,7 +27,7 @@ pub(super) trait Ends: Send + 'static {
     fn read(&mut self, buf: &mut [u8]) -> impl Future<Output = io::Result<usize>> + Send;
 }
 
-/// What the threads of one trial share.
+/// The common state of the threads of one trial.
 pub(super) struct Run {
     pub(super) case: Case,
     stop: AtomicBool,
@@ -38,7 +38,7 @@ pub(super) struct Run {
     idle_waiting: AtomicUsize,
     idle_ended: AtomicUsize,
     problem: Mutex<Option<String>>,
-    /// What the idle ones wait on; closed at the end.
+    /// The pipe that the idle threads wait on; closed at the end.
     idle_pipe: Mutex<Option<(OwnedFd, OwnedFd)>>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Run {
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// A pipe's two ends, to be read from and to be written to.
+/// The read end and the write end of a pipe.
 pub(super) type Pipe = (OwnedFd, OwnedFd);
 
 impl Run {
@@ -76,15 +76,16 @@ impl Run {
         Ok(ends)
     }
 
-    /// One more descriptor for an idle pipe's end that is read from. All of them are one pipe, as with a pipe each only half
-    /// as many would fit under the limit on open files; nothing ever comes through it.
+    /// One more descriptor of the idle pipe's read end. All of them are one pipe, because with a
+    /// pipe each only half as many would fit under the limit on open files. Nothing is ever written
+    /// to it.
     pub(super) fn idle_end(&self) -> Result<OwnedFd> {
         let pipe = self.idle_pipe.lock().unwrap_or_else(PoisonError::into_inner);
         let (reader, _) = pipe.as_ref().context("the run is over")?;
         reader.try_clone().context("no descriptor is left for one more idle thread")
     }
 
-    /// Who begins: sends, and receives the answer.
+    /// The asking side: sends, and receives the answer.
     pub(super) async fn ask(self: Arc<Run>, pair: usize, mut ends: impl Ends) {
         let outcome = async {
             let mut message = Message::new(pair, Side::Asks);
@@ -98,7 +99,7 @@ impl Run {
         self.ended(outcome.await);
     }
 
-    /// Who answers, until the other side ends.
+    /// The answering side, until the other side ends.
     pub(super) async fn answer(self: Arc<Run>, pair: usize, mut ends: impl Ends) {
         let outcome = async {
             let mut message = Message::new(pair, Side::Asks);
@@ -117,7 +118,7 @@ impl Run {
         Ok(())
     }
 
-    /// False where the other side has ended instead.
+    /// False if the other side has ended instead.
     async fn receive(&self, ends: &mut impl Ends, message: &mut Message, own: usize) -> Result<bool> {
         let mut filled = 0;
         while filled < MESSAGE_LEN {
@@ -132,7 +133,7 @@ impl Run {
         Ok(true)
     }
 
-    /// An idle thread: nothing comes until the run ends.
+    /// An idle thread: it gets nothing until the run ends.
     pub(super) async fn wait_idle(self: Arc<Run>, mut ends: impl Ends) {
         self.note_idle_waiting();
         let outcome = match ends.read(&mut [0]).await {
@@ -147,7 +148,7 @@ impl Run {
         self.sent.fetch_add(1, Relaxed);
     }
 
-    /// `own` is the index of the thread: twice the pair, and one more for who answers.
+    /// `own` is the index of the thread: twice the pair, plus one for the answering side.
     pub(super) fn note_received(&self, own: usize) {
         let count = &self.received[own].0;
         count.store(count.load(Relaxed) + 1, Relaxed);
@@ -205,18 +206,18 @@ impl Run {
     }
 }
 
-/// Which side of a pair.
+/// The side of a pair.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Asks,
     Answers,
 }
 
-/// The messages of one side, to be sent or as they are expected.
+/// The messages of one side, to be sent or as expected.
 pub(super) struct Message {
-    /// What the next one is.
+    /// The next message.
     due: Vec<u8>,
-    /// Where one is received into.
+    /// The buffer for a received message.
     pub(super) received: Vec<u8>,
     number: u64,
 }
@@ -228,18 +229,18 @@ impl Message {
         Message { due, received: vec![0; MESSAGE_LEN], number: 0 }
     }
 
-    /// The next one to be sent.
+    /// The next one to send.
     pub(super) fn next(&mut self) -> &[u8] {
         self.stamp();
         &self.due
     }
 
-    /// The one that is being sent.
+    /// The current one.
     pub(super) fn current(&self) -> &[u8] {
         &self.due
     }
 
-    /// Whether what was received is the next one.
+    /// Whether the received message is the expected one.
     pub(super) fn check(&mut self) -> Result<()> {
         self.stamp();
         let whole = self.number.is_multiple_of(COMPARE_EVERY);
@@ -259,7 +260,7 @@ impl Message {
     }
 }
 
-/// Bytes at the beginning of a page that number it.
+/// The bytes at the beginning of a page that number it.
 const STAMP_LEN: usize = 8;
 
 #[cfg(test)]
@@ -271,7 +272,7 @@ mod tests {
         let (mut sent, mut expected) = (Message::new(3, Side::Asks), Message::new(3, Side::Asks));
         expected.received.copy_from_slice(sent.next());
         assert!(expected.check().is_ok());
-        // The next one is the second; the first again is not it.
+        // The second is next, so the first again is wrong.
         assert!(expected.check().is_err());
         let mut other = Message::new(4, Side::Asks);
         for _ in 0..COMPARE_EVERY {

@@ -1,8 +1,9 @@
-//! Memory of threads that do nothing but yield, how fast they do, and how fast they are made. PLDI 2007, section 5.1.
+//! Memory of threads that only yield, the rate of yields, and the rate at which threads are made.
+//! PLDI 2007, section 5.1.
 //!
-//! All threads are alive and yield while memory and rate are measured. Then they are told to end, and each says how often
-//! it yielded itself: together that must be what their workers counted. A runtime that lets some threads yield more often
-//! than others is not punished for it, but the least and the most are shown.
+//! All threads are alive and yield while memory and rate are measured. Then they end, and each
+//! reports how often it yielded: the sum must be the count of their workers. A runtime may let some
+//! threads yield more often than others, but the table shows the least and the most.
 
 mod peers;
 mod tally;
@@ -15,12 +16,12 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use tally::TALLY;
 
-/// What `bench threads --only memory` can be told.
+/// The options of `bench threads --only memory`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of memory")]
 pub(super) struct Flags {
-    /// How many threads; 100000000 take 5 GB and more
+    /// Numbers of threads; 100000000 take 5 GB and more
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1000000,10000000", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     threads: Vec<u32>,
 }
@@ -35,22 +36,21 @@ impl Flags {
     }
 }
 
-/// The experiment.
 pub(super) struct Memory;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Threads that live at the same time.
     pub(super) threads: usize,
-    /// Threads of the kernel that run them.
+    /// Kernel threads that run them.
     pub(super) workers: usize,
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// By how much the process's anonymous resident memory grew, over the number of threads.
+    /// The growth of the process's anonymous resident memory, over the number of threads.
     bytes_per_thread: f64,
     /// Yields per second of wall-clock time.
     yields_per_s: f64,
@@ -58,11 +58,11 @@ pub(super) struct Figures {
     cpu_ns_per_yield: f64,
     /// Threads made per second of wall-clock time, by as many threads as there are workers.
     spawns_per_s: f64,
-    /// How often the thread yielded that did so least often, over its whole life.
+    /// The yields of the thread with the fewest, over its whole life.
     yields_min: u64,
-    /// How often the thread yielded that did so most often.
+    /// The yields of the thread with the most.
     yields_max: u64,
-    /// Threads that had not yielded once when all were told to end.
+    /// Threads without a single yield when all were told to end.
     never_ran: u64,
     /// Seconds measured.
     secs: f64,
@@ -140,7 +140,7 @@ checks that all threads were there, that none lost a yield, and, but for tokio, 
     }
 }
 
-/// What a thread takes at least; a look at it spares a trial that cannot succeed.
+/// The least memory of a thread, which shows in advance that a trial cannot succeed.
 fn least_bytes(peer: Peer) -> f64 {
     match peer {
         Peer::Tokio => 300.0,
@@ -168,7 +168,7 @@ fn measure(peer: Peer, case: Case, secs: f64) -> Result<Figures> {
     let secs = begin.elapsed().as_secs_f64();
     let grown = own_memory_bytes()?.saturating_sub(before);
     let ended = TALLY.end(all)?;
-    ensure!(yields > 0, "nobody yielded while it was measured: pass more --secs");
+    ensure!(yields > 0, "no thread yielded while it was measured: pass more --secs");
     ensure!(ended.never_ran == 0 || peer == Peer::Tokio, "{} threads never ran", ended.never_ran);
     Ok(Figures {
         bytes_per_thread: grown as f64 / all as f64,

@@ -1,4 +1,4 @@
-//! How each peer starts threads.
+//! The threads of each peer.
 
 use super::Case;
 use super::tally::{TALLY, run};
@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Makes all threads of a case, and returns when it has been arranged.
+/// Makes all threads of a case, and returns when the makers have started.
 pub(super) type Start = Box<dyn FnOnce(Case)>;
 
 /// Starts the workers of a peer.
@@ -23,13 +23,13 @@ pub(super) fn start(peer: Peer, workers: usize) -> Result<Start> {
     }
 }
 
-/// How many of the threads each maker makes.
+/// The number of threads for each maker.
 fn share(case: Case, maker: usize) -> usize {
     case.threads / case.workers + usize::from(maker < case.threads % case.workers)
 }
 
 fn dapple_runtime(workers: usize) -> Result<dapple::Runtime> {
-    // Who makes millions of threads keeps its worker for seconds.
+    // The maker of millions of threads keeps its worker for seconds.
     let builder = dapple::builder().workers(workers).slow_callback(Duration::from_secs(3_600), |_| ());
     builder.build().context("cannot start Dapple's workers")
 }
@@ -49,7 +49,7 @@ fn dapple(workers: usize) -> Result<Start> {
 fn dapple_colors(workers: usize) -> Result<Start> {
     let runtime = dapple_runtime(workers)?;
     Ok(Box::new(move |case| {
-        // Two with one worker as well.
+        // Two, even with one worker.
         let colors = case.workers.max(2);
         for maker in 0..colors {
             let color = runtime.handle().new_color_at(maker % case.workers);
@@ -74,7 +74,8 @@ fn tokio(workers: usize) -> Result<Start> {
     }))
 }
 
-/// As `smol::spawn` does it, whose number of workers only an environment variable can say.
+/// As `smol::spawn` does it, except that only an environment variable could set its number of
+/// workers.
 fn smol(workers: usize) -> Result<Start> {
     let executor: &'static smol::Executor<'static> = Box::leak(Box::new(smol::Executor::new()));
     for _ in 0..workers {
@@ -95,7 +96,8 @@ thread_local! {
     static QUEUE: RefCell<VecDeque<async_task::Runnable>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// A queue per thread that only that thread touches, so that a task costs what the crate's tasks cost.
+/// A queue per thread that only that thread uses, so that a task costs the same as the crate's
+/// tasks.
 fn async_task(case: Case) {
     for maker in 0..case.workers {
         std::thread::spawn(move || {

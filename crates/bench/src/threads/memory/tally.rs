@@ -1,4 +1,4 @@
-//! What the threads of a trial are told, and what they say.
+//! The common state of the threads of a trial, and their counts.
 
 use crate::machine::available_memory_bytes;
 use anyhow::{Result, bail, ensure};
@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shared by all threads. A static, as a reference to it in every thread would take as much memory as the rest of it.
+/// Shared by all threads. A static, because a reference in every thread would take as much memory
+/// as the rest of it.
 pub(super) static TALLY: Tally = Tally {
     stop: Line(AtomicBool::new(false)),
     made: Line(AtomicU64::new(0)),
     short_of_memory: AtomicBool::new(false),
 };
 
-/// What is shared.
+/// The shared state.
 pub(super) struct Tally {
-    /// Threads end when they see it.
+    /// Ends the threads.
     stop: Line<AtomicBool>,
     made: Line<AtomicU64>,
     short_of_memory: AtomicBool,
@@ -26,14 +27,14 @@ pub(super) struct Tally {
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// What the threads did that ran on one thread of the kernel, which alone writes it.
+/// The counts of the threads on one kernel thread, which alone writes them.
 #[derive(Default)]
 struct Counts {
     /// All but the last few; see [`FLUSH_EVERY`].
     yields: AtomicU64,
     started: AtomicU64,
     ended: AtomicU64,
-    /// What those that ended had counted themselves.
+    /// The yields that the ended threads counted themselves.
     ended_yields: AtomicU64,
     ended_least: AtomicU64,
     ended_most: AtomicU64,
@@ -43,7 +44,7 @@ struct Counts {
 static ALL_COUNTS: Mutex<Vec<&'static Line<Counts>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Yields on this thread of the kernel: one instruction to count one.
+    /// Yields on this kernel thread: one instruction counts one.
     static YIELDS: Cell<u64> = const { Cell::new(0) };
     static OWN_COUNTS: &'static Line<Counts> = {
         let own: &'static Line<Counts> = Box::leak(Box::default());
@@ -53,7 +54,7 @@ thread_local! {
     };
 }
 
-/// What each thread does.
+/// The body of each thread.
 pub(super) async fn run(yield_now: impl AsyncFn()) {
     note_started();
     let mut yields = 0_u32;
@@ -91,7 +92,7 @@ fn note_ended(yields: u32) {
     });
 }
 
-/// What all threads did until they ended.
+/// The counts of all ended threads.
 pub(super) struct Ended {
     pub(super) least_yields: u64,
     pub(super) most_yields: u64,
@@ -99,7 +100,7 @@ pub(super) struct Ended {
 }
 
 impl Tally {
-    /// Makes so many threads; stops early where memory gets short.
+    /// Makes this many threads; stops early if memory runs short.
     pub(super) fn make(&self, count: usize, spawn: impl Fn()) {
         for made in 0..count {
             let is_short = || available_memory_bytes().is_some_and(|bytes| bytes < RESERVE_BYTES);
@@ -113,7 +114,8 @@ impl Tally {
         self.made.0.fetch_add(count as u64, Relaxed);
     }
 
-    /// Waits until so many have been made. Who started the trial ends it where this takes too long.
+    /// Waits until this many have been made. The process that started the trial ends it if this
+    /// takes too long.
     pub(super) fn wait_for_made(&self, due: u64) -> Result<()> {
         while self.made.0.load(Relaxed) < due {
             if self.short_of_memory.load(Relaxed) {
@@ -124,7 +126,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Waits until so many have run for the first time, but not for ever.
+    /// Waits until this many have run for the first time, up to the limit.
     pub(super) fn wait_for_started(&self, due: u64, limit: Duration) {
         let end = Instant::now() + limit;
         while sum(|of| &of.started) < due && Instant::now() < end {
@@ -132,12 +134,12 @@ impl Tally {
         }
     }
 
-    /// Yields so far; each thread of the kernel may have made some hundred more.
+    /// Yields so far; each kernel thread may have made some hundred more.
     pub(super) fn yields(&self) -> u64 {
         sum(|of| &of.yields)
     }
 
-    /// Ends all threads, and checks that each of them was there and that none lost a yield.
+    /// Ends all threads, and checks that each of them ran and that no yield is missing.
     pub(super) fn end(&self, due: u64) -> Result<Ended> {
         self.stop.0.store(true, Relaxed);
         while sum(|of| &of.ended) < due {
@@ -162,18 +164,18 @@ impl Tally {
 
 fn sum(of: impl Fn(&Counts) -> &AtomicU64) -> u64 {
     let all = ALL_COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    // Acquire, as what is read next must be what an ended thread had written.
+    // Acquire: the following reads must see all writes of the ended threads.
     all.iter().map(|own| of(&own.0).load(std::sync::atomic::Ordering::Acquire)).sum()
 }
 
-/// Between two looks at how far the threads are.
+/// The pause between two checks of progress.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// Yields that are counted before others can see it.
+/// Yields counted before others can see them.
 const FLUSH_EVERY: u64 = 512;
 
-/// Threads made between two looks at the memory.
+/// Threads made between two checks of the memory.
 const LOOK_EVERY: usize = 65_536;
 
-/// What the machine keeps.
+/// The memory left to the machine.
 const RESERVE_BYTES: u64 = 1 << 30;

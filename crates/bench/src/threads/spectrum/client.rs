@@ -1,4 +1,4 @@
-//! The client, a process of its own: so many tasks in the pipeline, a new one for each reply.
+//! The client, a separate process: a constant number of tasks in flight, a new one for each reply.
 
 use super::record::{RECORD_LEN, Stamp, read, write};
 use crate::experiment::Histogram;
@@ -20,7 +20,7 @@ pub(crate) struct ClientArgs {
     secs: f64,
 }
 
-/// What the client saw while it measured.
+/// The client's figures.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SeenByClient {
     pub(super) secs: f64,
@@ -29,13 +29,13 @@ pub(super) struct SeenByClient {
     pub(super) p99_ms: f64,
 }
 
-/// Runs the client. It prints a line when it begins to measure and one when it has, so that the server can look at its CPU
-/// time, and then what it saw.
+/// Runs the client. It prints a line when the measurement begins and one when it ends, so that the
+/// server can read its CPU time, and then its figures.
 pub(crate) fn run_client(args: &ClientArgs) -> Result<()> {
     end_with_parent()?;
     let socket = TcpStream::connect(("127.0.0.1", args.port)).context("cannot reach the server")?;
     socket.set_nodelay(true)?;
-    // A server that loses a task would have it wait for ever.
+    // Otherwise it would wait for ever for a task that the server has lost.
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut pipeline = Pipeline {
         socket,
@@ -49,7 +49,7 @@ pub(crate) fn run_client(args: &ClientArgs) -> Result<()> {
         in_pipeline: 0,
     };
     pipeline.fill(args.in_flight)?;
-    // The first replies wait behind all that was sent at once.
+    // The first replies wait behind everything that was sent at once.
     let warm_up = Duration::from_secs_f64((args.secs / 4.0).max(0.25));
     pipeline.turn_until(Instant::now() + warm_up, u64::from(args.in_flight))?;
     println!("begin");
@@ -69,7 +69,7 @@ pub(crate) fn run_client(args: &ClientArgs) -> Result<()> {
 struct Pipeline {
     socket: TcpStream,
     start: Instant,
-    /// How often each slot has been used; the reply to each use is awaited.
+    /// The number of uses of each slot; the reply to each use is awaited.
     uses: Vec<u32>,
     buf: Vec<u8>,
     filled: usize,
@@ -81,7 +81,8 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    /// Sends the first tasks, spread over twice what a task waits: all at once they would stay together for ever.
+    /// Sends the first tasks, spread over twice the wait of a task: if sent all at once they would
+    /// stay together for ever.
     fn fill(&mut self, in_flight: u32) -> Result<()> {
         let piece = in_flight.div_ceil(PIECES).max(1);
         let mut records = Vec::new();
@@ -100,7 +101,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Goes on until that moment, and until so many replies have come at least.
+    /// Runs until that time, and until at least this many replies have arrived.
     fn turn_until(&mut self, end: Instant, replies_min: u64) -> Result<()> {
         let mut replies = 0;
         while replies < replies_min || Instant::now() < end {
@@ -109,7 +110,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Waits for the replies to all that was sent.
+    /// Waits for the replies to all sent tasks.
     fn drain(&mut self) -> Result<()> {
         self.refill = false;
         while self.in_pipeline > 0 {
@@ -118,7 +119,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes some replies and sends as many tasks; yields their number.
+    /// Takes some replies and sends as many tasks; returns their number.
     fn turn(&mut self) -> Result<u64> {
         let count = self.socket.read(&mut self.buf[self.filled..]).context("no reply came for a minute")?;
         ensure!(count > 0, "the server ended the connection");
@@ -146,8 +147,8 @@ impl Pipeline {
     }
 }
 
-/// Replies read at once, at most.
+/// The most replies read at once.
 const BUF_RECORDS: usize = 4_096;
 
-/// In how many pieces the first tasks are sent.
+/// The number of pieces in which the first tasks are sent.
 const PIECES: u32 = 50;

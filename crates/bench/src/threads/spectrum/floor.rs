@@ -1,4 +1,5 @@
-//! The floor: a bare event loop on epoll. All tasks wait equally long, so that a queue is all the timers it needs.
+//! The floor: a bare event loop on epoll. All tasks wait equally long, so a queue can hold all
+//! timers.
 
 use super::WAIT;
 use super::outbox::Inbox;
@@ -19,7 +20,7 @@ struct Loop {
     epoll: OwnedFd,
     inbox: Inbox,
     buf: Vec<u8>,
-    /// Tasks by when they are due.
+    /// Tasks in the order of their due times.
     waiting: VecDeque<(Instant, Record)>,
     out: Vec<u8>,
     written: usize,
@@ -89,7 +90,7 @@ impl Loop {
     }
 }
 
-/// Replies are not written one by one.
+/// The interval of writes: replies are not written one by one.
 const STEP: Duration = Duration::from_micros(200);
 
 fn timespec(duration: Duration) -> Timespec {

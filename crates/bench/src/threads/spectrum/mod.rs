@@ -1,5 +1,5 @@
-//! Threads, events and what lies between: small tasks over one connection that each wait, more and more of them at the same
-//! time. Gribble, Figures 9, 10, 12, 13, 15 and 16.
+//! Threads, events and hybrids: small tasks over one connection that each wait, with more and more
+//! of them at the same time. Gribble, Figures 9, 10, 12, 13, 15 and 16.
 
 mod client;
 mod floor;
@@ -23,15 +23,15 @@ use std::time::Duration;
 /// How long each task waits.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// What `bench threads --only spectrum` can be told.
+/// The options of `bench threads --only spectrum`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of spectrum")]
 pub(super) struct Flags {
-    /// Tasks in the pipeline at the same time
+    /// Tasks in flight
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "100,1000,10000,100000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     in_flight: Vec<u32>,
-    /// Most tasks that the hybrid server runs at the same time; the others wait in its queue
+    /// The most tasks that the hybrid server runs at the same time; the others wait in its queue
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pool: u32,
 }
@@ -47,31 +47,30 @@ impl Flags {
     }
 }
 
-/// The experiment.
 pub(super) struct Spectrum;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
-    /// Tasks in the pipeline.
+    /// Tasks in flight.
     in_flight: usize,
-    /// Most tasks at the same time, of the hybrid server.
+    /// The most tasks that the hybrid server runs at the same time.
     pool: usize,
-    /// Threads of the kernel that run the server; cores, where each task is a thread of the kernel itself.
+    /// Kernel threads that run the server; cores, if each task is a kernel thread itself.
     workers: usize,
 }
 
-/// The case of the rows of `bench regret`: as many tasks as keep one worker busy.
+/// The case of the rows of `bench regret`: enough tasks to keep one worker busy.
 pub(super) fn regret_case(workers: usize) -> Case {
     Case { in_flight: 100_000, pool: 65_536, workers }
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
     /// Replies per second of wall-clock time, at the client.
     tasks_per_s: f64,
-    /// From sending a task to reading its reply: the median.
+    /// The median time from sending a task to reading its reply.
     p50_ms: f64,
     /// 99 of 100 took no longer.
     p99_ms: f64,
@@ -104,7 +103,8 @@ nothing but replies. Each run checks every reply, that none came twice, and that
         if trial.peer == Peer::Pthreads {
             pin_to_cores(trial.case.workers)?;
         }
-        // Not dropped before the client has all replies; how a peer stops is not measured.
+        // Not dropped before the client has all replies; the time that a peer takes to stop is not
+        // measured.
         let keep = peers::start(trial.peer, trial.case, socket)?;
         let figures = figures(BufReader::new(output));
         std::mem::forget(keep);
@@ -179,7 +179,7 @@ fn start_client(trial: &Trial<Case>, port: u16) -> Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start the client")
 }
 
-/// Looks at what the own process has used when the client says so, and takes what it saw.
+/// Reads this process's usage at the marks of the client, and returns the client's figures too.
 fn figures(output: impl BufRead) -> Result<Figures> {
     let mut lines = output.lines();
     let mut line = || lines.next().context("the client ended early; see above")?.context("the client printed no text");
@@ -203,10 +203,10 @@ fn figures(output: impl BufRead) -> Result<Figures> {
     })
 }
 
-/// What the kernel's default limit of 65,530 mappings leaves: four for each thread.
+/// The kernel's default limit of 65,530 mappings allows four for each thread.
 const PTHREADS_MAX: usize = 16_000;
 
-/// The two halves of a connection, for those that block.
+/// The two halves of a connection, for blocking calls.
 fn halves(socket: TcpStream) -> Result<(TcpStream, TcpStream)> {
     let other = socket.try_clone().context("no descriptor is left")?;
     Ok((socket, other))

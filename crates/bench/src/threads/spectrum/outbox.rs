@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Replies of one connection. Those who reply add to it; one writer takes all there is.
+/// Replies of one connection. Tasks add to it; one writer takes all.
 #[derive(Default)]
 pub(super) struct Outbox {
     bytes: Mutex<Vec<u8>>,
@@ -14,7 +14,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a reply, and wakes the writer where it has nothing.
+    /// Adds a reply, and wakes the writer if it waits.
     pub(super) fn reply(&self, mut record: Record) {
         mark(&mut record);
         let mut bytes = self.bytes();
@@ -27,8 +27,8 @@ impl Outbox {
         }
     }
 
-    /// Takes all there is, in exchange for an empty buffer; waits where there is nothing. Others that are due go first: a
-    /// write for each reply would cost more than all the rest.
+    /// Takes all replies, in exchange for an empty buffer; waits if there are none. Other due tasks
+    /// run first: a write for each reply would cost more than everything else.
     pub(super) async fn take(&self, buf: &mut Vec<u8>, yield_now: impl AsyncFn()) {
         buf.clear();
         while buf.is_empty() {
@@ -40,7 +40,7 @@ impl Outbox {
         }
     }
 
-    /// The same for threads of the kernel.
+    /// The same for kernel threads.
     pub(super) fn take_blocking(&self, buf: &mut Vec<u8>) {
         buf.clear();
         let bytes = self.bytes();
@@ -54,7 +54,7 @@ impl Outbox {
     }
 }
 
-/// The whole records of what has been read; the rest is kept for the next time.
+/// Splits the read bytes into whole records; keeps the rest for the next time.
 #[derive(Default)]
 pub(super) struct Inbox {
     rest: Vec<u8>,
@@ -77,7 +77,7 @@ impl Inbox {
     }
 }
 
-/// A pool of tasks behind a queue: so many run, the others wait.
+/// A pool of tasks behind a queue: a limited number run, the others wait.
 pub(super) struct Pool {
     state: Mutex<(VecDeque<Record>, usize)>,
     running_max: usize,
@@ -88,7 +88,7 @@ impl Pool {
         Arc::new(Pool { state: Mutex::default(), running_max })
     }
 
-    /// True where the caller shall start a task for it; otherwise it is queued.
+    /// True if the caller must start a task for it; otherwise it is queued.
     pub(super) fn admits(&self, record: &Record) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = state.1 < self.running_max;
@@ -100,7 +100,7 @@ impl Pool {
         admitted
     }
 
-    /// What a task that is done does next; none where it ends.
+    /// The next record for a task; `None` ends it.
     pub(super) fn next(&self) -> Option<Record> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let next = state.0.pop_front();

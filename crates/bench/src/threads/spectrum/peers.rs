@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Starts the server of a peer on the connection; what it yields keeps it running.
+/// Starts the server of a peer on the connection; it runs for as long as the result lives.
 pub(super) fn start(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
     match peer {
         Peer::Dapple | Peer::DappleEvents | Peer::DappleHybrid => dapple(peer, case, socket),
@@ -23,7 +23,7 @@ pub(super) fn start(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn
     }
 }
 
-/// Bytes read at once.
+/// The most bytes of one read.
 const READ_LEN: usize = 256 * 1024;
 
 fn dapple(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
@@ -47,7 +47,8 @@ fn dapple(peer: Peer, case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
         Peer::DappleEvents => {
             let color = runtime.handle().new_color();
             let own = color.clone();
-            // What reads and what writes have the color of the callbacks: one loop of events, as Gribble's server.
+            // Reader and writer have the color of the callbacks: one event loop, like Gribble's
+            // server.
             drop(color.spawn(write));
             drop(color.spawn(dapple_reader(stream, move |record| after_wait(&own, outbox.clone(), record))));
         }
@@ -81,16 +82,16 @@ async fn dapple_reader(stream: Arc<dapple::net::TcpStream>, mut task: impl FnMut
     }
 }
 
-/// The event: when the time is over, the callback replies.
+/// The event: the callback replies at the end of the wait.
 fn after_wait(color: &dapple::Color, outbox: Arc<Outbox>, record: Record) {
     let alarm = dapple::event::after(WAIT, color.wrap(move |()| outbox.reply(record)));
-    // It can only fail without a runtime, and this runs on one.
+    // It fails only without a runtime, and this runs on one.
     if let Ok(alarm) = alarm {
         alarm.detach();
     }
 }
 
-/// One task of the pool: its own request, and then whatever waits.
+/// One task of the pool: its own request, and then the waiting ones.
 async fn pooled(pool: Arc<Pool>, outbox: Arc<Outbox>, record: Record) {
     let mut next = Some(record);
     while let Some(record) = next {
@@ -132,7 +133,7 @@ fn tokio(case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
     Ok(Box::new(runtime))
 }
 
-/// Threads that are there before the tasks, as many as there are tasks; each takes one, sleeps, and replies.
+/// Threads that exist before the tasks, one per task; each takes one, sleeps, and replies.
 fn pthreads(case: Case, socket: TcpStream) -> Result<Box<dyn Any>> {
     let (mut from, mut to) = halves(socket)?;
     let outbox = Arc::new(Outbox::default());

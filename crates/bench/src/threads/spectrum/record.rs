@@ -1,4 +1,4 @@
-//! What the client and the servers say to each other: tasks of 150 bytes, which come back with one byte changed.
+//! The messages of client and servers: tasks of 150 bytes, which come back with one byte changed.
 
 use anyhow::{Result, ensure};
 
@@ -8,14 +8,14 @@ pub(super) const RECORD_LEN: usize = 150;
 /// One task, or its reply.
 pub(super) type Record = [u8; RECORD_LEN];
 
-/// Which place in the pipeline, which use of it, and when it was sent.
+/// The slot, the number of its use, and the time of sending.
 pub(super) struct Stamp {
     pub(super) slot: u32,
     pub(super) use_number: u32,
     pub(super) sent_ns: u64,
 }
 
-/// What a server does to a task: marks it.
+/// Marks a task, which is the server's work.
 pub(super) fn mark(record: &mut [u8]) {
     record[MARK] = 1;
 }
@@ -29,7 +29,7 @@ pub(super) fn write(record: &mut [u8], stamp: &Stamp) {
     record[MARK + 1..].fill(fill(stamp));
 }
 
-/// Reads a reply; an error where it is none or was changed on its way.
+/// Reads a reply; an error if it is malformed or was changed on its way.
 pub(super) fn read(record: &[u8]) -> Result<Stamp> {
     let word = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
     let sent_ns = u64::from(word(8)) | u64::from(word(12)) << 32;

@@ -1,4 +1,4 @@
-//! A bank: workers that transfer, readers that sum up, and the check that no unit came or went.
+//! A bank: workers that transfer, readers that sum up, and the check that the total stays the same.
 
 use super::{Case, Figures};
 use crate::experiment::Trial;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What every account holds at the start.
+/// The balance of every account at the start.
 pub(super) const OPENING_BALANCE: u64 = 1_000;
 
-/// How one peer does it.
+/// The implementation of one peer.
 pub(super) trait Bank: Send + Sync + 'static {
-    /// Moves a unit. Nobody is refused for being short: balances go below zero and around.
+    /// Moves a unit. No transfer is refused for lack of units: balances go below zero and wrap.
     fn transfer(&self, from: usize, to: usize) -> impl Future<Output = ()> + Send;
     /// The sum of all accounts at one moment.
     fn sum(&self) -> u64;
 }
 
-/// What the threads of one run share.
+/// The common state of the threads of one run.
 pub(super) struct Run {
     accounts: usize,
     stop: Line<AtomicBool>,
@@ -34,7 +34,7 @@ pub(super) struct Run {
 struct Line<T>(T);
 
 impl Run {
-    /// Transfers until the run is over. `pause` is called now and then.
+    /// Transfers until the run is over. Calls `pause` now and then.
     pub(super) async fn work<B: Bank>(&self, bank: &B, worker: usize, pause: impl AsyncFn()) {
         let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(worker as u64 + 1);
         let mut count = 0;
@@ -76,7 +76,7 @@ fn pair(random: &mut u64, accounts: usize) -> (usize, usize) {
     (from, other + usize::from(other >= from))
 }
 
-/// Measures a bank whose workers `start` has to start: it is given the run, the bank, and their number.
+/// Measures a bank. `start` starts its workers: it gets the run, the bank, and their number.
 pub(super) fn watch<B: Bank, K>(
     trial: &Trial<Case>,
     bank: B,
@@ -108,7 +108,7 @@ pub(super) fn watch<B: Bank, K>(
     while run.running.0.load(std::sync::atomic::Ordering::Acquire) > 0 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // How a peer stops is not measured here.
+    // The time that a peer takes to stop is not measured here.
     std::mem::forget(keep);
     check(&run, &*bank, ops)?;
     Ok(Figures {
@@ -130,5 +130,5 @@ fn check(run: &Run, bank: &impl Bank, ops: u64) -> Result<()> {
     Ok(())
 }
 
-/// Transfers between two looks at the word that ends the run.
+/// Transfers between two checks for the end of the run.
 const BATCH: u64 = 64;

@@ -1,4 +1,5 @@
-//! Transfers between two accounts chosen at random, as transactions, beside how others share what threads share.
+//! Transfers between two random accounts, as transactions, compared with other ways of sharing
+//! state between threads.
 
 mod bank;
 mod peers;
@@ -9,7 +10,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What `bench threads --only stm` can be told.
+/// The options of `bench threads --only stm`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of stm")]
@@ -17,7 +18,7 @@ pub(super) struct Flags {
     /// Accounts
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "100,2", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     accounts: Vec<u32>,
-    /// Threads beside the workers that sum up all accounts again and again
+    /// Further threads that sum up all accounts again and again
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "0,1", value_parser = clap::value_parser!(u16).range(0..=64))]
     readers: Vec<u16>,
 }
@@ -35,10 +36,9 @@ impl Flags {
     }
 }
 
-/// The experiment.
 pub(super) struct Stm;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Accounts to choose from.
@@ -54,7 +54,7 @@ pub(super) fn regret_case(workers: usize) -> Case {
     Case { accounts: 100, workers, readers: 0 }
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
     /// Seconds measured, after the warm-up.

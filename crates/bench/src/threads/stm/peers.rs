@@ -167,7 +167,7 @@ impl Bank for AsyncStm {
     }
 }
 
-/// On a line of its own, as a variable of `dapple::stm`.
+/// On its own cache line, as a variable of `dapple::stm`.
 #[repr(align(64))]
 struct Account(Mutex<u64>);
 

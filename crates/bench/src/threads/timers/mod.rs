@@ -1,4 +1,4 @@
-//! Many timers: what it costs to start one, to move one and to take one back, what one takes, and how late they are.
+//! Many timers: the cost of starting, moving and canceling one, its memory, and its lateness.
 
 mod peers;
 
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What `bench threads --only timers` can be told.
+/// The options of `bench threads --only timers`.
 #[derive(clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Options of timers")]
 pub(super) struct Flags {
-    /// How many timers
+    /// Numbers of timers
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     timers: Vec<u32>,
 }
@@ -32,15 +32,14 @@ impl Flags {
     }
 }
 
-/// The experiment.
 pub(super) struct Timers;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Timers that run at the same time.
     timers: usize,
-    /// Threads of the kernel, each of which has its share of the timers.
+    /// Kernel threads, each of which has its share of the timers.
     workers: usize,
 }
 
@@ -49,34 +48,36 @@ pub(super) fn regret_case(workers: usize) -> Case {
     Case { timers: 1_000_000, workers }
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// To make one timer and start it, on one worker, while the others do the same.
+    /// The time to make one timer and start it, on one worker, while the others do the same.
     insert_ns: f64,
-    /// To move its deadline.
+    /// The time to move its deadline.
     rearm_ns: f64,
-    /// To take it back before its deadline.
+    /// The time to cancel it before its deadline.
     cancel_ns: f64,
-    /// Inserts, re-arms and cancels per second of wall-clock time, of all workers together; Go is not asked.
+    /// Inserts, re-arms and cancels per second of wall-clock time, of all workers together; not
+    /// measured for Go.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ops_per_s: Option<f64>,
-    /// User and system time of one insert, re-arm or cancel, on average; Go is not asked.
+    /// User and system time of one insert, re-arm or cancel, on average; not measured for Go.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     cpu_ns_per_op: Option<f64>,
-    /// Context switches of the whole process, for each of these.
+    /// Context switches of the whole process, per operation.
     #[serde(flatten)]
     switches: Option<Switches>,
-    /// By how much the process's anonymous resident memory grew, over the number of timers; with the future or handle.
+    /// The growth of the process's anonymous resident memory, over the number of timers; including
+    /// the future or handle.
     bytes_per_timer: f64,
-    /// How long after its deadline a thread ran that slept until then; the mean of all.
+    /// The mean delay after its deadline of a thread that slept until then.
     late_ms_mean: f64,
-    /// 99 of 100 were no later; Go is not asked.
+    /// 99 of 100 were no later; not measured for Go.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     late_ms_p99: Option<f64>,
     /// The latest of all.
     late_ms_max: f64,
-    /// Seconds over which those deadlines were spread.
+    /// Seconds over which the deadlines were spread.
     secs: f64,
 }
 
@@ -173,7 +174,7 @@ fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
     let elapsed = phases.elapsed.load(Relaxed);
     ensure!(elapsed == 0, "{elapsed} timers elapsed a minute early");
     let late = lateness::<P>(&peer, timers, trial.secs * SPREAD)?;
-    // How a peer stops is not measured here.
+    // The time that a peer takes to stop is not measured here.
     std::mem::forget(peer);
     let each = |ns: u64| ns as f64 / timers as f64;
     Ok(Figures {
@@ -191,7 +192,7 @@ fn measure<P: TimerPeer>(trial: &Trial<Case>) -> Result<Figures> {
     })
 }
 
-/// What the threads say that slept.
+/// The lateness of the sleeping threads.
 #[derive(Default)]
 struct Late {
     all: Histogram,
@@ -201,13 +202,14 @@ struct Late {
     early: AtomicU64,
 }
 
-/// Lateness is measured for so many times the seconds of a run: a million in one second would measure throughput.
+/// Lateness is measured for this multiple of a run's time: a million in one second would measure
+/// throughput.
 const SPREAD: f64 = 4.0;
 
-/// As many threads that sleep, with deadlines spread over so many seconds.
+/// Starts as many sleeping threads, with deadlines spread over this many seconds.
 fn lateness<P: TimerPeer>(peer: &P, timers: usize, secs: f64) -> Result<&'static Late> {
     let late: &'static Late = Box::leak(Box::default());
-    // Nobody is to be late because others were still being made.
+    // No thread may be late because others are still being made.
     let base = Instant::now() + Duration::from_secs_f64(0.2 + timers as f64 * 4e-6);
     let mut random = Random(7);
     for _ in 0..timers {
@@ -231,7 +233,7 @@ fn lateness<P: TimerPeer>(peer: &P, timers: usize, secs: f64) -> Result<&'static
     Ok(late)
 }
 
-/// Random numbers, always the same.
+/// Reproducible random numbers.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! How each peer starts, moves and takes back a timer.
+//! The timers of each peer.
 
 use super::Random;
 use crate::experiment::wait_until;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 /// One peer: its workers and its timers.
 pub(super) trait TimerPeer: Sized + 'static {
-    /// A timer as a program keeps many of them.
+    /// A timer in the form in which a program keeps many of them.
     type One: Send + 'static;
 
     fn start(workers: usize) -> Result<Self>;
     fn spawn(&self, future: impl Future<Output = ()> + Send + 'static);
-    /// A timer that does not run yet.
+    /// Creates a timer without starting it.
     fn one(deadline: Instant) -> Self::One;
-    /// Starts it; true where it has elapsed.
+    /// Starts it; true if it has elapsed.
     fn poll(one: &mut Self::One, cx: &mut Context<'_>) -> bool;
-    /// Moves it. It is polled afterwards.
+    /// Moves its deadline. The caller polls it afterwards.
     fn reset(one: &mut Self::One, deadline: Instant);
     fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send;
     fn yield_now() -> impl Future<Output = ()> + Send;
@@ -31,7 +31,7 @@ pub(super) fn start<P: TimerPeer>(workers: usize) -> Result<P> {
     P::start(workers)
 }
 
-/// The makers insert, re-arm and cancel, all of them at the same time, each when it is told to.
+/// The makers insert, re-arm and cancel, all at the same time, one phase after the other.
 pub(super) struct Phases {
     makers: usize,
     phase: AtomicUsize,
@@ -39,7 +39,7 @@ pub(super) struct Phases {
     ns: AtomicU64,
     /// Processor time of all of them, in nanoseconds.
     cpu_ns: AtomicU64,
-    /// When the first maker of this phase began and the last one ended, in nanoseconds since `start`.
+    /// The first maker's start and the last one's end in this phase, in nanoseconds since `start`.
     begin_ns: AtomicU64,
     end_ns: AtomicU64,
     start: Instant,
@@ -54,7 +54,7 @@ impl Phases {
         Phases { makers, phase, done, ns, cpu_ns, begin_ns, end_ns, start, elapsed }
     }
 
-    /// What one maker does.
+    /// The body of one maker.
     pub(super) async fn make<P: TimerPeer>(&'static self, count: usize, seed: u64) {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut timers: Vec<P::One> = Vec::with_capacity(count);
@@ -72,7 +72,8 @@ impl Phases {
         }))
         .await;
 
-        // The next timer to be moved is that of whoever did something last, not the one that was made next.
+        // A program moves the timers of its most recently active connections, not in the order of
+        // their creation.
         let order = shuffled(count, &mut random);
         self.told::<P>(2).await;
         self.timed(poll_fn(|cx| {
@@ -90,7 +91,7 @@ impl Phases {
     }
 
     async fn told<P: TimerPeer>(&self, phase: usize) {
-        // Pairs with `next`, which has made the span ready.
+        // Pairs with `next`, which has prepared the span.
         while self.phase.load(Acquire) < phase {
             P::yield_now().await;
         }
@@ -119,8 +120,8 @@ impl Phases {
         self.wait(1)
     }
 
-    /// Lets the makers go on to the next phase; yields the nanoseconds that each of them took, added up, and those from when
-    /// the first began until the last ended.
+    /// Starts the next phase of the makers; returns the sum of their times, and the time from the
+    /// first start to the last end, in nanoseconds.
     pub(super) fn next(&self) -> Result<(u64, u64)> {
         let before = self.ns.load(Relaxed);
         self.begin_ns.store(u64::MAX, Relaxed);
@@ -131,7 +132,7 @@ impl Phases {
         Ok((self.ns.load(Relaxed) - before, span_ns))
     }
 
-    /// Processor time of all makers in all phases so far, without their waiting for the next one.
+    /// Processor time of all makers in all phases so far, without the waits between them.
     pub(super) fn cpu(&self) -> Duration {
         Duration::from_nanos(self.cpu_ns.load(Relaxed))
     }
@@ -150,7 +151,7 @@ fn shuffled(count: usize, random: &mut Random) -> Vec<u32> {
     order
 }
 
-/// No timer that is inserted, moved and canceled shall elapse.
+/// Timers that are inserted, moved and canceled must not elapse.
 const FAR: Duration = Duration::from_secs(120);
 
 /// `dapple::time::Sleep`s.
@@ -161,7 +162,7 @@ impl TimerPeer for Dapple {
     type One = dapple::time::Sleep;
 
     fn start(workers: usize) -> Result<Dapple> {
-        // Who inserts a million keeps its worker for as long.
+        // The maker of a million timers keeps its worker for seconds.
         let builder = dapple::builder().workers(workers).slow_callback(Duration::from_secs(3_600), |_| ());
         Ok(Dapple(builder.build().context("cannot start Dapple's workers")?))
     }
@@ -202,7 +203,7 @@ impl TimerPeer for Tokio {
     }
 
     fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        // Unconstrained: a task's budget would let it poll 128 timers only.
+        // Unconstrained: a task's budget would let it poll only 128 timers.
         self.0.spawn(tokio::task::unconstrained(future));
     }
 
