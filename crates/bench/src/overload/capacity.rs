@@ -1,4 +1,4 @@
-//! What a server can do, of which loads are multiples.
+//! A server's capacity, of which loads are multiples.
 
 use super::closed_loop::ClosedLoop;
 use super::experiment::Case;
@@ -16,8 +16,8 @@ use std::time::{Duration, SystemTime};
 /// Requests a second of each group of costs.
 pub(super) type Capacities = BTreeMap<Vec<u32>, f64>;
 
-/// Measures what the peer can do with each group of costs that occurs; what a trial before this one found out within the same
-/// repetition and the last minutes holds for this one, too.
+/// Measures the peer's capacity for each group of costs that occurs. A result of an earlier trial
+/// holds too, if it is of the same repetition and a few minutes old at most.
 pub(super) fn of(trial: &Trial<Case>, places: &Places, setting: &Setting) -> Result<Capacities> {
     let mut found = Capacities::new();
     let mut running: Option<Running> = None;
@@ -44,7 +44,7 @@ pub(super) fn of(trial: &Trial<Case>, places: &Places, setting: &Setting) -> Res
     Ok(found)
 }
 
-/// Where a capacity is noted; none where the trial stands alone.
+/// The file that stores a capacity; `None` if the trial runs alone.
 fn note(trial: &Trial<Case>, costs_us: &[u32]) -> Option<PathBuf> {
     if trial.file.as_os_str().is_empty() {
         return None;
@@ -61,7 +61,7 @@ fn noted(note: &PathBuf) -> Option<f64> {
     std::fs::read_to_string(note).ok()?.parse().ok()
 }
 
-/// About how many seconds it takes to measure the capacities of a case.
+/// The approximate time to measure the capacities of a case, in seconds.
 pub(super) fn length_secs(case: &Case, secs: f64) -> f64 {
     let length = |costs: &Vec<u32>| {
         let (warm_up, window) = lengths(secs, costs);
@@ -70,19 +70,20 @@ pub(super) fn length_secs(case: &Case, secs: f64) -> f64 {
     case.scenario.costs().iter().map(length).sum()
 }
 
-/// How long the capacity is looked for: unseen, and seen. Long enough for many requests; short where all is to be short.
+/// The lengths of warm-up and measurement: long enough for many requests, short if all trials are
+/// short.
 fn lengths(secs: f64, costs_us: &[u32]) -> (Duration, Duration) {
     let cost_max = Duration::from_micros(u64::from(costs_us.iter().copied().max().unwrap_or(0)));
     let window = Duration::from_secs_f64(secs.min(WINDOW_SECS)).max((cost_max * 60).min(WINDOW_MAX));
     (WARM_UP.max(cost_max * 4), window)
 }
 
-/// Requests a second that cost these by turns. Sees to it that the server does burn what it is asked to.
+/// Requests a second with these costs in turn. Checks that the server burns the requested time.
 fn measure(trial: &Trial<Case>, running: &Running, costs_us: &[u32]) -> Result<f64> {
     let clients = CLIENTS_PER_WORKER * trial.case.workers;
     let (warm_up, window) = lengths(trial.secs, costs_us);
     let mut course = ClosedLoop::new(clients, costs_us, warm_up + window);
-    // Whoever they are: as the first of them.
+    // The capacity is the same for all clients, so it takes the first.
     let mut generator = Generator::new(Manners { gather: Duration::ZERO, ..manners(&trial.case, running, PATIENCE) })?;
     let before = running.cpu()?;
     generator.run(&mut course)?;
@@ -94,22 +95,22 @@ fn measure(trial: &Trial<Case>, running: &Running, costs_us: &[u32]) -> Result<f
     course.capacity_per_s(warm_up)
 }
 
-/// One at work, one that waits: the server never waits for a client, and no limit is reached.
+/// One at work, one that waits: the server never waits for a client, and reaches no limit.
 const CLIENTS_PER_WORKER: usize = 2;
 
 const WINDOW_SECS: f64 = 1.5;
 const WARM_UP: Duration = Duration::from_millis(300);
 const WINDOW_MAX: Duration = Duration::from_secs(3);
 
-/// A machine that others use, too, is another one later.
+/// Other programs may have changed the machine's speed after this time.
 const NOTE_AGE_MAX: Duration = Duration::from_secs(300);
 
-/// How long a client waits while nobody is overloaded.
+/// How long a client waits while there is no overload.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The kernel counts a process's time in such steps; twice, as there are two looks.
+/// The kernel counts a process's time in these steps; twice, because there are two readings.
 const CPU_CLOCK_STEP: Duration = Duration::from_millis(20);
 
-/// How much of what replies claim to cost a server must have had. One that measures by the clock on the wall has less, where
-/// others use the processor too.
+/// The least share of the claimed costs that a server must have used. A server that measures
+/// wall-clock time uses less while other programs run.
 const BURNED_SHARE_MIN: f64 = 0.8;

@@ -1,36 +1,38 @@
-//! Who sends requests: clients that differ in how many they send, from where, and how important they are.
+//! The clients, which differ in number of requests, address and importance.
 
 use std::net::Ipv4Addr;
 
-/// Clients that are alike.
+/// Clients of one kind.
 #[derive(PartialEq, Debug)]
 pub(super) struct Clients {
-    /// What they are called in tables.
+    /// Their name in tables.
     pub(super) name: &'static str,
-    /// Their load, as a multiple of what the server can do.
+    /// Their load, as a multiple of the server's capacity.
     pub(super) times: f64,
-    /// Where they connect from; none leaves it to `--sources`.
+    /// Their address; `None` leaves it to `--sources`.
     pub(super) from: Option<Ipv4Addr>,
-    /// They keep at least so many connections, and use all of them by turns. Others take the one that was used last.
+    /// They keep at least this many connections, and use all of them in turn. Others take the most
+    /// recently used one.
     pub(super) connections_min: usize,
-    /// The path that they ask for.
+    /// The requested path.
     pub(super) path: &'static str,
-    /// Further lines of their requests' heads.
+    /// Further lines of the heads of their requests.
     pub(super) head: &'static str,
 }
 
 const ANY: Clients = Clients { name: "all", times: 1.0, from: None, connections_min: 0, path: "/", head: "" };
 
-/// Those of a load whose requests are alike.
+/// A load with requests of one kind.
 pub(super) static ALIKE: &[Clients] = &[ANY];
 
-/// One address asks for five times what the server can do, on a thousand connections; another one for three tenths of it.
+/// One address requests five times the server's capacity, on a thousand connections; another one
+/// three tenths of it.
 pub(super) static FLOOD: &[Clients] = &[
     Clients { name: "flood", times: 5.0, from: Some(Ipv4Addr::LOCALHOST), connections_min: 1_000, ..ANY },
     Clients { name: "other", times: 0.3, from: Some(Ipv4Addr::new(127, 0, 0, 2)), ..ANY },
 ];
 
-/// Five times what the server can do; health checks and what is paid for are half of what it can do.
+/// Five times the server's capacity; health checks and paid requests are half of the capacity.
 pub(super) static CLASSES: &[Clients] = &[
     Clients { name: "health", times: 0.05, path: "/healthz", ..ANY },
     Clients { name: "high", times: 0.45, head: "x-class: high\r\n", ..ANY },

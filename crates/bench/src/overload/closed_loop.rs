@@ -1,4 +1,4 @@
-//! What a server can do: some clients that ask again as soon as they have an answer.
+//! The measurement of a server's capacity: a few clients that send the next request at each answer.
 
 use super::generator::Course;
 use super::record::{Outcome, Record};
@@ -8,14 +8,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// A course of clients that take the costs by turns.
+/// A course of clients that use the costs in turn.
 pub(super) struct ClosedLoop {
     costs_us: Vec<u32>,
     taken: usize,
-    /// When clients that wait for nothing ask again.
+    /// The times at which idle clients send again.
     due: BinaryHeap<Reverse<Duration>>,
     end: Duration,
-    /// How many right replies there are.
+    /// The number of right replies.
     right: usize,
     records: Vec<Record>,
 }
@@ -26,10 +26,10 @@ impl ClosedLoop {
         ClosedLoop { costs_us: costs_us.to_vec(), taken: 0, due, end: length, right: 0, records: Vec::new() }
     }
 
-    /// Requests a second, of costs in equal numbers, from what was done after `warm_up`.
+    /// Requests a second, with costs in equal numbers, from the work done after `warm_up`.
     ///
-    /// Counted is the work between the first and the last reply rather than replies: which ones of unequal requests happened to
-    /// fall into so short a time would decide otherwise.
+    /// It counts the work between the first and the last reply, not the replies: otherwise the
+    /// result would depend on which of the unequal requests fell into this short time.
     pub(super) fn capacity_per_s(&self, warm_up: Duration) -> Result<f64> {
         if let Some(record) = self.records.iter().find(|record| matches!(record.outcome, Outcome::Failed(_))) {
             let outcome = record.outcome;
@@ -40,7 +40,7 @@ impl ClosedLoop {
         let mut replies: Vec<&Record> = replies.collect();
         replies.sort_by_key(|record| at(record));
         let seen = |record: &&Record| at(record) >= warm_up && at(record) <= self.end;
-        // On a machine that is busy with other things there may be hardly any.
+        // On a busy machine there may be hardly any.
         if replies.iter().copied().filter(seen).count() >= REPLIES_MIN {
             replies.retain(seen);
         }
@@ -54,7 +54,7 @@ impl ClosedLoop {
         Ok(work_us / mean_us / secs)
     }
 
-    /// CPU time that all right replies asked for.
+    /// The CPU time of all right replies.
     pub(super) fn work(&self) -> Duration {
         let replies = self.records.iter().filter(|record| record.outcome == Outcome::Right);
         replies.map(|record| Duration::from_micros(u64::from(record.arrival.cost_us))).sum()
@@ -76,17 +76,17 @@ impl Course for ClosedLoop {
 
     fn ended(&mut self, record: Record) {
         self.right += usize::from(record.outcome == Outcome::Right);
-        // Who is refused rests: refusals must not take the time that is measured.
+        // A refused client pauses, so that refusals do not take the measured time.
         let rest = if record.outcome == Outcome::Right { Duration::ZERO } else { REST };
         self.due.push(Reverse(record.arrival.due + record.took + rest));
         self.records.push(record);
     }
 }
 
-/// With fewer replies there is nothing to be told.
+/// With fewer replies there is no result.
 const REPLIES_MIN: usize = 3;
 
-/// How long these are waited for.
+/// The longest wait for them.
 const LENGTH_MAX: Duration = Duration::from_secs(20);
 
 /// Longer than a refusal takes, shorter than a queue.
@@ -96,7 +96,7 @@ const REST: Duration = Duration::from_millis(5);
 mod tests {
     use super::*;
 
-    /// Lets a server of one worker that needs no time but for the work answer the course.
+    /// Lets a server of one worker without overhead answer the course.
     fn answered(costs_us: &[u32], length_ms: u64) -> ClosedLoop {
         let mut course = ClosedLoop::new(2, costs_us, Duration::from_millis(length_ms));
         let mut free = Duration::ZERO;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_nothing_or_wrongly_has_no_capacity() {
+    fn a_server_without_right_answers_has_no_capacity() {
         let mut course = ClosedLoop::new(1, &[1], Duration::from_millis(10));
         assert!(course.capacity_per_s(Duration::ZERO).is_err());
         let arrival = course.take().expect("it is due");

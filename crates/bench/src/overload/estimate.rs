@@ -1,4 +1,4 @@
-//! How long it takes: known before it begins, as all times are set.
+//! The duration of a run, which follows from its arguments.
 
 use super::experiment::Case;
 use super::{capacity, server, trial};
@@ -6,7 +6,7 @@ use crate::experiment::Session;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// How many trials there are, and what they take.
+/// The number of trials, and their duration.
 #[derive(PartialEq, Debug)]
 pub(super) struct Estimate {
     trials: usize,
@@ -14,7 +14,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// Of all these cases, each with every peer that was asked for and can be started.
+    /// Of all these cases, each with every requested peer that can be started.
     pub(super) fn of(session: &Session, cases: &[&[Case]]) -> Estimate {
         let runs = session.runs as usize;
         let wanted = server::PEERS.iter().filter(|peer| session.peers.is_empty() || session.peers.contains(peer));

@@ -1,4 +1,5 @@
-//! An overloaded server as experiments of the shared frame: one that varies the load, one where it changes.
+//! An overloaded server as shared experiments: one that varies the load, one with a load that
+//! changes, one with unequal clients.
 
 use super::figures::Figures;
 use super::scenario::Scenario;
@@ -14,41 +15,41 @@ use std::time::Duration;
 /// The experiment of one kind.
 pub(super) struct Overload<K>(PhantomData<K>);
 
-/// What tells the experiments apart.
+/// The differences between the experiments.
 pub(super) trait Kind: 'static {
     const NAME: &'static str;
 
-    /// What the table shows.
+    /// The table's columns.
     fn columns() -> Vec<Column<Figures>>;
 
-    /// What is drawn.
+    /// The plots.
     fn plots() -> Vec<Plot<Case, Figures>>;
 }
 
-/// One trial's outcome.
+/// The outcome of one trial.
 pub(super) type OverloadRow = Row<Case, Figures>;
 
-/// What is varied, and what is told to every trial.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) scenario: Scenario,
-    /// The load as a multiple of what the server can do; none where the scenario says it.
+    /// The load as a multiple of the server's capacity; `None` if the scenario defines it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) load: Option<f64>,
     /// Threads that serve.
     pub(super) workers: usize,
     pub(super) connections: Connections,
-    /// Replies that take longer are not good any more.
+    /// Replies that take longer are not good.
     pub(super) deadline_ms: u64,
-    /// Clients go away after this time.
+    /// Clients close the connection after this time.
     pub(super) give_up_ms: u64,
-    /// What every server is said to be able to do, in requests a second, instead of what it can; loads are multiples of it.
+    /// The assumed capacity of every server, in requests a second; `None` for the measured one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) rate_of: Option<f64>,
     pub(super) peak_secs: f64,
-    /// How many addresses the clients have; 0 where the kernel chooses, which is one.
+    /// The number of client addresses; 0 lets the kernel choose, which uses one.
     pub(super) sources: u32,
-    /// The arrivals' seed in the first repetition; one more in each that follows.
+    /// The arrivals' seed in the first repetition; each later one adds one.
     pub(super) seed: u64,
 }
 
@@ -56,9 +57,9 @@ pub(super) struct Case {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Connections {
-    /// Each request has one of its own
+    /// Each request has its own connection
     New,
-    /// A connection is used again when its reply has come; whoever finds none that is free makes another
+    /// A connection is used again after its reply; if none is free, the client makes another
     Kept,
 }
 
@@ -128,7 +129,7 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
     }
 }
 
-/// The load is varied.
+/// The load varies.
 pub(super) struct Sweep;
 
 impl Kind for Sweep {
@@ -217,7 +218,7 @@ fn plot(stem: &'static str, y_title: &'static str, figure: fn(&Figures) -> f64) 
     Plot { stem, y_title, y_log: false, figure, x_title: "offered load, percent of own capacity", x, part }
 }
 
-/// Latencies reach from a few milliseconds to the second after which clients go away.
+/// Latencies range from a few milliseconds to the second after which clients give up.
 fn latency_plot(stem: &'static str, y_title: &'static str, figure: fn(&Figures) -> f64) -> Plot<Case, Figures> {
     Plot { y_log: true, ..plot(stem, y_title, figure) }
 }

@@ -1,4 +1,4 @@
-//! What a load came to, computed from its book.
+//! The figures of a load, computed from its book.
 
 use super::clients::Clients;
 use super::open_loop::Look;
@@ -9,65 +9,69 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// What the server can do: replies a second in a closed loop; the mean over what is measured where costs change.
+    /// The server's capacity: replies a second in a closed loop; the mean over the measured time if
+    /// costs change.
     pub(super) capacity_per_s: f64,
-    /// Requests that came.
+    /// Requests that arrived.
     pub(super) arrivals: u64,
     pub(super) offered_per_s: f64,
-    /// Right replies within the deadline; replies that came later.
+    /// Right replies within the deadline, and later ones.
     pub(super) good: u64,
     pub(super) late: u64,
-    /// 503.
+    /// Replies with status 503.
     pub(super) refused: u64,
     pub(super) given_up: u64,
-    /// Requests that failed, and those by kind.
+    /// Failed requests, and their number by kind.
     pub(super) errors: u64,
     pub(super) errors_by_kind: BTreeMap<String, u64>,
     pub(super) goodput_per_s: f64,
-    /// Of the capacity, in percent: good replies; the work in them, which does not rise where cheap requests are preferred.
+    /// In percent of the capacity: good replies, and the work in them, which does not rise if cheap
+    /// requests are preferred.
     pub(super) goodput_percent: f64,
     pub(super) work_percent: f64,
-    /// Right replies, within the deadline or not, from when they were due.
+    /// The latency of right replies, within the deadline or not, from their due times.
     pub(super) accepted_p50_ms: Option<f64>,
     pub(super) accepted_p99_ms: Option<f64>,
     pub(super) refusal_p50_ms: Option<f64>,
     pub(super) refusal_p99_ms: Option<f64>,
     pub(super) refusal_max_ms: Option<f64>,
-    /// Refusals that did not say when to come back.
+    /// Refusals without `Retry-After`.
     pub(super) refused_without_retry_after: u64,
-    /// From the end of the peak on: when 95 % are well again; none where there is no peak, or that did not come about.
+    /// The time from the end of the peak until 95 % are answered well again; `None` if there is no
+    /// peak or no recovery.
     pub(super) recovered_after_ms: Option<f64>,
     /// User and system time of the server, in seconds, and in percent of one core.
     pub(super) server_cpu_s: f64,
     pub(super) server_cpu_percent: f64,
-    /// Resident memory of the server at the end, and the most that there was, in 10^6 bytes.
+    /// Resident memory of the server at the end, and its maximum, in 10^6 bytes.
     pub(super) resident_mb: f64,
     pub(super) resident_max_mb: f64,
-    /// User and system time of the generator, a request.
+    /// User and system time of the generator, per request.
     pub(super) load_cpu_us: f64,
     /// The same in percent of one core.
     pub(super) load_cpu_percent: f64,
-    /// How late the generator was with what was due.
+    /// The lateness of the generator.
     pub(super) load_late_p99_ms: f64,
-    /// It was too late too often: the figures are not those of this load.
+    /// The generator was late too often, so these are not the figures of this load.
     pub(super) load_fell_behind: bool,
     pub(super) in_flight_max: usize,
-    /// Each stretch of the load that was measured.
+    /// Each measured phase of the load.
     pub(super) phases: Vec<PhaseFigures>,
-    /// What came, was good, and was refused, in each tenth of a second from the beginning on; for loads with a change.
+    /// For loads with a change: arrivals, good replies and refusals, in each tenth of a second from
+    /// the beginning.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) per_100_ms: Vec<[u64; 3]>,
-    /// What each of several clients got.
+    /// The figures of each client, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) clients: Vec<ClientFigures>,
     /// Seconds measured.
     pub(super) secs: f64,
 }
 
-/// What one of several clients got.
+/// The figures of one of several clients.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ClientFigures {
     pub(super) client: String,
@@ -76,14 +80,14 @@ pub(super) struct ClientFigures {
     pub(super) refused: u64,
     pub(super) given_up: u64,
     pub(super) errors: u64,
-    /// Good replies, in percent of its own requests, and a second.
+    /// Good replies, in percent of its own requests, and per second.
     pub(super) in_time_percent: f64,
     pub(super) goodput_per_s: f64,
     pub(super) accepted_p50_ms: Option<f64>,
     pub(super) accepted_p99_ms: Option<f64>,
 }
 
-/// What one stretch of the load came to.
+/// The figures of one phase of the load.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PhaseFigures {
     pub(super) secs: f64,
@@ -93,12 +97,12 @@ pub(super) struct PhaseFigures {
     pub(super) goodput_percent: f64,
 }
 
-/// What is known besides the book.
+/// Facts that are not in the book.
 pub(super) struct Known<'a> {
     pub(super) deadline: Duration,
-    /// What the server can do with the costs of a phase.
+    /// The server's capacity with the costs of a phase.
     pub(super) capacity: &'a dyn Fn(&[u32]) -> f64,
-    /// Around what was measured.
+    /// The readings before and after the measured time.
     pub(super) looks: (Look, Look),
     pub(super) resident_bytes: (u64, u64),
     pub(super) in_flight_max: usize,
@@ -107,7 +111,7 @@ pub(super) struct Known<'a> {
 }
 
 impl Figures {
-    /// An error where the book does not add up or a reply was wrong.
+    /// Computes the figures. Fails if the book does not balance or a reply was wrong.
     pub(super) fn of(book: &Book, known: &Known) -> Result<Figures> {
         book.check()?;
         let all = Outcomes::of(book.measured(), known.deadline);
@@ -185,11 +189,11 @@ impl Known<'_> {
         PhaseFigures { secs, capacity_per_s, arrivals: book.arrivals(phase), goodput_per_s, goodput_percent }
     }
 
-    /// The work in good replies, of what could have been done.
+    /// The work in good replies, as a share of the possible work.
     fn work_share(&self, book: &Book) -> f64 {
         let work_us = |phase: usize| {
             let good = book.of_phase(phase).filter(|record| self.is_good(record));
-            // Not `sum`, which is minus zero of nothing.
+            // Not `sum`, which is minus zero for no values.
             good.fold(0.0, |sum, record| sum + f64::from(record.arrival.cost_us))
         };
         let possible_us = |phase: usize, secs: f64| {
@@ -215,7 +219,7 @@ impl Known<'_> {
         bins_of(length, all).into_iter().map(|bin| [bin.arrivals, bin.good, bin.refused]).collect()
     }
 
-    /// Nothing where all are alike.
+    /// Empty if all clients are alike.
     fn clients(&self, book: &Book, secs: f64) -> Vec<ClientFigures> {
         let clients = book.phases.first().map_or(&[][..], |phase| phase.clients);
         if clients.len() < 2 {
@@ -241,7 +245,7 @@ impl Known<'_> {
         clients.iter().enumerate().map(one).collect()
     }
 
-    /// When it came, whether it was good, whether it was refused.
+    /// When it arrived, whether it was good, whether it was refused.
     fn ends(&self, record: &Record, begin: Duration) -> (Duration, bool, bool) {
         let is_refused = matches!(record.outcome, Outcome::Refused { .. });
         (record.arrival.due.saturating_sub(begin), self.is_good(record), is_refused)
@@ -253,7 +257,7 @@ fn begin_of(book: &Book, phase: usize) -> Duration {
     Duration::from_secs_f64(book.phases[..phase].iter().map(|phase| phase.secs).sum())
 }
 
-/// Index and seconds of those that are measured.
+/// Index and seconds of the measured phases.
 fn measured_phases(book: &Book) -> impl Iterator<Item = (usize, f64)> {
     let measured = book.phases.iter().enumerate().filter(|(_, phase)| phase.measured);
     measured.map(|(index, phase)| (index, phase.secs))
@@ -261,7 +265,7 @@ fn measured_phases(book: &Book) -> impl Iterator<Item = (usize, f64)> {
 
 fn errors_by_kind(book: &Book) -> BTreeMap<String, u64> {
     let mut kinds = BTreeMap::new();
-    // Wrong replies count from the beginning on: none is excused by the warm-up.
+    // Wrong replies of the warm-up count too.
     for record in book.all() {
         if let Outcome::Failed(failure) = record.outcome {
             let is_wrong = matches!(failure, Failure::WrongBody | Failure::Malformed);
@@ -279,13 +283,14 @@ fn sorted_ms<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<f64> {
     all
 }
 
-/// What this share does not exceed; none of nothing.
+/// The value that this share does not exceed; `None` for no values.
 fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let due = ((sorted.len() as f64 * share).ceil() as usize).max(1);
     sorted.get(due - 1).copied()
 }
 
-/// How late the generator may be with one in a hundred. Deadlines are tens of milliseconds.
+/// The lateness that at most one in a hundred requests may have. Deadlines are tens of
+/// milliseconds.
 const LATE_MS_MAX: f64 = 2.0;
 
 /// Milliseconds of a bin of `per_100_ms`.
@@ -306,7 +311,8 @@ mod tests {
         Phase { secs, rate_per_s: 10.0, costs_us: vec![cost_us], clients: ALIKE, measured }
     }
 
-    /// Ten a second come; those of the first phase are given up, then every second one is good for a second, then all are.
+    /// Ten a second arrive; those of the first phase are given up, then every second one is good
+    /// for a second, then all are.
     fn book() -> Book {
         let mut book = Book::new(vec![phase(1.0, 5_000, false), phase(1.0, 20_000, true), phase(2.0, 5_000, true)]);
         for number in 0..40_u64 {
@@ -350,7 +356,8 @@ mod tests {
         assert_eq!((figures.secs, figures.capacity_per_s, figures.offered_per_s), (3.0, 30.0, 10.0));
         assert!((figures.goodput_per_s - 23.0 / 3.0).abs() < 1e-9);
         assert!((figures.goodput_percent - 100.0 * 23.0 / 90.0).abs() < 1e-9);
-        // 5 of 20 ms and 18 of 5 ms; possible were 10 of 20 ms and 80 of 5 ms.
+        // The work done is 5 of 20 ms and 18 of 5 ms; the possible work is 10 of 20 ms and 80 of 5
+        // ms.
         assert!((figures.work_percent - 100.0 * 190.0 / 600.0).abs() < 1e-9);
         assert_eq!((figures.accepted_p50_ms, figures.accepted_p99_ms), (Some(27.0), Some(39.0)));
         assert_eq!((figures.refusal_p50_ms, figures.refusal_max_ms), (Some(14.0), Some(18.0)));

@@ -1,7 +1,8 @@
-//! `bench overload`: servers that are asked for more than they can do, beside each other.
+//! `bench overload`: servers under more load than their capacity, compared.
 //!
-//! What an overloaded server is worth is its goodput: replies that come while somebody still wants them. The load is an open
-//! loop, as users are: they do not wait for each other, and go away.
+//! The measure of an overloaded server is its goodput: replies that arrive while the client still
+//! wants them. The load is an open loop, as users are: they do not wait for each other, and give
+//! up.
 
 mod capacity;
 mod clients;
@@ -33,10 +34,11 @@ use scenario::{Question, Scenario};
 #[derive(clap::Args)]
 #[command(mut_arg("secs", |secs| secs.default_value("5")))]
 pub(crate) struct Args {
-    /// What requests cost, and what changes: a cost such as 5ms, mixed (1, 5 and 50 ms), cost-change (5 ms, 20 ms, 5 ms at the same
-    /// multiple), load-change (5x, then 0.9x), cost-rise (0.9x of requests that cost five times as much for a while), flood (an
-    /// address that sends 5x on 1,000 connections, beside one that sends 0.3x), classes (5x of health checks, and of high, normal and
-    /// low class)
+    /// The costs of requests, and the change: a cost such as 5ms, mixed (1, 5 and 50 ms),
+    /// cost-change (5 ms, 20 ms, 5 ms at the same multiple), load-change (5x, then 0.9x), cost-rise
+    /// (0.9x of requests that cost five times as much for a while), flood (an address that sends 5x
+    /// on 1,000 connections, and one that sends 0.3x), classes (5x of health checks, and of high,
+    /// normal and low class)
     #[arg(
         long,
         value_delimiter = ',',
@@ -44,35 +46,37 @@ pub(crate) struct Args {
         default_value = "5ms,mixed,cost-change,load-change,flood,classes"
     )]
     scenario: Vec<Scenario>,
-    /// Loads, as multiples of what the server can do; load-change, cost-rise, flood and classes have their own
+    /// Loads, as multiples of the server's capacity; load-change, cost-rise, flood and classes have
+    /// their own
     #[arg(long, value_delimiter = ',', value_name = "TIMES,...", default_value = "0.5,0.9,1.2,2,5")]
     load: Vec<f64>,
-    /// What loads are multiples of: what each server can do itself, or as many requests a second for all
+    /// The base of the multiples: each server's own capacity, or this many requests a second for
+    /// all
     #[arg(long, value_name = "own|RATE", default_value = "own")]
     rate_of: RateOf,
     /// How clients use connections
     #[arg(long, default_value = "new")]
     connections: Connections,
-    /// A reply that takes longer is not good any more
+    /// Replies that take longer are not good
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     deadline_ms: u64,
     /// Clients close the connection after this time
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     give_up_ms: u64,
-    /// How long the peak of load-change and cost-rise is
+    /// The length of the peak of load-change and cost-rise
     #[arg(long, value_name = "SECS", default_value_t = 10.0)]
     peak_secs: f64,
-    /// Addresses of the loopback network that clients come from by turns; 0 for the usual one
+    /// Addresses of the loopback network that clients use in turn; 0 for the usual one
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64_000))]
     sources: u32,
-    /// Of the arrivals, which are the same for all servers, and others in each repetition
+    /// The seed of the arrivals, which are the same for all servers; each repetition has others
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     options: Options,
 }
 
-/// What loads are multiples of.
+/// The base of the multiples.
 #[derive(Clone, Copy)]
 enum RateOf {
     Own,
@@ -91,7 +95,7 @@ impl std::str::FromStr for RateOf {
     }
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     for load in &args.load {
         ensure!(*load > 0.0 && *load <= 100.0, "--load {load} makes no sense: pass a number above 0 and up to 100");
@@ -106,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for (name, cases) in [(Sweep::NAME, &sweeps), (Change::NAME, &changes), (Shares::NAME, &shares)] {
         offered.extend((!cases.is_empty()).then(|| (name.to_owned(), server::PEERS)));
     }
-    // What a server can do is not asked anew in each trial.
+    // A server's capacity is not measured anew in each trial.
     let notes = tempfile::tempdir().context("cannot make a temporary folder")?;
     let prepare = || Ok(notes.path().to_owned());
     args.options.run_with("overload-trial", &offered, prepare, |session, failures| {
@@ -125,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// The cases of scenarios that ask this.
+/// The cases of scenarios with this question.
 fn cases(args: &Args, asks: Question) -> Vec<Case> {
     let loads: Vec<Option<f64>> = match asks {
         Question::Sweep => args.load.iter().copied().map(Some).collect(),
@@ -133,7 +137,7 @@ fn cases(args: &Args, asks: Question) -> Vec<Case> {
     };
     let mut cases = Vec::new();
     for &scenario in args.scenario.iter().filter(|scenario| scenario.question() == asks) {
-        // Whoever holds a thousand connections keeps them.
+        // A client with a thousand connections keeps them.
         let keeps = scenario.clients().iter().any(|clients| clients.connections_min > 0);
         for workers in args.options.workers() {
             cases.extend(loads.iter().map(|&load| Case {
@@ -159,7 +163,7 @@ fn cases(args: &Args, asks: Question) -> Vec<Case> {
 /// Arguments of the hidden `overload-trial` command.
 #[derive(clap::Args)]
 pub(crate) struct TrialArgs {
-    /// What to do, as JSON
+    /// The trial, as JSON
     trial: String,
 }
 

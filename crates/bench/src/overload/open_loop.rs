@@ -1,4 +1,4 @@
-//! The load itself: requests come when they come.
+//! The load itself: requests arrive at their own times.
 
 use super::generator::Course;
 use super::record::{Book, Record};
@@ -7,17 +7,17 @@ use anyhow::{Context, Result};
 use std::iter::Peekable;
 use std::time::{Duration, Instant};
 
-/// The course of a schedule, which keeps a book of it.
+/// The course of a schedule, recorded in a book.
 pub(super) struct OpenLoop<F> {
     arrivals: Peekable<Schedule>,
     pub(super) book: Book,
-    /// Tells how much processor time the server and this process have had.
+    /// Reads the processor time of the server and of this process.
     look: F,
     first: Option<Look>,
     last: Option<Look>,
 }
 
-/// Processor time of the server and of this process at some moment.
+/// Processor time of the server and of this process at one time.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     pub(super) at: Instant,
@@ -31,7 +31,7 @@ impl<F: FnMut() -> Result<Look>> OpenLoop<F> {
         OpenLoop { arrivals, book: Book::new(phases), look, first: None, last: None }
     }
 
-    /// The first and the last look at the processor time: around what is measured.
+    /// The first and the last reading of the processor time: around the measured time.
     pub(super) fn looks(&mut self) -> Result<(Look, Look)> {
         let last = self.last.map_or_else(&mut self.look, Ok)?;
         Ok((self.first.context("nothing came while it was measured: pass more --secs")?, last))

@@ -1,16 +1,16 @@
-//! What came of each request.
+//! The outcomes of requests.
 
 use super::schedule::{Arrival, Phase};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
-/// A request that has come to its end.
+/// A request that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) arrival: Arrival,
-    /// How long after it was due the generator began with it.
+    /// The delay of the generator after the due time.
     pub(super) late: Duration,
-    /// From when it was due to its end.
+    /// The time from the due time to its end.
     pub(super) took: Duration,
     pub(super) outcome: Outcome,
 }
@@ -18,20 +18,20 @@ pub(super) struct Record {
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// The right reply came, within the deadline or not.
+    /// The right reply arrived, within the deadline or not.
     Right,
-    /// 503.
+    /// The reply was 503.
     Refused {
-        /// It says when to come back.
+        /// Whether it has `Retry-After`.
         retry_after: bool,
     },
-    /// The client did not want to wait any longer.
+    /// The client gave up.
     GivenUp,
     /// It failed.
     Failed(Failure),
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
     /// There was no connection.
@@ -40,7 +40,7 @@ pub(super) enum Failure {
     Broken,
     /// The connection ended before the reply was complete.
     EndedEarly,
-    /// What came is no reply.
+    /// The bytes are no reply.
     Malformed,
     /// A reply of another status.
     Status(u16),
@@ -49,7 +49,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What it is counted under.
+    /// The name under which it is counted.
     pub(super) fn kind(self) -> String {
         match self {
             Failure::Unconnected => "unconnected".to_owned(),
@@ -62,7 +62,7 @@ impl Failure {
     }
 }
 
-/// How many requests of some came to which end.
+/// The number of requests with each outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Outcomes {
     /// Right, within the deadline.
@@ -96,7 +96,7 @@ impl Outcomes {
     }
 }
 
-/// All requests of a load: how many came in each phase, and their ends.
+/// All requests of a load: the arrivals of each phase, and the outcomes.
 pub(super) struct Book {
     pub(super) phases: Vec<Phase>,
     arrivals: Vec<u64>,
@@ -108,37 +108,37 @@ impl Book {
         Book { arrivals: vec![0; phases.len()], phases, records: Vec::new() }
     }
 
-    /// A request has come.
+    /// Records an arrival.
     pub(super) fn came(&mut self, arrival: &Arrival) {
         self.arrivals[arrival.phase] += 1;
     }
 
-    /// A request has come to its end.
+    /// Records an outcome.
     pub(super) fn ended(&mut self, record: Record) {
         self.records.push(record);
     }
 
-    /// How many came in a phase.
+    /// The number of arrivals in a phase.
     pub(super) fn arrivals(&self, phase: usize) -> u64 {
         self.arrivals[phase]
     }
 
-    /// Those that came in a phase.
+    /// The requests that arrived in a phase.
     pub(super) fn of_phase(&self, phase: usize) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(move |record| record.arrival.phase == phase)
     }
 
-    /// Those that came in phases that are measured.
+    /// The requests that arrived in measured phases.
     pub(super) fn measured(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(|record| self.phases[record.arrival.phase].measured)
     }
 
-    /// All that came, measured or not.
+    /// All requests, measured or not.
     pub(super) fn all(&self) -> &[Record] {
         &self.records
     }
 
-    /// Demands that each request came to one end.
+    /// Checks that each request has one outcome.
     pub(super) fn check(&self) -> Result<()> {
         for (phase, &came) in self.arrivals.iter().enumerate() {
             let ended = Outcomes::of(self.of_phase(phase), Duration::ZERO).sum();

@@ -1,8 +1,8 @@
-//! How long a server takes to be itself again.
+//! The time that a server takes to recover.
 
 use std::time::Duration;
 
-/// What came of the requests of a tenth of a second, counted by when they came.
+/// The outcomes of the requests that arrived in a tenth of a second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Bin {
     pub(super) arrivals: u64,
@@ -10,7 +10,7 @@ pub(super) struct Bin {
     pub(super) refused: u64,
 }
 
-/// Sorts requests into bins; each is told by when it came after the first bin's begin, and what it was.
+/// Sorts requests into bins: each with its arrival after the first bin's begin, and its outcome.
 pub(super) fn bins_of(length: Duration, all: impl Iterator<Item = (Duration, bool, bool)>) -> Vec<Bin> {
     let mut bins = vec![Bin::default(); length.as_nanos().div_ceil(BIN.as_nanos()) as usize];
     for (at, is_good, is_refused) in all {
@@ -23,8 +23,9 @@ pub(super) fn bins_of(length: Duration, all: impl Iterator<Item = (Duration, boo
     bins
 }
 
-/// From when on all is well again: of the requests of the second that begins then at least 95 % get a good answer, and of all
-/// that come later too. None where that does not happen within these bins.
+/// The time after which all is well again: of the requests of the second that begins then, and of
+/// all later ones together, at least 95 % get a good answer. `None` if that does not happen within
+/// these bins.
 pub(super) fn recovered_after(bins: &[Bin]) -> Option<Duration> {
     let window = WINDOW_BINS.min(bins.len());
     let last = bins.len().checked_sub(window).filter(|_| window > 0)?;
@@ -67,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn who_was_never_unwell_has_recovered_at_once() {
+    fn a_server_without_losses_has_recovered_at_once() {
         assert_eq!(ms(&bins((0..40).map(|_| 20))), Some(0));
         assert_eq!(ms(&bins((0..40).map(|_| 19))), Some(0), "95 % is enough");
     }
 
     #[test]
     fn time_counts_to_the_second_that_is_well() {
-        // 0.7 s of nothing. Half a bin's loss is forgiven within the second.
+        // 0.7 s without good replies. The second tolerates the loss of half a bin.
         assert_eq!(ms(&bins((0..40).map(|at| if at < 7 { 0 } else { 20 }))), Some(700));
         assert_eq!(
             ms(&bins((0..40).map(|at| if at < 7 {

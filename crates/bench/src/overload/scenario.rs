@@ -1,4 +1,4 @@
-//! What requests cost, and whether that or their number changes while it is measured.
+//! The costs of requests, and changes of costs or load in the measured time.
 
 use super::clients::{ALIKE, CLASSES, Clients, FLOOD, times_of};
 use super::schedule::Phase;
@@ -11,15 +11,17 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) enum Scenario {
-    /// Every request costs so much.
+    /// Every request has this cost.
     Fixed { cost_us: u32 },
     /// Each request costs one of three, which are equally likely.
     Mixed,
-    /// The cost changes and changes back; the number of requests with it, so that the load is the same multiple throughout.
+    /// The cost changes and changes back; the number of requests changes with it, so that the load
+    /// stays the same multiple.
     CostChange,
-    /// Five times of what the server can do for a while, and then nine tenths of it.
+    /// Five times the server's capacity for a while, and then nine tenths of it.
     LoadChange,
-    /// As many requests throughout, nine tenths of what the server can do, which for a while cost five times as much.
+    /// A constant number of requests, nine tenths of the server's capacity, which for a while cost
+    /// five times as much.
     CostRise,
     /// One client sends far more than its share.
     Flood,
@@ -27,32 +29,33 @@ pub(super) enum Scenario {
     Classes,
 }
 
-/// What is learned from a scenario.
+/// The question that a scenario answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Question {
-    /// How it goes at each of several loads.
+    /// The result at each of several loads.
     Sweep,
-    /// What comes after a peak.
+    /// The recovery after a peak.
     Change,
-    /// Which share of their requests each of several clients gets answered.
+    /// The share of each of several clients' requests that is answered.
     Shares,
 }
 
-/// Who knows what the server can do: requests a second that cost these by turns.
+/// Returns the server's capacity: requests a second with these costs in turn.
 pub(super) type Capacity<'a> = &'a dyn Fn(&[u32]) -> f64;
 
-/// How long the parts of a course take, in seconds.
+/// The lengths of the parts of a course, in seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Lengths {
-    /// Measured: all of a sweep; what comes after the peak.
+    /// Measured: all of a sweep, or the time after the peak.
     pub(super) secs: f64,
     pub(super) peak_secs: f64,
-    /// How long a client waits: so long the load goes on after what is measured, so that nobody's end is easier than others'.
+    /// How long a client waits. The load continues for this long after the measured time, so that
+    /// the last requests have the same conditions as the others.
     pub(super) give_up_secs: f64,
 }
 
 impl Scenario {
-    /// What it asks. The load is varied in sweeps only.
+    /// Its question. Only sweeps vary the load.
     pub(super) fn question(self) -> Question {
         match self {
             Scenario::Fixed { .. } | Scenario::Mixed | Scenario::CostChange => Question::Sweep,
@@ -61,7 +64,7 @@ impl Scenario {
         }
     }
 
-    /// Who sends requests.
+    /// The clients.
     pub(super) fn clients(self) -> &'static [Clients] {
         match self {
             Scenario::Flood => FLOOD,
@@ -70,7 +73,7 @@ impl Scenario {
         }
     }
 
-    /// All costs that occur, by groups that occur together.
+    /// All costs that occur, in groups that occur together.
     pub(super) fn costs(self) -> Vec<Vec<u32>> {
         match self {
             Scenario::Fixed { cost_us } => vec![vec![cost_us]],
@@ -81,7 +84,7 @@ impl Scenario {
         }
     }
 
-    /// The stretches of the load, at a multiple of what the server can do.
+    /// The phases of the load, at a multiple of the server's capacity.
     pub(super) fn phases(self, times: f64, lengths: Lengths, capacity: Capacity) -> Vec<Phase> {
         let Lengths { secs, peak_secs, give_up_secs } = lengths;
         let at = |times: f64, costs: &[u32], secs: f64, measured: bool| Phase {
@@ -117,7 +120,7 @@ impl Scenario {
         vec![rest(warm_up_secs, false), peak, rest(secs, true), rest(give_up_secs, false)]
     }
 
-    /// What is otherwise for a while, and from when to when; `measured_secs` are the lengths of what is measured.
+    /// The change, and its begin and end; `measured_secs` are the lengths of the measured phases.
     pub(super) fn peak(self, measured_secs: &[f64]) -> Option<String> {
         let (what, before_secs, peak_secs, secs) = match (self, measured_secs) {
             (Scenario::LoadChange, &[peak, rest]) => (format!("{PEAK_TIMES}x"), 0.0, peak, rest),
@@ -223,7 +226,7 @@ const MIXED_US: [u32; 3] = [1_000, 5_000, 50_000];
 const PEAK_TIMES: f64 = 5.0;
 const REST_TIMES: f64 = 0.9;
 
-/// Long enough for a queue that is too long to have become so.
+/// Long enough for a queue to grow too long.
 const WARM_UP_SECS_MAX: f64 = 1.0;
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! When requests come and what they cost: Poisson arrivals that a seed repeats.
+//! The arrivals and costs of requests: a Poisson process, reproducible by its seed.
 
 use super::clients::{Clients, times_of};
 use crate::rng::{Rng, mix};
 use std::time::Duration;
 
-/// A stretch of the load.
+/// A phase of the load.
 #[derive(Clone, Debug)]
 pub(super) struct Phase {
     pub(super) secs: f64,
     pub(super) rate_per_s: f64,
-    /// What a request may cost, in microseconds of CPU time; all are equally likely.
+    /// The possible costs of a request, in microseconds of CPU time; all are equally likely.
     pub(super) costs_us: Vec<u32>,
-    /// Who sends; each as many of the requests as its share of the load is.
+    /// The clients; each sends its share of the load.
     pub(super) clients: &'static [Clients],
     pub(super) measured: bool,
 }
 
-/// A request that comes.
+/// An arrival.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Arrival {
     /// When, counted from the beginning of the load.
@@ -24,18 +24,18 @@ pub(super) struct Arrival {
     pub(super) cost_us: u32,
     /// Index of the phase.
     pub(super) phase: usize,
-    /// Index of who sends it.
+    /// Index of its clients.
     pub(super) client: usize,
 }
 
-/// The arrivals of some phases, one after the other.
+/// The arrivals of several phases, one after the other.
 pub(super) struct Schedule {
     phases: Vec<Phase>,
     phase: usize,
     phase_begin_s: f64,
     at_s: f64,
     gaps: Rng,
-    /// A sequence of its own, so that the same moments come about whatever requests cost.
+    /// A sequence of its own, so that the arrival times are the same for all costs.
     costs: Rng,
     who: Rng,
 }
@@ -60,13 +60,13 @@ impl Iterator for Schedule {
                 let client = pick(phase.clients, self.who.unit());
                 return Some(Arrival { due: Duration::from_secs_f64(self.at_s), cost_us, phase: self.phase, client });
             }
-            // What has not come by then is forgotten: such arrivals have no memory.
+            // A Poisson process has no memory, so an arrival after the phase's end is dropped.
             (self.at_s, self.phase_begin_s, self.phase) = (end_s, end_s, self.phase + 1);
         }
     }
 }
 
-/// Whose turn it is, by a number from 0 to 1 that is equally likely to be any.
+/// Picks clients by a random number from 0 to 1.
 fn pick(clients: &[Clients], number: f64) -> usize {
     let mut rest = number * times_of(clients);
     let is_found = |clients: &Clients| {
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((pick(CLASSES, 0.0), pick(CLASSES, 1.0), pick(ALIKE, 1.0)), (0, 3, 0));
     }
 
-    /// Mean and variance of how many come in each tenth of a second.
+    /// Mean and variance of the arrivals in each tenth of a second.
     fn moments(arrivals: &[Arrival], tenths: usize) -> (f64, f64) {
         let mut counts = vec![0.0; tenths];
         arrivals.iter().for_each(|arrival| counts[(arrival.due.as_secs_f64() * 10.0) as usize] += 1.0);
@@ -109,7 +109,7 @@ mod tests {
     fn numbers_are_as_poisson_has_them() {
         let arrivals: Vec<Arrival> = Schedule::new(vec![phase(1_000.0, 50.0, &[1])], 7).collect();
         let (mean, variance) = moments(&arrivals, 10_000);
-        // Both are 5 by Poisson's law. Of 10,000 samples their deviations are 0.022 and 0.074.
+        // Both are 5 by Poisson's law. With 10,000 samples their deviations are 0.022 and 0.074.
         assert!((mean - 5.0).abs() < 0.08, "{mean}");
         assert!((variance - 5.0).abs() < 0.25, "{variance}");
         assert!(arrivals.windows(2).all(|pair| pair[0].due <= pair[1].due));

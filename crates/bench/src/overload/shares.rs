@@ -1,4 +1,4 @@
-//! What each of several clients got: tables, and bars.
+//! The shares of each of several clients: tables, and bars.
 
 use super::experiment::{Case, OverloadRow};
 use super::figures::ClientFigures;
@@ -9,7 +9,8 @@ use crate::stats::{Table, median};
 use crate::words::name;
 use serde_json::{Value, json};
 
-/// For each case with several clients: which share of each one's requests was answered in time, and how late those were.
+/// For each case with several clients: the share of each one's requests that was answered in time,
+/// and the latencies.
 pub(super) fn tables(rows: &[OverloadRow]) -> Vec<(String, Table)> {
     let mut tables = Vec::new();
     for case in cases(rows) {

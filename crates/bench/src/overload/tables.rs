@@ -7,7 +7,8 @@ use crate::stats::{Table, median};
 use crate::words::name;
 use serde_json::{Map, Value, json};
 
-/// Goodput by load, and its share of the capacity, of each scenario and number of workers with several loads.
+/// Goodput by load, and its share of the capacity, of each scenario and number of workers with
+/// several loads.
 pub(super) fn goodput(rows: &[OverloadRow]) -> Vec<(String, Table)> {
     let mut tables = Vec::new();
     for group in groups(rows) {
@@ -34,17 +35,17 @@ pub(super) fn summary(experiment: &str, rows: &[OverloadRow]) -> Vec<Value> {
     lines.filter_map(|(group, peer)| group.line(experiment, rows, peer)).collect()
 }
 
-/// What goes into one table.
+/// The contents of one table.
 struct Group {
     case: Case,
-    /// In ascending order; empty where the scenario says the load.
+    /// In ascending order; empty if the scenario defines the load.
     loads: Vec<f64>,
 }
 
-/// What the medians of a line are of.
+/// The figure of a line of medians.
 type Figure = fn(&Figures) -> Option<f64>;
 
-/// Whoever has not recovered takes longer than all that have.
+/// A server that has not recovered ranks after all that have.
 fn recovered_after_ms(of: &Figures) -> Option<f64> {
     Some(of.recovered_after_ms.unwrap_or(f64::INFINITY))
 }
@@ -77,7 +78,7 @@ fn groups(rows: &[OverloadRow]) -> Vec<Group> {
     groups
 }
 
-/// Those that took part, in the order of the runs.
+/// The peers of these runs, in their order.
 fn peers(rows: &[OverloadRow]) -> Vec<Peer> {
     let took_part = |peer: &&Peer| rows.iter().any(|row| row.peer == **peer);
     super::server::PEERS.iter().filter(took_part).copied().collect()
@@ -103,7 +104,7 @@ impl Group {
         table
     }
 
-    /// Figures of a server in this group: at a load, or at all of them.
+    /// Figures of a server in this group: at one load, or at all.
     fn of<'a>(&self, rows: &'a [OverloadRow], peer: Peer, load: Option<f64>) -> impl Iterator<Item = &'a Figures> {
         let case = self.case;
         let of_group = move |row: &&OverloadRow| row.peer == peer && Case { load: None, ..row.case } == case;
@@ -139,7 +140,7 @@ impl Group {
         Some(Value::Object(line))
     }
 
-    /// The median of a figure, by load where there are several.
+    /// The median of a figure, by load if there are several.
     fn by_load(&self, rows: &[OverloadRow], peer: Peer, figure: Figure) -> Value {
         let middle = |load: Option<f64>| {
             let values: Vec<f64> = self.of(rows, peer, load).filter_map(figure).collect();

@@ -1,4 +1,4 @@
-//! Goodput over time, of loads that change while they are measured.
+//! Goodput over time, of loads that change in the measured time.
 
 use super::experiment::{Case, OverloadRow};
 use super::figures::BIN_MS;
@@ -7,7 +7,7 @@ use crate::experiment::{runs_text, workers_text};
 use crate::machine::About;
 use crate::words::name;
 
-/// A chart for each case that has a course: a line per server.
+/// A chart for each case with a change: a line per server.
 pub(super) fn charts(rows: &[OverloadRow], about: &About) -> Vec<(String, Chart)> {
     let mut cases: Vec<Case> = Vec::new();
     for row in rows {
@@ -64,12 +64,12 @@ fn goodput(row: &OverloadRow) -> Vec<f64> {
         .collect()
 }
 
-/// From when to when it is otherwise.
+/// The begin and the end of the change.
 fn peak(row: &OverloadRow) -> Option<String> {
     let measured: Vec<f64> = row.figures.as_ref()?.phases.iter().map(|phase| phase.secs).collect();
     row.case.scenario.peak(&measured)
 }
 
-/// Half a second: in a tenth too few requests come for a line to be read.
+/// Half a second: a tenth has too few requests for a readable line.
 const STEP_BINS: usize = 5;
 const STEP_SECS: f64 = (STEP_BINS * BIN_MS) as f64 / 1e3;

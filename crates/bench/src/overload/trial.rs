@@ -1,4 +1,4 @@
-//! One trial: what the server can do, and what it does under a load.
+//! One trial: the server's capacity, and its figures under a load.
 
 use super::capacity;
 use super::experiment::{Case, Connections};
@@ -14,7 +14,7 @@ use anyhow::{Result, bail, ensure};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// Measures what the peer can do, starts it anew, so that it knows nothing of this, and loads it.
+/// Measures the peer's capacity, restarts it, so that it has no history, and loads it.
 pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     let case = &trial.case;
     let places = Places::of(case.workers);
@@ -52,36 +52,37 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// About how many seconds a trial takes, without looking for the capacity.
+/// The approximate time of a trial, in seconds, without measuring the capacity.
 pub(super) fn length_secs(case: &Case, secs: f64) -> f64 {
     let lengths = Lengths { secs, peak_secs: case.peak_secs, give_up_secs: case.give_up_ms as f64 / 1e3 };
     START_SECS + case.scenario.phases(1.0, lengths, &|_| 1.0).iter().map(|phase| phase.secs).sum::<f64>()
 }
 
-/// How clients behave in this case.
+/// The behavior of clients in this case.
 pub(super) fn manners(case: &Case, running: &Running, give_up: Duration) -> Manners {
     let keeps = case.connections == Connections::Kept;
     let to = running.address();
     Manners { to, keeps, give_up, gather: Duration::ZERO, sources: case.sources, clients: case.scenario.clients() }
 }
 
-/// Runs the generator in a thread of its own, where it belongs, and ahead of the server where that is allowed: clients are
-/// elsewhere in truth, and do not wait for the server's processors.
+/// Runs the generator in a separate thread on its cores, with a higher priority than the server if
+/// that is allowed: real clients are elsewhere, and do not wait for the server's processors.
 pub(super) fn on_load_cores<T: Send>(places: &Places, run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let placed = || {
         if !places.load.is_empty() {
             pin_to(&places.load)?;
         }
-        // Of this thread only, and root's right; the lateness tells what it is like without.
+        // For this thread only, and root may do it; without it, the lateness shows.
         let _ = rustix::process::setpriority_process(None, NICE);
-        // Sleeps of a fraction of a millisecond, which the kernel otherwise makes longer by half of a tenth.
+        // Without slack: the kernel otherwise prolongs sleeps of a fraction of a millisecond by
+        // 0.05 ms.
         let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         run()
     };
     std::thread::scope(|scope| scope.spawn(placed).join()).unwrap_or_else(|_| bail!("the load generator panicked"))
 }
 
-/// As many requests may be under way as come until they are given up.
+/// Raises the limit on open files to the requests that arrive until the first are given up.
 fn ensure_files(phases: &[Phase], give_up_secs: f64, kept: usize) -> Result<()> {
     let rate_per_s = phases.iter().map(|phase| phase.rate_per_s).fold(0.0, f64::max);
     ensure!(rate_per_s.is_finite(), "the capacity is unknown");
@@ -95,16 +96,16 @@ fn ensure_files(phases: &[Phase], give_up_secs: f64, kept: usize) -> Result<()> 
     Ok(())
 }
 
-/// Index of the phase after the peak: warming up, peak, rest.
+/// Index of the phase after the peak: warm-up, peak, rest.
 const REST_PHASE: usize = 2;
 
-/// What starting processes and ending them takes, about.
+/// The approximate time to start and end processes.
 const START_SECS: f64 = 0.5;
 
-/// Much less than what any figure is about.
+/// Much less than any figure.
 const GATHER: Duration = Duration::from_micros(200);
 
 const NICE: i32 = -10;
 
-/// Files that are open besides connections.
+/// Open files besides connections.
 const OTHER_FILES: usize = 64;

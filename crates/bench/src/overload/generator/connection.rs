@@ -12,32 +12,32 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// A connection.
 pub(super) struct Connection {
     pub(super) socket: Socket,
-    /// Index of whose it is.
+    /// Index of its clients.
     pub(super) client: usize,
-    /// What it is used for at present.
+    /// Its current request.
     pub(super) request: Option<Request>,
     /// Bytes of the request that were sent.
     sent: usize,
     /// Bytes of the reply that were read.
     reply: Vec<u8>,
-    /// Whether it is watched for room to send.
+    /// Whether epoll watches it for room to send.
     pub(super) is_watched_out: bool,
     /// Whether it has carried a request before.
     pub(super) is_used: bool,
 }
 
-/// What came of looking at a connection.
+/// The result of a look at a connection.
 pub(super) enum Step {
     /// Nothing to do before the next event; whether more has to be sent.
     Wait { unsent: bool },
     /// The reply is complete.
     Replied(Reply),
-    /// It is over, with the reason.
+    /// The connection has ended, with the reason.
     Over(Failure),
 }
 
 impl Connection {
-    /// Begins to connect, from that address where one is told.
+    /// Starts to connect, from that address if there is one.
     pub(super) fn open(client: usize, to: SocketAddr, from: Option<Ipv4Addr>) -> Result<Connection> {
         let socket = match Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP)) {
             Ok(socket) => socket,
@@ -50,27 +50,27 @@ impl Connection {
             Err(error) if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) => {
                 bail!("this address has no free port left for more connections: pass --sources 254")
             }
-            // It goes on, or has failed, which shows when it is used.
+            // Connecting continues, or has failed, which shows at the first use.
             _ => {}
         }
         let (is_watched_out, is_used) = (false, false);
         Ok(Connection { socket, client, request: None, sent: 0, reply: Vec::new(), is_watched_out, is_used })
     }
 
-    /// Takes a request, to be sent by `go_on`.
+    /// Takes a request, which `go_on` sends.
     pub(super) fn begin(&mut self, request: Request) {
         self.request = Some(request);
         self.sent = 0;
         self.reply.clear();
     }
 
-    /// The request is over, and the connection may be used again.
+    /// Ends the request; the connection may be used again.
     pub(super) fn end(&mut self) {
         self.request = None;
         self.is_used = true;
     }
 
-    /// Whether anything of the reply has come.
+    /// Whether any part of the reply has arrived.
     pub(super) fn has_reply(&self) -> bool {
         !self.reply.is_empty()
     }

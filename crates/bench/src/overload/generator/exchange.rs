@@ -1,10 +1,10 @@
-//! What is asked for, and which replies are right.
+//! The requests, and the check of replies.
 
 use super::reply::Reply;
 use crate::overload::clients::Clients;
 use crate::overload::record::{Failure, Outcome};
 
-/// What a reply is to a request of that cost.
+/// The outcome of a request of that cost with this reply.
 pub(super) fn judge(cost_us: u32, reply: &Reply, body: &[u8]) -> Outcome {
     match reply.status {
         200 if is_right(cost_us, body) => Outcome::Right,
@@ -14,8 +14,8 @@ pub(super) fn judge(cost_us: u32, reply: &Reply, body: &[u8]) -> Outcome {
     }
 }
 
-/// A right reply begins with the microseconds that were burned: as many as were asked for, or somewhat more where the server tells
-/// what it took in truth.
+/// A right reply begins with the burned microseconds: the requested number, or somewhat more if the
+/// server reports the time that it really took.
 fn is_right(cost_us: u32, body: &[u8]) -> bool {
     let digits = body.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let burned_us = std::str::from_utf8(&body[..digits]).ok().and_then(|text| text.parse::<u64>().ok());
@@ -31,7 +31,7 @@ pub(super) fn request_of(cost_us: u32, keeps: bool, clients: &Clients) -> Vec<u8
     format!("GET {path}?us={cost_us} HTTP/1.1\r\nhost: 127.0.0.1\r\n{agent}{head}{close}\r\n").into_bytes()
 }
 
-/// How much more a server may burn at its clock's mercy.
+/// How much longer than requested a server may burn, because of its clock.
 const BURNED_MORE_US_MAX: u64 = 10_000;
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
     use crate::overload::clients::{ALIKE, CLASSES};
 
     #[test]
-    fn requests_say_who_sends_them() {
+    fn requests_name_their_clients() {
         let text = |keeps, clients| String::from_utf8(request_of(5_000, keeps, clients)).expect("it is text");
         let agent = "user-agent: dapple-overload\r\n";
         let plain = format!("GET /?us=5000 HTTP/1.1\r\nhost: 127.0.0.1\r\n{agent}");

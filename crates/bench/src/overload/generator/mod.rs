@@ -1,7 +1,9 @@
-//! A load generator that costs little: one thread, and an event loop around connections that know at most one request.
+//! A load generator that costs little: one thread, and an event loop around connections with at
+//! most one request each.
 //!
-//! It begins with each request when that is due, whatever has become of the others, and gives up those that take too long. It
-//! shares processors with the server that it loads, hence no runtime, no task per client and no timer per request.
+//! It starts each request when that is due, whatever has become of the others, and gives up slow
+//! ones. It shares processors with the server under load, so it uses no runtime, no task per client
+//! and no timer per request.
 
 mod connection;
 mod exchange;
@@ -25,62 +27,61 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Who says when requests are due, and is told what came of them. Times count from the beginning of the load.
+/// A source of requests, which is told their outcomes. Times count from the beginning of the load.
 pub(super) trait Course {
-    /// When the next request is due; none where no other is, as long as those under way have not ended.
+    /// The time of the next request; `None` if there is none unless one in flight ends.
     fn next_due(&mut self) -> Option<Duration>;
 
     /// Takes that request.
     fn take(&mut self) -> Result<Arrival>;
 
-    /// A request has come to its end.
+    /// Records the end of a request.
     fn ended(&mut self, record: Record);
 }
 
-/// How clients behave.
+/// The behavior of clients.
 pub(super) struct Manners {
     pub(super) to: SocketAddr,
-    /// Connections are kept for further requests; otherwise each request has its own.
+    /// Whether connections are kept for further requests; otherwise each request has its own.
     pub(super) keeps: bool,
     pub(super) give_up: Duration,
-    /// How long at least from one look at events to the next: with many requests, waking up for each would take more of the
-    /// processors than all the rest. Latencies come out longer by up to this.
+    /// The least time between two looks at events: with many requests, waking up for each would
+    /// take most of the processors' time. Latencies grow by up to this time.
     pub(super) gather: Duration,
-    /// From how many addresses they come by turns; 0 leaves it to the kernel, which takes one.
+    /// The number of client addresses, used in turn; 0 lets the kernel choose, which uses one.
     pub(super) sources: u32,
-    /// Who they are.
+    /// The clients.
     pub(super) clients: &'static [Clients],
 }
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct Request {
     arrival: Arrival,
     late: Duration,
-    /// Tells it from others on the same connection.
+    /// Distinguishes it from others on the same connection.
     number: u64,
 }
 
 /// The connections of some clients.
 #[derive(Default)]
 struct Pool {
-    /// Those without a request, the one that was used last at the end; some of them have ended since.
+    /// Those without a request, the most recently used one at the end; some of them may have ended.
     idle: VecDeque<usize>,
-    /// How many there are.
+    /// The number of open connections.
     open: usize,
 }
 
-/// The generator.
 pub(super) struct Generator {
     manners: Manners,
     epoll: OwnedFd,
     timer: OwnedFd,
     begin: Instant,
-    /// When the timer goes off.
+    /// When the timer expires.
     armed: Option<Duration>,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     pools: Vec<Pool>,
-    /// When requests are given up, by place and number, in order.
+    /// When requests are given up, by slot and number, in order.
     give_ups: VecDeque<(Duration, usize, u64)>,
     /// Requests, by client and cost.
     bytes: BTreeMap<(usize, u32), Vec<u8>>,
@@ -117,7 +118,7 @@ impl Generator {
         })
     }
 
-    /// The most requests that were under way at the same time.
+    /// The most requests that were in flight at the same time.
     pub(super) fn in_flight_max(&self) -> usize {
         self.in_flight_max
     }
@@ -143,7 +144,7 @@ impl Generator {
         self.begin.elapsed()
     }
 
-    /// Begins with what is due, but looks at replies now and then if that is a lot.
+    /// Starts the due requests, but looks at replies now and then if there are many.
     fn begin_due(&mut self, course: &mut impl Course) -> Result<()> {
         for _ in 0..BEGIN_AT_ONCE_MAX {
             let Some(due) = course.next_due() else { break };
@@ -161,7 +162,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Puts a request on a connection that is idle, or a new one.
+    /// Puts a request on an idle connection, or a new one.
     fn begin_one(&mut self, request: Request, course: &mut impl Course) -> Result<()> {
         let client = request.arrival.client;
         let index = match self.idle_connection(client) {
@@ -175,7 +176,7 @@ impl Generator {
         self.begin_at(index, request, course)
     }
 
-    /// Puts a request on the connection at that place.
+    /// Puts a request on the connection in that slot.
     fn begin_at(&mut self, index: usize, request: Request, course: &mut impl Course) -> Result<()> {
         let Arrival { cost_us, client, .. } = request.arrival;
         let clients = &self.manners.clients[client];
@@ -220,7 +221,7 @@ impl Generator {
         Connection::open(client, self.manners.to, from)
     }
 
-    /// Finds a place for a connection.
+    /// Finds a slot for a connection.
     fn place(&mut self, connection: Connection) -> usize {
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
@@ -239,7 +240,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Ends what has taken too long.
+    /// Gives up slow requests.
     fn give_up(&mut self, course: &mut impl Course) {
         let now = self.now();
         while let Some(&(end, index, number)) = self.give_ups.front() {
@@ -256,7 +257,7 @@ impl Generator {
         }
     }
 
-    /// When there is something to do; none where everything is done.
+    /// The time of the next action; `None` if everything is done.
     fn next_moment(&mut self, course: &mut impl Course) -> Option<Duration> {
         let give_up = self.give_ups.front().map(|(end, ..)| *end);
         match (course.next_due(), give_up) {
@@ -265,7 +266,7 @@ impl Generator {
         }
     }
 
-    /// Waits for that moment or an event, and does what the events ask for.
+    /// Waits for that time or an event, and handles the events.
     fn turn(&mut self, until: Duration, course: &mut impl Course) -> Result<()> {
         self.arm(until)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -275,7 +276,7 @@ impl Generator {
         }
         for event in events {
             match event.data.u64() {
-                // It has gone off, and goes on saying so until it is set again.
+                // It has expired, and stays readable until it is set again.
                 TIMER => self.armed = None,
                 index => self.go_on(index as usize, course)?,
             }
@@ -283,7 +284,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Sets the timer, where it is not set to that moment.
+    /// Sets the timer, unless it is already set to that time.
     fn arm(&mut self, until: Duration) -> Result<()> {
         if self.armed == Some(until) {
             return Ok(());
@@ -300,7 +301,7 @@ impl Generator {
     fn go_on(&mut self, index: usize, course: &mut impl Course) -> Result<()> {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return Ok(()) };
         let Some(request) = &connection.request else {
-            // Nothing was asked for: the server ends the connection.
+            // Without a request, the server has closed the connection.
             self.forget(index);
             return Ok(());
         };
@@ -329,8 +330,8 @@ impl Generator {
         self.report(request, outcome, course);
     }
 
-    /// Where a kept connection turns out to have ended before it was used again, a new one takes its place: no client takes that
-    /// for an answer.
+    /// If a kept connection turns out to have been closed before its next request, a new one
+    /// replaces it: clients do not count that as an answer.
     fn failed(&mut self, index: usize, failure: Failure, course: &mut impl Course) -> Result<()> {
         let connection = self.connections[index].as_mut();
         let was_ended = matches!(failure, Failure::Broken | Failure::EndedEarly);
@@ -377,14 +378,14 @@ fn source(number: u64) -> Ipv4Addr {
     Ipv4Addr::new(127, 1, (number / HOSTS) as u8, (number % HOSTS) as u8 + 1)
 }
 
-/// Addresses for each third number.
+/// The addresses for each value of the third number.
 const HOSTS: u64 = 254;
 
 const TIMER: u64 = u64::MAX;
 
 const EVENTS_MAX: usize = 256;
 
-/// How many requests are begun with before events are looked at.
+/// The most requests that are started before a look at events.
 const BEGIN_AT_ONCE_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Reading a reply of HTTP/1.1.
+//! A parser of HTTP/1.1 replies.
 
 use std::ops::Range;
 
-/// How far a reply has come.
+/// The progress of a reply.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// More is to come.
+    /// Incomplete.
     Partial,
-    /// It is complete.
+    /// Complete.
     Whole(Reply),
-    /// It is no reply that can be read.
+    /// It cannot be parsed.
     Malformed,
 }
 
@@ -17,15 +17,15 @@ pub(super) enum Progress {
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
-    /// Where its body lies in what was read.
+    /// The position of its body in the bytes.
     pub(super) body: Range<usize>,
-    /// The connection may be used again.
+    /// Whether the connection may be used again.
     pub(super) keeps: bool,
-    /// It says when to come back.
+    /// Whether it has `Retry-After`.
     pub(super) retry_after: bool,
 }
 
-/// Looks at all that was read of a connection since its last reply; `ended` tells whether nothing will follow.
+/// Parses all bytes of a connection since its last reply; `ended` says that nothing will follow.
 pub(super) fn read(bytes: &[u8], ended: bool) -> Progress {
     if bytes.len() > REPLY_LEN_MAX {
         return Progress::Malformed;

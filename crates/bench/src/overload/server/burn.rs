@@ -4,7 +4,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Keeps the processor busy for so much time of this thread: waiting for the processor does not count.
+/// Keeps the processor busy for this much time of this thread; waiting for the processor does not
+/// count.
 pub(super) fn burn(cost: Duration) {
     let begin = thread_cpu();
     let mut sum = 1_u64;

@@ -1,11 +1,11 @@
-//! The peer `dapple`: the example `spin_server`, which was built beside this program.
+//! The peer `dapple`: the example `spin_server`, built next to this program.
 
 use super::Setting;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where the program is.
+/// The program's path.
 pub(super) fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the bench's own executable")?;
     let program = own.with_file_name("examples").join("spin_server");

@@ -1,7 +1,8 @@
-//! The peers in Rust: hyper on tokio, as it comes, and with what tower has against overload.
+//! The peers in Rust: plain hyper on tokio, and with tower's means against overload.
 //!
-//! In line, a handler runs in the task of its connection; in a pool, on threads that do nothing else, as many as workers. Tower's
-//! limit counts requests that have been begun with, and its shedding refuses those above the limit.
+//! In line, a handler runs in the task of its connection; in a pool, on separate threads, one per
+//! worker. Tower's limit counts started requests, and its load shedding refuses those above the
+//! limit.
 
 use super::Setting;
 use super::burn::burn;
@@ -32,15 +33,15 @@ pub(crate) struct HyperArgs {
     port: u16,
     #[arg(long)]
     workers: usize,
-    /// Tower's limit and its shedding
+    /// Use tower's limit and load shedding
     #[arg(long)]
     limit: Option<usize>,
-    /// Handlers run in a pool
+    /// Run handlers in a pool
     #[arg(long)]
     pool: bool,
 }
 
-/// How a peer differs from hyper as it comes.
+/// The options on top of plain hyper.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Variant {
     pub(super) limit: Option<usize>,
@@ -70,12 +71,13 @@ pub(crate) fn run_hyper(args: &HyperArgs) -> Result<()> {
     let listener = listen(args.port)?;
     runtime.block_on(async {
         let listener = TcpListener::from_std(listener)?;
-        // Accepting in a task of its own: the future given to `block_on` runs on this thread, outside the workers.
+        // Accepts in a separate task: the future given to `block_on` runs on this thread, outside
+        // the workers.
         tokio::spawn(accept(listener, handler)).await?
     })
 }
 
-/// What answers a request: is told microseconds, and yields nothing.
+/// Answers a request: takes microseconds, and returns nothing.
 type Handler = BoxCloneSyncService<u32, (), BoxError>;
 
 fn handler(limit: Option<usize>, pool: bool) -> Handler {
@@ -97,7 +99,7 @@ fn handler(limit: Option<usize>, pool: bool) -> Handler {
     }
 }
 
-/// With as long a backlog as web servers have.
+/// Listens with as long a backlog as web servers have.
 fn listen(port: u16) -> Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -110,7 +112,7 @@ fn listen(port: u16) -> Result<std::net::TcpListener> {
 
 async fn accept(listener: TcpListener, handler: Handler) -> Result<()> {
     loop {
-        // Where descriptors run out, those who wait are taken later.
+        // Without a free descriptor, waiting clients are accepted later.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
@@ -120,7 +122,7 @@ async fn accept(listener: TcpListener, handler: Handler) -> Result<()> {
 }
 
 async fn connection(stream: TcpStream, handler: Handler) {
-    // A client that goes away is no matter of the server's; its errors show on the client's side.
+    // A client that has gone is no error of the server; its errors show on the client's side.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let (handler, us) = (handler.clone(), cost_us(request.uri().query()));

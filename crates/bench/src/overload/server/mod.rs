@@ -1,4 +1,4 @@
-//! The servers under test, each a process of its own on a free port of the loopback address.
+//! The servers under test, each in a separate process, on a free port of the loopback address.
 
 mod burn;
 mod dapple;
@@ -16,32 +16,32 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Who takes part.
+/// The peers of these experiments.
 pub(super) const PEERS: &[Peer] =
     &[Peer::Dapple, Peer::Hyper, Peer::HyperTower20, Peer::HyperPool10, Peer::HyperPool20, Peer::Go, Peer::GoLimit10];
 
-/// What a server is told.
+/// The parameters of a server.
 pub(super) struct Setting<'a> {
     pub(super) workers: usize,
-    /// Where it runs; anywhere where that is empty.
+    /// Its cores; empty for any.
     pub(super) cores: &'a [usize],
     pub(super) go_program: Option<&'a Path>,
 }
 
 impl Setting<'_> {
-    /// A command that starts a program where this says.
+    /// A command that starts a program with these parameters.
     fn command(&self, program: &Path) -> Result<Command> {
         bound_to(program, self.cores)
     }
 }
 
-/// A server that takes connections.
+/// A server that accepts connections.
 pub(super) struct Running {
     guard: Guard,
     port: u16,
 }
 
-/// Why this peer cannot be started here; none where it can.
+/// The reason why this peer cannot be started here; `None` if it can.
 pub(super) fn obstacle(peer: Peer) -> Option<String> {
     match peer {
         Peer::Dapple => dapple::program().err().map(|error| error.to_string()),
@@ -49,7 +49,7 @@ pub(super) fn obstacle(peer: Peer) -> Option<String> {
     }
 }
 
-/// Starts a peer and waits until it takes connections.
+/// Starts a peer and waits until it accepts connections.
 pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
     let port = free_port()?;
     let hyper = |limit: Option<usize>, pool: bool| hyper::command(setting, port, Variant { limit, pool });
@@ -63,7 +63,7 @@ pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
         Peer::GoLimit10 => go(setting, port, 10),
         _ => bail!("this peer takes no part in overload"),
     }?;
-    // What a server prints at its start must not mix with the result lines; its errors stay visible.
+    // The server's greeting must not mix with the result lines; its errors stay visible.
     let guard = Guard::start("the server", command.stdout(Stdio::null()))?;
     let mut running = Running { guard, port };
     let end = Instant::now() + START_MAX;
@@ -76,7 +76,7 @@ pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
 }
 
 impl Running {
-    /// Where it answers.
+    /// Its address.
     pub(super) fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -86,7 +86,7 @@ impl Running {
         family_cpu(self.guard.id())
     }
 
-    /// Resident memory in bytes: now, and the most that there was.
+    /// Resident memory in bytes: now, and its maximum.
     pub(super) fn memory(&self) -> Result<(u64, u64)> {
         family_memory(self.guard.id())
     }
