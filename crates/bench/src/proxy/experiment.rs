@@ -1,4 +1,4 @@
-//! One process with one cache against N copies with N caches, as an experiment of the shared frame.
+//! One process with one cache against N copies with N caches, as a shared experiment.
 
 use super::trial;
 use crate::experiment::{Column, Experiment, Peer, Plot, Seen, Trial, workers_text};
@@ -8,10 +8,9 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The experiment.
 pub(super) struct Shared;
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Clients, each with a connection that it keeps.
@@ -22,10 +21,10 @@ pub(super) struct Case {
     pub(super) workers: usize,
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// Of the requests, how many did not reach the origin, in percent.
+    /// The share of the requests that did not reach the origin, in percent.
     pub(super) hit_percent: f64,
     pub(super) origin_per_s: f64,
     pub(super) rate_per_s: f64,
@@ -37,7 +36,7 @@ pub(super) struct Figures {
     /// Resident memory of the proxies at the end, in 10^6 bytes.
     pub(super) resident_mb: f64,
     pub(super) errors: u64,
-    /// Context switches of the proxies, a request.
+    /// Context switches of the proxies, per request.
     #[serde(flatten)]
     pub(super) switches: Option<Switches>,
     pub(super) secs: f64,

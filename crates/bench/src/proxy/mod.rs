@@ -1,5 +1,6 @@
-//! `bench proxy`: what the papers say for colors, measured: one process that uses all cores has one cache; as many processes as
-//! cores have as many caches, each with a share of the memory, and each fetches for itself.
+//! `bench proxy`: the papers' argument for colors, measured. One process on all cores has one
+//! cache; as many processes as cores have as many caches, each with a share of the memory, and each
+//! fetches for itself.
 
 mod experiment;
 mod objects;
@@ -19,14 +20,14 @@ pub(crate) struct Args {
     /// Clients
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// Memory for all caches together, in MiB; of what is asked for there are some 70
+    /// Memory for all caches together, in MiB; the requested objects take some 70
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "8,16,32")]
     cache_mb: Vec<u64>,
     #[command(flatten)]
     options: Options,
 }
 
-/// Runs it and reports it; an error if a run's check failed.
+/// Runs the trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut cases = Vec::new();
     for &cache_mb in &args.cache_mb {
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     args.options.run_with("proxy-trial", &offered, prepare, |session, failures| session.run::<Shared>(&cases, failures))
 }
 
-/// Writes what the origin has.
+/// Writes the origin's files.
 pub(crate) fn write_objects() -> Result<TempDir> {
     let folder = tempfile::tempdir()?;
     Objects::write(folder.path())?;
@@ -61,7 +62,7 @@ pub(crate) fn regret_rows() -> Vec<Row> {
 /// Arguments of the hidden `proxy-trial` command.
 #[derive(clap::Args)]
 pub(crate) struct TrialArgs {
-    /// What to do, as JSON
+    /// The trial, as JSON
     trial: String,
 }
 

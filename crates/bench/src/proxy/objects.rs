@@ -1,4 +1,4 @@
-//! What the origin has: objects of mixed sizes, of which few are asked for often.
+//! The origin's objects: of mixed sizes, and only a few are popular.
 
 use crate::rng::Rng;
 use anyhow::{Context, Result};
@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// All objects. Their bodies are cut from one pattern, which goes round, so that every byte can be compared.
+/// All objects. Their bodies are cut from one pattern that is used as a ring, so that every byte
+/// can be compared.
 pub(super) struct Objects {
     folder: PathBuf,
 }
 
-/// Where an object begins in the pattern, and how long it is.
+/// The position of an object in the pattern, and its length.
 #[derive(Clone, Copy)]
 pub(super) struct Object {
     pub(super) start: usize,
@@ -46,7 +47,7 @@ impl Objects {
         self.folder.join("list")
     }
 
-    /// The bytes of the pattern twice, so that each object is one piece of them.
+    /// The bytes of the pattern twice, so that each object is contiguous.
     pub(super) fn bytes(&self) -> Result<Arc<[u8]>> {
         let mut bytes = std::fs::read(self.pattern()).context("the pattern is not there")?;
         bytes.extend_from_within(..);
@@ -54,7 +55,8 @@ impl Objects {
     }
 }
 
-/// The same ones every time, in the order of how often they are asked for. Eight of ten have 1 to 16 KB, the others up to 128.
+/// Always the same ones, the most popular first. Eight of ten have 1 to 16 KB, the others up to
+/// 128.
 pub(super) fn all() -> Vec<Object> {
     let mut rng = Rng::new(SEED + 1);
     let object = |_| {
@@ -68,7 +70,7 @@ const COUNT: usize = 3_000;
 const SEED: u64 = 0x5eed;
 /// Longer than any object.
 const PATTERN_LEN: usize = 1 << 20;
-/// What is found for the requests that reach proxies (0.6 to 0.9).
+/// A value that studies of proxies found (0.6 to 0.9).
 const ZIPF: f64 = 0.8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The origin: some milliseconds away, and it counts.
+//! The origin: it answers after some milliseconds, and counts requests.
 
 use super::objects::{Object, Objects, all};
 use anyhow::{Context, Result};
@@ -46,7 +46,7 @@ impl Origin {
     }
 }
 
-/// One connection. An error ends it; the proxy sees that.
+/// Serves one connection. An error ends it; the proxy sees that.
 async fn serve(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let (mut buf, mut len) = ([0; 4_096], 0);
     loop {
@@ -75,5 +75,5 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     }
 }
 
-/// How far away it is.
+/// The delay of each answer.
 const DELAY: Duration = Duration::from_millis(5);

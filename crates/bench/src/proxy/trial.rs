@@ -1,4 +1,4 @@
-//! One trial: an origin, proxies, a load through them, and what was seen of each.
+//! One trial: an origin, proxies, a load through them, and the figures of each.
 
 use super::experiment::{Case, Figures};
 use super::objects::Objects;
@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Starts everything, loads it, and looks.
+/// Starts everything, loads it, and measures.
 pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
     let Case { connections, cache_mb, workers } = trial.case;
     // With one worker everything else has the other core.
@@ -48,12 +48,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
-/// Long enough for the caches to fill: with the origin 5 ms away, 64 clients fetch some 10,000 a second at best.
+/// Long enough for the caches to fill: with the origin 5 ms away, 64 clients fetch at most some
+/// 10,000 objects a second.
 fn warm_up_secs(trial: &Trial<Case>) -> f64 {
     trial.secs.clamp(0.5, 5.0)
 }
 
-/// Proxies that are one peer.
+/// The processes of one peer.
 #[derive(Default)]
 struct Proxies {
     guards: Vec<Guard>,
@@ -69,7 +70,7 @@ impl Proxies {
         if serial {
             command.arg("--serial");
         }
-        // What a proxy prints at its start must not mix with the result lines; its errors stay visible.
+        // The proxy's greeting must not mix with the result lines; its errors stay visible.
         let mut guard = Guard::start("the proxy", command.stdout(Stdio::null()))?;
         let end = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -95,7 +96,8 @@ impl Proxies {
     }
 }
 
-/// Looks at proxies and origin when the load says so, and takes what it saw itself.
+/// Reads the proxies' and the origin's figures at the marks of the load, and returns the load's
+/// summary too.
 fn watch(mut load: Guard, proxies: &Proxies, origin: &Origin) -> Result<Figures> {
     let output = load.take_output().context("the load has no output")?;
     let mut lines = BufReader::new(output).lines();
@@ -112,7 +114,7 @@ fn watch(mut load: Guard, proxies: &Proxies, origin: &Origin) -> Result<Figures>
     check(&load)?;
     let known = |figure: Option<f64>| figure.context("the load printed no latency");
     Ok(Figures {
-        // A fetch may begin before the measuring does, or end after it.
+        // A fetch may start before the measured time, or end after it.
         hit_percent: 100.0 * (1.0 - fetched as f64 / load.requests as f64).max(0.0),
         origin_per_s: fetched as f64 / load.secs,
         rate_per_s: load.rate_per_s,
@@ -127,7 +129,7 @@ fn watch(mut load: Guard, proxies: &Proxies, origin: &Origin) -> Result<Figures>
     })
 }
 
-/// Every answer was right.
+/// Checks that every answer was right.
 fn check(load: &Summary) -> Result<()> {
     let example = || load.error_example.clone().unwrap_or_else(|| "no error".to_owned());
     ensure!(load.requests > 0, "nothing was answered while it was measured ({}): pass more --secs", example());

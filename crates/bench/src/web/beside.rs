@@ -1,5 +1,5 @@
-//! What the goals are about: each server beside the floor, beside the better of hyper and nginx, beside its own copies and its
-//! own best.
+//! The comparisons of the goals: each server with the floor, with the better of hyper and nginx,
+//! with its own copies and with its own best.
 
 use super::experiment::{Case, Figures, WebRow};
 use crate::experiment::Peer;
@@ -11,13 +11,13 @@ pub(super) fn of(rows: &[WebRow], peer: Peer, case: Case) -> Vec<&WebRow> {
     rows.iter().filter(|row| row.peer == peer && row.case == case && row.figures.is_some()).collect()
 }
 
-/// The median of one figure; none where nothing was measured.
+/// The median of one figure; `None` without measurements.
 pub(super) fn middle(rows: &[&WebRow], figure: fn(&Figures) -> f64) -> Option<f64> {
     let values: Vec<f64> = rows.iter().filter_map(|row| row.figures.as_ref()).map(figure).collect();
     (!values.is_empty()).then(|| median(&values))
 }
 
-/// The cases that were run, in order.
+/// The cases of these runs, in order.
 pub(super) fn cases(rows: &[WebRow]) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for row in rows {
@@ -28,7 +28,7 @@ pub(super) fn cases(rows: &[WebRow]) -> Vec<Case> {
     cases
 }
 
-/// The peers that took part, in the order of the runs.
+/// The peers of these runs, in their order.
 pub(super) fn peers_of(rows: &[WebRow]) -> Vec<Peer> {
     let mut peers: Vec<Peer> = Vec::new();
     for row in rows {
@@ -77,7 +77,7 @@ pub(super) fn peers(rows: &[WebRow]) -> Vec<(String, Table)> {
     vec![("each beside others: medians of paired runs; of nginx, the form with the better figure".to_owned(), table)]
 }
 
-/// The form of nginx whose figure is better.
+/// The form of nginx with the better figure.
 fn better_nginx(rows: &[WebRow], case: Case, figure: fn(&Figures) -> f64, best: fn(f64, f64) -> f64) -> Peer {
     let of_form = |peer| middle(&of(rows, peer, case), figure);
     match (of_form(Peer::Nginx), of_form(Peer::NginxAcceptOne)) {

@@ -1,4 +1,4 @@
-//! A web server under a load, as an experiment of the shared frame.
+//! A web server under a load, as a shared experiment.
 
 use super::beside;
 use super::memory_limit::MemoryLimit;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The experiment of one workload.
 pub(super) struct Web<W>(PhantomData<W>);
 
-/// What tells the experiments apart.
+/// The differences between the experiments.
 pub(super) trait Workload: 'static {
     const NAME: &'static str;
     /// A line above its table.
@@ -26,50 +26,51 @@ pub(super) trait Workload: 'static {
     /// Numbers of clients.
     const CONNECTIONS: &'static [usize];
 
-    /// What the table shows.
+    /// The table's columns.
     fn columns() -> Vec<Column<Figures>>;
 
-    /// What is drawn.
+    /// The plots.
     fn plots() -> Vec<Plot<Case, Figures>> {
         Vec::new()
     }
 
-    /// What the papers say beside it.
+    /// The papers' figures, for comparison.
     fn beside_paper(_rows: &[WebRow], _about: &About) -> BesidePaper {
         BesidePaper::default()
     }
 }
 
-/// One trial's outcome.
+/// The outcome of one trial.
 pub(super) type WebRow = Row<Case, Figures>;
 
-/// How servers are set up and loaded.
+/// The setup and load of servers.
 pub(super) struct Plan {
     pub(super) site: SiteKind,
     /// Requests over one connection; 0 for any number.
     pub(super) requests: u64,
-    /// Memory for files, where a server has a cache of its own.
+    /// Memory for files, in servers with a cache of their own.
     pub(super) cache_mb: u64,
     pub(super) tls: bool,
-    /// The kernel forgets the files before each run, and nothing is warmed up.
+    /// Whether the kernel forgets the files before each run, and there is no warm-up.
     pub(super) cold: bool,
-    /// Memory is limited.
+    /// Whether memory is limited.
     pub(super) limited: bool,
 }
 
-/// What is varied.
+/// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Clients, each with a connection.
     pub(super) connections: usize,
     /// Threads that serve; processes of nginx, Apache and the copies.
     pub(super) workers: usize,
-    /// What the server and the kernel's cache of its files may take together, in MB (2^20); none for no limit.
+    /// The memory limit for the server and the kernel's cache of its files together, in MB (2^20);
+    /// `None` for no limit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) memory_mb: Option<u64>,
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) rate_per_s: f64,
@@ -78,28 +79,29 @@ pub(super) struct Figures {
     /// User and system time of the server's processes.
     pub(super) cpu_us_per_request: f64,
     pub(super) cpu_ms_per_100_mb: f64,
-    /// From when a request was due to the last byte of its answer; the first of a connection with connecting to it.
+    /// From the due time of a request to the last byte of its answer; the first of a connection
+    /// includes connecting.
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) p999_ms: f64,
     pub(super) max_ms: f64,
-    /// Connections made a second.
+    /// Connections made per second.
     pub(super) connects_per_s: f64,
     pub(super) connect_p99_ms: Option<f64>,
     /// Jain's index over the clients' answers.
     pub(super) jain: f64,
     /// Clients without an answer.
     pub(super) starved: f64,
-    /// How long the client has waited at the end that waits longest.
+    /// The longest wait of a client at the end.
     pub(super) waiting_max_ms: f64,
     /// Requests that failed.
     pub(super) errors: u64,
-    /// Resident memory of the server's processes at the end, in 10^6 bytes, and the most that there was.
+    /// Resident memory of the server's processes at the end, in 10^6 bytes, and its maximum.
     pub(super) resident_mb: f64,
     pub(super) resident_max_mb: f64,
-    /// User and system time of the load, a request.
+    /// User and system time of the load, per request.
     pub(super) load_cpu_us: f64,
-    /// Context switches of the server's processes, a request.
+    /// Context switches of the server's processes, per request.
     #[serde(flatten)]
     pub(super) switches: Option<Switches>,
     /// Seconds measured.
@@ -107,7 +109,7 @@ pub(super) struct Figures {
 }
 
 impl<W: Workload> Web<W> {
-    /// All cases, with these numbers of clients where there are any.
+    /// All cases, with these numbers of clients if there are any.
     pub(super) fn cases(connections: &[u32], workers: &[usize], memory_mb: &[u64]) -> Vec<Case> {
         let asked: Vec<usize> = connections.iter().map(|&connections| connections as usize).collect();
         let connections = if asked.is_empty() { W::CONNECTIONS } else { &asked };
@@ -123,7 +125,7 @@ impl<W: Workload> Web<W> {
     }
 }
 
-/// Open files of a server and of the load besides those of the connections.
+/// Open files of a server and of the load besides the connections.
 const FILES_BESIDE: usize = 256;
 
 impl<W: Workload> Experiment for Web<W> {

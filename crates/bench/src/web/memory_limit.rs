@@ -1,16 +1,16 @@
-//! A limit on what a server and the kernel's cache of its files may take together, by a control group.
+//! A memory limit for a server and the kernel's cache of its files together, by a control group.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A control group that goes with this value.
+/// A control group that is removed when this value is dropped.
 pub(super) struct MemoryLimit {
     folder: PathBuf,
 }
 
 impl MemoryLimit {
-    /// Makes one with this limit. Programs enter it by way of `launch`.
+    /// Makes one with this limit. Programs enter it through `launch`.
     pub(super) fn new(megabytes: u64) -> Result<MemoryLimit> {
         let (parent, file) = place().context(ADVICE)?;
         let folder = parent.join(format!("dapple-bench-{}", std::process::id()));
@@ -21,12 +21,12 @@ impl MemoryLimit {
         Ok(limit)
     }
 
-    /// Where the group is.
+    /// The group's folder.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Why there can be none here; none where there can.
+    /// The reason why this machine cannot have one; `None` if it can.
     pub(super) fn obstacle() -> Option<String> {
         MemoryLimit::new(64).err().map(|error| format!("{error:#}"))
     }
@@ -34,7 +34,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // Possible only when all who were in it are gone; they have been told to go.
+        // Possible only after all its processes have ended; they have been told to.
         let end = Instant::now() + Duration::from_secs(5);
         while std::fs::remove_dir(&self.folder).is_err() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));

@@ -25,13 +25,14 @@ use workloads::{Cold, Handshakes, Hello, Misses, Overload, Small, Specweb, Tls};
 /// Arguments of `bench web`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which experiments (default: all)
+    /// The experiments (default: all)
     #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
     only: Vec<Only>,
     /// Clients, in place of those of the experiment
     #[arg(long, value_delimiter = ',', value_name = "N,...", value_parser = clap::value_parser!(u32).range(1..=19_000))]
     connections: Vec<u32>,
-    /// What the server and the kernel's cache of its files may take together in `cold`, in MB (2^20); 0 for no limit
+    /// The memory limit for the server and the kernel's cache of its files together in `cold`, in
+    /// MB (2^20); 0 for no limit
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "256")]
     memory_mb: Vec<u64>,
     /// Files of `cold`; PLDI 2007 had 131072
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     options: Options,
 }
 
-/// What is run.
+/// An experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Only {
     /// 700 files of 4 KB, five requests a connection, 800 clients
@@ -50,7 +51,7 @@ enum Only {
     Specweb,
     /// One tiny file over 64 kept connections
     Hello,
-    /// As small, from 100 to 8,000 clients
+    /// One tiny file over kept connections, from 100 to 8,000 clients
     Overload,
     /// One file of 200 MB by TLS 1.3, eight clients
     Tls,
@@ -58,7 +59,7 @@ enum Only {
     Handshakes,
     /// Many files of 16 KB, a cache of 100 MB, and a kernel that has forgotten the files
     Cold,
-    /// Eight clients that ask for one file of 200 MB at the same time, which is in no cache
+    /// Eight clients that request one file of 200 MB at the same time, which is in no cache
     Misses,
 }
 
@@ -86,7 +87,7 @@ fn site_kind<W: Workload>() -> SiteKind {
     W::PLAN.site
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<Only> =
         Only::value_variants().iter().copied().filter(|it| args.only.is_empty() || args.only.contains(it)).collect();
@@ -131,12 +132,12 @@ pub(crate) fn regret_rows() -> Vec<Row> {
     ]
 }
 
-/// Writes what the web servers of these rows serve.
+/// Writes the files of these rows' web servers.
 pub(crate) fn write_regret_sites() -> Result<TempDir> {
     write_sites(&[Only::Hello, Only::Small, Only::Specweb], 0)
 }
 
-/// Writes the files of all experiments that are run.
+/// Writes the files of the chosen experiments.
 fn write_sites(chosen: &[Only], many: usize) -> Result<TempDir> {
     let folder =
         tempfile::Builder::new().prefix(SCRATCH_PREFIX).tempdir().context("cannot make a folder for the files")?;
@@ -152,10 +153,11 @@ fn write_sites(chosen: &[Only], many: usize) -> Result<TempDir> {
     Ok(folder)
 }
 
-/// What the names of folders begin with that the bench makes, and may open to others.
+/// The prefix of the bench's own folders, which it may open to other users.
 const SCRATCH_PREFIX: &str = "dapple-bench-";
 
-/// Ctrl-C and SIGTERM: the files go away here; servers and load end with this process, as each asked the kernel to.
+/// Ctrl-C and SIGTERM: the files are removed here; servers and load end with this process, as each
+/// has asked the kernel to.
 fn remove_on_interrupt(folder: &Path) -> Result<()> {
     let folder: PathBuf = folder.to_owned();
     ctrlc::set_handler(move || {
@@ -168,7 +170,7 @@ fn remove_on_interrupt(folder: &Path) -> Result<()> {
 /// Arguments of the hidden `web-trial` command.
 #[derive(clap::Args)]
 pub(crate) struct TrialArgs {
-    /// What to do, as JSON
+    /// The trial, as JSON
     trial: String,
 }
 

@@ -1,5 +1,5 @@
-//! What the papers measured, beside what was measured now. Their texts give some numbers; the rest stands in figures only, and
-//! is left out.
+//! The papers' figures, compared with today's. Their texts give some numbers; the rest is only in
+//! plots, and left out.
 
 use super::beside::{cases, middle, of, peers_of, share_of_best};
 use super::experiment::{Case, Figures, WebRow};
@@ -9,12 +9,12 @@ use crate::machine::About;
 use crate::stats::{Table, ratio_text};
 use crate::words::name;
 
-/// What a paper says of one workload.
+/// A paper's figures for one workload.
 struct Paper {
     title: &'static str,
-    /// Throughput on one processor: its server, and the one that cannot use more.
+    /// Throughput on one processor: of its server, and of the one that cannot use more.
     mb_per_s: (f64, f64),
-    /// Its server by number of processors, to its own one.
+    /// Its server's speed-up by number of processors, relative to one.
     speed_up: &'static [(usize, f64)],
     /// Copies of the one that cannot use more, likewise.
     copies: &'static [(usize, f64)],
@@ -137,7 +137,7 @@ fn beside(paper: &Paper, rows: &[WebRow], about: &About) -> BesidePaper {
     BesidePaper { tables: vec![(paper.title.to_owned(), table)], charts, curves: Vec::new() }
 }
 
-/// How much faster with more workers: today's as measured, the paper's as told.
+/// The speed-up with more workers: today's as measured, the paper's as published.
 fn speed_up_chart(paper: &Paper, rows: &[WebRow], connections: usize, about: &About) -> Chart {
     let mut groups: Vec<usize> = cases(rows).iter().map(|case| case.workers).chain([1, 2, 4]).collect();
     groups.sort_unstable();
@@ -166,7 +166,7 @@ fn speed_up_chart(paper: &Paper, rows: &[WebRow], connections: usize, about: &Ab
     chart("throughput to one worker's", paper.title, "to one worker", groups, series, about)
 }
 
-/// Throughput of all servers that were measured.
+/// Throughput of all measured servers.
 fn servers_chart(paper: &Paper, rows: &[WebRow], connections: usize, about: &About) -> Chart {
     let mut groups: Vec<usize> = cases(rows).iter().map(|case| case.workers).collect();
     groups.sort_unstable();

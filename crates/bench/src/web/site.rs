@@ -1,11 +1,11 @@
-//! The files that are served, and the list that tells the load what to ask for and what has to come back.
+//! The served files, and the list of requests and expected answers for the load.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Which files.
+/// A set of files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum SiteKind {
     /// 700 of 4 KB, each as often as the others.
@@ -43,8 +43,8 @@ impl SiteKind {
     }
 }
 
-/// 20 folders with nine files of each class. Of ten requests, more than eight go to less than 10 KB, and most bytes are in the
-/// rest.
+/// 20 folders with nine files of each class. More than eight of ten requests go to less than 10 KB,
+/// and most bytes are in the rest.
 fn specweb() -> Vec<(u64, f64)> {
     let mut files = Vec::new();
     for folder in 1..=SPECWEB_FOLDERS {
@@ -62,10 +62,10 @@ fn specweb() -> Vec<(u64, f64)> {
 
 const SPECWEB_FOLDERS: u64 = 20;
 
-/// By how much the nine files of a class grow, and the class's share of the requests in percent.
+/// The growth of the nine files of a class, and the class's share of the requests in percent.
 const SPECWEB_CLASSES: [(u64, f64); 4] = [(102, 35.0), (1_024, 50.0), (10_240, 14.0), (102_400, 1.0)];
 
-/// A folder with files, in another folder that holds what belongs to them.
+/// A folder with files, inside a folder for its list and pattern.
 #[derive(Clone)]
 pub(super) struct Site {
     folder: PathBuf,
@@ -91,7 +91,7 @@ impl Site {
         Ok(site)
     }
 
-    /// One that has been written.
+    /// A site that exists.
     pub(super) fn at(parent: &Path, kind: SiteKind) -> Site {
         Site { folder: parent.join(kind.name()) }
     }
@@ -101,19 +101,19 @@ impl Site {
         self.folder.join("www")
     }
 
-    /// What is asked for, as `bench load --urls` reads it.
+    /// The list of requests for `bench load --urls`.
     pub(super) fn list(&self) -> PathBuf {
         self.folder.join("list")
     }
 
-    /// The bytes that all files are cut from.
+    /// The bytes from which all files are cut.
     pub(super) fn pattern(&self) -> PathBuf {
         self.folder.join("pattern")
     }
 
     /// Makes the kernel forget the files, so that they are read from the disk again.
     pub(super) fn forget_cached(&self) -> Result<()> {
-        // What has not been written to the disk cannot be forgotten.
+        // Only written pages can be forgotten.
         rustix::fs::syncfs(std::fs::File::open(self.root())?)?;
         for entry in std::fs::read_dir(self.root())? {
             let file = std::fs::File::open(entry?.path())?;
@@ -123,16 +123,17 @@ impl Site {
     }
 }
 
-/// The path of a file. All are of one length, so that the floor finds the number without parsing.
+/// The path of a file. All have the same length, so that the floor finds the number without
+/// parsing.
 fn path_of(number: usize) -> String {
     format!("/{number:06}.html")
 }
 
-/// Where the number begins in a request for such a path, and how many digits it has.
+/// The position of the number in a request for such a path, and its digits.
 pub(super) const NUMBER_AT: usize = "GET /".len();
 pub(super) const NUMBER_DIGITS: usize = 6;
 
-/// So many bytes from there on, and on from the beginning.
+/// This many bytes from there on, and again from the beginning.
 fn cut(pattern: &[u8], start: usize, len: usize) -> Vec<u8> {
     let mut body = Vec::with_capacity(len);
     let mut at = start;
@@ -144,7 +145,8 @@ fn cut(pattern: &[u8], start: usize, len: usize) -> Vec<u8> {
     body
 }
 
-/// Letters by chance. Short enough to stay in the processor's cache beside the load that compares with them.
+/// Random letters. Short enough to stay in the processor's cache with the load that compares with
+/// them.
 fn pattern() -> Vec<u8> {
     let mut rng = crate::rng::Rng::new(0x5173);
     (0..PATTERN_LEN).map(|_| b'a' + rng.below(26) as u8).collect()
@@ -153,7 +155,8 @@ fn pattern() -> Vec<u8> {
 /// A prime, so that pieces of round lengths begin everywhere.
 const PATTERN_LEN: usize = 131_071;
 
-/// How far apart two files begin in the pattern: prime to its length, so that no two of the first 131,071 begin alike.
+/// The distance between the starts of two files in the pattern: prime to its length, so that no two
+/// of the first 131,071 start alike.
 const START_STEP: u64 = 7_919;
 
 #[cfg(test)]
@@ -176,7 +179,8 @@ mod tests {
         }
         let mean: f64 = files.iter().map(|(len, share)| *len as f64 * share).sum::<f64>() / weight;
         assert!((13_000.0..=16_000.0).contains(&mean), "bytes a request: {mean}");
-        // The most popular of nine has 35.3 % of them, and the first folder twice as much as the second.
+        // The most popular of nine has 35.3 % of them, and the first folder twice as many as the
+        // second.
         assert!((files[4].1 / files[..9].iter().map(|(_, weight)| weight).sum::<f64>() - 0.353).abs() < 0.001);
         assert!((files[0].1 / files[36].1 - 2.0).abs() < 1e-9);
     }

@@ -1,4 +1,4 @@
-//! One trial: a server, a load, and what the server took for it.
+//! One trial: a server, a load, and the server's figures.
 
 use super::experiment::{Case, Figures, Plan};
 use super::memory_limit::MemoryLimit;
@@ -12,10 +12,10 @@ use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-/// Starts the peer, loads it, and looks at both.
+/// Starts the peer, loads it, and measures both.
 pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
     let Case { connections, workers, memory_mb } = trial.case;
-    // Dropped after the server that is in it.
+    // Dropped after the server, which is in it.
     let limit = memory_mb.map(MemoryLimit::new).transpose()?;
     let site = Site::at(&trial.file, plan.site);
     let scratch = tempfile::tempdir_in(&trial.file).context("cannot make a folder for the server")?;
@@ -56,14 +56,14 @@ fn warm_up_secs(plan: &Plan, trial: &Trial<Case>) -> f64 {
     if plan.cold { 0.0 } else { (trial.secs / 2.0).clamp(0.5, 3.0) + trial.case.connections as f64 * 2e-4 }
 }
 
-/// What was seen of a load and of the server meanwhile.
+/// The figures of a load and of the server.
 struct Seen {
     load: Summary,
     usage: Usage,
     resident: (u64, u64),
 }
 
-/// Looks at the server when the load says so, and takes what it saw itself.
+/// Reads the server's figures at the marks of the load, and returns the load's summary too.
 fn watch(mut load: Guard, running: &Running) -> Result<Seen> {
     let output = load.take_output().context("the load has no output")?;
     let mut lines = BufReader::new(output).lines();

@@ -116,7 +116,7 @@ impl Workload for Cold {
     }
 }
 
-/// One large file that is in no cache, wanted by several at once.
+/// One large file that is in no cache, requested by several clients at once.
 pub(super) struct Misses;
 
 impl Workload for Misses {
@@ -166,7 +166,7 @@ impl Workload for Tls {
     }
 }
 
-/// Connections of TLS with one small request each.
+/// TLS connections with one small request each.
 pub(super) struct Handshakes;
 
 impl Workload for Handshakes {

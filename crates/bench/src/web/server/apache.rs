@@ -12,7 +12,7 @@ pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certifi
     let prefix = setting.scratch.join("apache");
     std::fs::create_dir_all(&prefix)?;
     if rustix::process::geteuid().is_root() {
-        // Its children are of another user, who has to get at the files.
+        // Its children run as another user, who needs access to the files.
         let folders = [setting.scratch, &setting.site.root()].map(Path::to_owned);
         for folder in folders.iter().flat_map(|folder| folder.ancestors().take(3)).filter(|folder| is_ours(folder)) {
             std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
@@ -22,18 +22,19 @@ pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certifi
     let text = config_text(&prefix, &setting.site.root(), setting.workers, port, certificate);
     std::fs::write(&config, text).context("cannot write Apache's configuration")?;
     let mut command = setting.command(&program)?;
-    // Its greetings, which no log level silences, go to this file from the start.
+    // Its greeting, which no log level silences, goes to this file from the start.
     command.arg("-E").arg(prefix.join("error.log"));
     command.arg("-D").arg("FOREGROUND").arg("-d").arg(&prefix).arg("-f").arg(&config);
     Ok(command)
 }
 
-/// Whether the bench made this folder, and may open it to others.
+/// Whether the bench made this folder, and may open it to other users.
 fn is_ours(folder: &Path) -> bool {
     folder.components().any(|part| part.as_os_str().to_string_lossy().starts_with(super::super::SCRATCH_PREFIX))
 }
 
-/// Best form: as many processes as workers, which stay, with room for 10,000 connections that are kept; nothing is logged.
+/// Best form: as many processes as workers, which stay, with room for 10,000 kept connections; no
+/// logging.
 fn config_text(prefix: &Path, root: &Path, workers: usize, port: u16, certificate: Option<&Certificate>) -> String {
     let user = if rustix::process::geteuid().is_root() { "User www-data\nGroup www-data" } else { "" };
     let threads = workers * THREADS_EACH;
@@ -85,7 +86,7 @@ DocumentRoot {root}
 
 const THREADS_EACH: usize = 128;
 
-/// Where Debian keeps them.
+/// Debian's folder of modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
 #[cfg(test)]

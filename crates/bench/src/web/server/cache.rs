@@ -1,5 +1,5 @@
-//! Files in memory, as the peers in Rust and Go keep them that have no cache of their own: read when they are asked for and
-//! not there, kept until there is no room, those that were used lately for longer (second chance).
+//! Files in memory, for the peers in Rust and Go without a cache of their own: read at the first
+//! request, kept until there is no room, with recently used ones kept longer (second chance).
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -33,20 +33,21 @@ impl Cache {
         Cache { root: Arc::new(root), entries: Arc::default(), bytes_max }
     }
 
-    /// The file, if it is there.
+    /// The file, if it is in the cache.
     pub(super) fn find(&self, path: &str) -> Option<Bytes> {
         let entries = self.entries.read();
         let entry = entries.files.get(path)?;
-        // Written only where it changes something: the line is shared by all workers.
+        // Written only if it changes the value: all workers share the cache line.
         if !entry.used.load(Relaxed) {
             entry.used.store(true, Relaxed);
         }
         Some(entry.body.clone())
     }
 
-    /// Reads the file from the disk, which blocks, and keeps it. As peers do it: each who misses it reads it.
+    /// Reads the file from the disk, which blocks, and keeps it. As in similar peers, each request
+    /// that misses it reads it.
     pub(super) fn read(&self, path: &str) -> Option<Bytes> {
-        // No `..` gets past this: whoever serves only what the bench has written needs no more.
+        // This stops every `..`, which is enough for files that the bench has written.
         let name = path.strip_prefix('/').filter(|name| !name.contains('/'))?;
         let body = Bytes::from(std::fs::read(self.root.join(name)).ok()?);
         if body.len() <= self.bytes_max {

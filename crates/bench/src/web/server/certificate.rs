@@ -1,4 +1,4 @@
-//! A certificate for the loopback address, made anew for each run.
+//! A new certificate for the loopback address in each run.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Makes one (ECDSA, P-256: what most sites have) and writes it to this folder.
+    /// Makes one (ECDSA, P-256, as on most sites) and writes it to this folder.
     pub(super) fn write(folder: &Path) -> Result<Certificate> {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).context("cannot make a certificate")?;

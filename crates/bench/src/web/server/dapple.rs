@@ -1,4 +1,4 @@
-//! The peers `dapple`, `dapple-serial` and `dapple-copies`: the program that was built beside this one.
+//! The peers `dapple`, `dapple-serial` and `dapple-copies`: the program built next to this one.
 
 use super::Setting;
 use super::certificate::Certificate;
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where the program is.
+/// The program's path.
 pub(crate) fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the bench's own executable")?;
     let program = own.with_file_name("dapple");

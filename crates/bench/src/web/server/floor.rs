@@ -1,5 +1,5 @@
-//! The peer `epoll`, the floor: a bare event loop per worker that sends canned answers. It does not parse: the number of the
-//! file stands at the same place in each request.
+//! The peer `epoll`, the floor: a bare event loop per worker that sends canned answers. It does not
+//! parse: the number of the file is at the same position in each request.
 
 use super::super::site::{NUMBER_AT, NUMBER_DIGITS};
 use super::Setting;
@@ -76,16 +76,16 @@ struct Loop {
 
 struct Connection {
     fd: OwnedFd,
-    /// What is being sent, and how much of it was.
+    /// The answer in transit, and the number of its bytes sent.
     sending: Option<(usize, usize)>,
 }
 
 impl Loop {
-    /// Each worker has a listener of its own on the port, among which the kernel spreads the connections.
+    /// Each worker has its own listener on the port; the kernel spreads the connections over them.
     fn new(port: u16, answers: Arc<Vec<Vec<u8>>>) -> Result<Loop> {
         let listener = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
         listener.set_reuse_port(true)?;
-        // Inherited by what is accepted.
+        // Accepted sockets inherit it.
         listener.set_tcp_nodelay(true)?;
         listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
         listener.listen(4_096)?;
@@ -94,7 +94,7 @@ impl Loop {
         Ok(Loop { epoll, listener, answers, connections: Vec::new(), buf: vec![0; 4_096] })
     }
 
-    /// Until waiting for events fails.
+    /// Runs until waiting for events fails.
     fn run(mut self) -> Result<()> {
         loop {
             self.turn()?;
@@ -120,7 +120,7 @@ impl Loop {
         loop {
             let fd = match rustix::net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(fd) => fd,
-                // Whatever ended this one, the next may be well.
+                // Whatever ended this one, the next may succeed.
                 Err(_) => return Ok(()),
             };
             let index = std::os::fd::AsRawFd::as_raw_fd(&fd) as usize;
@@ -142,7 +142,7 @@ impl Loop {
 }
 
 impl Connection {
-    /// Sends and reads as far as it can; false where it is over.
+    /// Sends and reads as far as possible; false at the end.
     fn go_on(&mut self, answers: &[Vec<u8>], buf: &mut [u8]) -> bool {
         loop {
             while let Some((number, sent)) = self.sending {
@@ -159,7 +159,8 @@ impl Connection {
                 Ok(count) => match number_in(&buf[..count]).filter(|number| *number < answers.len()) {
                     Some(number) => {
                         self.sending = Some((number, 0));
-                        // There is one request at a time, so nothing more can have come: the next one is an event.
+                        // There is one request at a time, so no more bytes can have arrived; the
+                        // next one is an event.
                         if self.send_first(&answers[number]) {
                             return true;
                         }
@@ -172,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// True where the whole answer went at once.
+    /// True if the whole answer was sent at once.
     fn send_first(&mut self, answer: &[u8]) -> bool {
         match rustix::net::send(&self.fd, answer, SendFlags::NOSIGNAL) {
             Ok(count) if count == answer.len() => {

@@ -1,4 +1,4 @@
-//! The peer `hyper`: hyper on tokio with files in memory, as somebody would write it who needs a file server of their own.
+//! The peer `hyper`: hyper on tokio with files in memory, as a user would write a file server.
 
 use super::Setting;
 use super::cache::Cache;
@@ -62,12 +62,13 @@ pub(crate) fn run_hyper(args: &HyperArgs) -> Result<()> {
     let listener = listen(args.port)?;
     runtime.block_on(async {
         let listener = TcpListener::from_std(listener)?;
-        // Accepting in a task of its own: the future given to `block_on` runs on this thread, outside the workers.
+        // Accepts in a separate task: the future given to `block_on` runs on this thread, outside
+        // the workers.
         tokio::spawn(accept(listener, cache, tls)).await?
     })
 }
 
-/// With as long a backlog as the others have.
+/// Listens with as long a backlog as the others have.
 fn listen(port: u16) -> Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -89,7 +90,7 @@ fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor> {
 
 async fn accept(listener: TcpListener, cache: Cache, tls: Option<TlsAcceptor>) -> Result<()> {
     loop {
-        // Where descriptors run out, those who wait are taken later.
+        // Without a free descriptor, waiting clients are accepted later.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
@@ -99,7 +100,7 @@ async fn accept(listener: TcpListener, cache: Cache, tls: Option<TlsAcceptor>) -
 }
 
 async fn connection(stream: TcpStream, cache: Cache, tls: Option<TlsAcceptor>) {
-    // A client that goes away is no matter of the server's; its errors show on the client's side.
+    // A client that has gone is no error of the server; its errors show on the client's side.
     let _ = stream.set_nodelay(true);
     match tls {
         None => serve(stream, cache).await,

@@ -1,4 +1,5 @@
-//! The servers under test, each started as its own users would, on free ports of the loopback address.
+//! The servers under test, each started as its own users would, on free ports of the loopback
+//! address.
 
 mod apache;
 mod cache;
@@ -24,35 +25,35 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a server is told.
+/// The parameters of a server.
 pub(super) struct Setting<'a> {
     pub(super) site: &'a Site,
-    /// A folder for what it wants to write.
+    /// A folder for its files.
     pub(super) scratch: &'a Path,
     pub(super) workers: usize,
     pub(super) cores: &'a [usize],
     pub(super) cache_mb: u64,
     pub(super) tls: bool,
     pub(super) go_program: Option<&'a Path>,
-    /// The control group that it runs in.
+    /// Its control group.
     pub(super) group: Option<&'a Path>,
 }
 
 impl Setting<'_> {
-    /// A command that starts a program where this says.
+    /// A command that starts a program with these parameters.
     fn command(&self, program: &Path) -> Result<Command> {
         bound_in(program, self.cores, self.group)
     }
 }
 
-/// A server that answers, or several that are one peer.
+/// A running server, or several that are one peer.
 pub(super) struct Running {
     guards: Vec<Guard>,
     ports: Vec<u16>,
     scheme: &'static str,
 }
 
-/// Why this peer cannot be started here; none where it can.
+/// The reason why this peer cannot be started here; `None` if it can.
 pub(super) fn obstacle(peer: Peer) -> Option<String> {
     match peer {
         Peer::Dapple | Peer::DappleSerial | Peer::DappleCopies => {
@@ -69,7 +70,7 @@ fn missing(program: &str, package: &str) -> Option<String> {
     find_program(program).is_none().then(|| format!("it is not installed: apt-get install {package}"))
 }
 
-/// Starts a peer and waits until it takes connections.
+/// Starts a peer and waits until it accepts connections.
 pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
     let scheme = if setting.tls { "https" } else { "http" };
     let mut running = Running { guards: Vec::new(), ports: Vec::new(), scheme };
@@ -103,7 +104,7 @@ impl Running {
             Peer::Epoll => floor::command(setting, port),
             _ => bail!("this peer is no web server"),
         }?;
-        // What a server prints at its start must not mix with the result lines; its errors stay visible.
+        // The server's greeting must not mix with the result lines; its errors stay visible.
         let mut guard = Guard::start("the server", command.stdout(Stdio::null()))?;
         let end = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -116,7 +117,7 @@ impl Running {
         Ok(())
     }
 
-    /// Where it answers, without a slash at the end.
+    /// Its URLs, without a slash at the end.
     pub(super) fn bases(&self) -> Vec<String> {
         self.ports.iter().map(|port| format!("{}://127.0.0.1:{port}", self.scheme)).collect()
     }
@@ -126,7 +127,7 @@ impl Running {
         self.guards.iter().map(|guard| Usage::of_family(guard.id())).sum()
     }
 
-    /// Resident memory of all its processes in bytes: now, and the most that there was.
+    /// Resident memory of all its processes in bytes: now, and its maximum.
     pub(super) fn memory(&self) -> Result<(u64, u64)> {
         let all = self.guards.iter().map(|guard| family_memory(guard.id())).collect::<Result<Vec<_>>>()?;
         Ok(all.into_iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1)))
@@ -147,7 +148,8 @@ fn go(setting: &Setting, port: u16, certificate: Option<&Certificate>) -> Result
     }
     command.arg(setting.site.root()).env("GOMAXPROCS", setting.workers.to_string());
     if setting.group.is_some() {
-        // Its collector lets a heap grow to twice of what is in use, and the limit would end it.
+        // Go's collector lets a heap grow to twice the used memory, and the limit would end the
+        // process.
         command.env("GOMEMLIMIT", format!("{}MiB", setting.cache_mb * 3 / 2));
     }
     Ok(command)
@@ -159,7 +161,8 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// A program by its name, on PATH or where Debian keeps servers, which is not on everybody's PATH.
+/// A program by its name, on PATH or in Debian's folder for servers, which is not on every user's
+/// PATH.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")]);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// `multi_accept`: whether a worker accepts all connections that wait when it looks at the kernel, or one.
+/// `multi_accept`: whether a worker accepts all waiting connections at each poll, or one.
 pub(super) fn command(
     setting: &Setting,
     port: u16,
@@ -24,10 +24,12 @@ pub(super) fn command(
     Ok(command)
 }
 
-/// Best form for files that are asked for often: open files are cached, nothing is logged, connections are kept,
-/// `reuseport` spreads the connections over the workers. With `multi_accept` tails are shorter, without it medians. Everything that nginx writes stays below its prefix.
+/// Best form for popular files: open files are cached, nothing is logged, connections are kept,
+/// `reuseport` spreads the connections over the workers. `multi_accept` shortens tails; medians are
+/// shorter without it. All files that nginx writes stay below its prefix.
 ///
-/// Open files and connections together stay below the limit on descriptors: where these run out, nginx answers with errors.
+/// Open files and connections together stay below the limit on descriptors: without free ones,
+/// nginx answers with errors.
 fn config_text(
     root: &Path,
     workers: usize,
@@ -36,7 +38,8 @@ fn config_text(
     multi_accept: bool,
 ) -> String {
     let accept = if multi_accept { "on" } else { "off" };
-    // The master of a root-owned nginx hands its workers to a user who cannot read a private temporary directory.
+    // The master of a root-owned nginx switches its workers to a user without access to a private
+    // temporary directory.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let reuse = if workers > 1 { " reuseport" } else { "" };
     let ssl = if certificate.is_some() { " ssl" } else { "" };

@@ -1,12 +1,12 @@
-//! The peers `dapple-small` and `dapple-own-scheduler`: the example `small_web_server`, which was built beside this program, on Dapple's
-//! scheduler and on its own one.
+//! The peers `dapple-small` and `dapple-own-scheduler`: the example `small_web_server`, built next
+//! to this program, on Dapple's scheduler and on its own one.
 
 use super::Setting;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where the program is.
+/// The program's path.
 pub(super) fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the bench's own executable")?;
     let program = own.with_file_name("examples").join("small_web_server");
