@@ -1,28 +1,28 @@
-//! Whether every task is accounted for: what clients were told against what the logs hold.
+//! The check that every task is accounted for: the clients' results against the logs.
 
 use super::client::Report;
 use anyhow::{Result, ensure};
 
-/// What all clients of a trial were told.
+/// The results of all clients of a trial.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(super) struct Account {
     pub(super) signed: u64,
-    /// Answered with an error, which leaves open whether the task was logged.
+    /// Answered with an error; the task may be in the log or not.
     pub(super) failed: u64,
-    /// Not answered, which leaves that open too.
+    /// Not answered; the task may be in the log or not.
     pub(super) lost: u64,
 }
 
 impl Account {
-    /// Adds what one client was told.
+    /// Adds the result of one client.
     pub(super) fn add(&mut self, report: &Report) {
         self.signed += report.signed;
         self.failed += report.failed;
         self.lost += report.lost;
     }
 
-    /// No accepted task is lost without its client knowing: what was signed is in a log, and what is in a log was either signed, or
-    /// its client knows that it does not know.
+    /// Checks that no accepted task is lost without its client knowing: each signed task is in a
+    /// log, and each task in a log was signed, or its client knows that the outcome is unknown.
     pub(super) fn check(&self, records: u64) -> Result<()> {
         let Account { signed, failed, lost } = *self;
         ensure!(signed <= records, "{signed} tasks were signed, and the logs have {records} records");
@@ -34,7 +34,7 @@ impl Account {
         Ok(())
     }
 
-    /// As `check`, of servers that nobody killed: each task was answered.
+    /// As `check`, for servers that were not killed: each task was answered.
     pub(super) fn check_all_answered(&self, records: u64) -> Result<()> {
         self.check(records)?;
         let Account { failed, lost, .. } = *self;

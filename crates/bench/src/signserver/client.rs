@@ -1,4 +1,4 @@
-//! `dapple sign-client` as a process, and what it says of its tasks.
+//! `dapple sign-client` as a process, and its report.
 
 use super::program::{Launch, Secrets};
 use crate::machine::Guard;
@@ -8,34 +8,34 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// What a client is told.
+/// The parameters of a client.
 pub(super) struct Load<'a> {
     pub(super) addrs: &'a [SocketAddr],
     pub(super) in_flight: usize,
     pub(super) connections: usize,
     pub(super) secs: f64,
-    /// Where the secrets are with which it compares all digests; none where it does not.
+    /// The secrets with which it checks all digests; `None` for no check.
     pub(super) secrets: Option<&'a Secrets>,
 }
 
-/// A client that runs.
+/// A running client.
 pub(super) struct Client {
     guard: Guard,
     verifies: bool,
     limit: Duration,
 }
 
-/// What a client says at its end.
+/// The report of a client.
 #[derive(Debug, Deserialize)]
 pub(super) struct Report {
-    /// Answered with digests that were right, as far as they were compared.
+    /// Answered with digests that were right, as far as they were checked.
     pub(super) signed: u64,
     pub(super) throughput_per_s: f64,
     pub(super) latency_us: Latency,
     pub(super) refused: u64,
     /// Answered with an error; some of them may be in a log.
     pub(super) failed: u64,
-    /// Sent and not answered: whether they are in a log is not known.
+    /// Sent and not answered: they may be in a log or not.
     pub(super) lost: u64,
     /// Answered with digests that were wrong.
     pub(super) wrong: u64,
@@ -55,7 +55,7 @@ pub(super) struct Latency {
 }
 
 impl Client {
-    /// Starts it; it runs for as long as the load says.
+    /// Starts it; it runs for the time in `load`.
     pub(super) fn start(launch: &Launch, cores: &[usize], load: &Load) -> Result<Client> {
         let mut command = launch.command(cores)?;
         command.arg("sign-client").args(["--json", "--quiet"]);
@@ -73,12 +73,12 @@ impl Client {
         Ok(Client { guard, verifies: load.secrets.is_some(), limit })
     }
 
-    /// An error if it has ended already.
+    /// Fails if it has already ended.
     pub(super) fn still_running(&mut self) -> Result<()> {
         self.guard.still_running()
     }
 
-    /// Waits for its end; an error where a digest was wrong or nothing was signed.
+    /// Waits for its end; an error if a digest was wrong or nothing was signed.
     pub(super) fn finish(self) -> Result<Report> {
         let (status, text) = self.guard.outcome(self.limit)?;
         let report = Report::read(&text).with_context(|| format!("dapple sign-client ended with {status}"))?;
@@ -105,16 +105,17 @@ impl Report {
         Ok(())
     }
 
-    /// Tasks signed a second from one moment to another, in whole seconds of the client; none where there are none between.
+    /// Tasks signed per second between two times, in whole seconds of the client; `None` if there
+    /// are none between.
     pub(super) fn rate_between(&self, from_s: f64, to_s: f64) -> Option<f64> {
         let (from, to) = (from_s.ceil() as usize, to_s.floor() as usize);
-        // The list ends with the last second in which something was signed.
+        // The list ends with the last second in which a task was signed.
         let signed: u64 = (from..to).map(|second| self.signed_each_s.get(second).copied().unwrap_or(0)).sum();
         (from < to).then(|| signed as f64 / (to - from) as f64)
     }
 }
 
-/// How much longer than its load a client may take: it waits for answers, and the machine may be busy.
+/// The most time beyond the load's for a client, which waits for answers on a perhaps busy machine.
 const LIMIT_BEYOND: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ pub(super) mod tests {
         let report = Report::read(LINE).expect("it is one");
         assert_eq!(report.rate_between(0.0, 2.0), Some(35.0));
         assert_eq!(report.rate_between(0.2, 2.9), Some(30.0));
-        // Nothing was signed in the fourth second.
+        // No task was signed in the fourth second.
         assert_eq!(report.rate_between(2.0, 4.0), Some(5.0));
         assert_eq!(report.rate_between(1.1, 1.9), None);
     }

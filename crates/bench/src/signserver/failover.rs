@@ -1,6 +1,7 @@
-//! Throughput over time while one of two servers is killed and comes back: Figure 29 of the thesis.
+//! Throughput over time while one of two servers is killed and restarted: Figure 29 of the thesis.
 //!
-//! As there, the servers share nothing: each has a log of its own, and the client spreads its connections over both.
+//! As there, the servers share nothing: each has its own log, and the client spreads its
+//! connections over both.
 
 use super::SERVERS;
 use super::account::Account;
@@ -16,16 +17,15 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// The experiment.
 pub(super) struct Failover;
 
-/// One trial's outcome.
+/// The outcome of one trial.
 pub(super) type FailoverRow = Row<Case, Figures>;
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// With both servers; these three are of whole seconds, and missing where there was none.
+    /// With both servers; these three cover whole seconds, and are missing if there was none.
     before_per_s: Option<f64>,
     /// With one.
     down_per_s: Option<f64>,
@@ -36,12 +36,12 @@ pub(super) struct Figures {
     pub(super) signed: u64,
     refused: u64,
     pub(super) failed: u64,
-    /// Not answered, as the server was killed.
+    /// Not answered, because the server was killed.
     pub(super) lost: u64,
     pub(super) connection_errors: u64,
     /// In both logs.
     pub(super) records: u64,
-    /// In the log of the one that was killed, at that moment, and at the end.
+    /// In the log of the killed server, at that time, and at the end.
     pub(super) records_when_killed: u64,
     pub(super) records_of_killed: u64,
     pub(super) killed_after_s: f64,
@@ -172,9 +172,9 @@ pub(super) fn measure(trial: &Trial<Case>, launch: &Launch) -> Result<Figures> {
     })
 }
 
-/// How many records there are.
+/// The numbers of records.
 struct Logs {
-    /// In the log of the server that was killed, at that moment.
+    /// In the log of the killed server, at that time.
     records_when_killed: u64,
     /// In the same log at the end.
     killed: u64,
@@ -195,12 +195,13 @@ impl Logs {
     }
 }
 
-/// About how many seconds a trial takes.
+/// The approximate time of a trial, in seconds.
 pub(super) fn length_secs(secs: f64) -> f64 {
     load_secs(secs) + START_SECS
 }
 
-/// How long the client runs: as long with two servers, with one, and with two again, which takes until connections look for it.
+/// How long the client runs: equally long with two servers, with one, and with two again, which
+/// includes the time until connections return.
 fn load_secs(secs: f64) -> f64 {
     3.0 * secs + 1.5 * LOOK_HOME_SECS
 }
@@ -209,7 +210,7 @@ fn sleep_until(begin: Instant, secs: f64) {
     std::thread::sleep((begin + Duration::from_secs_f64(secs)).saturating_duration_since(Instant::now()));
 }
 
-/// How often connections that went to another server look for their own (docs/sign.md).
+/// How often a redirected connection tries its own server again (docs/sign.md).
 const LOOK_HOME_SECS: f64 = 1.0;
 
 /// For starting and ending processes.
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_trial_is_good_where_the_kill_was_noticed_and_made_good() {
-        // The report tells of 100 that were signed, 4 that were lost and 2 that failed.
+        // The report has 100 signed, 4 lost and 2 failed.
         assert_eq!(error(&Logs { records_when_killed: 30, killed: 60, other: 43 }, 1), "");
         assert!(error(&Logs { records_when_killed: 30, killed: 56, other: 43 }, 1).contains("100 tasks were signed"));
         assert!(error(&Logs { records_when_killed: 30, killed: 64, other: 43 }, 1).contains("107 records"));

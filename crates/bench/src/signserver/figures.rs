@@ -1,4 +1,4 @@
-//! The thesis' figures, drawn again, and its numbers beside today's.
+//! The thesis' figures, drawn again, and its numbers compared with today's.
 
 use super::failover::FailoverRow;
 use super::server::PEERS;
@@ -9,11 +9,11 @@ use crate::machine::About;
 use crate::stats::{Table, median, ratio_text};
 use crate::words::name;
 
-/// What the thesis says of one variant.
+/// The thesis' figures for one variant.
 struct Thesis {
     peer: Peer,
     figure: u32,
-    /// Tasks a second when it is saturated (section 4.4).
+    /// Tasks per second at saturation (section 4.4).
     saturated_per_s: f64,
 }
 
@@ -24,7 +24,8 @@ const THESIS: [Thesis; 4] = [
     Thesis { peer: Peer::Replicated, figure: 28, saturated_per_s: 1_800.0 },
 ];
 
-/// A table for each setting: the highest throughput of each variant, and what the most tasks in flight leave of it.
+/// A table for each setting: the highest throughput of each variant, and its share at the most
+/// tasks in flight.
 pub(super) fn saturation(rows: &[SweepRow]) -> Vec<(String, Table)> {
     settings(rows.iter().map(|row| &row.case)).iter().map(|case| saturation_of(rows, case)).collect()
 }
@@ -56,7 +57,8 @@ fn saturation_of(rows: &[SweepRow], case: &Case) -> (String, Table) {
     (format!("the thesis (section 4.4) beside today; {}", case.setting()), table)
 }
 
-/// For each setting one file per variant, with what the thesis shows of it, and one with the parametric curves of all of them.
+/// For each setting one file per variant, with the thesis' curve, and one with the parametric
+/// curves of all of them.
 pub(super) fn curves(rows: &[SweepRow], about: &About) -> Vec<(String, Curves)> {
     let mut files = Vec::new();
     for case in settings(rows.iter().map(|row| &row.case)) {
@@ -88,7 +90,7 @@ pub(super) fn curves(rows: &[SweepRow], about: &About) -> Vec<(String, Curves)> 
 pub(super) fn over_time(rows: &[FailoverRow], about: &About) -> Vec<(String, Chart)> {
     let of_case = |case: &Case| {
         let own: Vec<&FailoverRow> = rows.iter().filter(|row| row.checked && row.case == *case).collect();
-        // Whole seconds: the last one may be a part.
+        // Whole seconds: the last one may be incomplete.
         let whole = |of: &super::failover::Figures| of.signed_each_s.len().min(of.secs as usize);
         let seconds = own.iter().filter_map(|row| row.figures.as_ref()).map(whole).max().unwrap_or(0);
         let series = PEERS.iter().filter_map(|&peer| over_time_of(&own, peer, seconds)).collect();
@@ -122,21 +124,21 @@ fn over_time_of(own: &[&FailoverRow], peer: Peer, seconds: usize) -> Option<Seri
         .filter(|row| row.peer == peer)
         .filter_map(|row| Some(row.figures.as_ref()?.signed_each_s.as_slice()))
         .collect();
-    // A list ends with the last second in which something was signed.
+    // A list ends with the last second in which a task was signed.
     let of = |line: &&[u64], second: usize| line.get(second).copied().unwrap_or(0) as f64;
     let at = |second: usize| Spread::of(lines.iter().map(|line| of(line, second)));
     let points = (0..seconds).map(at).collect();
     (!lines.is_empty()).then(|| Series { label: name(peer), style: peer.style(), points })
 }
 
-/// What was measured of one variant with so many tasks in flight.
+/// The measurements of one variant with this many tasks in flight.
 struct Measured {
     in_flight: usize,
     throughput: Spread,
     mean_ms: Spread,
 }
 
-/// By the number of tasks in flight, upward; of runs that passed their check.
+/// In ascending order of tasks in flight; of runs that passed their check.
 fn points(rows: &[SweepRow], peer: Peer, setting: &Case) -> Vec<Measured> {
     let own: Vec<&SweepRow> = rows
         .iter()
@@ -189,7 +191,7 @@ fn parametric_curve(peer: Peer, points: &[Measured]) -> Curve {
     Curve { label: name(peer), style: peer.style(), points: points.iter().map(point).collect() }
 }
 
-/// One case of each setting, in the order in which they came.
+/// One case of each setting, in their order.
 fn settings<'a>(cases: impl Iterator<Item = &'a Case>) -> Vec<Case> {
     let mut settings: Vec<Case> = Vec::new();
     for case in cases {
@@ -216,7 +218,7 @@ mod tests {
         About { machine: "a machine".to_owned(), kernel: text(), commit: text(), command: text(), busy: None }
     }
 
-    /// A row as trials yield them.
+    /// A row as trials return it.
     fn row<F: serde::de::DeserializeOwned>(
         peer: Peer,
         case: Case,
@@ -282,7 +284,7 @@ mod tests {
         };
         let rows: Vec<FailoverRow> = vec![
             row(Peer::Wrapped, case(8, true), 0, figures(&[8, 4])),
-            // The load ended a little into a fourth second.
+            // The load ended early in a fourth second.
             row(Peer::Wrapped, case(8, true), 1, figures(&[8, 6, 9, 1])),
         ];
         let drawn = over_time(&rows, &about());

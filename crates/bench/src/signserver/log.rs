@@ -1,12 +1,13 @@
-//! The log of `dapple sign`, read as its format is documented (docs/sign.md) and not by the code that writes it.
+//! A reader of the log of `dapple sign`, written from the documented format (docs/sign.md), not
+//! from the code that writes it.
 
 use anyhow::{Context, Result, ensure};
 use md5::{Digest, Md5};
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// How many records a log has, each of which was looked at: whole, in order, and with the right sum. An error where a byte is
-/// left over at the end and `ended_well` says that the server was not killed.
+/// Counts the records of a log, and checks each: complete, in order, and with the right checksum.
+/// An error if a byte is left over at the end and `ended_well` says that the server was not killed.
 pub(super) fn count_records(path: &Path, ended_well: bool) -> Result<u64> {
     let file = std::fs::File::open(path).with_context(|| format!("cannot read the log {}", path.display()))?;
     let len = file.metadata()?.len();
@@ -35,12 +36,12 @@ fn is_record(record: &[u8; RECORD_LEN], number: u64) -> bool {
     summed.starts_with(MAGIC) && summed[8..16] == number.to_be_bytes() && Md5::digest(summed)[..] == *sum
 }
 
-/// How a record begins.
+/// The beginning of a record.
 const MAGIC: &[u8; 8] = b"DSIGLOG1";
 
 const RECORD_LEN: usize = 128;
 
-/// Bytes of a record before their sum.
+/// The checksummed bytes of a record.
 const SUMMED_LEN: usize = 112;
 
 #[cfg(test)]

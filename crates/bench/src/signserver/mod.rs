@@ -1,7 +1,9 @@
-//! `bench signserver`: the SignServer of S. Gribble's dissertation (Berkeley, 2000; section 4.4), as `dapple sign` builds it four times.
+//! `bench signserver`: the SignServer of S. Gribble's dissertation (Berkeley, 2000; section 4.4),
+//! which `dapple sign` implements in four variants.
 //!
-//! Figures 22, 24, 26 and 28 are throughput and latency of each by the number of tasks in flight, Figure 30 puts all four into one plot,
-//! and Figure 29 is throughput over time while one of two servers is killed and comes back.
+//! Figures 22, 24, 26 and 28 are throughput and latency of each by the number of tasks in flight,
+//! Figure 30 puts all four into one plot, and Figure 29 is throughput over time while one of two
+//! servers is killed and restarted.
 
 mod account;
 mod client;
@@ -33,51 +35,54 @@ use tempfile::TempDir;
     mut_arg("file_mb", |file_mb| file_mb.hide(true))
 )]
 pub(crate) struct Args {
-    /// What to run
+    /// The experiments
     #[arg(long, value_delimiter = ',', value_name = "WHAT,...", default_value = "sweep,failover")]
     only: Vec<What>,
-    /// How many tasks are in flight (sweep)
+    /// Numbers of tasks in flight (sweep)
     #[arg(
         long, value_delimiter = ',', value_name = "P,...", default_value = "1,2,4,8,16,32,64,128,256,512,1024",
         value_parser = clap::value_parser!(u32).range(1..=IN_FLIGHT_MAX)
     )]
     in_flight: Vec<u32>,
-    /// How many tasks are in flight while a server is killed (failover)
+    /// The number of tasks in flight while a server is killed (failover)
     #[arg(long, value_name = "P", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=IN_FLIGHT_MAX))]
     kill_in_flight: u32,
-    /// How many connections they are spread over; no more than there are tasks in flight, and two at least in failover
+    /// The number of connections; no more than there are tasks in flight, and at least two in
+    /// failover
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=512))]
     connections: u32,
-    /// Whether servers answer only when records are on the disk; no,yes runs both [default: no; without a value: yes]
+    /// Whether servers answer only after records are on the disk; no,yes runs both [default: no;
+    /// without a value: yes]
     #[arg(
         long, value_delimiter = ',', value_name = "no|yes,...", num_args = 0..=1, default_value = "no", hide_default_value = true,
         default_missing_value = "yes"
     )]
     sync: Vec<Sync>,
-    /// Compare digests while it warms up only: comparing takes the client as much CPU time as signing takes the server
+    /// Check digests only in the warm-up: the check takes the client as much CPU time as signing
+    /// takes the server
     #[arg(long)]
     unverified: bool,
     #[command(flatten)]
     options: Options,
 }
 
-/// What can be run.
+/// An experiment.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
     /// Throughput and latency by the number of tasks in flight
     Sweep,
-    /// Throughput over time while one of two servers is killed and comes back
+    /// Throughput over time while one of two servers is killed and restarted
     Failover,
 }
 
-/// Whether servers are told to be durable.
+/// Whether servers must be durable.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sync {
     No,
     Yes,
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let in_flight: Vec<usize> = args.in_flight.iter().map(|&in_flight| in_flight as usize).collect();
     let sweeps = if args.only.contains(&What::Sweep) { cases(args, &in_flight, 1) } else { Vec::new() };
@@ -117,13 +122,13 @@ pub(crate) fn log_folder(folder: &Path) -> Result<TempDir> {
     tempfile::tempdir_in(folder).with_context(problem)
 }
 
-/// The row of `bench regret` that is about stages: three of them behind a server.
+/// The row of `bench regret` with three stages behind a server.
 pub(crate) fn regret_rows() -> Vec<Row> {
     let case = |workers| Case { in_flight: 64, connections: 4, workers, sync: false, verified: false };
     vec![Row::of::<Sweep>("stages", "signserver-trial", Peer::Pipelined, Rule::SharedCores, case).with(Files::Logs)]
 }
 
-/// A case for each combination; with so many connections at least.
+/// A case for each combination; each with at least this many connections.
 fn cases(args: &Args, in_flight: &[usize], connections_min: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for &sync in &args.sync {
@@ -143,7 +148,7 @@ fn cases(args: &Args, in_flight: &[usize], connections_min: usize) -> Vec<Case> 
 /// Arguments of the hidden `signserver-trial` command.
 #[derive(clap::Args)]
 pub(crate) struct TrialArgs {
-    /// What to do, as JSON
+    /// The trial, as JSON
     trial: String,
 }
 
@@ -156,10 +161,10 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
     }
 }
 
-/// Twice this is the most threads that `dapple sign` can be told to have.
+/// `dapple sign` takes at most twice as many threads.
 const IN_FLIGHT_MAX: i64 = 16_384;
 
-/// How many servers there are of which one is killed.
+/// The number of servers in failover.
 const SERVERS: usize = 2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The program `dapple`, how it is started, and the secrets that it is given.
+//! The program `dapple`: its path, its start, and its secrets.
 
 use crate::machine::bound_to;
 use crate::web::dapple_program;
@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How `dapple` is started.
+/// The way to start `dapple`.
 pub(super) struct Launch {
     program: PathBuf,
     /// Makes a command that runs a program on these cores.
@@ -15,7 +15,7 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// The program that was built beside the bench, bound to the life of this process.
+    /// The program built next to the bench, bound to the life of this process.
     pub(super) fn of_built() -> Result<Launch> {
         Ok(Launch { program: dapple_program()?, bind: bound_to })
     }
@@ -25,7 +25,8 @@ impl Launch {
         (self.bind)(&self.program, cores)
     }
 
-    /// The program that was built beside a test of the bench, which cannot start itself as `launch`; none where it was not.
+    /// The program built next to a test of the bench, which cannot start itself as `launch`; `None`
+    /// if it was not built.
     #[cfg(test)]
     pub(super) fn of_test() -> Option<Launch> {
         let own = std::env::current_exe().ok()?;
@@ -38,7 +39,7 @@ impl Launch {
 pub(super) struct Secrets([PathBuf; 2]);
 
 impl Secrets {
-    /// Writes them: which ones they are does not matter to what is measured.
+    /// Writes them; their contents do not affect the figures.
     pub(super) fn write(folder: &Path) -> Result<Secrets> {
         let files = ["first-secret", "second-secret"].map(|name| folder.join(name));
         for file in &files {
@@ -48,7 +49,7 @@ impl Secrets {
         Ok(Secrets(files))
     }
 
-    /// The flags that name them.
+    /// The flags for them.
     pub(super) fn args(&self) -> [OsString; 4] {
         let [first, second] = self.0.clone().map(OsString::from);
         ["--first-secret".into(), first, "--second-secret".into(), second]

@@ -1,4 +1,4 @@
-//! `dapple sign` as a process that can be killed and started again.
+//! `dapple sign` as a process that can be killed and restarted.
 
 use super::log::count_records;
 use super::program::{Launch, Secrets};
@@ -13,39 +13,39 @@ use std::path::PathBuf;
 use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
-/// Who takes part: the four ways in which `dapple sign` is built.
+/// The four variants of `dapple sign`.
 pub(super) const PEERS: &[Peer] = &[Peer::Threaded, Peer::Wrapped, Peer::Pipelined, Peer::Replicated];
 
-/// What a server is told.
+/// The parameters of a server.
 pub(super) struct Setting<'a> {
     pub(super) launch: &'a Launch,
     pub(super) variant: Peer,
     pub(super) log: PathBuf,
     pub(super) sync: bool,
     pub(super) workers: usize,
-    /// Where it runs; anywhere where that is empty.
+    /// Its cores; empty for any.
     pub(super) cores: &'a [usize],
-    /// How many tasks clients have in flight at most: none is to be refused.
+    /// The most tasks that clients have in flight: none may be refused.
     pub(super) in_flight: usize,
     pub(super) secrets: &'a Secrets,
 }
 
-/// A server that takes connections.
+/// A server that accepts connections.
 pub(super) struct Server {
     guard: Guard,
     address: SocketAddr,
     log: PathBuf,
-    /// What it prints has somewhere to go.
+    /// Keeps the pipe for its output open.
     _output: BufReader<ChildStdout>,
 }
 
 impl Server {
-    /// Starts it at this address, whose port may be 0, and waits until it listens.
+    /// Starts it at this address, with any port for 0, and waits until it listens.
     pub(super) fn start(setting: &Setting, address: SocketAddr) -> Result<Server> {
         let mut command = setting.launch.command(setting.cores)?;
         command.arg("sign").arg("--variant").arg(name(setting.variant)).arg("--log").arg(&setting.log);
         command.arg("--addr").arg(address.to_string()).arg("--workers").arg(setting.workers.to_string());
-        // Twice as many: a place is free a little later than its task is answered.
+        // Twice as many: a slot becomes free a little after its task is answered.
         let room = |least: usize| least.max(2 * setting.in_flight).to_string();
         match setting.variant {
             Peer::Threaded => command.args(["--threads", &room(256)]),
@@ -65,7 +65,7 @@ impl Server {
         Ok(Server { guard, address, log: setting.log.clone(), _output: output })
     }
 
-    /// Where it answers.
+    /// Its address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -75,18 +75,18 @@ impl Server {
         Usage::of_family(self.guard.id())
     }
 
-    /// The most resident memory that it has had, in MB.
+    /// The maximum of its resident memory, in MB.
     pub(super) fn resident_max_mb(&self) -> Result<f64> {
         Ok(family_memory(self.guard.id())?.1 as f64 / 1e6)
     }
 
-    /// Lets it end in its own way; yields how many records its log has.
+    /// Stops it gracefully; returns the number of records in its log.
     pub(super) fn stop(self) -> Result<u64> {
         self.guard.stop(STOP_MAX)?;
         count_records(&self.log, true)
     }
 
-    /// Kills it (SIGKILL); yields how many records its log has.
+    /// Kills it (SIGKILL); returns the number of records in its log.
     pub(super) fn kill(self) -> Result<u64> {
         self.guard.kill()?;
         count_records(&self.log, false)
@@ -107,7 +107,7 @@ fn listening_at(line: &str) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Longer than a server takes that has answered everything.
+/// Longer than an idle server takes.
 const STOP_MAX: Duration = Duration::from_secs(40);
 
 #[cfg(test)]

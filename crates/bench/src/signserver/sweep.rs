@@ -13,13 +13,12 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The experiment.
 pub(super) struct Sweep;
 
-/// One trial's outcome.
+/// The outcome of one trial.
 pub(super) type SweepRow = Row<Case, Figures>;
 
-/// What is varied, and what is told to every trial.
+/// The parameters of a case.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     /// Tasks in flight: the thesis' simultaneous tasks in the pipeline.
@@ -27,25 +26,25 @@ pub(super) struct Case {
     pub(super) connections: usize,
     /// Of each server.
     pub(super) workers: usize,
-    /// Whether a task is answered when its record is on the disk.
+    /// Whether a task is answered only after its record is on the disk.
     pub(super) sync: bool,
-    /// Whether digests are compared while it is measured.
+    /// Whether digests are checked in the measured time.
     pub(super) verified: bool,
 }
 
 impl Case {
-    /// What cases of one table and one plot have in common.
+    /// The common part of the cases of one table and one plot.
     pub(super) fn part(&self) -> String {
         let sync = if self.sync { " sync" } else { "" };
         format!("{}{sync}", workers_text(self.workers))
     }
 
-    /// The same, for people.
+    /// The same, for readers.
     pub(super) fn setting(&self) -> String {
         format!("{}{}", workers_text(self.workers), if self.sync { ", --sync" } else { "" })
     }
 
-    /// How tasks are answered, and looked at.
+    /// The form of answers and checks.
     pub(super) fn manner(&self) -> String {
         let sync =
             if self.sync { "answered when records are on the disk" } else { "answered when records are written" };
@@ -54,7 +53,7 @@ impl Case {
     }
 }
 
-/// What is measured.
+/// The figures of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) throughput_per_s: f64,
@@ -65,12 +64,12 @@ pub(super) struct Figures {
     /// User and system time of the server.
     server_cpu_us_per_task: f64,
     resident_max_mb: f64,
-    /// All that were signed, those of the warm-up included.
+    /// All signed tasks, including the warm-up.
     pub(super) signed: u64,
-    /// What is in the log.
+    /// Records in the log.
     pub(super) records: u64,
     refused: u64,
-    /// Context switches of the server, a task.
+    /// Context switches of the server, per task.
     #[serde(flatten)]
     switches: Option<Switches>,
     secs: f64,
@@ -146,7 +145,7 @@ fn plot(stem: &'static str, y_title: &'static str, y_log: bool, figure: fn(&Figu
     Plot { stem, y_title, y_log, figure, x_title, x: |case| case.in_flight, part: Case::part }
 }
 
-/// Warms a new server up, with all digests compared, and measures it.
+/// Warms a new server up, with all digests checked, and measures it.
 pub(super) fn measure(trial: &Trial<Case>, launch: &Launch) -> Result<Figures> {
     let case = &trial.case;
     let folder = tempfile::tempdir_in(&trial.file).context("no folder for the log")?;
@@ -194,7 +193,7 @@ pub(super) fn measure(trial: &Trial<Case>, launch: &Launch) -> Result<Figures> {
     })
 }
 
-/// About how many seconds a trial takes.
+/// The approximate time of a trial, in seconds.
 pub(super) fn length_secs(secs: f64) -> f64 {
     warm_up_secs(secs) + secs + START_SECS
 }

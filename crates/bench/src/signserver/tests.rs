@@ -1,4 +1,5 @@
-//! Real servers and clients, where `dapple` was built beside the bench. Accounts are looked at; how fast anything is, is not.
+//! Real servers and clients, if `dapple` was built next to the bench. The tests check accounts, and
+//! not speed.
 
 use super::failover;
 use super::program::Launch;
@@ -6,7 +7,7 @@ use super::sweep::{self, Case};
 use crate::experiment::{Peer, Trial};
 use anyhow::Result;
 
-/// Runs a trial, and again for longer where that was too short for a machine that does other things too.
+/// Runs a trial, and again for longer if it was too short for a busy machine.
 fn measure<F>(peer: Peer, in_flight: usize, measure: impl Fn(&Trial<Case>, &Launch) -> Result<F>) -> Option<F> {
     let Some(launch) = Launch::of_test() else {
         eprintln!("left out: dapple was not built: cargo build -p dapple-cli");

@@ -144,7 +144,7 @@ pub(crate) struct Panics {
     pub(crate) told: AtomicU64,
     /// Found in a join handle.
     pub(crate) joined: AtomicU64,
-    /// Caught by a thread that was inline.
+    /// Caught by a thread that ran the work inline.
     pub(crate) caught: AtomicU64,
 }
 

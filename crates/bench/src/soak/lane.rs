@@ -168,14 +168,14 @@ impl Lane {
             Mode::Write => match self.inside.compare_exchange(0, -1, Relaxed, Relaxed) {
                 Ok(_) => Leave::Writer,
                 Err(inside) => {
-                    self.problem(|| format!("C1: a writer ({entry:?}) beside {}", who(inside)));
+                    self.problem(|| format!("C1: a writer ({entry:?}) beside {}", holders(inside)));
                     Leave::Nothing
                 }
             },
             Mode::Read => {
                 let inside = self.inside.fetch_add(1, Relaxed);
                 if inside < 0 {
-                    self.problem(|| format!("C5: a reader ({entry:?}) beside {}", who(inside)));
+                    self.problem(|| format!("C5: a reader ({entry:?}) beside {}", holders(inside)));
                 }
                 Leave::Reader
             }
@@ -185,7 +185,7 @@ impl Lane {
     }
 }
 
-fn who(inside: i32) -> String {
+fn holders(inside: i32) -> String {
     if inside < 0 { "a writer".to_owned() } else { format!("{inside} readers") }
 }
 
@@ -213,7 +213,7 @@ impl Drop for Inside {
             Leave::Reader => self.inside_was(-1, |inside| inside > 0),
         };
         if let Some(inside) = was {
-            self.lane.problem(|| format!("C1: another holder entered meanwhile: {}", who(inside)));
+            self.lane.problem(|| format!("C1: another holder entered meanwhile: {}", holders(inside)));
         }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Life {
     fresh: Vec<Color>,
     pub(crate) states: Vec<State>,
     pub(crate) bag: Bag,
-    /// Whether the outside threads go on.
+    /// Whether the outside threads continue.
     pub(crate) open: AtomicBool,
     /// How many more tasks may wait for the shutdown.
     closers: AtomicI32,

@@ -1,4 +1,4 @@
-//! `bench soak`: random programs for hours, and nothing may be lost, doubled, stuck or left behind.
+//! `bench soak`: random programs for hours; nothing may be lost, duplicated, stuck or left behind.
 //!
 //! `soak scheduler` makes runtimes one after the other, each for a second or two, and lets random programs run in them
 //! that use all that the scheduler offers: posts of every kind from callbacks, tasks and other threads, states held in
@@ -6,28 +6,28 @@
 //! capacities, cancels, priorities; and shutdowns of every kind in the middle of it. Beside them run the programs of
 //! [`nesting`]. The programs repeat with the seed; what the machine makes of them does not.
 //!
-//! | what must hold | who looks |
+//! | what must hold | checked by |
 //! |---|---|
-//! | whatever was accepted ran once or was dropped once, or was refused or taken back; exactly, by kind | [`book`], [`token`] |
+//! | each item ran once, was dropped once, was refused or was taken back; exactly, by kind | [`book`], [`token`] |
 //! | a graceful shutdown drops nothing but background tasks | [`trial`] |
-//! | nobody beside a writer, also in destructors; posts of one poster in order | [`lane`], [`state`] |
-//! | every panic reaches the handler, a joiner, or whoever is in line | [`trial`] |
-//! | something always goes on | [`watch`] |
-//! | a state that is written is used once at a time, also on one thread; what is dropped, forgotten or panics takes nothing from others | [`nesting`] |
-//! | threads and descriptors go back to what they were, memory stays flat | [`process`] |
+//! | a writer holds its color alone, also in destructors; posts of one poster arrive in order | [`lane`], [`state`] |
+//! | every panic reaches the handler, a joiner, or the inline caller | [`trial`] |
+//! | there is always progress | [`watch`] |
+//! | a written state has one user at a time, also on one thread; a dropped, forgotten or panicking item takes nothing from others | [`nesting`] |
+//! | threads and descriptors return to their earlier numbers, memory stays flat | [`process`] |
 //!
-//! # Seen to catch
+//! # Bugs that it caught
 //!
 //! | bug | found by | after |
 //! |---|---|---|
-//! | a grant to read is given back as if it had been held alone (was in the code) | a writer beside readers; nothing goes on | a second |
-//! | the poll that a grant needs comes after the end of the turn that it had to precede (was in the code) | nothing goes on | 20 seconds at 8 workers |
+//! | a grant to read is released as if it had been exclusive (was in the code) | a writer together with readers; no progress | a second |
+//! | the poll that a grant needs comes after the end of the turn that it had to precede (was in the code) | no progress | 20 seconds at 8 workers |
 //! | an aborted task and a wait that was granted to it keep each other alive (was in the code) | memory grows by 1 MiB a minute | 15 minutes |
-//! | one in a thousand releases of a held color forgets its queue | nothing goes on | seconds |
+//! | one in a thousand releases of a held color forgets its queue | no progress | seconds |
 //! | a callback that a shutdown drops is forgotten, one in 64 | the accounts do not balance | seconds |
-//! | two posts from elsewhere change places, one in 64 | order | a second |
+//! | two posts from outside change places, one in 64 | order | a second |
 //! | a closure is called twice, one in 64 | the allocator aborts | a second |
-//! | whoever wants to write counts readers as nobody | a closure inside of another one; a crash | a second |
+//! | a writer ignores readers | a closure inside of another one; a crash | a second |
 
 mod book;
 mod lane;
@@ -65,9 +65,9 @@ pub(crate) struct Args {
 enum What {
     /// Random programs on the scheduler, in one runtime after the other
     ///
-    /// Checks that every callback runs once or is dropped once, that colors exclude and keep order, that nothing hangs,
-    /// and that memory, threads and descriptors stay where they are. Exits with 1 where one does not, and says how to
-    /// repeat it.
+    /// Checks that every callback runs once or is dropped once, that colors exclude and keep order,
+    /// that nothing hangs, and that memory, threads and descriptors do not grow. Exits with 1 if a
+    /// check fails, and says how to repeat it.
     Scheduler(SchedulerArgs),
 }
 
@@ -79,21 +79,21 @@ struct SchedulerArgs {
     /// Workers of each runtime
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
-    /// What the random programs are drawn from [default: the time]
+    /// The seed of the random programs [default: the time]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// Begin with this runtime of the seed, counted from 0
+    /// The first runtime of the seed, counted from 0
     #[arg(long, default_value_t = 0, value_name = "R")]
     first: u64,
-    /// About how long each runtime lives, in milliseconds
+    /// The approximate life of each runtime, in milliseconds
     #[arg(long, default_value_t = 1_500, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     life_ms: u64,
 }
 
-/// Panics that accesses to poisoned states began, in the present runtime.
+/// Panics from accesses to poisoned states, in the current runtime.
 static POISONED: AtomicU64 = AtomicU64::new(0);
 
-/// What else panicked, wherever that was.
+/// Other panics, on any thread.
 static UNEXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Runs what the arguments ask for; an error if a promise was broken.
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
     let seed = args.seed.unwrap_or_else(|| {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Short enough to be typed.
+        // Short enough to type.
         crate::rng::mix(time.as_nanos() as u64) % 1_000_000_000
     });
     std::panic::set_hook(Box::new(hear_panic));
@@ -150,7 +150,7 @@ fn soak(args: &SchedulerArgs, seed: u64) -> Result<()> {
     summary.verdict()
 }
 
-/// Told of all panics but those on purpose, which do not come by here.
+/// Hears all panics except the deliberate ones, which do not come here.
 fn hear_panic(info: &PanicHookInfo<'_>) {
     if std::thread::current().name().is_some_and(|name| name.starts_with(nesting::THREADS)) {
         return;
@@ -163,7 +163,7 @@ fn hear_panic(info: &PanicHookInfo<'_>) {
         return;
     }
     let place = info.location().map(ToString::to_string).unwrap_or_default();
-    eprintln!("soak: a panic that nobody meant, at {place}: {text}");
+    eprintln!("soak: an unexpected panic, at {place}: {text}");
     UNEXPECTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(format!("panic at {place}: {text}"));
 }
 

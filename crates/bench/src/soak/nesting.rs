@@ -1,6 +1,7 @@
-//! Random programs of what meets inside of closures, in runtimes of their own beside that of the trial: holds in holds,
-//! futures that are polled there, moved, dropped and forgotten, wakers and destructors that panic, and stops in the middle.
-//! `nested` tells what they are and what must hold; the tests of `dapple-sched` run the same ones.
+//! Random programs of nested closures, in separate runtimes next to that of the trial: holds in
+//! holds, futures that are polled, moved, dropped and forgotten there, wakers and destructors that
+//! panic, and stops in the middle. `nested` describes them and their checks; the tests of
+//! `dapple-sched` run the same ones.
 
 use super::life::Life;
 use super::nested::{Env, Op, Program, World, explode};
@@ -24,7 +25,7 @@ pub(crate) fn run(life: &Life, workers: usize, seed: u64) {
     }
 }
 
-/// Several programs, one after the other; then everything that refers to the runtime must go.
+/// Runs several programs, one after the other; then everything that refers to the runtime must go.
 fn one_runtime(life: &Life, workers: usize, rng: &mut Rng) -> io::Result<()> {
     let runtime = Runtime::builder()
         .workers(workers)
@@ -94,8 +95,8 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::Builder::new().name(THREADS.to_owned()).spawn(work).expect("a thread can be started")
 }
 
-/// Panics when it is woken, or when it is dropped. The one that panics when it is cloned takes unsafe code to make; the tests
-/// of `dapple-sched` have it.
+/// Panics when it is woken, or when it is dropped. One that panics when it is cloned needs unsafe
+/// code; the tests of `dapple-sched` have it.
 struct Bomb(usize);
 
 impl Wake for Bomb {
@@ -114,10 +115,11 @@ impl Drop for Bomb {
     }
 }
 
-/// The name of every thread that runs nested programs, or how it begins: their panics are on purpose.
+/// The name of every thread that runs nested programs, or its prefix: their panics are deliberate.
 pub(super) const THREADS: &str = "nested";
 
-/// What programs are made of; those that forget are by themselves, as what is forgotten keeps others waiting.
+/// The operations of programs. Those that forget are separate, because a forgotten value keeps
+/// others waiting.
 const MENUS: [&[Op]; 4] = {
     use Op::*;
     [
@@ -128,5 +130,5 @@ const MENUS: [&[Op]; 4] = {
     ]
 };
 
-/// How long the last references to a world may take to go.
+/// How long the last references to a world may live on.
 const PATIENCE: Duration = Duration::from_secs(20);

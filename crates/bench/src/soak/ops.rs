@@ -1,4 +1,4 @@
-//! What can be done without waiting, from a callback, a task or any other thread.
+//! The operations that do not wait, for a callback, a task or any other thread.
 
 use super::book::{Excuse, Kind};
 use super::lane::{Entry, Lane, Mode};
@@ -11,10 +11,11 @@ use dapple_sched::{Color, Priority, TryWithError};
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// How many operations there are.
+/// The number of operations.
 pub(crate) const COUNT: usize = 19;
 
-/// Does one thing, drawn by the weights of the plan. What that leads to may do more things, `fuel` times over.
+/// Does one operation, drawn by the weights of the plan. Its consequences may do more, `fuel`
+/// levels deep.
 pub(crate) fn act(life: &Arc<Life>, rng: &mut Rng, fuel: u8) {
     match draw(life, rng) {
         0 => post(life, rng, fuel),
@@ -52,17 +53,17 @@ fn draw(life: &Life, rng: &mut Rng) -> usize {
     chosen.unwrap_or(0)
 }
 
-/// A seed for somebody else, with the fuel in its low byte, so that a closure with both stays small.
+/// A seed for another item, with the fuel in its low byte, so that a closure with both stays small.
 pub(crate) fn seed(rng: &mut Rng, fuel: u8) -> u64 {
     rng.draw() & !0xff | u64::from(fuel)
 }
 
-/// What [`seed`] was made of.
+/// Reverses [`seed`].
 pub(crate) fn unpack(seed: u64) -> (Rng, u8) {
     (Rng::new(seed), seed as u8)
 }
 
-/// What comes of a callback: perhaps a panic, perhaps more of everything.
+/// The consequences of a callback: perhaps a panic, perhaps more operations.
 pub(crate) fn follow(life: &Arc<Life>, rng: &mut Rng, fuel: u8) {
     if life.panics(rng) {
         panic_on_purpose(&life.book);
@@ -80,7 +81,7 @@ fn run(token: Token, life: &Arc<Life>, seed: u64) {
     token.run(Mode::Write, Entry::Turn, || {
         let (mut rng, fuel) = unpack(seed);
         work(&mut rng);
-        // A color to itself: the way that takes no locked instruction.
+        // A color of its own: this way takes no locked instruction.
         if fuel > 0 && rng.once_in(3) {
             post_to(life, &lane, &Color::current(), &mut rng, fuel - 1);
         }
@@ -153,7 +154,7 @@ fn wrap(life: &Arc<Life>, rng: &mut Rng) {
     let (own, token) = (life.clone(), KeptToken::new(&lane, Kind::Wrap));
     let mut calls = 0u64;
     let callback = color.wrap_with(Priority::new(rng.below(8) as u8), move |(call, seed): (Token, u64)| {
-        // One call at a time: no lock.
+        // One call at a time, so there is no lock.
         calls += 1;
         black_box((&token, calls));
         run(call, &own, seed);
@@ -218,7 +219,7 @@ fn try_read(life: &Life, state: &State, rng: &mut Rng) {
     note(life, Kind::TryRead, outcome);
 }
 
-/// Enters why a closure that was to run at once has not.
+/// Records why a closure that should run at once has not.
 pub(crate) fn note(life: &Life, kind: Kind, outcome: Result<(), TryWithError>) {
     match outcome {
         Ok(()) => {}
@@ -242,7 +243,7 @@ fn limit_one(life: &Life, rng: &mut Rng) {
     color.set_capacity((!rng.once_in(3)).then_some(limit));
 }
 
-/// A color or a state that lives as long as what is queued in it.
+/// A color or a state that lives only as long as its queue.
 fn pass_by(life: &Arc<Life>, rng: &mut Rng, fuel: u8) {
     if rng.once_in(2) {
         let (lane, color) = (Lane::private(&life.book), life.handle.new_color());

@@ -1,4 +1,4 @@
-//! The threads that post from outside, and block for what they want.
+//! The threads that post from outside, and block while they wait.
 
 use super::book::Kind;
 use super::lane::{Entry, Mode, be_outside_thread};
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// What the `index`-th of these threads does until it is told to stop.
+/// Runs the `index`-th of these threads until the end.
 pub(crate) fn run(life: &Arc<Life>, index: usize, seed: u64) {
     be_outside_thread(index, life.plan.lanes());
     let _entered = life.handle.enter();
@@ -26,7 +26,7 @@ pub(crate) fn run(life: &Arc<Life>, index: usize, seed: u64) {
         if life.is_full() {
             std::thread::sleep(Duration::from_micros(rng.range(20, 200)));
         }
-        // In line, a panic comes back to whoever asked.
+        // An inline panic comes back to its caller.
         if catch_unwind(AssertUnwindSafe(|| step(life, &mut rng))).is_err() {
             life.book.panics.caught.fetch_add(1, Relaxed);
         }
@@ -72,7 +72,7 @@ fn read_blocking(state: &State, rng: &mut Rng) {
     state.state.read_blocking(|value| token.run(Mode::Read, Entry::Inline, || value.read(rng)));
 }
 
-/// Asks for something, looks once, and goes away: what was asked for must not stay held for nobody.
+/// Starts a wait, polls it once, and drops it: nothing must stay held for it.
 fn glance(life: &Life, rng: &mut Rng) {
     let members = Members::draw(life, rng);
     let mut wait = pin!(any_wait(life, &members, rng));

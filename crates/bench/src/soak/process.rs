@@ -1,4 +1,4 @@
-//! What the kernel says about this process, and whether its memory grows.
+//! The kernel's figures for this process, and the check that its memory does not grow.
 
 use crate::stats::median;
 use anyhow::{Context, Result};
@@ -10,12 +10,11 @@ pub(crate) struct Census {
     /// Resident, in KiB.
     pub(crate) resident_kib: u64,
     pub(crate) threads: u64,
-    /// Open descriptors, with the one that this look needs.
+    /// Open descriptors, including the one for this reading.
     pub(crate) descriptors: u64,
 }
 
 impl Census {
-    /// As of now.
     pub(crate) fn take() -> Result<Census> {
         let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
         let field = |name: &str| {
@@ -39,7 +38,7 @@ impl Memory {
         self.samples_kib.push(census.resident_kib);
     }
 
-    /// The medians of the four quarters in MiB; `None` where there are too few samples for them to mean anything.
+    /// The medians of the four quarters in MiB; `None` if there are too few samples.
     pub(crate) fn quarters_mib(&self) -> Option<[f64; 4]> {
         let count = self.samples_kib.len();
         let quarter = |index: usize| {
@@ -49,16 +48,16 @@ impl Memory {
         (count >= SAMPLES_MIN).then(|| [0, 1, 2, 3].map(quarter))
     }
 
-    /// The limit for the last quarter in MiB. The first one is warming up, so the second is what it is held against.
+    /// The limit for the last quarter in MiB. The first one is warm-up, so the second is the base.
     pub(crate) fn limit_mib(quarters: &[f64; 4]) -> f64 {
         quarters[1] * (1.0 + MARGIN_SHARE) + MARGIN_MIB
     }
 }
 
-/// Fewer runtimes say nothing: how much memory one needs differs from program to program.
+/// Fewer runtimes are no evidence: the memory of each depends on its program.
 const SAMPLES_MIN: usize = 16;
 
-/// What the last quarter may use more: this share,
+/// The growth allowed in the last quarter: this share,
 const MARGIN_SHARE: f64 = 0.1;
 
 /// and this much on top, in MiB.

@@ -1,4 +1,4 @@
-//! What a soak says while it runs, and at its end.
+//! The output of a soak: progress lines, and the summary at its end.
 
 use super::book::{Entry, Kind};
 use super::process::Memory;
@@ -52,7 +52,7 @@ impl Summary {
         self.last = Some(outcome);
     }
 
-    /// Those of the last runtime.
+    /// The problems of the last runtime.
     pub(crate) fn problems(&self) -> Vec<String> {
         self.last.iter().flat_map(|outcome| outcome.problems.clone()).collect()
     }
@@ -115,7 +115,7 @@ impl Summary {
         }
     }
 
-    /// An error if memory has grown.
+    /// Fails if memory has grown.
     pub(crate) fn verdict(&self) -> Result<()> {
         if let Some(quarters) = self.memory.quarters_mib() {
             ensure!(quarters[3] <= Memory::limit_mib(&quarters), "memory grows: {}", self.memory_text());

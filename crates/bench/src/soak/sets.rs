@@ -1,4 +1,4 @@
-//! Several colors at once, in all shapes that a set can have.
+//! Several colors at once, in all shapes of a set.
 
 use super::book::Kind;
 use super::lane::{Entry, Lane, Mode};
@@ -11,20 +11,20 @@ use dapple_sched::{Color, Colored, Priority, Reading, ReadingColor, when};
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What a closure is given for one member.
+/// A closure's access to one member.
 pub(crate) enum Access<'a> {
     Write(&'a mut Value),
     Read(&'a Value),
 }
 
-/// The members of a set, drawn at random: four states at most in a tuple, more in a vector.
+/// The members of a set, drawn at random: at most four states in a tuple, more in a vector.
 pub(crate) struct Members {
     shape: usize,
     states: Vec<State>,
     colors: Vec<(Arc<Lane>, Color)>,
 }
 
-/// Parts of the members, as `when` wants them.
+/// Parts of the members, in the form that `when` takes.
 struct Parts<'a> {
     shape: usize,
     writing: Vec<&'a Colored<Value>>,
@@ -33,8 +33,8 @@ struct Parts<'a> {
     reading_colors: Vec<ReadingColor<'a>>,
 }
 
-/// Expands `$go!(set, pattern of what the closure is given, accesses)` for the shape that was drawn. The shapes are
-/// types, so there is no way round naming each.
+/// Expands `$go!(set, pattern of the closure's arguments, accesses)` for the drawn shape. The
+/// shapes are types, so the macro must name each.
 macro_rules! each_shape {
     ($parts:ident, $go:ident) => {{
         use Access::{Read as R, Write as W};
@@ -55,7 +55,7 @@ macro_rules! each_shape {
     }};
 }
 
-/// For each shape: how many states and colors it takes, and for each member whether it is written, states first.
+/// For each shape: the numbers of states and colors, and for each member its mode, states first.
 const SHAPES: [(usize, usize, &[Mode]); 11] = {
     use Mode::{Read as R, Write as W};
     [
@@ -108,7 +108,7 @@ impl Members {
     }
 }
 
-/// What is done with the members while they are held.
+/// Uses the members while they are held.
 fn touch(accesses: Vec<Access<'_>>, life: &Life, rng: &mut Rng) {
     for access in accesses {
         match access {

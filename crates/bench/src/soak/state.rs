@@ -1,4 +1,5 @@
-//! The states of the soak: values that are half changed for a moment each time, so that whoever should not look sees it.
+//! The states of the soak: values that are inconsistent for a moment in each change, so that a
+//! forbidden reader notices.
 
 use super::book::{Book, Kind};
 use super::lane::Lane;
@@ -14,10 +15,10 @@ use std::time::Duration;
 /// The value of a state. Plain memory: ThreadSanitizer sees it too.
 pub(crate) struct Value {
     token: KeptToken,
-    /// Equal to `b` whenever nobody writes.
+    /// Equal to `b` unless a writer is active.
     a: u64,
     b: u64,
-    /// A panic came between the two.
+    /// Whether a panic came between the two.
     torn: bool,
 }
 
@@ -26,7 +27,7 @@ impl Value {
         Value { token: KeptToken::new(lane, Kind::State), a: 0, b: 0, torn: false }
     }
 
-    /// A change that takes a while.
+    /// Changes the value; takes a while.
     pub(crate) fn write(&mut self, rng: &mut Rng) {
         if std::mem::take(&mut self.torn) {
             self.b = self.a;
@@ -38,7 +39,7 @@ impl Value {
         self.check("a writer, afterwards,");
     }
 
-    /// Looks twice.
+    /// Reads twice.
     pub(crate) fn read(&self, rng: &mut Rng) {
         if self.torn {
             return;
@@ -87,7 +88,7 @@ impl State {
     }
 }
 
-/// Panics without a word on standard error.
+/// Panics without output on standard error.
 pub(crate) fn panic_on_purpose(book: &Book) -> ! {
     book.panics.thrown.fetch_add(1, Relaxed);
     resume_unwind(Box::new(OnPurpose))
@@ -95,12 +96,13 @@ pub(crate) fn panic_on_purpose(book: &Book) -> ! {
 
 struct OnPurpose;
 
-/// What a callback does: mostly next to nothing; sometimes long enough for others to come, to steal, or to complain.
+/// The work of a callback: mostly next to nothing; sometimes long enough for other posts, steals,
+/// or the slow-callback report.
 pub(crate) fn work(rng: &mut Rng) {
     match rng.below(10_000) {
         0..7_000 => {}
         7_000..9_000 => spin(rng.range(10, 2_000)),
-        // Where threads outnumber cores, this is what lets somebody else into the middle of things.
+        // If threads outnumber cores, this lets another thread run in the middle.
         9_000..9_800 => std::thread::yield_now(),
         9_800..9_990 => spin(rng.range(2_000, 50_000)),
         9_990..9_999 => std::thread::sleep(Duration::from_micros(rng.range(50, 2_000))),

@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 
 type Boxed<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// A task: each poll, and its end, happen inside its color.
+/// A task with each poll, and its end, inside its color.
 struct InLane {
     lane: Arc<Lane>,
     token: Option<Token>,
@@ -53,14 +53,15 @@ impl Drop for InLane {
         let _inside = self.lane.enter(Mode::Write, Entry::Inline);
         self.future = None;
         let Some(token) = self.token.take() else { return };
-        // A shutdown drops background tasks without counting them; here that is their owner's doing.
+        // A shutdown drops background tasks without counting them; here they count as dropped by
+        // their owner.
         if !token.has_run() && (self.kind == Kind::Background || self.aborted.load(Relaxed)) {
             self.lane.book.excuse(self.kind, Excuse::Canceled);
         }
     }
 }
 
-/// Starts a task and leaves its handle to others, or to nobody.
+/// Starts a task, and leaves its handle to others or drops it.
 pub(crate) fn start(life: &Arc<Life>, rng: &mut Rng, fuel: u8) {
     let until_the_end = rng.once_in(50) && life.may_await_end();
     let task = if until_the_end { spawn_until_the_end(life, rng) } else { spawn(life, rng, fuel) };
@@ -79,7 +80,7 @@ fn spawn(life: &Arc<Life>, rng: &mut Rng, fuel: u8) -> Joinable {
     Joinable { handle, aborted, endless: false }
 }
 
-/// A task that ends when it hears of the shutdown.
+/// A task that ends at the shutdown.
 fn spawn_until_the_end(life: &Arc<Life>, rng: &mut Rng) -> Joinable {
     let (lane, color) = life.pick_color(rng);
     let (wander, closing) = (wander(life.clone(), seed(rng, 0)), life.handle.closing());
@@ -120,7 +121,7 @@ fn in_lane(lane: &Arc<Lane>, kind: Kind, future: impl Future<Output = ()> + Send
     }
 }
 
-/// What a task does: a few steps, one after the other.
+/// The body of a task: a few steps, one after the other.
 async fn wander(life: Arc<Life>, seed: u64) {
     let (mut rng, fuel) = unpack(seed);
     for _ in 0..rng.range(1, 8) {
@@ -185,7 +186,7 @@ async fn with_set(life: &Life, rng: &mut Rng) {
     sets::with(&members, life, Rng::new(rng.draw())).await;
 }
 
-/// One of the waits for something that is held, over `members` if it is for several.
+/// One of the waits for a held state, over `members` if it is for several.
 pub(crate) fn any_wait<'a>(life: &'a Life, members: &'a Members, rng: &mut Rng) -> Boxed<'a> {
     match rng.below(3) {
         0 => with(life, life.pick_state(rng), rng),
@@ -194,7 +195,7 @@ pub(crate) fn any_wait<'a>(life: &'a Life, members: &'a Members, rng: &mut Rng) 
     }
 }
 
-/// Asks for something, looks away for a while, and comes back to it, or not.
+/// Starts a wait, does other things, and then polls it again, or not.
 async fn unpolled(life: &Life, rng: &mut Rng) {
     let members = Members::draw(life, rng);
     let mut wait = any_wait(life, &members, rng);
@@ -225,7 +226,7 @@ async fn both(life: &Life, rng: &mut Rng) {
     .await;
 }
 
-/// Waits for something that only a callback, or some other thread, brings about.
+/// Waits for an event from a callback or another thread.
 async fn hear_bell(life: &Arc<Life>, rng: &mut Rng, fuel: u8) {
     let (bell, ring) = bell();
     if rng.once_in(2) {
@@ -257,5 +258,5 @@ async fn join_child(life: &Arc<Life>, rng: &mut Rng, fuel: u8) {
     life.joined(child.handle.await);
 }
 
-/// How many background tasks a runtime has at one time.
+/// The most background tasks of a runtime at one time.
 const BACKGROUND_MAX: u64 = 32;

@@ -1,12 +1,12 @@
-//! What every callback, task and closure of the soak carries: it is entered in the book when it is made, and when it
-//! ends, whatever way that happens.
+//! The token of every callback, task and closure of the soak. It is entered in the book when it is
+//! made, and again at its end, of whatever kind.
 
 use super::book::{Book, Excuse, Kind};
 use super::lane::{Entry, Lane, Mode, NOWHERE, Place, on_outside_thread};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One thing that is given to a runtime. 24 bytes, so that a closure with it fits a node of the scheduler.
+/// One item of a runtime. 24 bytes, so that a closure with it fits a node of the scheduler.
 pub(crate) struct Token {
     lane: Arc<Lane>,
     serial: u64,
@@ -16,12 +16,12 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Something without a place in the order of its lane.
+    /// An item without a place in the order of its lane.
     pub(crate) fn new(lane: &Arc<Lane>, kind: Kind) -> Token {
         Token::at(lane, kind, NOWHERE)
     }
 
-    /// Something that is queued in its lane at once.
+    /// An item that is queued in its lane at once.
     pub(crate) fn queued(lane: &Arc<Lane>, kind: Kind) -> Token {
         if on_outside_thread() {
             lane.book.outside.fetch_add(1, Relaxed);
@@ -43,7 +43,7 @@ impl Token {
         &self.lane
     }
 
-    /// Runs what the token is about, inside its lane, and ends it there.
+    /// Runs the token's work inside its lane, and ends the token there.
     pub(crate) fn run<R>(mut self, mode: Mode, entry: Entry, work: impl FnOnce() -> R) -> R {
         let lane = self.lane.clone();
         let _inside = lane.enter(mode, entry);
@@ -59,7 +59,7 @@ impl Token {
         self.ran
     }
 
-    /// Says that what the token is about runs, or has stopped short of its end.
+    /// Records that the token's work runs, or has stopped early.
     pub(crate) fn set_ran(&mut self, ran: bool) {
         self.ran = ran;
     }
@@ -70,11 +70,11 @@ impl Drop for Token {
         let book = &self.lane.book;
         if !self.ran {
             if self.kind.is_on_state() && std::thread::panicking() {
-                // It was about to be called, and the state was poisoned. (Or a panic let go of a color after a shutdown,
-                // and that dropped it; then it would not need the excuse.)
+                // The call was due, and the state was poisoned. (Or a panic released a color after
+                // a shutdown, and that dropped the item; then it would not need the excuse.)
                 book.excuse(self.kind, Excuse::Poisoned);
             }
-            // Dropping counts as running (C1). Sets see to that themselves.
+            // Dropping counts as running (C1). Sets handle that themselves.
             let mode = if self.kind == Kind::PostRead { Mode::Read } else { Mode::Write };
             let _inside = (self.kind.drops_in_color() && self.kind != Kind::SetPost)
                 .then(|| self.lane.enter(mode, Entry::Inline));
@@ -83,7 +83,7 @@ impl Drop for Token {
     }
 }
 
-/// A token of what is made to be kept and not to run: being dropped, in its color, is its end.
+/// A token for an item that is kept and never runs: its end is being dropped, in its color.
 pub(crate) struct KeptToken(Token);
 
 impl KeptToken {
@@ -117,7 +117,7 @@ pub(crate) struct SetToken {
 }
 
 impl SetToken {
-    /// For these lanes, each of which may be named several times; `home` is any lane of the runtime.
+    /// For these lanes, each of which may occur several times; `home` is any lane of the runtime.
     pub(crate) fn new(home: &Arc<Lane>, kind: Kind, lanes: &[(Arc<Lane>, Mode)]) -> SetToken {
         let mut holds: Vec<Hold> = Vec::new();
         for (lane, mode) in lanes {
@@ -172,7 +172,7 @@ impl<T> Drop for Stack<T> {
     }
 }
 
-/// Says that a future was dropped by its owner, unless it came to its end.
+/// Records that the owner dropped a future, unless it finished.
 pub(crate) struct Waiting {
     book: Arc<Book>,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! One runtime, from its start to the end of everything that it has left behind.
+//! One runtime, from its start to the end of everything it has left behind.
 
 use super::book::{Book, Entry, Kind};
 use super::life::{Life, Plan};
@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How a runtime comes to its end.
+/// The end of a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
-    /// Nobody posts any more, and the shutdown waits for what there is.
+    /// Posting has ended, and the shutdown waits for all items.
     Graceful,
-    /// A shutdown with some milliseconds to go, while threads post.
+    /// A shutdown with a limit of some milliseconds, while threads post.
     Deadline,
     /// Dropped while threads post.
     Drop,
@@ -49,7 +49,7 @@ impl Ending {
     }
 }
 
-/// What came of one runtime.
+/// The outcome of one runtime.
 pub(crate) struct Outcome {
     pub(crate) ending: Ending,
     /// In the order of [`Kind::ALL`].
@@ -57,25 +57,24 @@ pub(crate) struct Outcome {
     pub(crate) outside: u64,
     pub(crate) nested: u64,
     pub(crate) panics: u64,
-    /// The shutdown left a worker behind that made no progress.
+    /// The shutdown left a worker without progress behind.
     pub(crate) stuck: u64,
     pub(crate) census: Census,
     pub(crate) problems: Vec<String>,
 }
 
-/// What a trial is told.
+/// The parameters of a trial.
 pub(crate) struct Setting<'a> {
     pub(crate) workers: usize,
     pub(crate) seed: u64,
-    /// About how long the runtime is to live.
+    /// The approximate life of the runtime.
     pub(crate) life_mean: Duration,
-    /// Threads and descriptors to return to.
+    /// Threads and descriptors before the trial.
     pub(crate) before: Census,
     pub(crate) watch: &'a Watch,
     pub(crate) repeat: String,
 }
 
-/// Runs it.
 pub(crate) fn run(setting: &Setting<'_>) -> Result<Outcome> {
     let mut rng = Rng::new(setting.seed);
     let book = Arc::new(Book::new());
@@ -85,7 +84,8 @@ pub(crate) fn run(setting: &Setting<'_>) -> Result<Outcome> {
     watch.life(setting.repeat.clone(), &book, runtime.handle());
     let plan = Plan::draw(&mut rng);
     let life = Arc::new(Life::new(plan, book.clone(), runtime.handle().clone(), &mut rng));
-    // Were a closure dropped twice, it would take a count that is not its own: not the last one, with these.
+    // If a closure were dropped twice, it would take a reference that is not its own; with these,
+    // that is not the last one.
     let spare: Vec<_> = (0..SPARE).map(|_| life.clone()).collect();
     let ending = Ending::draw(&mut rng);
 
@@ -172,7 +172,7 @@ fn end(
     match ending {
         Ending::Graceful => {
             stop_threads(threads);
-            // The watchdog is less patient.
+            // The watchdog's limit is shorter.
             Some(runtime.shutdown(Duration::from_secs(3_600)))
         }
         Ending::Deadline | Ending::Drop | Ending::Inside => {
@@ -188,7 +188,7 @@ fn end(
                     None
                 }
             };
-            // What comes too late must be dropped or refused, and states stay usable.
+            // Late items must be dropped or refused, and states stay usable.
             std::thread::sleep(Duration::from_millis(rng.range(0, 20)));
             stop_threads(threads);
             report
@@ -196,7 +196,7 @@ fn end(
     }
 }
 
-/// Waits until nothing is left of the runtime but what the main thread holds, and then until that is gone too.
+/// Waits until only the main thread refers to the runtime, and then until that has ended too.
 fn settle(life: Arc<Life>, spare: Vec<Arc<Life>>, book: &Arc<Book>, watch: &Watch) {
     watch.phase("what refers to the runtime is to go");
     while Arc::strong_count(&life) > SPARE + 1 {
@@ -205,7 +205,7 @@ fn settle(life: Arc<Life>, spare: Vec<Arc<Life>>, book: &Arc<Book>, watch: &Watc
     if Arc::strong_count(&life) < SPARE + 1 {
         let missing = SPARE + 1 - Arc::strong_count(&life);
         book.problem(|| format!("C7: {missing} closures were dropped twice"));
-        // Dropping it could be once too often.
+        // Dropping it could be a second drop.
         std::mem::forget((life, spare));
         return;
     }
@@ -232,18 +232,18 @@ fn wait_for_kernel(before: &Census, watch: &Watch) -> Result<Census> {
     }
 }
 
-/// What the shutdown said must be what came of it.
+/// The shutdown's report must match the accounts.
 fn check_report(ending: Ending, report: &ShutdownReport, book: &Book) {
     if ending == Ending::Graceful {
         let background = book.entries()[Kind::Background as usize].unrun;
-        // Background tasks are dropped in the end, each in one callback.
+        // Background tasks are dropped at the end, each in one callback.
         if report.tasks_dropped != 0 || report.callbacks_dropped > background {
             book.problem(|| format!("C7: a graceful shutdown reports {report:?}, with {background} background tasks"));
         }
     }
 }
 
-/// All accounts must balance, and what was dropped must have a reason.
+/// All accounts must balance, and dropped items must have a reason.
 fn check_book(ending: Ending, book: &Book) {
     for (kind, entry) in Kind::ALL.iter().zip(book.entries()) {
         let name = kind.name();

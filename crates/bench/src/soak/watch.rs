@@ -1,4 +1,4 @@
-//! The watchdog: ends the process, with what is known, where nothing has gone on for a while.
+//! The watchdog: after a time without progress it ends the process, and prints all it knows.
 
 use super::book::Book;
 use super::process::Census;
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What is being watched; shared with the watchdog's thread.
+/// The watched state, shared with the watchdog's thread.
 #[derive(Clone, Default)]
 pub(crate) struct Watch {
     scene: Arc<Mutex<Scene>>,
@@ -15,9 +15,9 @@ pub(crate) struct Watch {
 
 #[derive(Default)]
 struct Scene {
-    /// What goes on, in words.
+    /// The current phase, in words.
     phase: String,
-    /// How to do it again.
+    /// How to repeat it.
     repeat: String,
     life: Option<(Arc<Book>, Handle)>,
     changes: u64,
@@ -36,21 +36,21 @@ impl Watch {
         self.scene.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Says what goes on now. Counts as progress.
+    /// Sets the current phase. Counts as progress.
     pub(crate) fn phase(&self, phase: impl Into<String>) {
         let mut scene = self.scene();
         scene.phase = phase.into();
         scene.changes += 1;
     }
 
-    /// A new runtime.
+    /// Watches a new runtime.
     pub(crate) fn life(&self, repeat: String, book: &Arc<Book>, handle: &Handle) {
         let mut scene = self.scene();
         scene.repeat = repeat;
         scene.life = Some((book.clone(), handle.clone()));
     }
 
-    /// Keeps nothing of the runtime.
+    /// Releases everything of the runtime.
     pub(crate) fn forget(&self) {
         let life = self.scene().life.take();
         drop(life);
@@ -94,13 +94,13 @@ impl Watch {
         }
         text.push_str(&format!("repeat it: {}\n", scene.repeat));
         let _ = std::io::stderr().write_all(text.as_bytes());
-        // No unwinding: what hangs would hang that too.
+        // Without unwinding, which a hang would stop too.
         std::process::exit(1);
     }
 }
 
-/// How long nothing may happen.
+/// The longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often the watchdog looks.
+/// The interval of the watchdog's checks.
 const LOOK: Duration = Duration::from_millis(250);
