@@ -1,4 +1,4 @@
-//! `bench idle`: the CPU time of a runtime that has nothing to do.
+//! `bench idle`: the CPU time of a runtime without work.
 
 use crate::machine::{end_with_parent, own_command, own_cpu, run_apart};
 use crate::output::{Output, Report};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Args {
     #[command(flatten)]
     output: Output,
-    /// Who is idle (default: all)
+    /// The idle peers (default: all)
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Peer>,
     /// Numbers of workers
@@ -25,12 +25,12 @@ pub(crate) struct Args {
     /// Repetitions; the peers take turns within each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Seconds measured per run, after a second of coming to rest
+    /// Seconds measured per run, after a second without work
     #[arg(long, default_value_t = 10.0)]
     secs: f64,
 }
 
-/// Who is idle.
+/// An idle peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Peer {
@@ -55,27 +55,27 @@ pub(crate) struct TrialArgs {
     secs: f64,
 }
 
-/// What one run measured: one line of JSON.
+/// The result of one run: one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
-    /// Who was idle.
+    /// The idle peer.
     peer: Peer,
-    /// Threads that had nothing to do.
+    /// Threads without work.
     workers: usize,
     /// Number of the repetition, from 0.
     run: usize,
     /// Seconds measured.
     secs: f64,
-    /// User and system time of the process over wall-clock time: percent of one core.
+    /// User and system time of the process over wall-clock time, in percent of one core.
     cpu_percent: f64,
     /// Whether the runtime still ran a callback afterwards.
     checked: bool,
-    /// What the check found.
+    /// The finding of the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 3_600.0)?;
     let about = args.output.begin();
@@ -136,7 +136,7 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     let (cpu, begin) = (own_cpu(), Instant::now());
     std::thread::sleep(Duration::from_secs_f64(args.secs));
     let (cpu, secs) = (own_cpu() - cpu, begin.elapsed().as_secs_f64());
-    // A runtime that is idle because it is dead does not count.
+    // A runtime that is idle because it has stopped does not count.
     let problem = answers(&post).context("after").err().map(|error| format!("{error:#}"));
     std::mem::forget(post);
     Ok(Measured {
@@ -148,10 +148,10 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
     })
 }
 
-/// Runs a callback on the runtime that it keeps alive.
+/// Runs a callback on the runtime, which the closure keeps alive.
 type Post = Box<dyn Fn(Box<dyn FnOnce() + Send>)>;
 
-/// How long a runtime may take to come to rest after its last callback.
+/// The pause between the last callback and the measurement.
 const SETTLE: Duration = Duration::from_secs(1);
 
 fn dapple(builder: dapple_sched::Builder, workers: usize) -> Result<Post> {

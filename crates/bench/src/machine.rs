@@ -1,5 +1,5 @@
-//! What the bench asks of the machine: CPU clocks, child processes that never outlive it, and a line that says where and
-//! how a figure was measured.
+//! Access to the machine: CPU clocks, child processes that never outlive the bench, and a line that
+//! says where and how a figure was measured.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -26,10 +26,10 @@ pub(crate) struct LaunchArgs {
     command: Vec<std::ffi::OsString>,
 }
 
-/// Becomes another program, bound to the life of the bench and, where asked, to some cores.
+/// Becomes another program, bound to the life of the bench and, on request, to some cores.
 ///
-/// The way round (the bench starts itself, which binds itself and then becomes the program) is what allows both without
-/// unsafe code and without `taskset`, and leaves the program with the process id that its parent knows.
+/// The bench starts itself, binds itself, and then becomes the program. This way needs neither
+/// unsafe code nor `taskset`, and the program has the process id that its parent knows.
 pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     end_with_parent()?;
     if !args.cores.is_empty() {
@@ -45,7 +45,7 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<()> {
     Err(error).with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// Lets this process use so many cores only: the workers of those whose threads the kernel runs.
+/// Lets this process use only this many cores: the workers of peers with kernel threads.
 pub(crate) fn pin_to_cores(cores: usize) -> Result<()> {
     pin_to(&(0..cores).collect::<Vec<usize>>())
 }
@@ -60,14 +60,14 @@ pub(crate) fn pin_to(cores: &[usize]) -> Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on the cores {cores:?}"))
 }
 
-/// Where a server and its load run; nowhere special where that is empty.
+/// The cores of a server and of its load; empty for any.
 pub(crate) struct Places {
     pub(crate) server: Vec<usize>,
     pub(crate) load: Vec<usize>,
 }
 
 impl Places {
-    /// As many cores as workers for each, where there are enough; otherwise they share all.
+    /// As many cores as workers for each, if there are enough; otherwise they share all.
     pub(crate) fn of(workers: usize) -> Places {
         let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
         if cores < 2 * workers {
@@ -77,7 +77,7 @@ impl Places {
     }
 }
 
-/// Asks the kernel to end this process when the one that started it ends, however that ends.
+/// Asks the kernel to end this process when its parent ends, in any way.
 pub(crate) fn end_with_parent() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot bind to the parent's life")
 }
@@ -90,13 +90,13 @@ pub(crate) fn own_command(subcommand: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a trial in a process of its own and reads the line that it prints.
+/// Runs a trial in a separate process and reads the line that it prints.
 pub(crate) fn run_apart<T: DeserializeOwned>(mut command: Command, limit: Duration) -> Result<T> {
     let line = Guard::start("the run", command.stdout(Stdio::piped()))?.output(limit)?;
     serde_json::from_str(&line).context("the run printed no result")
 }
 
-/// A command that starts `program` through `launch`, on these cores, or on any where none are named.
+/// A command that starts `program` through `launch`, on these cores, or on any if there are none.
 pub(crate) fn bound_to(program: &Path, cores: &[usize]) -> Result<Command> {
     bound_in(program, cores, None)
 }
@@ -114,7 +114,7 @@ pub(crate) fn bound_in(program: &Path, cores: &[usize], group: Option<&Path>) ->
     Ok(command)
 }
 
-/// A child process that is ended, with its own children, when this value is dropped.
+/// A child process. Dropping this value ends it and its own children.
 pub(crate) struct Guard {
     child: Child,
     name: String,
@@ -137,7 +137,7 @@ impl Guard {
         self.child.stdout.take()
     }
 
-    /// An error if the child has already ended.
+    /// Fails if the child has already ended.
     pub(crate) fn still_running(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             Some(status) => bail!("{} ended by itself: {status}", self.name),
@@ -145,7 +145,8 @@ impl Guard {
         }
     }
 
-    /// Waits for the child to end and yields what it wrote to its piped standard output, which must fit into the pipe.
+    /// Waits for the child to end and returns its piped standard output, which must fit into the
+    /// pipe.
     pub(crate) fn output(self, limit: Duration) -> Result<String> {
         let name = self.name.clone();
         match self.outcome(limit)? {
@@ -154,7 +155,7 @@ impl Guard {
         }
     }
 
-    /// As `output`, also where the child says with its exit code that something failed.
+    /// As `output`, also if the child's exit code reports a failure.
     pub(crate) fn outcome(mut self, limit: Duration) -> Result<(ExitStatus, String)> {
         if !self.ended_within(limit) {
             bail!("{} did not end within {limit:?}", self.name);
@@ -166,14 +167,15 @@ impl Guard {
         Ok((self.child.wait()?, text))
     }
 
-    /// Asks the child to end (SIGTERM) and waits for it; an error where it does not, or says that something failed.
+    /// Asks the child to end (SIGTERM) and waits for it; an error if it does not end, or reports a
+    /// failure.
     pub(crate) fn stop(mut self, limit: Duration) -> Result<()> {
         self.still_running()?;
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         self.output(limit).map(drop)
     }
 
-    /// Ends the child at once (SIGKILL), so that it can do nothing about it.
+    /// Ends the child at once (SIGKILL), which it cannot delay.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.still_running()?;
         self.child.kill()?;
@@ -198,12 +200,12 @@ impl Drop for Guard {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
-        // The child is still ours to wait for, so its number cannot have been given to another process.
+        // The child has not been waited for, so its number cannot belong to another process.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         if self.ended_within(Duration::from_secs(3)) {
             return;
         }
-        // Listed only now: every one of these still descends from a child that nobody has waited for.
+        // Listed only now: each of these still descends from a child that was not waited for.
         for member in family(self.id()).iter().filter_map(|id| Pid::from_raw(*id as i32)) {
             let _ = kill_process(member, Signal::KILL);
         }
@@ -226,8 +228,9 @@ fn clock(id: rustix::time::ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Anonymous resident memory of this process: heap and stacks, not the pages of its program. Counted page by page;
-/// `/proc/self/statm` is quicker and lags by some pages per core. Reading it takes nothing from the heap.
+/// Anonymous resident memory of this process: heap and stacks, not the pages of its program.
+/// Counted page by page; `/proc/self/statm` is faster, but lags by some pages per core. Reading it
+/// does not allocate.
 pub(crate) fn own_memory_bytes() -> Result<u64> {
     let mut text = [0; 4_096];
     let mut length = 0;
@@ -242,13 +245,13 @@ pub(crate) fn own_memory_bytes() -> Result<u64> {
     anonymous_bytes(text).context("no line `Anonymous: N kB` in /proc/self/smaps_rollup")
 }
 
-/// Memory that programs can still have; none where the kernel does not say.
+/// Memory that programs can still allocate; `None` if the kernel does not say.
 pub(crate) fn available_memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     kilobytes(&text, "MemAvailable:")
 }
 
-/// How many files this process may have open, after raising its limit as far as it is allowed to.
+/// The number of files that this process may have open, after raising its limit as far as allowed.
 pub(crate) fn open_files_max() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -259,13 +262,13 @@ fn anonymous_bytes(rollup: &str) -> Option<u64> {
     kilobytes(rollup, "Anonymous:")
 }
 
-/// A line such as `Pss: 12 kB` of a file below `/proc`, in bytes.
+/// The value of a line such as `Pss: 12 kB` of a file below `/proc`, in bytes.
 fn kilobytes(text: &str, field: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// User and system time of a process and of its living descendants; what the kernel counts in ticks of 10 ms.
+/// User and system time of a process and of its living descendants, in the kernel's ticks of 10 ms.
 pub(crate) fn family_cpu(id: u32) -> Result<Duration> {
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
     let mut ticks = 0;
@@ -280,8 +283,8 @@ pub(crate) fn family_cpu(id: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(ticks * tick_ns))
 }
 
-/// Resident memory of a process and of its living descendants in bytes: now, where what several share counts once, and the sum
-/// of the most that each has had.
+/// Resident memory of a process and of its living descendants in bytes: now, with shared memory
+/// counted once, and the sum of each one's maximum.
 pub(crate) fn family_memory(id: u32) -> Result<(u64, u64)> {
     let (mut now, mut most) = (0, 0);
     for member in family(id) {
@@ -314,28 +317,29 @@ pub(crate) fn family(id: u32) -> Vec<u32> {
     members
 }
 
-/// `utime + stime` of a `/proc/PID/stat` line; the command name in it may hold anything, so count from its last `)`.
+/// `utime + stime` of a `/proc/PID/stat` line. The command name in it may contain anything, so
+/// count from its last `)`.
 fn stat_ticks(stat: &str) -> Option<u64> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
-/// Where and how figures are taken, as every published one must name it.
+/// Where and how figures were taken; every published one must say it.
 #[derive(Clone)]
 pub(crate) struct About {
     /// Processor and number of cores.
     pub(crate) machine: String,
     /// Version of the kernel.
     pub(crate) kernel: String,
-    /// Short hash, with `-dirty` where files have changed since.
+    /// Short hash, with `-dirty` if files have changed since.
     pub(crate) commit: String,
     /// The command line.
     pub(crate) command: String,
-    /// The load average, where other programs are running.
+    /// The load average, if other programs are running.
     pub(crate) busy: Option<f64>,
 }
 
-/// Asks the machine.
+/// Reads the machine's description.
 pub(crate) fn about() -> About {
     let cpus = std::thread::available_parallelism().map_or(0, |count| count.get());
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

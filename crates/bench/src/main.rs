@@ -1,7 +1,8 @@
-//! The papers' experiments and the peers, side by side in the same run.
+//! The papers' experiments and the peers, in the same run.
 //!
-//! Every experiment checks its own result, interleaves the peers so that a machine that drifts treats them alike, and
-//! exits non-zero where a check failed. `crates/bench/README.md` tells how to run it and what the fields mean.
+//! Every experiment checks its own result, interleaves the peers, so that a drifting machine treats
+//! them alike, and exits non-zero if a check failed. `crates/bench/README.md` says how to run it
+//! and describes the fields.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +35,7 @@ mod words;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// The papers' experiments and the peers, side by side in the same run.
+/// The papers' experiments and the peers, in the same run.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
@@ -44,64 +45,72 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Callbacks that are serial per color and parallel across colors, beside what people use today
+    /// Callbacks that are serial per color and parallel across colors, compared with current
+    /// alternatives
     Colors(colors::Args),
-    /// Table 2 of the libasync-smp paper: what each part of the scheduler brings
+    /// Table 2 of the libasync-smp paper: the gain from each part of the scheduler
     Table2(colors::table2::Args),
-    /// Whether a second worker ever hurts: every row of the other commands with one worker and with more, and a verdict
+    /// Whether a second worker ever hurts: every row of the other commands with one worker and with
+    /// more, and a verdict
     Regret(regret::Args),
     /// Bytes per color, per handle and per waiting callback
     Memory(memory::Args),
-    /// CPU time of a runtime that has nothing to do
+    /// CPU time of a runtime without work
     Idle(idle::Args),
-    /// `dapple serve` beside nginx, Apache, hyper and Go: the papers' experiments, under `load`
+    /// `dapple serve` compared with nginx, Apache, hyper and Go: the papers' experiments, under
+    /// `load`
     Web(web::Args),
-    /// `dapple proxy`: one process with one cache beside as many copies with a share of it each
+    /// `dapple proxy`: one process with one cache, compared with as many copies with a share of it
+    /// each
     Proxy(proxy::Args),
-    /// Servers that are asked for more than they can do: goodput, latency and refusals under an open loop
+    /// Servers under more load than their capacity: goodput, latency and refusals under an open
+    /// loop
     Overload(Box<overload::Args>),
-    /// `dapple sign`, built four times: throughput and latency by load, and while one of two servers is killed and comes back
+    /// `dapple sign`, built four times: throughput and latency by load, and while one of two
+    /// servers is killed and restarted
     Signserver(signserver::Args),
-    /// What the runtime's settings of time buy and cost: poll interval, time slice, share of events
+    /// Gain and cost of the runtime's settings of time: poll interval, time slice, share of events
     Settings(settings::Args),
-    /// A load generator: closed and open loop, latency from when a request was due, every body compared
+    /// A load generator: closed and open loop, latency from the due time of a request, every body
+    /// compared
     Load(Box<load::Args>),
     /// Random programs for hours: nothing lost, doubled, stuck or left behind
     Soak(soak::Args),
-    /// What a program written as threads costs: the experiments of PLDI 2007 and of Gribble, beside the peers
+    /// The cost of a program written as threads: the experiments of PLDI 2007 and of Gribble,
+    /// compared with the peers
     Threads(threads::Args),
-    /// The I/O core's own figures: packets, round trips, cached and uncached reads
+    /// The figures of the I/O core: packets, round trips, cached and uncached reads
     Io(io::Args),
-    /// Tables on disk, beside their engines without Dapple around them
+    /// Tables on disk, compared with their engines without Dapple
     Store(store::Args),
-    /// One run of `store`, in a process of its own
+    /// One run of `store`, in a separate process
     #[command(hide = true)]
     StoreTrial(store::TrialArgs),
-    /// One run of `colors`, in a process of its own
+    /// One run of `colors`, in a separate process
     #[command(hide = true)]
     ColorsTrial(colors::TrialArgs),
-    /// One run of `table2`, in a process of its own
+    /// One run of `table2`, in a separate process
     #[command(hide = true)]
     Table2Trial(colors::table2::TrialArgs),
-    /// One run of `memory`, in a process of its own
+    /// One run of `memory`, in a separate process
     #[command(hide = true)]
     MemoryTrial(memory::TrialArgs),
-    /// One run of `idle`, in a process of its own
+    /// One run of `idle`, in a separate process
     #[command(hide = true)]
     IdleTrial(idle::TrialArgs),
-    /// One run of `threads`, in a process of its own
+    /// One run of `threads`, in a separate process
     #[command(hide = true)]
     ThreadsTrial(threads::TrialArgs),
-    /// One run of `io`, in a process of its own
+    /// One run of `io`, in a separate process
     #[command(hide = true)]
     IoTrial(io::TrialArgs),
     /// The client of `threads --only spectrum`
     #[command(hide = true)]
     SpectrumClient(threads::ClientArgs),
-    /// One run of `web`, in a process of its own
+    /// One run of `web`, in a separate process
     #[command(hide = true)]
     WebTrial(web::TrialArgs),
-    /// One run of `proxy`, in a process of its own
+    /// One run of `proxy`, in a separate process
     #[command(hide = true)]
     ProxyTrial(proxy::TrialArgs),
     /// The hyper-on-tokio peer of `web`
@@ -110,10 +119,10 @@ enum Command {
     /// The floor of `web`
     #[command(hide = true)]
     WebFloor(web::FloorArgs),
-    /// One run of `overload`, in a process of its own
+    /// One run of `overload`, in a separate process
     #[command(hide = true)]
     OverloadTrial(overload::TrialArgs),
-    /// One run of `signserver`, in a process of its own
+    /// One run of `signserver`, in a separate process
     #[command(hide = true)]
     SignserverTrial(signserver::TrialArgs),
     /// The peers of `overload` with hyper on tokio

@@ -1,4 +1,4 @@
-//! What an experiment prints: JSON lines, a table for people, or Markdown to be pasted.
+//! The output of an experiment: JSON lines, a table for readers, or Markdown.
 
 use crate::machine::{About, about};
 use crate::stats::Table;
@@ -6,18 +6,18 @@ use anyhow::Result;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// How results are printed. Progress goes to standard error, results to standard output.
+/// The form of the results. Progress goes to standard error, results to standard output.
 #[derive(clap::Args)]
 pub(crate) struct Output {
     /// Print one JSON line per run, as it ends, instead of a table
     #[arg(long)]
     json: bool,
-    /// Print the table in Markdown, with machine, kernel, commit and command above it, to be pasted into a document
+    /// Print the table in Markdown, with machine, kernel, commit and command above it
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
 }
 
-/// How fast trials go.
+/// The speed of trials.
 #[derive(Default)]
 struct Pace {
     trials: u32,
@@ -26,14 +26,14 @@ struct Pace {
 
 impl Pace {
     fn took(&mut self, time: Duration) {
-        // What was saved earlier takes no time, and says nothing about what was not.
+        // A saved result takes no time, and says nothing about the remaining trials.
         if time > AT_ONCE {
             self.trials += 1;
             self.time += time;
         }
     }
 
-    /// What to say about so many more trials; nothing before the first.
+    /// The text about this many remaining trials; empty before the first.
     fn left(&self, trials: usize) -> String {
         let minutes = self.time.as_secs_f64() / f64::from(self.trials) * trials as f64 / 60.0;
         if minutes.is_finite() { format!(" ({minutes:.0} min left)") } else { String::new() }
@@ -45,16 +45,16 @@ const AT_ONCE: Duration = Duration::from_millis(20);
 
 /// The tables of one experiment.
 pub(crate) struct Report {
-    /// What was run how often, as in "5 runs of 1 s each".
+    /// The number and length of the runs, as in "5 runs of 1 s each".
     pub(crate) runs: String,
-    /// Each with a line above it.
+    /// Each with its title.
     pub(crate) tables: Vec<(String, Table)>,
-    /// What the columns mean.
+    /// The meaning of the columns.
     pub(crate) legend: &'static str,
 }
 
 impl Output {
-    /// Says on standard error where and how the figures are taken.
+    /// Prints on standard error where and how the figures are taken.
     pub(crate) fn begin(&self) -> About {
         let about = about();
         eprintln!(
@@ -74,8 +74,9 @@ impl Output {
         about
     }
 
-    /// Makes all trials of so many repetitions, one after the other. Says on standard error which one it is at, and prints the
-    /// line of each run as it ends. `titles` are what a trial has in common with those beside it, which may be empty, and its own.
+    /// Makes all trials of this many repetitions, one after the other. Prints the current one on
+    /// standard error, and the line of each run as it ends. `titles` are the common title of
+    /// neighboring trials, which may be empty, and the trial's own.
     pub(crate) fn repeat<T, R: Serialize>(
         &self,
         runs: u32,
@@ -111,7 +112,7 @@ impl Output {
         Ok(all)
     }
 
-    /// Prints lines that sum the runs up, where lines are printed.
+    /// Prints lines that summarize the runs, in JSON mode.
     pub(crate) fn summary(&self, lines: &[serde_json::Value]) -> Result<()> {
         for line in lines.iter().filter(|_| self.json) {
             println!("{}", serde_json::to_string(line)?);
@@ -119,7 +120,7 @@ impl Output {
         Ok(())
     }
 
-    /// All runs have ended.
+    /// Prints the report at the end of all runs.
     pub(crate) fn end(&self, about: &About, report: &Report) {
         if self.markdown {
             print!("{}", report.markdown(about));

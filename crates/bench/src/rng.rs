@@ -1,6 +1,6 @@
-//! Random numbers that a seed repeats.
+//! Reproducible random numbers.
 
-/// SplitMix64: short, fast, and any seed will do.
+/// SplitMix64: short, fast, and takes any seed.
 #[derive(Clone)]
 pub(crate) struct Rng(u64);
 
@@ -25,7 +25,7 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// An index of something that has `len` of them, one at least.
+    /// An index into `len` things, at least one.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }

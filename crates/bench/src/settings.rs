@@ -1,5 +1,6 @@
-//! `bench settings`: what the runtime's settings of time buy and cost: how often a busy worker looks at the kernel, the time slice, and
-//! the share of events. One worker is never idle, and answers packets meanwhile.
+//! `bench settings`: the gain and cost of the runtime's settings of time: the interval at which a
+//! busy worker polls the kernel, the time slice, and the share of events. One worker is never idle,
+//! and answers packets meanwhile.
 
 use crate::colors::spin::{Spin, calibrate};
 use crate::output::{Output, Report};
@@ -36,15 +37,16 @@ pub(crate) struct Args {
     secs: f64,
 }
 
-/// What is varied.
+/// The varied setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Setting {
-    /// `Builder::poll_interval`, in microseconds: beside 64 colors with a callback each
+    /// `Builder::poll_interval`, in microseconds: with 64 colors with a callback each
     PollInterval,
-    /// `Builder::time_slice`, in microseconds: beside 4 colors with long queues
+    /// `Builder::time_slice`, in microseconds: with 4 colors with long queues
     TimeSlice,
-    /// `Builder::event_share`, in percent: beside 64 colors with a callback each, and a thread that always has posted 64 more
+    /// `Builder::event_share`, in percent: with 64 colors with a callback each, and a thread that
+    /// keeps 64 more posted
     EventShare,
 }
 
@@ -72,7 +74,7 @@ struct Trial {
     run: usize,
 }
 
-/// What one run measured: one line of JSON.
+/// The result of one run: one line of JSON.
 #[derive(Clone, Debug, Serialize)]
 struct Measured {
     setting: Setting,
@@ -83,7 +85,7 @@ struct Measured {
     inside_per_s: f64,
     /// Callbacks that a thread posted.
     outside_per_s: f64,
-    /// Packets that were answered; one is in flight.
+    /// Answered packets; one is in flight.
     packets: usize,
     /// From the write of a packet to the read of its answer.
     p50_us: f64,
@@ -93,7 +95,7 @@ struct Measured {
     problem: Option<String>,
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 60.0)?;
     let about = args.output.begin();
@@ -134,12 +136,12 @@ fn failed(trial: &Trial, problem: String) -> Measured {
     }
 }
 
-/// What keeps the worker busy, and counts.
+/// The callbacks that keep the worker busy, and their counts.
 #[derive(Default)]
 struct Load {
     inside: AtomicU64,
     outside: AtomicU64,
-    /// Posts of the thread that have not run.
+    /// Posts of the thread that have not run yet.
     outstanding: AtomicUsize,
     over: AtomicBool,
 }
@@ -166,7 +168,7 @@ fn measure(trial: &Trial, spin: Spin, secs: f64) -> Result<Measured> {
     }
     let poster = (trial.setting == Setting::EventShare).then(|| post_from_outside(&runtime, &load, spin));
     let mut ours = echo(&runtime)?;
-    // So that the worker knows how long the callbacks are.
+    // The worker learns the length of the callbacks meanwhile.
     thread::sleep(Duration::from_millis(50));
     let counts = || (load.inside.load(Relaxed), load.outside.load(Relaxed));
     let (before, begin) = (counts(), Instant::now());
@@ -179,14 +181,14 @@ fn measure(trial: &Trial, spin: Spin, secs: f64) -> Result<Measured> {
         ours.read_exact(&mut byte)?;
         round_trips.push(sent.elapsed().as_secs_f64() * 1e6);
         ensure!(byte == [(round_trips.len() - 1) as u8], "the answer belongs to another packet");
-        // So that packets come at any time of the worker's interval.
+        // Packets arrive at any time of the worker's interval.
         pause_us = (pause_us * 7 + 13) % 400;
         thread::sleep(Duration::from_micros(pause_us));
     }
     let (after, secs) = (counts(), begin.elapsed().as_secs_f64());
     load.over.store(true, Relaxed);
     poster.map(|poster| poster.join().ok().context("the thread that posts panicked")).transpose()?;
-    // The task at the other end is over when this one is gone, and with it all that the runtime waits for.
+    // The task at the other end ends with this one, and then the runtime has nothing to wait for.
     drop((ours, entered));
     let left = runtime.shutdown(Duration::from_secs(10));
     ensure!(left.callbacks_dropped == 0, "{} callbacks did not run", left.callbacks_dropped);
@@ -204,7 +206,7 @@ fn measure(trial: &Trial, spin: Spin, secs: f64) -> Result<Measured> {
     })
 }
 
-/// The other end of a stream whose packets a task sends back.
+/// The other end of a stream; a task returns its packets.
 fn echo(runtime: &Runtime) -> Result<StdUnixStream> {
     let (ours, theirs) = StdUnixStream::pair()?;
     ours.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -221,7 +223,7 @@ fn echo(runtime: &Runtime) -> Result<StdUnixStream> {
     Ok(ours)
 }
 
-/// A thread that always has [`OUTSTANDING`] callbacks queued, each in a color of its own.
+/// A thread that always has [`OUTSTANDING`] callbacks queued, each in a separate color.
 fn post_from_outside(runtime: &Runtime, load: &Arc<Load>, spin: Spin) -> thread::JoinHandle<()> {
     let colors: Vec<_> = (0..OUTSTANDING).map(|_| runtime.handle().new_color()).collect();
     let load = load.clone();
@@ -273,7 +275,7 @@ fn report(all: &[Measured], args: &Args) -> Report {
     }
 }
 
-/// Callbacks of the thread that posts.
+/// Callbacks of the posting thread.
 const OUTSTANDING: usize = 64;
 
 #[cfg(test)]
@@ -284,7 +286,7 @@ mod tests {
     fn packets_are_answered_beside_work_under_every_setting() {
         for &setting in Setting::value_variants() {
             for &value in setting.values() {
-                // On a busy machine nothing may come of a short run: then a longer one.
+                // On a busy machine a short run may have no result: then a longer one.
                 let runs = (0..12).map(|doubled| {
                     let trial = Trial { setting, value, run: 0 };
                     measure(&trial, Spin::of_rounds(100), 0.02 * f64::from(1 << doubled)).expect("it runs")

@@ -1,6 +1,6 @@
 //! Medians and a plain text table.
 
-/// The middle value; the mean of the two middle ones of an even number; NaN of nothing.
+/// The middle value; the mean of the two middle ones for an even number; NaN for none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -12,7 +12,8 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The median of the ratios of runs of the same repetition: what drifts between repetitions cancels out.
+/// The median of the ratios of runs of the same repetition, in which drifts between repetitions
+/// cancel out.
 pub(crate) fn paired<T>(
     own: &[&T],
     base: &[&T],
@@ -35,7 +36,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with this head.
+    /// Creates a table with this head.
     pub(crate) fn new(head: &[&str]) -> Self {
         Table { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }
@@ -45,7 +46,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text, one line a row.
+    /// The table as text, one line per row.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
@@ -84,7 +85,7 @@ impl Table {
     }
 }
 
-/// A ratio for the table, or a dash where there is nothing to compare.
+/// A ratio for the table, or a dash if there is nothing to compare.
 pub(crate) fn ratio_text(ratio: Option<f64>) -> String {
     match ratio {
         Some(ratio) if ratio.is_finite() => format!("{ratio:.2}x"),

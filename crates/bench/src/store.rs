@@ -1,4 +1,4 @@
-//! `bench store`: tables on disk, beside the same engine without Dapple around it.
+//! `bench store`: tables on disk, compared with the same engine without Dapple.
 
 use crate::machine::{end_with_parent, own_command, own_cpu, run_apart};
 use crate::output::{Output, Report};
@@ -20,13 +20,14 @@ use std::time::{Duration, Instant};
 pub(crate) struct Args {
     #[command(flatten)]
     output: Output,
-    /// Who keeps the data (default: all)
+    /// The peers (default: all)
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Peer>,
-    /// What is done (default: all)
+    /// The operations (default: all)
     #[arg(long, value_delimiter = ',', value_name = "ROW,...")]
     row: Vec<Row>,
-    /// Numbers of callers that each wait for an answer; without Dapple: the writes of one commit
+    /// Numbers of callers, each of which waits for an answer; without Dapple: the writes of one
+    /// commit
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,16,100", value_parser = clap::value_parser!(u16).range(1..=1000))]
     callers: Vec<u16>,
     /// Numbers of workers of Dapple
@@ -41,12 +42,12 @@ pub(crate) struct Args {
     /// Seconds measured per run
     #[arg(long, default_value_t = 2.0)]
     secs: f64,
-    /// The directory for the files, on the disk to be measured; one in memory has no syncs to wait for
+    /// The directory for the files, on the disk to measure; one in memory has no syncs to wait for
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 }
 
-/// Who keeps the data.
+/// A peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Peer {
@@ -56,21 +57,21 @@ enum Peer {
     Fjall,
     /// redb on one thread: gets one by one, puts in commits of as many as there are callers
     RawRedb,
-    /// redb, each put in a commit of its own
+    /// redb, each put in a separate commit
     RawRedbSingle,
-    /// fjall on one thread, in such commits
+    /// fjall on one thread, with the same commits
     RawFjall,
 }
 
-/// What is done.
+/// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Row {
-    /// Random keys that are there, in memory
+    /// Random existing keys, in memory
     Get,
-    /// Random keys get new values, each durable before it is answered
+    /// Random keys get new values, each durable before its answer
     Put,
-    /// The same, and the old value comes back decoded
+    /// The same, and returns the old value, decoded
     Swap,
 }
 
@@ -95,7 +96,7 @@ pub(crate) struct TrialArgs {
     dir: PathBuf,
 }
 
-/// What one run measured: one line of JSON.
+/// The result of one run: one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
     peer: Peer,
@@ -112,7 +113,7 @@ struct Measured {
     cpu_us_per_op: f64,
     /// Whether the data was right afterwards.
     checked: bool,
-    /// What the check found.
+    /// The finding of the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -121,7 +122,7 @@ const KEYS: u64 = 10_000;
 const VALUE_LEN: usize = 100;
 const TABLE: TableId = TableId(100);
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 3_600.0)?;
     let about = args.output.begin();
@@ -221,10 +222,10 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
     Ok(())
 }
 
-/// The operations of a run, the processor time that they took, and the seconds.
+/// The operations of a run, their processor time, and the seconds.
 type Ran = (u64, Duration, f64);
 
-/// The value of a key after so many writes of it.
+/// The value of a key after this many writes.
 fn value(key: u64, writes: u64) -> Bytes {
     let mut value = vec![0; VALUE_LEN];
     value[..8].copy_from_slice(&key.to_le_bytes());
@@ -232,7 +233,7 @@ fn value(key: u64, writes: u64) -> Bytes {
     value.into()
 }
 
-/// Runs a table of Dapple. Each caller has keys of its own, so that it knows their values.
+/// Runs a table of Dapple. Each caller has its own keys, so that it knows their values.
 fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
     let runtime = dapple::builder().workers(args.workers).build()?;
     let (row, callers, secs) = (args.row, args.callers as u64, args.secs);
@@ -291,7 +292,7 @@ fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
     })
 }
 
-/// Runs an engine on this thread, with commits of so many writes.
+/// Runs an engine on this thread, with commits of this many writes.
 fn raw<E: Engine>(args: &TrialArgs, engine: &E, commit_len: usize) -> Result<Ran> {
     let partition = engine.open(Place::Partition { durability: Durability::Synced, index: 0 })?;
     let put = |key: u64, writes: u64| Change::Put(TABLE, key.to_be_bytes().to_vec(), value(key, writes).to_vec());

@@ -1,4 +1,4 @@
-//! The use that processes made of the cores: processor time, and how often their threads gave a core away.
+//! The processor time of processes, and their context switches.
 
 use crate::machine::{family, family_cpu, own_cpu};
 use anyhow::Result;
@@ -12,9 +12,9 @@ use std::time::Duration;
 pub(crate) struct Usage {
     /// User and system time.
     pub(crate) cpu: Duration,
-    /// How often a living thread went to sleep: each time, something had to wake it.
+    /// The number of times that a living thread went to sleep; each time, it had to be woken.
     wakes: u64,
-    /// How often the kernel took the core from one that wanted to go on.
+    /// The number of times that the kernel preempted a runnable thread.
     preemptions: u64,
 }
 
@@ -29,7 +29,7 @@ impl Usage {
         Ok(Usage { cpu: family_cpu(id)?, ..family(id).into_iter().map(Usage::of_threads).sum() })
     }
 
-    /// The use since an earlier look. A thread that has ended meanwhile takes its switches along.
+    /// The use since an earlier reading. The switches of threads that ended meanwhile are lost.
     pub(crate) fn since(self, earlier: Usage) -> Usage {
         Usage {
             cpu: self.cpu.saturating_sub(earlier.cpu),
@@ -38,7 +38,7 @@ impl Usage {
         }
     }
 
-    /// The switches for each of so many operations.
+    /// The switches per operation.
     pub(crate) fn switches(&self, ops: u64) -> Switches {
         let each = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
         Switches { switches_per_op: each(self.wakes + self.preemptions), wakes_per_op: each(self.wakes) }
@@ -50,7 +50,7 @@ impl Usage {
     }
 }
 
-/// The switches that a `/proc/PID/task/ID/status` tells of.
+/// The switches in a `/proc/PID/task/ID/status`.
 fn of_status(status: &str) -> Option<Usage> {
     let count = |field: &str| status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse::<u64>().ok();
     let (wakes, preemptions) = (count("voluntary_ctxt_switches:")?, count("nonvoluntary_ctxt_switches:")?);
@@ -75,7 +75,7 @@ impl Sum for Usage {
     }
 }
 
-/// Context switches for each operation; in the JSON lines.
+/// Context switches per operation; in the JSON lines.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Switches {
     /// All of them.

@@ -1,4 +1,4 @@
-//! What all experiments say alike: names of values, durations that make no sense, whether runs passed, which did not.
+//! Common texts of all experiments: names of values, bad durations, passed and failed runs.
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
@@ -8,13 +8,13 @@ pub(crate) fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// Refuses a duration that nobody can have meant.
+/// Refuses a duration that makes no sense.
 pub(crate) fn check_secs(secs: f64, secs_max: f64) -> Result<()> {
     ensure!(secs > 0.0 && secs <= secs_max, "--secs {secs} makes no sense: pass a number above 0 and up to {secs_max}");
     Ok(())
 }
 
-/// The cell of a table that says whether all runs of its row passed their check.
+/// The table cell that says whether all runs of its row passed their check.
 pub(crate) fn checked(runs: impl Iterator<Item = bool>) -> String {
     match runs.filter(|passed| !passed).count() {
         0 => "yes".to_owned(),
@@ -22,7 +22,7 @@ pub(crate) fn checked(runs: impl Iterator<Item = bool>) -> String {
     }
 }
 
-/// An error that names the runs whose check failed, by what `failure` says of them.
+/// An error that names the runs with a failed check, each with the text of `failure`.
 pub(crate) fn verdict<T>(all: &[T], failure: impl Fn(&T) -> Option<String>) -> Result<()> {
     let failed: Vec<String> = all.iter().filter_map(failure).collect();
     if failed.is_empty() {

@@ -1,4 +1,4 @@
-//! Every experiment of `io` in short, from the command line to its JSON lines.
+//! Short runs of every experiment of `io`, from the command line to its JSON lines.
 
 mod cli;
 

@@ -1,4 +1,4 @@
-//! The load generator against a small server that answers rightly, wrongly, late or not at all.
+//! The load generator against a small server with right, wrong, late and missing answers.
 
 mod properties;
 #[path = "../../../fuzz/replay.rs"]
@@ -9,10 +9,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
 
-/// What the server does with the request of that number on a connection, for that path; false ends the connection.
+/// The server's action for the request of that number on a connection, for that path; false ends
+/// the connection.
 type Answer = fn(&mut TcpStream, &str, usize) -> bool;
 
-/// Serves until the test's process ends; yields the port.
+/// Serves until the test's process ends; returns the port.
 fn serve(answer: Answer) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let port = listener.local_addr().expect("it listens").port();
@@ -41,7 +42,7 @@ fn reply(stream: &mut TcpStream, body: &str) -> bool {
     write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).is_ok()
 }
 
-/// The body that belongs to a path.
+/// The body for a path.
 fn body_of(path: &str) -> String {
     format!("this is {path}").repeat(100)
 }
@@ -50,7 +51,7 @@ fn right(stream: &mut TcpStream, path: &str, _: usize) -> bool {
     reply(stream, &body_of(path))
 }
 
-/// A folder with some files as they have to come back.
+/// A folder with some expected files.
 fn expected() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["a", "b", "c"] {
@@ -72,7 +73,7 @@ fn load(port: u16, args: &[&str]) -> Output {
     command.output().expect("the bench can be started")
 }
 
-/// What the load came to, and whether the command was content with it.
+/// The summary of a load, whether the command succeeded, and its errors.
 fn summary(port: u16, args: &[&str]) -> (Value, bool, String) {
     let output = load(port, args);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -109,7 +110,8 @@ fn so_many_requests_a_connection() {
 
 #[test]
 fn an_open_loop_counts_from_when_a_request_was_due() {
-    // One at a time and 20 ms each, of which 100 a second are due over one connection: they wait longer and longer.
+    // One at a time and 20 ms each, while 100 a second are due over one connection: they wait
+    // longer and longer.
     let slow: Answer = |stream, path, _| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         reply(stream, &body_of(path))

@@ -1,5 +1,5 @@
-//! `bench overload` in short: that every request is accounted for. How many were answered in time is not looked at, as tests run
-//! beside others.
+//! Short runs of `bench overload`, which check that every request is accounted for. They do not
+//! check how many were answered in time, because other tests run at the same time.
 
 mod cli;
 
@@ -10,7 +10,7 @@ fn number(row: &Value, field: &str) -> f64 {
     row[field].as_f64().unwrap_or_else(|| panic!("{field} is a number: {row}"))
 }
 
-/// Every request that came is in one of the counts, and there were enough to tell.
+/// Every request is in one of the counts, and there were enough.
 fn adds_up(row: &Value) {
     let ends = ["good", "late", "refused", "given_up", "errors"].map(|end| number(row, end));
     assert_eq!(number(row, "arrivals"), ends.iter().sum::<f64>(), "{row}");
@@ -20,7 +20,7 @@ fn adds_up(row: &Value) {
     assert!(number(row, "server_cpu_percent") >= 0.0 && number(row, "load_late_p99_ms") >= 0.0, "{row}");
 }
 
-/// The lines of single runs, and those that sum them up.
+/// The lines of single runs, and the summary lines.
 fn run(args: &[&str]) -> (Vec<Value>, Vec<Value>) {
     let (summaries, runs) =
         rows(&[&["overload"][..], args].concat()).into_iter().partition(|row| row["summary"].is_string());
@@ -30,7 +30,7 @@ fn run(args: &[&str]) -> (Vec<Value>, Vec<Value>) {
 #[test]
 fn every_request_is_accounted_for() {
     let few = ["--scenario", "2ms", "--load", "0.5,3", "--workers", "1", "--secs", "0.5", "--peer", "hyper-pool10"];
-    // The same requests whatever this machine can do at present.
+    // The same requests, whatever the current speed of this machine.
     let (runs, summaries) = run(&[&few[..], &["--rate-of", "100"]].concat());
     assert_eq!((runs.len(), summaries.len()), (2, 1), "{runs:#?}");
     for row in &runs {
@@ -66,7 +66,7 @@ fn a_peak_is_followed_by_a_rest_and_drawn() {
     assert_eq!((runs.len(), summaries.len()), (2, 2), "{runs:#?}");
     for row in &runs {
         adds_up(row);
-        // Warming up, peak, rest, and the second in which those that came last may be given up.
+        // Warm-up, peak, rest, and the second in which the last requests may be given up.
         assert_eq!(row["per_100_ms"].as_array().map(Vec::len), Some(21), "{row}");
         assert!(row["recovered_after_ms"].is_null() || number(row, "recovered_after_ms") <= 400.0, "{row}");
     }
@@ -114,7 +114,7 @@ fn what_is_saved_is_not_measured_again() {
 #[test]
 fn go_sheds_too() {
     let few = ["--scenario", "2ms", "--load", "2", "--workers", "1", "--secs", "0.5", "--peer", "hyper,go,go-limit10"];
-    // Go is left out where it is not installed.
+    // Go is left out if it is not installed.
     let (runs, _) = run(&few);
     assert!(!runs.is_empty());
     runs.iter().for_each(adds_up);

@@ -1,4 +1,4 @@
-//! `bench proxy` in short, where the program was built beside the bench.
+//! Short runs of `bench proxy`, if the program was built next to the bench.
 
 mod cli;
 
@@ -20,6 +20,6 @@ fn one_cache_beside_two() {
 }
 
 #[test]
-fn who_takes_no_part_is_named() {
+fn a_peer_that_takes_no_part_is_named() {
     fails_naming(&["proxy", "--peer", "nginx"], "takes no part");
 }

@@ -1,4 +1,4 @@
-//! `regret` in short, from the command line to its JSON lines.
+//! Short runs of `regret`, from the command line to its JSON lines.
 
 mod cli;
 
@@ -29,7 +29,7 @@ fn rows_of_several_commands() {
 
 #[test]
 fn what_cannot_be_run_says_so() {
-    // There is no disk in /proc, and nothing fails for that.
+    // There is no disk in /proc, and that is no failure.
     let rows = rows(&["regret", "--rows", "disk", "--workers", "1,2", "--folder", "/proc"]);
     assert_eq!(rows.len(), 2, "{rows:#?}");
     for row in rows {

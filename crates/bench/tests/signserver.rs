@@ -1,12 +1,12 @@
-//! `bench signserver` in short, where `dapple` was built beside the bench: that every task is accounted for. How fast anything is, is not
-//! looked at, as tests run beside others.
+//! Short runs of `bench signserver`, if `dapple` was built next to the bench, which check that
+//! every task is accounted for. They do not check speed, because other tests run at the same time.
 
 mod cli;
 
 use cli::{fails_naming, rows};
 use serde_json::Value;
 
-/// Whether there is something to measure.
+/// Whether the program was built.
 fn is_built() -> bool {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_bench")).with_file_name("dapple");
     let is_built = program.is_file();

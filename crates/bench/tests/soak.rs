@@ -1,4 +1,4 @@
-//! The soak in short, in a process of its own, as it looks at that process's memory and threads.
+//! A short soak, in a separate process, because it checks that process's memory and threads.
 
 use std::process::{Command, Output};
 
@@ -14,7 +14,8 @@ fn text(output: &Output) -> String {
 #[test]
 fn a_short_soak_of_two_and_of_eight_workers_passes() {
     for workers in ["2", "8"] {
-        // The time is the seed, and a failure names it: each run of the tests is a soak of other programs.
+        // The time is the seed, and a failure names it: each run of the tests is a soak of other
+        // programs.
         let output = soak(&["--workers", workers, "--minutes", "0.05", "--life-ms", "300"]);
         let text = text(&output);
         assert!(output.status.success(), "{text}");

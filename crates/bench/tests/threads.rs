@@ -1,4 +1,4 @@
-//! Every experiment of `threads` in short, from the command line to its JSON lines.
+//! Short runs of every experiment of `threads`, from the command line to its JSON lines.
 
 mod cli;
 
@@ -7,7 +7,7 @@ use cli::{fails_naming, rows};
 #[test]
 fn memory() {
     let rows = rows(&["threads", "--only", "memory", "--threads", "2000", "--workers", "1,2", "--secs", "0.2"]);
-    // Go is left out where it is not installed.
+    // Go is left out if it is not installed.
     assert!(rows.len() >= 10, "{rows:#?}");
     for row in rows {
         assert_eq!(row["threads"], 2_000);

@@ -1,5 +1,6 @@
-//! Every experiment of `web` in short, from the command line to its JSON lines. Dapple's own server is another package, which
-//! need not have been built; servers that are not installed are left out.
+//! Short runs of every experiment of `web`, from the command line to its JSON lines. Dapple's own
+//! server is another package, which need not have been built; servers that are not installed are
+//! left out.
 
 mod cli;
 

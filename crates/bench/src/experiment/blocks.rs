@@ -1,4 +1,4 @@
-//! A file of numbered blocks, to be read in any order.
+//! A file of numbered blocks that can be read in any order.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{OFlags, statfs, statvfs};
@@ -17,7 +17,8 @@ pub(crate) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Writes the file. Says what to do where the folder or its file system will not do.
+    /// Writes the file. The error says how to choose another folder or file system if this one is
+    /// unsuitable.
     pub(crate) fn write(folder: &Path, megabytes: u64) -> Result<BlockFile> {
         let problem = || format!("cannot write a file to {}: pass another --folder", folder.display());
         ensure_room(folder, megabytes << 20)?;
@@ -37,7 +38,7 @@ impl BlockFile {
         Ok(file)
     }
 
-    /// Where other processes find it while this one lives.
+    /// The path by which other processes find it while this one lives.
     pub(crate) fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
@@ -61,10 +62,10 @@ fn ensure_room(folder: &Path, needed: u64) -> Result<()> {
     Ok(())
 }
 
-/// What `statfs` says of a tmpfs.
+/// The type that `statfs` reports for a tmpfs.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
-/// Opens the file past the kernel's cache.
+/// Opens the file for reads that bypass the kernel's cache.
 pub(crate) fn open_direct(path: &Path) -> Result<std::fs::File> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
@@ -73,7 +74,7 @@ pub(crate) fn open_direct(path: &Path) -> Result<std::fs::File> {
     })
 }
 
-/// How many blocks the file has.
+/// The number of blocks in the file.
 pub(crate) fn blocks_of(path: &Path) -> Result<u64> {
     Ok(std::fs::metadata(path).context("the file to be read is gone")?.len() / BLOCK_LEN as u64)
 }
@@ -94,7 +95,7 @@ fn word_of(number: u64, index: usize) -> u64 {
 
 const LAST_WORD: usize = BLOCK_LEN / 8 - 1;
 
-/// An error where this is not the block of that number: by both ends, or by all of it.
+/// Checks that this is the block of that number: at both ends, or all of it.
 pub(crate) fn check_block(number: u64, block: &[u8], whole: bool) -> Result<()> {
     ensure!(block.len() == BLOCK_LEN, "block {number} came with {} bytes", block.len());
     let is_right = |index: usize| block[index * 8..][..8] == word_of(number, index).to_le_bytes();

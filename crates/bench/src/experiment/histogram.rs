@@ -18,24 +18,23 @@ impl Histogram {
         self.counts[step(ns)].fetch_add(1, Relaxed);
     }
 
-    /// How many were added.
+    /// The number of latencies.
     pub(crate) fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Becomes what the other one is now.
+    /// Copies the counts of the other one.
     pub(crate) fn copy_from(&self, other: &Histogram) {
         for (own, other) in self.counts.iter().zip(&other.counts) {
             own.store(other.load(Relaxed), Relaxed);
         }
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.counts.iter().for_each(|count| count.store(0, Relaxed));
     }
 
-    /// The latency that this share did not exceed, in nanoseconds; NaN of nothing.
+    /// The latency that this share did not exceed, in nanoseconds; NaN if there are none.
     pub(crate) fn quantile_ns(&self, share: f64) -> f64 {
         let due = ((self.count() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -47,7 +46,7 @@ impl Histogram {
     }
 }
 
-/// Steps to each doubling.
+/// Steps per doubling.
 const STEPS: usize = 32;
 
 fn step(ns: u64) -> usize {

@@ -70,7 +70,7 @@ impl Subject for Actors {
     }
 
     fn post(&self, index: usize, small: Small) {
-        // An actor ends when its refs do, so it is there.
+        // An actor ends only when its refs do, so it is still running.
         let _ = self.colors[index].tell(small).try_send();
     }
 

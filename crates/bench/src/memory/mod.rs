@@ -1,4 +1,5 @@
-//! `bench memory`: bytes per color, per handle and per waiting callback, beside what people use today.
+//! `bench memory`: bytes per color, per handle and per waiting callback, compared with current
+//! alternatives.
 
 mod dapple;
 mod kameo;
@@ -23,13 +24,13 @@ use trial::Measured;
 pub(crate) struct Args {
     #[command(flatten)]
     output: Output,
-    /// Whose memory (default: all)
+    /// The peers (default: all)
     #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
     peer: Vec<Peer>,
-    /// What is counted (default: all)
+    /// The things to count (default: all)
     #[arg(long, value_delimiter = ',', value_name = "THING,...")]
     thing: Vec<Thing>,
-    /// How many of the thing there are; a million actors take some 5 GB
+    /// Numbers of things; a million actors take some 5 GB
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "100,1000000", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     count: Vec<u32>,
     /// Repetitions; the peers take turns within each
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     runs: u32,
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed.
+/// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let about = args.output.begin();
     let all = args.output.repeat(
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     verdict(&all, failure)
 }
 
-/// The trials of one repetition, which starts with another peer than the one before.
+/// The trials of one repetition; each repetition starts with another peer.
 fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
     let mut peers = wanted(&args.peer);
     let first = run % peers.len();
@@ -68,7 +69,7 @@ fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
     trials
 }
 
-/// All values, or those asked for.
+/// The requested values, or all.
 fn wanted<T: ValueEnum + PartialEq>(asked: &[T]) -> Vec<T> {
     T::value_variants().iter().filter(|value| asked.is_empty() || asked.contains(value)).cloned().collect()
 }

@@ -1,4 +1,4 @@
-//! What is measured, and what each peer must be able to do for it.
+//! The measured things, and the operations that each peer needs for them.
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What takes memory.
+/// A thing that takes memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Thing {
@@ -20,7 +20,7 @@ pub(crate) enum Thing {
 }
 
 impl Thing {
-    /// One line for people.
+    /// One line for readers.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Thing::Unused => "unused: bytes per color that never ran",
@@ -30,7 +30,7 @@ impl Thing {
     }
 }
 
-/// Whose memory is measured.
+/// A peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
@@ -42,7 +42,7 @@ pub(crate) enum Peer {
     Kameo,
 }
 
-/// A small callback: 24 bytes to be carried.
+/// A small callback with 24 bytes of data.
 #[derive(Clone, Copy)]
 pub(crate) struct Small {
     pub(crate) index: u64,
@@ -51,27 +51,25 @@ pub(crate) struct Small {
 }
 
 impl Small {
-    /// Runs it.
     pub(crate) fn run(self) {
         self.tally.sum.fetch_add(self.index * self.factor, Relaxed);
         self.tally.runs.fetch_add(1, Relaxed);
     }
 }
 
-/// What has run.
+/// The counts of what has run.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Callbacks.
     pub(crate) runs: AtomicU64,
-    /// What they add up to.
+    /// The sum of their values.
     pub(crate) sum: AtomicU64,
-    /// Colors that have started, where starting is something that runs.
+    /// Colors that have started, if that runs something.
     pub(crate) started: AtomicU64,
 }
 
 /// One peer: a runtime with one worker, and colors on it.
 pub(crate) trait Subject {
-    /// Makes so many colors and keeps their handles.
+    /// Makes this many colors and keeps their handles.
     fn make(&mut self, count: usize);
 
     /// Makes one color that runs nothing until the gate opens; returns its index.
@@ -80,7 +78,7 @@ pub(crate) trait Subject {
     /// Posts a callback to the color of that index.
     fn post(&self, index: usize, small: Small);
 
-    /// How many different colors there are.
+    /// The number of different colors.
     fn distinct(&self) -> usize;
 
     /// Whether making a color starts something that runs.
@@ -88,18 +86,18 @@ pub(crate) trait Subject {
 }
 
 impl Tally {
-    /// Waits until so many callbacks have run.
+    /// Waits until this many callbacks have run.
     pub(crate) fn wait_for_runs(&self, runs: u64) -> Result<()> {
         wait_for(&self.runs, runs, "callbacks have run")
     }
 
-    /// Waits until so many colors have started.
+    /// Waits until this many colors have started.
     pub(crate) fn wait_for_started(&self, started: u64) -> Result<()> {
         wait_for(&self.started, started, "colors have started")
     }
 }
 
-/// The longest wait for what was posted to run.
+/// The longest wait for posted callbacks to run.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn wait_for(count: &AtomicU64, due: u64, what: &str) -> Result<()> {

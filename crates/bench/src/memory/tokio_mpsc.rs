@@ -51,7 +51,7 @@ impl Subject for Channels {
     }
 
     fn post(&self, index: usize, small: Small) {
-        // A task ends when its sender does, so it is there.
+        // A task ends only when its sender does, so it is still running.
         let _ = self.colors[index].send(small);
     }
 

@@ -1,4 +1,4 @@
-//! One figure, in a process of its own: freed memory of another one would hide it.
+//! One figure, in a separate process: freed memory of another one would hide it.
 
 use super::subject::{Peer, Small, Subject, Tally, Thing};
 use super::{dapple, kameo, tokio_mpsc};
@@ -22,22 +22,22 @@ pub(crate) struct TrialArgs {
     pub(crate) run: usize,
 }
 
-/// What one run measured: one line of JSON.
+/// The result of one run: one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// Whose memory.
+    /// The peer.
     pub(crate) peer: Peer,
-    /// What took it.
+    /// The thing.
     pub(crate) thing: Thing,
-    /// How many of these.
+    /// The number of things.
     pub(crate) count: usize,
     /// Number of the repetition, from 0.
     pub(crate) run: usize,
-    /// By how much the process grew, over `count`.
+    /// The growth of the process, over `count`.
     pub(crate) bytes_each: f64,
     /// Whether all callbacks ran when they should and never before.
     pub(crate) checked: bool,
-    /// What the check found.
+    /// The finding of the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
 }
@@ -71,7 +71,7 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
         runs: 0,
         sum: 0,
     };
-    // What the first use of everything costs is not a color's.
+    // The cost of the first use is not a color's.
     bench.make(WARM_UP)?;
     bench.post_to_each(0, WARM_UP)?;
     use_up_free_memory();
@@ -80,19 +80,19 @@ fn measure(args: &TrialArgs) -> Result<Measured> {
         Thing::Idle => bench.idle(args.count),
         Thing::Queued => bench.queued(args.count),
     }?;
-    // A million of them take their time to drop, and the process ends anyway.
+    // Dropping a million takes long, and the process ends anyway.
     std::mem::forget(bench);
     let bytes_each = grown as f64 / args.count as f64;
     Ok(Measured { bytes_each, checked: true, problem: None, ..Measured::failed(args, String::new()) })
 }
 
-/// Colors that are made and used before anything is measured.
+/// Colors that are made and used before the measurement.
 const WARM_UP: usize = 8;
 
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Takes what the allocator has free, from starting this program and from warming up: a hundred things would fit into it,
-/// and seem to cost nothing.
+/// Allocates the free memory that the start of the program and the warm-up have left: a hundred
+/// things would fit into it, and seem to cost nothing.
 fn use_up_free_memory() {
     for _ in 0..16 {
         for size in (24..1_040).step_by(16).chain([2_000, 4_000, 8_000]) {
@@ -119,8 +119,8 @@ impl Bench {
         }
     }
 
-    /// One callback to each color from `first` on, and waits until they have run. Few at a time: what a million waiting
-    /// callbacks leave behind is not an idle color's.
+    /// Posts one callback to each color from `first` on, and waits until they have run. A few at a
+    /// time, because the memory for a million waiting callbacks is not an idle color's.
     fn post_to_each(&mut self, first: usize, count: usize) -> Result<()> {
         const TOGETHER: usize = 64;
         for start in (first..first + count).step_by(TOGETHER) {
@@ -138,7 +138,7 @@ impl Bench {
 
     fn check_all_ran(&self) -> Result<()> {
         self.tally.wait_for_runs(self.runs)?;
-        // What has run may still be giving back what it held.
+        // Callbacks that have run may still be freeing their memory.
         std::thread::sleep(SETTLE);
         let (runs, sum) = (self.tally.runs.load(Relaxed), self.tally.sum.load(Relaxed));
         ensure!(runs == self.runs, "{runs} callbacks ran and {} were posted", self.runs);
@@ -150,7 +150,7 @@ impl Bench {
         let (before, first) = (own_memory_bytes()?, self.colors);
         self.make(count)?;
         let grown = own_memory_bytes()?.saturating_sub(before);
-        // They were there and could have run, each for itself.
+        // They were queued and could have run, each on its own.
         self.post_to_each(first, count)?;
         self.check_distinct()?;
         Ok(grown)
@@ -196,7 +196,8 @@ mod tests {
         for &peer in Peer::value_variants() {
             for &thing in Thing::value_variants() {
                 let measured = measure(&TrialArgs { peer, thing, count: 1_000, run: 0 }).expect("it passes");
-                // Other tests of this process grow and shrink meanwhile, so the figure itself is not looked at.
+                // Other tests of this process allocate and free meanwhile, so the figure itself is
+                // not checked.
                 assert!(measured.checked && measured.bytes_each.is_finite(), "{measured:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! The files that rows read and write, made when the first of the rows is run.
+//! The files that rows read and write, made at the first of the rows.
 
 use crate::experiment::BlockFile;
 use crate::{proxy, signserver, web};
@@ -20,24 +20,25 @@ pub(crate) enum Files {
     Logs,
 }
 
-/// All that was made; it goes with this value.
+/// All files that were made; dropping this value removes them.
 pub(super) struct Prepared<'a> {
     folder: &'a Path,
     file_mb: u64,
-    /// Each, or why it cannot be made.
+    /// Each kind of files, or the reason why it cannot be made.
     all: Vec<(Files, Result<Kept, String>)>,
 }
 
-/// Where something is, and what removes it when it goes.
+/// The path, and the value that removes it when dropped.
 type Kept = (PathBuf, Box<dyn Any>);
 
 impl<'a> Prepared<'a> {
-    /// Nothing yet. Files of blocks go to this folder, and have so many megabytes; logs go there too.
+    /// Nothing yet. Files of blocks and logs will be in this folder; a file of blocks has this many
+    /// megabytes.
     pub(super) fn new(folder: &'a Path, file_mb: u64) -> Prepared<'a> {
         Prepared { folder, file_mb, all: Vec::new() }
     }
 
-    /// Where it is, or why it cannot be made, which is tried once.
+    /// Its path, or the reason why it cannot be made; only one attempt is made.
     pub(super) fn path(&mut self, files: Files) -> Result<PathBuf, String> {
         if let Some((_, made)) = self.all.iter().find(|(other, _)| *other == files) {
             return made.as_ref().map(|(path, _)| path.clone()).map_err(Clone::clone);

@@ -1,7 +1,8 @@
-//! `bench regret`: whether a second worker ever hurts. Every row of the other commands with one worker and with more, in one
-//! table with a verdict.
+//! `bench regret`: whether a second worker ever hurts. It runs every row of the other commands with
+//! one worker and with more, for one table with a verdict.
 //!
-//! There are no workloads here: a row runs a case of another command's experiment, by the trial of that command.
+//! There are no workloads here: a row runs a case of another command's experiment, by the trial of
+//! that command.
 
 mod files;
 mod row;
@@ -26,25 +27,25 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     #[command(flatten)]
     output: Output,
-    /// Only the rows whose names have one of these in them (default: all)
+    /// Only the rows with one of these in their names (default: all)
     #[arg(long, value_delimiter = ',', value_name = "PATTERN,...")]
     rows: Vec<String>,
-    /// Print the names of the rows, and what they are, and end
+    /// Print the names of the rows, and their descriptions, and end
     #[arg(long)]
     list: bool,
-    /// Numbers of workers; with 1, which the others are compared with
+    /// Numbers of workers; with 1, the base of the comparison
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2,8", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
-    /// Repetitions; all rows within each, and the numbers of workers by turns within a row
+    /// Repetitions; all rows within each, and the numbers of workers in turn within a row
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Seconds measured per run, where time is what ends one
+    /// Seconds measured per run, if time ends it
     #[arg(long, default_value_t = 1.0)]
     secs: f64,
-    /// End well also where a row regrets; not where a check failed
+    /// Succeed even if a row regrets, but not if a check failed
     #[arg(long)]
     no_fail: bool,
-    /// Folder for the file that is read and for logs; not in memory
+    /// Folder for the file to read and for logs; not in memory
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
     /// Megabytes (2^20) of that file
@@ -57,7 +58,7 @@ pub(crate) struct Args {
 struct Run {
     row: String,
     workers: usize,
-    /// As many processes of one worker each, which the row is compared with.
+    /// The same number of processes with one worker each, which the row is compared with.
     copies: bool,
     run: usize,
     #[serde(flatten)]
@@ -65,7 +66,7 @@ struct Run {
     checked: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-    /// Why this machine cannot run it.
+    /// The reason why this machine cannot run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_run: Option<String>,
 }
@@ -82,7 +83,8 @@ impl Run {
     }
 }
 
-/// Runs what the arguments ask for and reports it; an error if a run's check failed or, unless told otherwise, a row regrets.
+/// Runs the requested rows and reports them; an error if a run's check failed or, by default, if a
+/// row regrets.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let rows = rows(&args.rows)?;
     if args.list {
@@ -109,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// All rows of the project, or those that were asked for.
+/// All rows, or the requested ones.
 fn rows(patterns: &[String]) -> Result<Vec<Row>> {
     let mut rows = colors::regret_rows();
     rows.extend(web::regret_rows());
@@ -135,7 +137,7 @@ struct Turn {
     run: usize,
 }
 
-/// The trials of one repetition. Each begins the rows with another number of workers.
+/// The trials of one repetition. Each starts the rows with another number of workers.
 fn trials<'a>(rows: &'a [Row], workers: &BTreeSet<usize>, run: usize) -> Vec<(&'a Row, Turn)> {
     let mut trials = Vec::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! One row: an experiment of another command, which is run with any number of workers.
+//! One row: an experiment of another command, with any number of workers.
 
 use super::files::Files;
 use crate::experiment::{Answer, Experiment, Peer, Seen, Trial, apart};
@@ -7,12 +7,12 @@ use std::path::Path;
 /// One row of the table.
 pub(crate) struct Row {
     pub(super) name: String,
-    /// One line for people.
+    /// One line for readers.
     pub(super) what: String,
     pub(super) rule: Rule,
     /// The files that its trials need.
     pub(super) files: Files,
-    /// Whether as many uncolored copies can be run beside it.
+    /// Whether uncolored copies can be run for comparison.
     pub(super) copies: bool,
     make: Box<dyn Fn(&Ask) -> Made>,
 }
@@ -29,12 +29,12 @@ pub(crate) enum Rule {
 /// One trial of a row.
 pub(crate) struct Ask<'a> {
     pub(crate) workers: usize,
-    /// As many processes of one worker each instead.
+    /// Instead, as many processes of one worker each.
     pub(crate) copies: bool,
     /// Number of the repetition, from 0.
     pub(crate) run: usize,
     pub(crate) secs: f64,
-    /// The files that were made for the row; empty where none were.
+    /// The files made for the row; empty if there are none.
     pub(crate) file: &'a Path,
 }
 
@@ -49,12 +49,12 @@ pub(crate) enum Made {
 }
 
 impl Row {
-    /// A row that is run by this function.
+    /// A row that this function runs.
     pub(crate) fn new(name: String, what: String, rule: Rule, make: impl Fn(&Ask) -> Made + 'static) -> Row {
         Row { name, what, rule, files: Files::None, copies: false, make: Box::new(make) }
     }
 
-    /// A case of an experiment, whose trials this hidden subcommand runs.
+    /// A case of an experiment. This hidden subcommand runs its trials.
     pub(crate) fn of<E: Experiment>(
         name: impl Into<String>,
         command: &'static str,

@@ -7,7 +7,7 @@ use crate::stats::{Table, median, paired, ratio_text};
 use crate::usage::Switches;
 use std::collections::BTreeSet;
 
-/// One number of workers of a row, against one worker and against as many copies.
+/// One number of workers of a row, compared with one worker and with as many copies.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 struct Ratios {
     rate: Option<f64>,
@@ -16,24 +16,26 @@ struct Ratios {
     copies: Option<f64>,
 }
 
-/// The least of what one worker, or as many copies, have done in the same time.
+/// The least rate, as a multiple of that of one worker, or of as many copies.
 const RATE_MIN: f64 = 0.95;
-/// The most of one worker's CPU per operation, where all work is in the process.
+/// The most CPU time per operation, as a multiple of that of one worker, if all work is in the
+/// process.
 const CPU_MAX: f64 = 1.5;
-/// The most of one worker's CPU per operation, where others need the cores too.
+/// The same, if others need the cores too.
 const CPU_SHARED_MAX: f64 = 1.1;
-/// The most of one worker's 99th percentile, likewise.
+/// The highest 99th percentile, as a multiple of that of one worker, if others need the cores too.
 const P99_SHARED_MAX: f64 = 1.1;
 
 impl Rule {
-    /// The figure that breaks it, as in "CPU 1.31x".
+    /// The figures that break the rule, as in "CPU 1.31x".
     fn breaches(self, ratios: &Ratios) -> Vec<String> {
         let least = |what, ratio: Option<f64>, least| (what, ratio.filter(|ratio| *ratio < least));
         let most = |what, ratio: Option<f64>, most| (what, ratio.filter(|ratio| *ratio > most));
         let checks = match self {
             Rule::InProcess => vec![least("rate", ratios.rate, RATE_MIN), most("CPU", ratios.cpu, CPU_MAX)],
             Rule::SharedCores => vec![
-                // The rate depends on which of them gets the cores, the load or the server. Copies share the cores with the same load.
+                // Without copies, the rate depends on whether the load or the server gets the
+                // cores. Copies share the cores with the same load.
                 match ratios.copies {
                     Some(_) => least("rate, to copies", ratios.copies, RATE_MIN),
                     None => least("rate", ratios.rate, RATE_MIN),
@@ -157,7 +159,7 @@ fn rate_text(rate: f64) -> String {
     }
 }
 
-/// A number with as many decimals as make a difference.
+/// A number with the decimals that matter.
 fn figure_text(figure: f64) -> String {
     let decimals = match figure {
         figure if figure.is_nan() => return "-".to_owned(),

@@ -9,7 +9,7 @@ fn run(args: &[impl AsRef<OsStr>]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bench")).args(args).output().expect("the bench can be started")
 }
 
-/// Gives a run five times as long. False: how long it is, is not said.
+/// Makes a run five times as long. False if its arguments have no length.
 fn lengthen(args: &mut [String]) -> bool {
     let at = args.iter().position(|arg| arg == "--secs").map(|at| at + 1);
     let Some(secs) = at.and_then(|at| args.get_mut(at)) else { return false };
@@ -20,7 +20,7 @@ fn lengthen(args: &mut [String]) -> bool {
 
 /// The JSON lines of one repetition, each of which passed its check.
 ///
-/// Where that was too short for a machine that does other things too, as the bench then says, it gets the time that it asks for.
+/// If that was too short for a busy machine, as the bench then says, it gets the requested time.
 pub(crate) fn rows(args: &[&str]) -> Vec<Value> {
     let mut args: Vec<String> = [args, &["--json", "--runs", "1"]].concat().into_iter().map(String::from).collect();
     let mut output = run(&args);
@@ -41,12 +41,12 @@ pub(crate) fn rows(args: &[&str]) -> Vec<Value> {
     rows
 }
 
-/// Demands an error that says this.
+/// Expects an error with this text.
 pub(crate) fn fails_naming(args: &[&str], named: &str) {
     let output = run(args);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && errors.contains(named), "{args:?}: {errors}");
 }
 
-/// How often a run is tried for longer: the last one is 25 times as long.
+/// The most attempts with longer times: the last one is 25 times as long.
 const LONGER_MAX: u32 = 2;

@@ -1,5 +1,5 @@
-//! What has to hold for any bytes that a server sends to the load generator. A fuzz target looks for bytes for which it does not;
-//! those that were worth keeping are played again here.
+//! Properties that hold for any bytes from a server to the load generator. A fuzz target searches
+//! for counterexamples; the saved ones are replayed here.
 
 #[allow(dead_code, reason = "of these files, what reads is wanted")]
 #[path = "../../src/load/body.rs"]
@@ -14,7 +14,7 @@ use self::body::Body;
 use self::problem::Problem;
 use self::response::{Progress, Reader};
 
-/// A property: panics where it does not hold.
+/// A property: panics if it does not hold.
 pub(crate) type Property = fn(&[u8]);
 
 /// All properties, by the name of their target.
@@ -47,7 +47,7 @@ fn read(data: &[u8]) {
             assert_eq!(one, other);
             is_as_told(bytes, taken, *one != Progress::Partial);
         }
-        // What is behind the last byte shows only where it comes in the same piece.
+        // Bytes after the last one show only if they arrive in the same piece.
         (Err(Problem::Malformed(_)), Ok(Progress::Whole { .. })) => {
             assert!(fed < bytes.len());
             is_as_told(&bytes[..fed], taken, true);
@@ -57,7 +57,7 @@ fn read(data: &[u8]) {
     }
 }
 
-/// The one length of a complete response is that of what stands behind its head.
+/// The one length of a complete response is that of the bytes after its head.
 fn is_as_told(bytes: &[u8], taken: u64, is_whole: bool) {
     assert!(taken <= bytes.len() as u64);
     if !is_whole {
