@@ -113,7 +113,7 @@ fn c1_dropping_counts_as_running() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let (tx, dropped) = collector();
-    // State, dropped by its last handle on a plain thread.
+    // State that its last handle drops on a plain thread.
     let color = Color::new();
     drop(Colored::with_color(NoteColor(color.clone(), tx.clone()), &color));
     assert!(dropped.next());

@@ -133,7 +133,7 @@ fn c2_what_runs_in_line_is_part_of_its_callback() {
     assert_eq!(seen.all(), [("in line", 1), ("queued", 1)]);
 }
 
-/// Does something before it wakes the task.
+/// Performs an action before it wakes the task.
 struct Before {
     act: Box<dyn Fn() + Send + Sync>,
     task: Waker,

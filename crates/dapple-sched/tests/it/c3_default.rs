@@ -1,4 +1,5 @@
-//! C3: a callback that names no color has the default color; a task has one of its own; nothing is inherited.
+//! C3: a callback that names no color has the default color; a task has a separate one; nothing is
+//! inherited.
 
 use dapple_sched::{Color, Colored, spawn};
 

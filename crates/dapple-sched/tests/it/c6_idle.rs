@@ -17,7 +17,7 @@ fn c6_colors_queued_behind_a_long_callback_run_elsewhere() {
     let handle = Handle::current();
     let home = handle.new_color_at(0);
     let (tx, seen) = collector();
-    // Posted by the long callback itself, so that they are at home on its worker.
+    // The long callback posts them itself, so they are at home on its worker.
     let gate = crate::support::Gate::default();
     let inside = gate.clone();
     home.post(move || {

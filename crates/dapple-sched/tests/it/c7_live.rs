@@ -188,7 +188,7 @@ fn turns_of_two(yields: bool) -> Vec<u8> {
     order.names.iter().map(|name| name.load(Ordering::Relaxed)).collect()
 }
 
-/// The longest stretch of one color, as long as the other had something to run as well.
+/// The longest run of turns of one color while the other was runnable too.
 fn longest_stretch(seen: &[u8]) -> usize {
     let both = |at: usize| [0, 1].iter().all(|name| seen[at..].contains(name) && seen[..at].contains(name));
     let first = (0..seen.len()).find(|&at| both(at)).expect("they take turns");

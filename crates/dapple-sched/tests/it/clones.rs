@@ -1,4 +1,4 @@
-//! Wakers with a clone that is foreign code, too: it does what a test wants.
+//! Wakers with a clone that is foreign code, too: it runs an action that a test chooses.
 
 use std::sync::Arc;
 use std::task::{RawWaker, RawWakerVTable, Waker};
@@ -30,6 +30,6 @@ static TABLE: RawWakerVTable = RawWakerVTable::new(
 );
 
 fn discard(data: *const ()) {
-    // SAFETY: made by `raw`, and the waker that had it is gone.
+    // SAFETY: made by `raw`, and the waker that had it was dropped.
     drop(unsafe { Box::from_raw(data.cast_mut().cast::<Action>()) });
 }

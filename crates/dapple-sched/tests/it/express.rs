@@ -381,7 +381,7 @@ fn a_state_that_is_let_go_of_goes_to_the_task_that_waits_within_few_turns() {
     assert!(least < COUNT as u64 / 10, "{least} tasks were polled first");
 }
 
-// One that came later would wait with the others, and so would all that came after it, for good.
+// A later one would wait with the others, and so would all after it, for ever.
 #[test]
 fn tasks_that_wait_for_one_state_have_it_within_few_turns_each() {
     const TASKS: usize = 10;

@@ -1,5 +1,5 @@
-//! Foreign code that panics in the middle of the scheduler's own work: neighbors get what they wait
-//! for, and the runtime goes on.
+//! Foreign code that panics in the middle of the scheduler's own work: its neighbors get what they
+//! wait for, and the runtime continues.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

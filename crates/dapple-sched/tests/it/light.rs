@@ -1,4 +1,4 @@
-//! Light tasks: tasks with a color that nothing has asked for, until something does.
+//! Light tasks: tasks with a color that is not requested, until it is.
 
 use std::future::{pending, poll_fn};
 use std::panic::Location;

@@ -131,7 +131,7 @@ fn guards_in_any_order() {
     let runtimes = [1, 2, 3].map(|workers| Runtime::builder().workers(workers).build().unwrap());
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let dice = prop::collection::vec((0u8..4, 0usize..12), 0..24);
-    // A thread for each, as what was forgotten stays entered.
+    // Each has a thread, because the forgotten guards stay entered.
     let run = |dice| std::thread::scope(|scope| scope.spawn(|| guards(&runtimes, dice)).join().unwrap());
     if let Err(error) = TestRunner::new(config).run(&dice, run) {
         panic!("{error}");

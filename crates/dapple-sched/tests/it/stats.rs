@@ -81,8 +81,8 @@ fn waiting_callbacks_are_counted_by_worker() {
     let _entered = runtime.enter();
     let busy = Color::new();
     let gate = occupy(&busy);
-    // In a queue once the worker notices, after the one that runs, in one that is held, and in the
-    // default color; more colors than fit into one slab.
+    // In a queue once the worker notices, after the running one, in a held one, and in the default
+    // color; more colors than fit into one slab.
     let colors: Vec<_> = (0..200).map(|_| Color::new()).collect();
     colors.iter().for_each(|color| (0..3).for_each(|_| color.post(|| ())));
     busy.post(|| ());

@@ -213,7 +213,7 @@ fn no_other_color_is_lost_where_a_waker_panics() {
     drop(wait);
 }
 
-// Review: `Request::poll_waiter` does not come to `finish`: the task's color is held for good.
+// Regression: `Request::poll_waiter` did not reach `finish`, and the task's color stayed held.
 #[test]
 fn a_set_is_let_go_of_where_the_waker_of_a_missed_chance_panics() {
     let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
@@ -252,7 +252,7 @@ fn a_set_is_let_go_of_where_the_waker_of_a_missed_chance_panics() {
     wait_until("the task's color is held for good", || task.is_finished() && other.try_with(|()| ()).is_ok());
 }
 
-// Review: `Ticket::hand_over` wakes before it has arranged the poll: the state is held for good.
+// Regression: `Ticket::hand_over` woke before it had arranged the poll, and the state stayed held.
 #[test]
 fn a_state_is_let_go_of_where_the_waker_of_a_grant_panics() {
     let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
@@ -294,7 +294,7 @@ struct Slow {
     go_on: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-/// A waker with a `clone` that waits until the test lets it go on.
+/// A waker with a `clone` that waits for the test.
 fn slow_waker(slow: &'static Slow) -> Waker {
     use std::task::{RawWaker, RawWakerVTable};
     static SLOW: RawWakerVTable = RawWakerVTable::new(

@@ -15,7 +15,7 @@ fn blocks() -> (Arc<Blocks>, Arc<AtomicBool>) {
     (Arc::new(Blocks::new(gone.clone())), gone)
 }
 
-// A worker takes blocks that another one gives back, which thus has more than it keeps, and takes
+// A worker takes blocks that another one frees. That one thus has more than it keeps, and takes
 // some itself meanwhile.
 //
 // Caught: a chain that a worker gives back and keeps (handed out twice); a slab that is not linked

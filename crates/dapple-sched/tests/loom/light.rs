@@ -1,4 +1,4 @@
-//! Light tasks: tasks with a color that nothing has asked for, until something does.
+//! Light tasks: tasks with a color that is not requested, until it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ fn a_wake_meets_the_poll_of_a_light_task() {
     });
 }
 
-// The color is asked for while the task is queued, polled, yields or has ended: posts to it never
+// The color is requested while the task is queued, polled, yields or has ended: posts to it never
 // overlap a poll.
 //
 // Caught: a color that is not held for the queued task (overlap), or held and never released
@@ -106,8 +106,8 @@ fn a_light_task_asks_for_its_own_color() {
     });
 }
 
-// A worker polls a stretch of tasks when a thief takes what it can of it: each poll happens once,
-// and after the one before.
+// A worker polls a batch of tasks while a thief takes as many of it as it can: each poll happens
+// once, and after the one before.
 //
 // Caught: a worker that does not look for a thief, or looks before it writes its position
 // (overlap); a thief that takes the polled task (overlap); entries that are still there after they

@@ -68,7 +68,7 @@ fn the_owner_meets_another_thread() {
     });
 }
 
-// A thread that only tries revokes the privilege, and gives up; then another one comes.
+// A thread that only tries the lock revokes the privilege, and gives up; then another one comes.
 //
 // Caught: a thread that waits for the owner only where it has revoked the privilege itself (both
 // are in).

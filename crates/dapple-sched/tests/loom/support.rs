@@ -127,9 +127,9 @@ struct Parcel(UnsafeCell<u32>);
 // SAFETY: one thread at a time has it.
 unsafe impl Send for Parcel {}
 
-/// A place that threads pass in every order. loom remembers only the last access to a word, so a
-/// thread that loads a word before it exchanges it hides an earlier load by another: each thread
-/// passes here before it does something. Orders nothing.
+/// A point that threads pass in every order. loom remembers only the last access to a word, so a
+/// thread that loads a word before it exchanges it hides an earlier load by another. Each thread
+/// passes here first. Orders nothing.
 #[derive(Clone)]
 pub(crate) struct Crossing(Arc<loom::sync::atomic::AtomicUsize>);
 

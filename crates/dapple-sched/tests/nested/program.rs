@@ -22,7 +22,7 @@ impl Use {
 /// The waker of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waking {
-    /// That of the task that polls; on a plain thread, one that does nothing.
+    /// That of the polling task; on a plain thread, one that does nothing.
     Own,
     Nothing,
     /// One that panics; see [`BOMBS`].
@@ -44,7 +44,7 @@ pub(crate) enum Step {
     Forget(usize),
     /// Posts a callback. Its destructor may panic if it does not run.
     Post(Vec<Use>, Vec<Step>, bool),
-    /// Spawns a task of a color, or of one of its own; on a thread, waits until it sleeps first.
+    /// Spawns a task of a color, or of a separate one; on a thread, waits until it sleeps first.
     Task(Option<usize>, Vec<Step>),
     /// In a task: the poll ends here.
     Sleep,
@@ -78,12 +78,13 @@ pub(crate) enum Op {
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) agents: Vec<Vec<Step>>,
-    /// Something may be held for ever.
+    /// Some color may be held for ever.
     pub(crate) forgets: bool,
 }
 
 impl Program {
-    /// `menu`: the kinds of steps, repeated for a higher weight; `roll`: a die of so many sides.
+    /// `menu`: the kinds of steps, repeated for a higher weight; `roll`: a die with this many
+    /// sides.
     pub(crate) fn random(agents: usize, menu: &[Op], roll: &mut dyn FnMut(usize) -> usize) -> Program {
         let ops: Vec<Op> = menu.iter().copied().filter(|op| !matches!(op, Op::Bombs | Op::Reads)).collect();
         let mut cook = Cook { ops, bombs: menu.contains(&Op::Bombs), reads: menu.contains(&Op::Reads), roll };

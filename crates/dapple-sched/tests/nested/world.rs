@@ -18,8 +18,8 @@ use super::program::{COLORS, Program, Step, Use, Waking};
 pub(crate) struct Env {
     /// Lets other threads run.
     pub(crate) pause: fn(),
-    /// Longer than anything should take on a loaded machine. A model has no clock; it ends after so
-    /// many steps.
+    /// Longer than anything should take on a loaded machine. A model has no clock; it ends after
+    /// this many steps.
     pub(crate) patience: Duration,
     /// Runs this on another thread, and waits for it.
     pub(crate) beside: fn(Box<dyn FnOnce() + Send>),
@@ -300,7 +300,7 @@ impl World {
     }
 
     fn poll(self: &Arc<World>, agent: &Arc<Agent>, mut kept: Kept, waking: Waking) {
-        // It panics if a state that it is to be lent is lent already.
+        // It panics if a state that it should lend is already lent.
         if self.env.unwinds || self.history.answer(agent.id, &kept.uses) != Answer::Fails {
             *lock(&kept.poller) = Some(agent.clone());
             let own = lock(&agent.waker).clone();

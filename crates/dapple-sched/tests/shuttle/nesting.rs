@@ -34,7 +34,7 @@ fn run_one(agents: usize, menu: &[Op]) {
     agents.into_iter().for_each(|agent| agent.join().unwrap());
     let wrong = world.end(&program);
     assert!(wrong.is_empty(), "{program:?}\n{wrong:#?}");
-    // Where programs forget, the world keeps what they kept.
+    // If programs forget, the world keeps what they kept.
     let forgot = program.forgets || world.forgot();
     drop(world);
     let model = running.stop();

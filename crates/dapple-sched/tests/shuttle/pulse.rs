@@ -35,7 +35,7 @@ impl Signal {
         self.1.notify_one();
     }
 
-    /// `seen` is called where it is set, before others run.
+    /// `seen` is called at the store, before others run.
     fn wait(&self, seen: impl FnOnce()) {
         let mut set = self.0.lock().unwrap();
         while !*set {
@@ -111,8 +111,8 @@ impl Scene {
     fn helper(&self, stopped: &Arc<AtomicBool>, served: &Arc<Signal>) -> thread::JoinHandle<()> {
         let (model, stopped, served) = (self.model.clone(), stopped.clone(), served.clone());
         let driver = self.driver.clone();
-        // Awake until the other one is busy, so that the monitor may have gone to sleep because it
-        // found all of them awake.
+        // Awake until the other one is busy, so that the monitor may have gone to sleep because all
+        // workers were awake.
         let late = thread_rng().gen_bool(0.5);
         thread::spawn(move || {
             model.worker(HELPER, |worker| {
@@ -241,6 +241,6 @@ const BUSY: usize = 0;
 const HELPER: usize = 1;
 const ROUNDS: usize = 2;
 
-/// One that still sees the turn before end, one that began before the helper slept, and the one
-/// that wakes.
+/// The last check before the turn's end, one that began before the helper slept, and the one that
+/// wakes it.
 const LOOKS_MAX: usize = 3;

@@ -46,7 +46,7 @@ fn posts_while_workers_come_and_go() {
         }
         poster.join().unwrap();
         changes.join().unwrap();
-        // Everything that is not pinned has to leave a worker that sleeps at rest.
+        // Everything that is not pinned has to leave a worker that sleeps while resting.
         (0..3).for_each(|color| logs[color].post(&colors[color], 21));
         logs.iter().for_each(|log| assert_eq!(log.wait(6)[5], 21));
         drop(colors);

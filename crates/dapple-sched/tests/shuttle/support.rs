@@ -167,7 +167,7 @@ pub(crate) fn finish(model: &Model) {
     finish_after(model, 0);
 }
 
-/// So many callbacks panicked, as they were told to, and every color was freed.
+/// This many callbacks panicked, as intended, and every color was freed.
 pub(crate) fn finish_after(model: &Model, panics: u64) {
     let seen: u64 = model.handle().stats().workers.iter().map(|worker| worker.panics).sum();
     assert_eq!(seen, panics, "panics inside of callbacks");

@@ -1,4 +1,5 @@
-//! A hold cannot be forged: what takes hold of a color is private, and so is what shows that it is held.
+//! A hold cannot be forged: the constructor of a hold is private, and so is the proof that it is
+//! held.
 use dapple_sched::{Color, Colored};
 
 fn forge(state: &Colored<u32>, color: &Color) {

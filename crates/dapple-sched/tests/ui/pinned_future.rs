@@ -1,4 +1,4 @@
-// The future need not be fit to be sent, but what comes of it must.
+// The future need not be `Send`, but its output must be.
 
 use dapple_sched::Color;
 use std::rc::Rc;

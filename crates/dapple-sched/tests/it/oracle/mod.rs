@@ -7,7 +7,7 @@
 //! tasks that wait and are aborted.
 //!
 //! The model knows that a wait is accepted in one step, at some time after the task's earlier
-//! steps. It leaves open that an outrun task asks again. It knows nothing of when a task is polled.
+//! steps. It leaves open that an outrun task asks again. It does not know when a task is polled.
 //!
 //! Seen to catch, as `mutations.txt` has them: an inbox that is drained in the wrong order; a set
 //! that is accepted in parts; a color that has a turn while it is held; a lost callback; a waiter

@@ -18,7 +18,7 @@ struct Observed {
 struct Agent<'a> {
     ops: &'a [Op],
     held: &'a [Part],
-    /// The callback that it is.
+    /// The callback that it runs.
     callback: Option<&'a Op>,
     /// The operation that it awaits.
     awaits: Option<usize>,
