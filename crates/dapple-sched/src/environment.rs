@@ -1,8 +1,9 @@
-//! Time and randomness: the kernel's, or on a thread that simulates, those of a simulation.
+//! Time and randomness: from the kernel, or on a simulating thread from the simulation.
 //!
-//! The crates of Dapple read clocks and take random numbers from here only, so that a simulation decides both. On an ordinary
-//! thread each function is that of the standard library behind one test of a thread-local word. A simulation surrounds what it
-//! runs with [`Simulated::around`]; nothing here is a dynamic call, and nothing is shared between threads.
+//! The crates of Dapple read clocks and take random numbers from here only, so that a simulation
+//! decides both. On an ordinary thread each function is that of the standard library behind one
+//! test of a thread-local word. A simulation runs its program inside [`Simulated::around`]; nothing
+//! here is a dynamic call, and nothing is shared between threads.
 //!
 //! ```
 //! use dapple_sched::environment::{self, Simulated};
@@ -60,14 +61,16 @@ pub fn is_simulated() -> bool {
     THREAD.with(|thread| thread.now.get().is_some())
 }
 
-/// Now, for the scheduler's measurements. In a simulation it runs a little ahead of [`now`] by a number from the seed, so that turns
-/// take time and are cut short, while time as programs see it stands.
+/// Now, for the scheduler's measurements. In a simulation it runs a little ahead of [`now`] by a
+/// number from the seed, so that turns take time and are cut short, while the time that programs
+/// see stays the same.
 #[inline]
 pub(crate) fn measured_now() -> Instant {
     THREAD.with(|thread| thread.now.get().map(|now| now + thread.drift())).unwrap_or_else(Instant::now)
 }
 
-/// The keys of hash maps: random ones, or in a simulation those of the seed, so that maps are walked through in the same order.
+/// The keys of hash maps: random ones, or in a simulation those of the seed, so that iteration has
+/// the same order.
 ///
 /// In place of [`std::collections::hash_map::RandomState`], at the same cost.
 ///
@@ -125,7 +128,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Clocks that stand at these points, and random numbers of this seed.
+    /// Clocks that stand at these times, and random numbers of this seed.
     pub fn new(now: Instant, wall: SystemTime, seed: u64) -> Simulated {
         Simulated { now, wall, random: seed, measured_ns: 0, noise_ns: 0 }
     }
@@ -136,7 +139,7 @@ impl Simulated {
         self.noise_ns = u64::try_from(noise.as_nanos()).unwrap_or(u64::MAX / 64).min(u64::MAX / 64);
     }
 
-    /// Lets both clocks go on.
+    /// Lets both clocks run.
     pub fn advance(&mut self, by: Duration) {
         self.now += by;
         self.wall += by;
@@ -182,7 +185,7 @@ impl Drop for Within<'_> {
     }
 }
 
-/// The environment of a thread; at first nothing, which stands for the kernel.
+/// The environment of a thread; empty means the kernel.
 #[derive(Clone, Copy, Default)]
 struct Values {
     now: Option<Instant>,

@@ -88,7 +88,7 @@ impl Model {
         self.shared.stop();
     }
 
-    /// Makes callbacks of a color seem long, so that placement leaves it where it is.
+    /// Marks a color's callbacks as long, so that placement does not move the color.
     pub fn seem_long(&self, color: &Color) {
         // SAFETY: a handle keeps its cell alive.
         unsafe { color.cell().as_ref() }.seem_long();
@@ -152,7 +152,7 @@ pub struct ModelWorker<'a> {
 }
 
 impl ModelWorker<'_> {
-    /// Ends the last turn and runs the next; false if there was nothing to run.
+    /// Ends the last turn and runs the next; false if there was none to run.
     pub fn step(&self) -> bool {
         self.worker.step()
     }
@@ -167,7 +167,7 @@ impl ModelWorker<'_> {
         self.worker.steal()
     }
 
-    /// Sleeps in the driver, if there is nothing to do.
+    /// Sleeps in the driver, if there is no work.
     pub fn sleep(&self) {
         self.worker.sleep();
     }

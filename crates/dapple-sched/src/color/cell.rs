@@ -7,8 +7,8 @@
 //! | `Idle` | no | the home worker's lock; it is empty | `Queued` (post), `Running` (a nested turn), `Held` (hold in line, or by a request for several colors), `Reading` (the same for reading) |
 //! | `Queued` | yes, exactly one | the home worker's lock | `Running` (its worker pops it); stays `Queued` under a new home (steal) |
 //! | `Running` | no | the worker that runs the turn, which is its home | `Queued` (more to run), `Idle`, `Held` (handed to a waiter), `Reading` (handed to the readers in front) |
-//! | `Held` | no | the home worker's lock | `Queued` (something came meanwhile, or a request for several colors is complete and runs in this one), `Idle` |
-//! | `Reading` | no | the home worker's lock | `Reading` (one reader more or less), `Queued` (the last reader has gone and something waits), `Idle` |
+//! | `Held` | no | the home worker's lock | `Queued` (a node arrived meanwhile, or a request for several colors is complete and runs in this one), `Idle` |
+//! | `Reading` | no | the home worker's lock | `Reading` (one reader more or less), `Queued` (the last reader has gone and a node waits), `Idle` |
 //!
 //! **One rule:** the running worker owns the fifo; otherwise the home worker's lock does. `home`
 //! changes only under the locks of the old and of the new home, never while the color is `Running`
@@ -336,7 +336,7 @@ fn rank(priority: u8) -> u8 {
 /// No worker has posted from elsewhere yet.
 pub(crate) const NO_WORKER: u16 = u16::MAX;
 
-/// After this many callbacks the color's habits are known.
+/// After this many callbacks the average length and traffic of the color's callbacks are known.
 const HABIT_CALLBACKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 16 };
 
 /// The counters of the recent past are halved when a color has run twice this many callbacks, and
@@ -345,4 +345,4 @@ const HABIT_CALLBACKS: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } els
 const HISTORY_CALLBACKS: u64 = 64;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
-const _: () = assert!(std::mem::size_of::<ColorCell>() <= 128, "a color's allocation is to stay within 128 bytes");
+const _: () = assert!(std::mem::size_of::<ColorCell>() <= 128, "a color's allocation must stay within 128 bytes");

@@ -136,8 +136,8 @@ impl Ext {
         Some(true)
     }
 
-    /// Counts a dropped wait in the color, in which `queued` nodes wait. True: so many are dropped
-    /// that the caller sweeps them; the count starts again.
+    /// Counts a dropped wait in the color, in which `queued` nodes wait. True after so many drops
+    /// that the caller must sweep the dropped waits; the count starts again.
     pub(crate) fn count_dropped_wait(&self, queued: u64) -> bool {
         // Relaxed: it only decides when to sweep.
         let dropped = self.dropped_waits.fetch_add(1, Relaxed) + 1;

@@ -6,7 +6,7 @@ use crate::runtime::context;
 /// A holder, in a form that fits into a word that is unused meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holder {
-    /// A closure called in line, on that worker or outside.
+    /// A closure that was called in line, on that worker or outside.
     InLine(Option<usize>),
     /// A task that waited.
     Task,

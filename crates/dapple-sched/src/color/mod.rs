@@ -2,8 +2,8 @@
 //! (`node`).
 //!
 //! Imports from below: `sync`, `memory`. The handle has functions that post, hold and spawn, and
-//! imports what they need from above. Begin with the tables in `cell`; then read `node`, and
-//! `rights`, which has types for a thread's rights to a color.
+//! uses modules above for them. Begin with the tables in `cell`; then read `node`, and `rights`,
+//! which has types for a thread's rights to a color.
 
 pub(crate) mod cell;
 pub(crate) mod ext;
@@ -33,8 +33,8 @@ use crate::sync::atomic::Ordering::*;
 use crate::sync::refs;
 use crate::task::{self, JoinHandle, Start};
 
-/// A value that names what may not overlap. Callbacks of one color run one at a time and in order,
-/// callbacks of different colors in parallel.
+/// A value that identifies work that must not overlap. Callbacks of one color run one at a time and
+/// in order, callbacks of different colors in parallel.
 ///
 /// A `Color` is a handle, and a clone names the same color. The runtime forgets the color when its
 /// last handle is gone and nothing is queued. A color belongs to the runtime in which its handle
@@ -287,8 +287,8 @@ impl Color {
     }
 
     /// Queues a closure to run in this color (the papers' `cpucb`). The color accepts it at once
-    /// and runs it later, after everything that it accepted before. One thing may go first: the
-    /// poll of a task of this color that was granted what it waited for (see
+    /// and runs it later, after everything that it accepted before. One kind of work goes first:
+    /// the poll of a task of this color that was granted what it waited for (see
     /// [`Colored::with`](crate::Colored::with)). The closure runs on a worker and must not block.
     ///
     /// Never refused, whatever the capacity. After shutdown the color drops the closure instead,
@@ -688,7 +688,7 @@ impl Color {
         // Relaxed: the exchange decides.
         let mut refs = cell.refs.load(Relaxed);
         while refs > 1 {
-            // Release: what was done through this handle comes before the cell is freed.
+            // Release: all uses of this handle come before the cell is freed.
             match cell.refs.compare_exchange_weak(refs, refs - 1, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => refs = now,

@@ -186,8 +186,8 @@ impl Node {
         self.tagged.set(self.tagged.get().map_addr(|addr| addr | READS));
     }
 
-    /// Whether the node goes before all others of its color: others wait for something that it is
-    /// about to release.
+    /// Whether the node goes before all others of its color, because others wait for a hold that it
+    /// will release.
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
         self.tagged.get().addr() & URGENT != 0

@@ -96,7 +96,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.queue.worker()
     }
 
-    /// Whether that worker has stopped, so that nothing may be queued any more.
+    /// Whether that worker has stopped, so that nothing may be queued there any more.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.queue.closed
@@ -271,8 +271,8 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     }
 
     /// Puts the color, which was held or had a turn, in front of its list if it is queued and its
-    /// next node is a task's wait. At the end of the list each wait would take a round, during
-    /// which as many new waits arrive, for ever.
+    /// next node is a task's wait. At the end of the list each wait would take a whole round,
+    /// during which as many new waits arrive, and so on for ever.
     pub(crate) fn stay_first(&mut self) {
         if self.state() == State::Queued && self.fifo().is_some_and(|fifo| fifo.has_wait_next()) {
             self.queue_first();
@@ -308,7 +308,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.drain_inbox();
         if color.len() > 0 {
             let (_, list) = self.place();
-            // Two workers must not take it from each other for ever.
+            // Two workers must not keep taking it from each other.
             if self.state() == State::Queued && list & FIRST != 0 && !color.runtime().slots[self.index()].is_overdue() {
                 return true;
             }
@@ -338,8 +338,8 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         }
     }
 
-    /// Queues a color that has just received something; the queue is not closed. Returns requests
-    /// to read that join the present readers.
+    /// Queues a color that has just received a node; the queue is not closed. Returns requests to
+    /// read that join the present readers.
     #[inline]
     pub(crate) fn enqueue(&mut self) -> Granted {
         match self.state() {
@@ -503,7 +503,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         set.then_some(Notified(self.color.ptr()))
     }
 
-    /// Moves the color to the worker where it belongs; see [`FifoGuard::partner`].
+    /// Moves the color to its best home; see [`FifoGuard::partner`].
     pub(crate) fn come_home(mut self, queue: &mut RunQueue) {
         self.fifo().expect("it does not run").come_home();
         self.move_to(queue);
@@ -661,7 +661,7 @@ pub(crate) struct ColorList<T> {
     colors: PhantomData<T>,
 }
 
-/// A value that stands for a color and owns its `remote_next`.
+/// A value that represents a color and owns its `remote_next`.
 pub(crate) trait OwnsLink {
     fn into_raw(self) -> NonNull<ColorCell>;
 

@@ -45,7 +45,7 @@ impl<'a> Held<'a> {
         Held(What::of(color, reads))
     }
 
-    /// Runs `f` if this thread runs a callback of the color, or one that holds it.
+    /// Runs `f` if this thread runs a callback of the color, or a callback that holds it.
     #[inline]
     pub(crate) fn by_callback<R>(color: ColorRef<'_>, f: impl FnOnce(Held<'_>) -> R) -> Option<R> {
         context::holds(color.ptr()).then(|| f(Held(What::One(color))))

@@ -33,8 +33,8 @@ use crate::worker::placement;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{self, Worker};
 
-/// Holds a color if it is free and nothing is queued in it; `origin` is the line that asks. If the
-/// hold `reads`, others may read the color, too.
+/// Holds a color if it is free and nothing is queued in it; `origin` is the line of the caller. If
+/// the hold `reads`, others may read the color, too.
 ///
 /// A worker waits only briefly for the lock of another worker: that lock's holder may have been
 /// preempted.
@@ -52,7 +52,7 @@ impl Worker {
         usize::from(cell.home.load(Relaxed)) == self.index && ptr::eq(&*self.shared, cell.shared)
     }
 
-    /// Holds an idle color in line that is at home here: the usual case of [`try_take`].
+    /// Holds an idle color that is at home here: the usual case of [`try_take`].
     #[inline]
     fn hold_idle(&self, color: ColorRef<'_>, origin: Origin) -> Option<Hold> {
         if !self.may_be_home_of(&color) {
@@ -177,7 +177,7 @@ pub(crate) enum Ended {
     Readers,
     /// Nothing waits in the color; it may have to be freed.
     Idle(Option<Dead>),
-    /// The color has something to run, and is still held.
+    /// The color has a node to run, and is still held.
     Waits(Hold),
 }
 
@@ -292,7 +292,7 @@ fn drop_or_defer(hold: Hold) -> Option<Hold> {
     while let Some(next) = unsafe { (*list).pop() } {
         // If more arrived meanwhile, `release` defers the color again.
         let release_next = || dispose::drop_callbacks(next).into_iter().for_each(release);
-        // A panic must not leave the other colors `Held` for good. It came from the destructor of a
+        // A panic must not leave the other colors `Held` for ever. It came from the destructor of a
         // runtime that ends with its last color, so there is no runtime to report it to.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(release_next)) {
             panics::discard(payload);

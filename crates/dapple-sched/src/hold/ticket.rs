@@ -11,7 +11,7 @@
 //! A grant is held until the task has been polled in its own color. If that color were held by a
 //! waiter in a turn of its own, the two would wait in a circle. So the poll goes before everything
 //! else in the task's color (urgent nodes, `cell.rs`), and a turn that would hand that color to a
-//! waiter gives way to the poll. If that color is already held, the waiter is *outrun*: it gives
+//! waiter lets the poll go first. If that color is already held, the waiter is *outrun*: it gives
 //! the grant back and asks once more, for its own color together with the others. Such a request
 //! needs no poll in another color, and cannot be outrun. (Only then is a task's color held while
 //! the task waits.)
@@ -28,8 +28,8 @@
 //! | `QUEUED` | the node is in the fifo | the color's turn: `IN_TURN` or `GRANTED`; the future, dropped: `CANCELED`, or `DROPPING` if several colors are wanted |
 //! | `IN_TURN` | the color's turn polls the task right now | the future, in that poll: `USED`; dropped: `CANCELED`; the turn, afterwards: `MISSED`; a turn for several colors that cannot poll the task: `QUEUED` |
 //! | `GRANTED` | the color is `Held` for the waiter; its poll goes before all else in its task's color | the future: `USED`; dropped: `CANCELED` and release; the task's poll, afterwards: `MISSED` and release; the thread that hands it over and finds the task's color held: `OUTRUN` and release |
-//! | `OUTRUN` | the task's own color had another holder at the time of the grant | the future asks anew, for its own color with the others |
-//! | `MISSED` | the chance has passed, or the runtime has stopped | the future asks anew |
+//! | `OUTRUN` | the task's own color had another holder at the time of the grant | the future asks again, for its own color with the others |
+//! | `MISSED` | the chance has passed, or the runtime has stopped | the future asks again |
 //! | `DROPPING` | the future of a wait for several colors is being dropped, and releases those that are held | the drop: `CANCELED`; the request, which is over meanwhile: `LEFT` |
 //! | `LEFT` | as `DROPPING`; the drop frees the request | – |
 //! | `USED`, `CANCELED` | over | – |
@@ -68,7 +68,7 @@ pub(crate) struct Ticket {
     waker: Lock<Option<KeptWaker>>,
     /// The Dapple task that waits, unless another executor does.
     task: Option<TaskRef>,
-    /// The colors that are waited for; alive at least while they are held for this ticket.
+    /// The colors that the ticket waits for; alive at least while they are held for it.
     wanted: Wanted,
     /// The line of the program that asked.
     origin: Origin,
@@ -268,7 +268,7 @@ impl Ticket {
 
     /// The color's turn has reached the ticket.
     fn run(ticket: Arc<Ticket>) {
-        // Acquire pairs with `change`: what came before the ticket was canceled.
+        // Acquire pairs with `change`: it sees all that came before the ticket was canceled.
         if ticket.state.load(Acquire) != QUEUED || (!ticket.node_reads && ticket.poll_in_turn()) {
             return;
         }
@@ -346,7 +346,7 @@ impl Ticket {
         self.change(IN_TURN, QUEUED)
     }
 
-    /// Polls the waiting task here and now; its own color is among those that are held for it.
+    /// Polls the waiting task at once; its own color is among those that are held for it.
     ///
     /// # Safety
     /// This thread holds all wanted colors, the task's color is among them, and

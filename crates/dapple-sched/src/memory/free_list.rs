@@ -28,8 +28,8 @@ impl<K: Kind> FreeList<K> {
         self.freed.pop()
     }
 
-    /// For an empty list: goes on with a whole chain, the spare one or one of the owner's. Returns
-    /// its first block.
+    /// For an empty list: continues with a whole chain, the spare one or one of the owner's.
+    /// Returns its first block.
     #[cold]
     pub(crate) fn refill(&self, owner: &K::Owner, class: usize) -> Block<K> {
         let spare = self.spare.take();

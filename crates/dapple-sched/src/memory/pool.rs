@@ -88,9 +88,9 @@ impl Pool {
         }
     }
 
-    /// Visits colors from a place on, until `visit` returns false: the next call goes on with that
-    /// color. False at the end. No color is freed during the visit; `visit` must not wait for a
-    /// home lock. Callers visit a few at a time, so that threads that make colors can come in
+    /// Visits colors from a position on, until `visit` returns false: the next call continues with
+    /// that color. False at the end. No color is freed during the visit; `visit` must not wait for
+    /// a home lock. Callers visit a few at a time, so that threads that make colors can come in
     /// between.
     pub(crate) fn each(&self, place: &mut Place, mut visit: impl FnMut(&ColorCell) -> bool) -> bool {
         let mut left = slab::GROUP;

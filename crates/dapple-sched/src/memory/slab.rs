@@ -62,7 +62,7 @@ pub(crate) trait Kind: Sized + 'static {
     /// A count that keeps the owner.
     fn counted(owner: &Self::Owner) -> Count<Self::Owner>;
 
-    /// The first of `count` numbers that nothing else of the owner has.
+    /// The first of `count` unused numbers of the owner.
     fn fresh_ids(_owner: &Self::Owner, _count: u64) -> u64 {
         0
     }
@@ -335,8 +335,8 @@ impl<K: Kind> Class<K> {
         (self.slabs[at].take(), owner)
     }
 
-    /// Visits blocks that were handed out once, some of which are free, until `visit` returns
-    /// false: the next call goes on with that block. False at the end.
+    /// Visits blocks that were handed out at least once, some of which are free, until `visit`
+    /// returns false: the next call continues with that block. False at the end.
     pub(crate) fn visit(&self, place: &mut Place, mut visit: impl FnMut(NonNull<u8>) -> bool) -> bool {
         while let Some(slab) = self.slabs.get(place.slab) {
             // If another slab has taken its place by now, its blocks are new, and need no visit.
@@ -438,8 +438,8 @@ impl<K: Kind> Slab<K> {
 
 impl<K: Kind> Drop for Slab<K> {
     fn drop(&mut self) {
-        // SAFETY: made by `new`. A class gives up a slab only when no block of it is in use: a slab
-        // in use keeps the owner, and so its classes.
+        // SAFETY: made by `new`. A class frees a slab only when no block of it is in use. A slab in
+        // use keeps the owner alive, and so its classes.
         unsafe { dealloc(self.about().area.as_ptr(), Self::AREA) };
     }
 }
@@ -453,7 +453,7 @@ pub(crate) fn take_one<K: Kind>(owner: &K::Owner, class: usize) -> Block<K> {
         if let Some(block) = state.take_one(owner) {
             return block;
         }
-        // Blocks that workers have freed are used before there are more slabs.
+        // Blocks that workers have freed are used again before new slabs are made.
         let chain = state.chains.pop();
         drop(state);
         match chain {

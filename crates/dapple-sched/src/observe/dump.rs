@@ -77,8 +77,8 @@ pub enum TaskWait {
     Readable,
     /// Waits for room to write to a descriptor.
     Writable,
-    /// Waits for something that the runtime does not know: a channel, a lock, a function in the
-    /// blocking pool, or a future of the program's own.
+    /// Waits for an object that the runtime does not know: a channel, a lock, a function in the
+    /// blocking pool, or the program's own future.
     Unknown,
 }
 

@@ -1,8 +1,8 @@
 //! Names of tasks, to find the cause of a hang or a slow program.
 //!
-//! Names are kept apart from tasks, so that a task without one is as small as ever and its poll
-//! does not look for one. A named task is in a list of its runtime as long as it lives, and the
-//! worker that polls it shows it.
+//! Names are stored separately from tasks, so a task without one does not grow, and its poll does
+//! not search for one. A named task is in a list of its runtime as long as it lives, and the worker
+//! that polls it shows it.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};

@@ -149,8 +149,8 @@ pub struct WorkerStats {
     /// The total time that these waited, in nanoseconds.
     pub wait_ns: u64,
     /// The total time that these ran, in nanoseconds. A callback that runs inside another, such as
-    /// the poll of a task that got its turn with a state, counts for itself only; so does a closure
-    /// in line.
+    /// the poll of a task that was granted a state, counts only for itself; so does a closure in
+    /// line.
     pub run_ns: u64,
 }
 

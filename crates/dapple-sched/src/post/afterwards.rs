@@ -56,7 +56,7 @@ impl Afterwards {
     }
 }
 
-/// Links a color where it belongs, or drops its callbacks if its worker has stopped.
+/// Links a color at its home, or drops its callbacks if that worker has stopped.
 pub(crate) fn pass_on(color: Notified) {
     if let Some(left) = color.link() {
         dispose::notified(left);

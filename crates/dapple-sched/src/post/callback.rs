@@ -192,7 +192,7 @@ impl Posted {
         let posted = Posted { state: state.clone() };
         let closure = move || {
             // AcqRel pairs with the exchange in `cancel`: one of the two wins. Failure is Relaxed:
-            // then nothing is read.
+            // in that case nothing is read.
             if state.compare_exchange(QUEUED, STARTED, AcqRel, Relaxed).is_ok() {
                 f();
             }

@@ -92,7 +92,7 @@ fn count(color: ColorRef<'_>, node: &OwnedNode) {
     }
 }
 
-/// Puts a node where its color will find it.
+/// Puts a node into the color's fifo or inbox.
 #[inline]
 pub(crate) fn place(color: ColorRef<'_>, node: OwnedNode) {
     if trace::is_on() {

@@ -6,7 +6,7 @@ use super::{Handle, running};
 
 impl Handle {
     /// The runtimes of this process that have not shut down, oldest first; not those from before a
-    /// `fork`. For tools that look at a whole process.
+    /// `fork`. For tools that inspect a whole process.
     ///
     /// ```
     /// use dapple_sched::{Handle, Runtime};

@@ -13,7 +13,7 @@ use crate::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Whether the runtime is closing, and the waiters for that.
 pub(crate) struct Closing {
-    /// Set before the waiters are woken. Not under the lock, because they may look at it in every
+    /// Set before the waiters are woken. Not under the lock, because they may check it in every
     /// poll.
     closing: AtomicBool,
     state: Mutex<State>,

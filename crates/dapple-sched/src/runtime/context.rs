@@ -37,7 +37,7 @@ pub(crate) struct Frame {
     task: Cell<*const Header>,
     /// That task is a light one, which this frame has for itself; the frame then has no color.
     light: Cell<bool>,
-    /// The color, if posts to itself need only a place in its fifo; see [`is_direct`].
+    /// The color, if posts to itself go straight to its fifo; see [`is_direct`].
     direct: Cell<*const ColorCell>,
 }
 
@@ -140,7 +140,7 @@ pub fn on_worker() -> bool {
     CONTEXT.with(|context| !context.worker.get().is_null())
 }
 
-/// Tells the worker that the current callback or poll has run for this long, so that it looks for
+/// Tells the worker that the current callback or poll has run for this long, so that it polls for
 /// events in time afterwards. Does nothing on other threads.
 ///
 /// A worker reads the clock only now and then, and assumes that callbacks in between take as little
@@ -574,7 +574,7 @@ pub(crate) fn current_task() -> Option<TaskRef> {
     innermost_task().map(LiveTask::retain)
 }
 
-/// Calls `f` with that task's color, if something has asked for it.
+/// Calls `f` with that task's color, if the color was requested.
 pub(crate) fn with_task_color<R>(f: impl FnOnce(Option<ColorRef<'_>>) -> R) -> R {
     f(innermost_task().and_then(LiveTask::color).map(Color::alive))
 }

@@ -1,7 +1,7 @@
 //! The number of processors that the process may use, by the affinity of its threads and the quotas
 //! of its control groups.
 //!
-//! The standard library's `available_parallelism` looks at both, but rounds a quota down: with 1.9
+//! The standard library's `available_parallelism` reads both, but rounds a quota down: with 1.9
 //! processors a runtime would have a single worker, and leave nearly half of the quota unused.
 
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ impl Cpus {
         Cpus { active: AtomicUsize::new(active), root, look_at_ns: AtomicU64::new(LOOK_EVERY_NS) }
     }
 
-    /// Whether it is time to look again.
+    /// Whether the quota must be read again.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         // Relaxed, here and below: a hint. Only the monitor changes it.
         now_ns >= self.look_at_ns.load(Relaxed)

@@ -91,8 +91,8 @@ pub trait Driver: Any + Send + Sync {
     fn shutdown(&self);
 
     /// Reports on a thread that is not a worker and runs a future by [`block_on`](crate::block_on),
-    /// with this runtime current. A driver with a clock that stands still counts such threads,
-    /// because they may start or wake something at any time.
+    /// with this runtime current. A driver with a standing clock counts such threads, because they
+    /// may start or wake a task at any time.
     fn outside(&self, news: Outside) {
         let _ = news;
     }

@@ -110,9 +110,9 @@ impl Handle {
         })
     }
 
-    /// The runtime of the calling thread: its worker's, or the one that it has entered. `None` on
-    /// other threads, even while a runtime runs: for code that works on any executor, and must not
-    /// depend on a runtime that its caller does not know.
+    /// The runtime of the calling thread: its worker's, or the entered one. `None` on other
+    /// threads, even while a runtime runs: for code that works on any executor, and must not depend
+    /// on a runtime that its caller does not know.
     ///
     /// ```
     /// use dapple_sched::{Handle, Runtime};
@@ -159,8 +159,8 @@ impl Handle {
         self.shared.slots.len()
     }
 
-    /// For drivers with a clock that stands still: whether every worker is asleep or about to be,
-    /// and no color is linked to any. Sees the calling thread's posts, even before their wake-up.
+    /// For drivers with a standing clock: whether every worker is asleep or about to be, and no
+    /// color is linked to any. Sees the calling thread's posts, even before their wake-up.
     #[doc(hidden)]
     pub fn all_asleep(&self) -> bool {
         self.shared.slots.iter().all(|slot| slot.is_asleep())
@@ -710,7 +710,7 @@ impl fmt::Debug for Runtime {
 
 /// No task lives, and every worker sleeps with nothing linked to it.
 ///
-/// Workers are looked at one after the other, and a chain of callbacks may hop past the look. So
+/// Workers are checked one after the other, and a chain of callbacks may move past the check. So
 /// nothing may have run between two looks that find all asleep. Seeing a worker asleep acquires
 /// what it did before: its counters of turns and tasks, and its posts. A worker that it woke,
 /// asleep at the first look, is at the second look either awake or has counted another turn.

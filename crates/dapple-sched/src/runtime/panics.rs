@@ -122,7 +122,7 @@ pub(crate) fn advised(message: &str) -> Cow<'_, str> {
 }
 
 /// Drops a payload. Its destructor may panic, usually with a text, which is dropped as well. Any
-/// other payload of that second panic is forgotten: its destructor might go on like this for ever.
+/// other payload of that second panic is leaked: its destructor might panic again and again.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         match again.is::<&'static str>() || again.is::<String>() {

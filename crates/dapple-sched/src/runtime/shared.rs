@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub(crate) slow_rule: SlowRule,
     pub(crate) watch: Watch,
     pub(crate) tuning: Tuning,
-    /// For workers that come and go: how many there are to be.
+    /// The number of workers that should be active, if workers come and go.
     pub(crate) cpus: Option<Cpus>,
     /// Whether the program has a policy of its own.
     pub(crate) policed: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Shared {
     pub(crate) workers_alive: AtomicUsize,
     /// The number of sleeping workers, and the state of the alarm: see `worker::alarm`.
     pub(crate) pulse: AtomicU32,
-    /// Workers that were woken to look for work and have not found any yet.
+    /// Workers that were woken to search for work and have not found any yet.
     pub(crate) searching: AtomicU32,
     /// Searches in a row that saw waiting colors, but none worth moving. A hint.
     pub(crate) futile_searches: AtomicU32,
@@ -299,7 +299,7 @@ impl Slot {
         unsafe { self.state.load(Relaxed).as_ref() }
     }
 
-    /// Notes, for reports, that the worker goes on with a callback of another color; returns the
+    /// Notes, for reports, that the worker continues with a callback of another color; returns the
     /// former one.
     pub(crate) fn replace_running(&self, running: Running, origin: Option<Origin>) -> (Running, Option<Origin>) {
         // Not one step: for reports on callbacks that stay for long.
@@ -342,8 +342,8 @@ impl Slot {
         }
     }
 
-    /// Falls asleep unless something is linked. The caller holds the lock and has seen the run
-    /// queue empty.
+    /// Falls asleep unless a color is linked. The caller holds the lock and has seen the run queue
+    /// empty.
     pub(crate) fn fall_asleep(&self, _queue: &Guard<'_, RunQueue>) -> bool {
         // AcqRel: acquires a kick's null; releases that our run queue was empty (though the lock
         // does as well), and to `is_asleep` everything that this worker has done.
@@ -502,8 +502,8 @@ impl Shared {
         woken
     }
 
-    /// Unparks a worker, and contains a panic of the driver: the caller, perhaps the monitor, has
-    /// to go on.
+    /// Unparks a worker, and contains a panic of the driver, because the caller, perhaps the
+    /// monitor, must continue.
     fn unpark(&self, worker: usize) {
         foreign::contain_for(self, || self.driver.unpark(worker));
     }

@@ -81,7 +81,7 @@ impl Runtime {
         let shared = &self.handle.shared;
         shared.stop();
         for index in missing {
-            // This thread does what the missing worker would do at its end, because the last of all
+            // This thread does the missing worker's work at the end, because the last of all
             // workers shuts the driver down.
             let worker = Worker::new(shared.clone(), index);
             let _scope = WorkerScope::enter(&worker);

@@ -1,12 +1,13 @@
 //! A runtime without threads: one thread steps its workers, one at a time, in an order of its choice. For simulations.
 //!
-//! The workers are those of any runtime, with their run queues, stealing, placement and sleep. Only two things differ: one round of a
-//! worker's loop is a call, and where a worker would wait in the driver the call returns. A worker *sleeps* from then on in every
-//! protocol, until a post, a kick or [`Stepped::wake`] ends that; what forgets to wake it leaves it asleep.
+//! The workers are those of any runtime, with their run queues, stealing, placement and sleep. Only
+//! two things differ: one round of a worker's loop is a call, and the call returns where a worker
+//! would wait in the driver. A worker *sleeps* from then on in every protocol, until a post, a kick
+//! or [`Stepped::wake`] ends that; what forgets to wake it leaves it asleep.
 //!
 //! | worker | `slept_ns` | next |
 //! |---|---|---|
-//! | awake | `None` | steps; a step that finds nothing to do: asleep |
+//! | awake | `None` | steps; a step without work: asleep |
 //! | asleep | `Some`, and its remote word is `SLEEPING` | `wake`, or another worker takes `SLEEPING` away: to be woken by its next step |
 //! | to be woken | `Some`, and its remote word is another | its next step: awake |
 //!
@@ -56,7 +57,7 @@ struct Virtual {
 pub enum Step {
     /// A turn of a color, or some light tasks; or it took colors of another worker, or found events.
     Worked,
-    /// It found nothing to do, and sleeps.
+    /// It found no work, and sleeps.
     Sleeps,
 }
 
@@ -104,7 +105,7 @@ impl Stepped {
         self.workers.len()
     }
 
-    /// Whether a step of this worker may find something to do.
+    /// Whether a step of this worker may find work.
     ///
     /// # Panics
     /// If there is no worker with that index.
@@ -112,7 +113,7 @@ impl Stepped {
         !self.is_stopped && (self.workers[worker].slept_ns.is_none() || !self.handle.shared.slots[worker].is_asleep())
     }
 
-    /// Wakes a worker, as an event or a due timer does: its next step looks at the driver.
+    /// Wakes a worker, as an event or a due timer does: its next step polls the driver.
     ///
     /// # Panics
     /// If there is no worker with that index.
@@ -123,8 +124,8 @@ impl Stepped {
     /// One round of a worker's loop: a turn of the next color, or a search for work, or it falls asleep.
     ///
     /// # Panics
-    /// If there is no worker with that index, or this is called from a callback of a worker. Panics of callbacks go where they go
-    /// in any runtime.
+    /// If there is no worker with that index, or this is called from a callback of a worker. Panics
+    /// of callbacks are handled as in any runtime.
     pub fn step(&mut self, worker: usize) -> Step {
         assert!(!crate::on_worker(), "a worker's callback cannot step workers");
         if self.is_stopped {
@@ -151,8 +152,9 @@ impl Stepped {
         self.handle.shared.slots[worker].counters.turns()
     }
 
-    /// Stops all workers where they are: what waits is dropped, and its destructors run here, as at the end of
-    /// [`Runtime::shutdown`](crate::Runtime::shutdown). Once more changes nothing.
+    /// Stops all workers at their current points: waiting items are dropped, and their destructors
+    /// run here, as at the end of [`Runtime::shutdown`](crate::Runtime::shutdown). Once more
+    /// changes nothing.
     pub fn stop(&mut self) -> ShutdownReport {
         let shared = &self.handle.shared;
         if !std::mem::replace(&mut self.is_stopped, true) {

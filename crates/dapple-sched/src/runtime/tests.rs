@@ -43,7 +43,7 @@ impl Drop for Counting {
     }
 }
 
-/// Starts so many threads, and then no more. A clone of `alive` lives as long as each.
+/// Starts this many threads, and then fails. A clone of `alive` lives as long as each.
 fn start(at_most: usize, alive: Sender<()>) -> impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>> {
     let started = AtomicUsize::new(0);
     move |thread, run| {

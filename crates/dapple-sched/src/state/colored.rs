@@ -192,8 +192,8 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// - The task is polled while it could run the closure, and does not poll this future, as in a
     ///   `select!` with another branch ready.
-    /// - It is *outrun*: at its turn, the task's own color has another holder (a
-    ///   [`when`](crate::when()), a reader, a closure in line), which may wait for this very state.
+    /// - It is *outrun* if, at its turn, another holder has the task's own color (a
+    ///   [`when`](crate::when()), a reader, a closure in line) and may itself wait for this state.
     ///   The request is then made once more, for both colors as one set, and cannot be outrun
     ///   again. When the set has reached the task's color, nothing else runs in that color while
     ///   the set still waits.
@@ -379,7 +379,7 @@ impl<T> Colored<T> {
         self.inner.poisoned.load(Acquire)
     }
 
-    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to
+    /// Makes a poisoned value accessible again, once you know that it is consistent, or in order to
     /// repair it.
     ///
     /// ```

@@ -31,7 +31,7 @@ impl Color {
     /// one thread.
     ///
     /// No worker steals it, even from an endless callback: pinned work waits for its worker while
-    /// others sleep (the exception to C6). So pin only what must be pinned.
+    /// others sleep (the exception to C6). So pin only colors that need it.
     ///
     /// Callbacks of a pinned color are `Send` like any others, and another thread may *drop* them
     /// after a shutdown. A [`crate::Colored`] with a pinned color guards a `Send` value: a closure
@@ -115,7 +115,7 @@ impl Color {
     }
 }
 
-/// A color's worker, and a key for something on that worker.
+/// A color's worker, and a key for a value on that worker.
 struct Place {
     color: Color,
     worker: usize,
@@ -425,7 +425,7 @@ impl<T> Pinned<T> {
         self.inner.poisoned.load(Acquire)
     }
 
-    /// Makes a poisoned value accessible again, once you know that it is sound, or in order to
+    /// Makes a poisoned value accessible again, once you know that it is consistent, or in order to
     /// repair it.
     ///
     /// ```

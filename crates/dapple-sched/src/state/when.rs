@@ -22,8 +22,8 @@ use crate::state::set::{Owned, Set};
 use crate::state::wait::Wait;
 use crate::sync::atomic::Ordering::Relaxed;
 
-/// Names several colors or states, in order to hold them together: a tuple of up to eight of
-/// `&Colored<T>`, [`Colored::reading`](crate::Colored::reading), `&Color` and
+/// Names several colors or states to hold together: a tuple of up to eight of `&Colored<T>`,
+/// [`Colored::reading`](crate::Colored::reading), `&Color` and
 /// [`Color::reading`](crate::Color::reading), or a reference to a slice, an array or a `Vec` of one
 /// of these types.
 ///
@@ -32,11 +32,11 @@ use crate::sync::atomic::Ordering::Relaxed;
 /// first, in all colors that two sets share. No paper built this; it is the several-color callback
 /// that libasync-mp's authors wished for (thesis, section 7.1).
 ///
-/// Acceptance is **one step** for posts to single colors, too. Take a post to one of the colors,
-/// and a later post to another one by the same thread or by one that learned of the first. They
-/// come both before the set, both after it, or the first before and the second after, but never the
-/// first after and the second before. So a set that reads several states never sees an effect
-/// without its cause.
+/// Acceptance is **one step** for posts to single colors, too. Consider a post to one of the
+/// colors, and a later post to another one by the same thread, or by a thread that learned of the
+/// first. They come both before the set, both after it, or the first before and the second after,
+/// but never the first after and the second before. So a set that reads several states never sees
+/// an effect without its cause.
 ///
 /// Two states of the same color, or a color named twice, count as that color once, for writing if
 /// one of them is. A set cannot name the same state twice, because it would need two `&mut` to it.

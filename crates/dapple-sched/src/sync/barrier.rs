@@ -1,11 +1,11 @@
 //! A barrier that costs nothing on the near side and microseconds on the far side: `membarrier`.
 //!
 //! The only fence of the scheduler, and its only handshakes on two words. Before each poll of a
-//! light task a worker writes its position, and looks for a thief afterwards (`light.rs`). A worker
-//! also writes that it is in its own lock, and looks whether it may be (`lock/owned.rs`). A
-//! read-modify-write there would cost as much as the poll, or as the post. Data is handed over by
-//! acquire and release like everything else, so that race detectors see it; the barrier decides
-//! only which of two threads gives way.
+//! light task a worker writes its position, and afterwards checks for a thief (`light.rs`). A
+//! worker also writes that it is in its own lock, and checks whether it may be (`lock/owned.rs`). A
+//! read-modify-write there would cost as much as the poll, or as the post. Data is passed by
+//! acquire and release as elsewhere, so that race detectors see it; the barrier decides only which
+//! of two threads yields.
 
 #[cfg(all(target_os = "linux", not(miri)))]
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ use crate::runtime::driver::Barrier;
 pub(crate) fn light_barrier() {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     std::sync::atomic::compiler_fence(SeqCst);
-    // In a model both sides are alike.
+    // In a model both sides use the same fence.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     crate::sync::atomic::fence(SeqCst);
 }

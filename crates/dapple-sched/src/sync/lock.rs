@@ -80,7 +80,7 @@ impl<T> Lock<T> {
     fn lock_contended(&self) -> Guard<'_, T> {
         let mut spins = 0u32;
         loop {
-            // Relaxed: a hint when to try again; `try_lock` orders. (loom would explore for ever
+            // Relaxed: only a hint for a retry; `try_lock` orders. (loom would explore endlessly
             // how stale the hint can be.)
             while cfg!(not(dapple_loom)) && self.locked.load(Relaxed) {
                 wait_a_little(&mut spins);

@@ -1,5 +1,5 @@
 //! Light tasks on a worker: stretches of polls, wakes, and the switch to a color when something
-//! asks for it. `task` says what a light task is.
+//! asks for it. `task` defines light tasks.
 //!
 //! # Stretches
 //!
@@ -16,16 +16,16 @@
 //! |---|---|---|
 //! | `len` | the worker, under its lock | how many entries there are; 0 between stretches |
 //! | `at` | the worker, before each poll | the entry that is polled, which no other thread takes |
-//! | `tasks[i]` | the worker; a thief that has taken it, under the worker's lock | a task that is to be polled (after `at`), or once more (before it); or null |
-//! | `thief` | a thief, under the worker's lock; cleared by the worker, under it | the worker looks before it goes on |
+//! | `tasks[i]` | the worker; a thief that has taken it, under the worker's lock | a task to poll (after `at`), or to poll once more (before it); or null |
+//! | `thief` | a thief, under the worker's lock; cleared by the worker, under it | the worker checks before it continues |
 //!
 //! Before a poll the worker writes `at`, then reads `thief`; the thief writes `thief`, then reads
 //! `at`. One of them must see the other, so both sides need a full barrier between the write and
-//! the read. The worker would pay for that with each poll. So the thief makes all threads pass one
+//! the read. The worker would pay that cost with each poll. So the thief makes all threads pass one
 //! ([`crate::Barrier`], `membarrier`), and the worker's own is for the compiler only. If the thief
-//! saw `at`, all other entries belong to it; the worker finds `thief` set before its next poll,
-//! ends the stretch, and looks under its lock for the rest. If the driver has no such barrier, a
-//! stretch is one task.
+//! saw `at`, all other entries belong to it. The worker finds `thief` set before its next poll,
+//! ends the batch, and takes its lock to find the remaining entries. If the driver has no such
+//! barrier, a stretch is one task.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,7 +62,7 @@ pub(crate) struct Stretch {
 struct Entry<'a>(&'a AtomicPtr<Header>);
 
 impl Entry<'_> {
-    /// Leaves the entry: its task waits, has ended, or goes on elsewhere.
+    /// Leaves the entry: its task waits, has ended, or continues elsewhere.
     #[inline]
     fn leave(&self) {
         // Relaxed, here and below: the next store of `at` releases it.
@@ -88,7 +88,7 @@ impl Stretch {
         // Release: a thief that sees it sees the outcome of earlier entries.
         self.at.store(at, Release);
         light_barrier();
-        // Relaxed: the lock shows what the thief did. No thief takes the first entry.
+        // Relaxed: the lock makes the thief's changes visible. No thief takes the first entry.
         at == 0 || !self.thief.load(Relaxed)
     }
 
@@ -185,7 +185,7 @@ fn drop_light(task: LightTask) {
     });
 }
 
-/// Moves a light task to its color, which was asked for meanwhile, or is made here. This thread
+/// Moves a light task to its color, which was requested meanwhile, or is made here. This thread
 /// does not poll the task, so the color is `Held` for it.
 fn join_color(task: LightTask) {
     // Retained, because the task may end meanwhile.
@@ -201,8 +201,8 @@ fn join_color(task: LightTask) {
     }
 }
 
-/// Makes the current poll of a light task go on as a turn of its color, which this very poll has
-/// asked for.
+/// Continues the current poll of a light task as a turn of its color, which this very poll has
+/// requested.
 ///
 /// # Safety
 /// The color is new, `Running` here, and set in the task's record.
@@ -429,7 +429,7 @@ impl Worker {
                 // Before other threads may have the task.
                 entry.leave();
                 self.frame.clear_task();
-                // SAFETY: from the stretch; the frame says that it is still light.
+                // SAFETY: from the batch; the frame says that it is still light.
                 match unsafe { task.pause(self.index) } {
                     Paused::Waits => {}
                     // SAFETY: held for this poll.
@@ -485,8 +485,8 @@ impl Worker {
             // Relaxed: the worker looks at the entry again only under its lock. An exchange,
             // because models see only the last access to a word.
             if let Some(task) = NonNull::new(entry.swap(ptr::null_mut(), Relaxed)) {
-                // SAFETY: the worker has not come to the entry, or is done with it, and sees us
-                // before it goes on.
+                // SAFETY: the worker has not reached the entry, or has finished with it, and sees
+                // us before it continues.
                 own.light.push(unsafe { LightTask::from_raw(task) }, false);
                 taken += 1;
             }

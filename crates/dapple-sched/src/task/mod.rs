@@ -9,11 +9,11 @@
 //!
 //! # Light tasks
 //!
-//! A task spawned without a color has one of its own (C3). Until something asks for that color,
-//! nothing can post to it, hold it or wait for it, so it only has to keep the task's own polls
-//! apart; and the task's state alone does that. Such a task is *light*: its color is not made, its
-//! node is in a worker's queue of light tasks (`queue`) instead of a color's fifo, and the worker
-//! polls it in a stretch with others (`light.rs`).
+//! A task spawned without a color has a separate one (C3). Until that color is requested, nothing
+//! can post to it, hold it or wait for it, so it only has to keep the task's own polls apart; and
+//! the task's state alone does that. Such a task is *light*: its color is not made, its node is in
+//! a worker's queue of light tasks (`queue`) instead of a color's fifo, and the worker polls it in
+//! a stretch with others (`light.rs`).
 //!
 //! The first thread that asks for the color makes it. From then on callbacks of the color poll the
 //! task like any other. That thread sets `COLORED`, which decides in one step which side has the
@@ -23,7 +23,7 @@
 //! |---|---|---|
 //! | waits, or has ended | `Held` by the thread that made it | at once |
 //! | is queued, or is polled by another thread | `Held` for the task | when its turn among the light tasks comes, or this poll ends |
-//! | is polled here | `Running`: the poll goes on as a turn of the color | when the poll ends |
+//! | is polled here | `Running`: the poll continues as a turn of the color | when the poll ends |
 //!
 //! # State bits
 //!
@@ -142,7 +142,7 @@ pub(crate) struct TaskLook {
     pub(crate) spawned_from: Option<Origin>,
     /// It is queued, or polled.
     pub(crate) scheduled: bool,
-    /// The number of its color, if something has asked for it.
+    /// The number of its color, if the color was requested.
     pub(crate) color_id: Option<u64>,
     /// A color that it waits for.
     pub(crate) wait: Option<TaskWait>,
@@ -369,8 +369,8 @@ impl TaskRef {
         let mut old = header.state.load(Relaxed);
         loop {
             let new = bits | old | if old & SCHEDULED == 0 { SCHEDULED } else { WOKEN };
-            // An exchange even if nothing changes. AcqRel: releases what the waker did to the poll
-            // that looks at the state.
+            // An exchange even if nothing changes. AcqRel: releases the waker's earlier writes to
+            // the poll that reads the state.
             match header.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => old = now,
@@ -404,7 +404,7 @@ impl TaskRef {
         }
     }
 
-    /// The facts about the task that are known without polling it; `None` if it has ended.
+    /// The facts about the task that need no poll; `None` if it has ended.
     pub(crate) fn look(&self) -> Option<TaskLook> {
         let header = self.header();
         // Relaxed: for dumps.

@@ -132,7 +132,7 @@ impl LightQueue {
             || u64::from(self.mean_ns) * u64::from(self.polls) >= u64::from(TINY_CALLBACK_NS) * u64::from(self.wakes)
     }
 
-    /// Moves half of the victim's tasks here, or `all`; `any` of them, or only if that pays.
+    /// Moves half of the victim's tasks here, or `all`; `any` tasks, or only if stealing them pays.
     /// Returns their number.
     pub(crate) fn steal(&mut self, theirs: &mut LightQueue, all: bool, any: bool) -> usize {
         if !any && !theirs.pays() {

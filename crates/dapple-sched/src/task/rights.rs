@@ -3,10 +3,10 @@
 //!
 //! | type | its owner | begins | ends |
 //! |---|---|---|---|
-//! | [`LiveTask`] | may look at the task, for as long as it borrows | with any of the others | with the borrow |
+//! | [`LiveTask`] | may use the task for as long as it borrows | with any of the others | with the borrow |
 //! | [`TaskRef`] | has a count | from a count or a `LiveTask` | when it is dropped |
 //! | [`Scheduled`] | has set `SCHEDULED`, and with it the task's node | spawn, wake, abort, or from a `LightTask` | when the task is queued |
-//! | [`LightTask`] | has set `SCHEDULED` of a light task: its place in the queues and its next poll | spawn, wake, abort | in a poll, or as it goes on in its color |
+//! | [`LightTask`] | has set `SCHEDULED` of a light task: its place in the queues and its next poll | spawn, wake, abort | in a poll, or in its continuation in the color |
 //! | [`Unfinished`] | has the future: it holds the color or owns the `LightTask`, and the task is not done | from a turn of the color, or a `LightTask` | when the task pauses, or as an `Ended` |
 //! | [`Ended`] | has stored the output, which no other thread knows yet | a poll, or dropping the future | [`Ended::finish`] |
 //!
@@ -83,8 +83,8 @@ pub(super) enum Paused {
 
 impl<'a> LiveTask<'a> {
     /// # Safety
-    /// The task is alive for `'a`: something that lives as long has a count, or the right to its
-    /// future.
+    /// The task is alive for `'a`: another value with that lifetime has a count, or the right to
+    /// its future.
     #[inline]
     pub(crate) unsafe fn new(task: NonNull<Header>) -> LiveTask<'a> {
         LiveTask(task, PhantomData)
@@ -118,7 +118,7 @@ impl<'a> LiveTask<'a> {
         TaskRef(self.0)
     }
 
-    /// The color of the task, if something has asked for it.
+    /// The color of the task, if it was requested.
     pub(crate) fn color(self) -> Option<&'a Color> {
         self.header().side().and_then(Side::color)
     }
@@ -293,8 +293,8 @@ impl Ended {
         kept.header().revoke_grants();
     }
 
-    /// Publishes the output, and gives up the task's own count. If something asked for the color of
-    /// a light task meanwhile, releases it.
+    /// Publishes the output, and gives up the task's own count. If the color of a light task was
+    /// requested meanwhile, releases it.
     fn publish(self) {
         let task = self.task();
         let header = task.header();

@@ -1,7 +1,7 @@
 //! The side record of a task, for fields that few tasks need: made on demand, freed with the task.
 //!
-//! A task's third word is the line that spawned it, as long as nothing else is needed. Otherwise it
-//! is the address of a record, with the bit [`SIDE`]:
+//! A task's third word is the line that spawned it, as long as no more is needed. Otherwise it is
+//! the address of a record, with the bit [`SIDE`]:
 //!
 //! | record | used by | holds | next |
 //! |---|---|---|---|
@@ -32,7 +32,7 @@ pub(crate) struct Side {
     pub(crate) origin: AtomicPtr<()>,
     /// The color of a shared record.
     given: Option<Color>,
-    /// For an own record: a boxed handle; null until something asks for the color. Set once.
+    /// For an own record: a boxed handle; null until the color is requested. Set once.
     color: AtomicPtr<Color>,
     /// The waiter for the end of the task.
     pub(super) joiner: Lock<Option<KeptWaker>>,
@@ -41,7 +41,7 @@ pub(crate) struct Side {
     /// The shared record that this one replaced, which has the color.
     base: Option<Arc<Side>>,
     /// The line that asked for the color that the task waits for, and that color's number, or
-    /// [`SEVERAL`]; null if it waits for none. Only for dumps, so models do not look at them.
+    /// [`SEVERAL`]; null if it waits for none. Used only by dumps, so models do not check them.
     waits_at: std::sync::atomic::AtomicPtr<Location<'static>>,
     waits_for: std::sync::atomic::AtomicU64,
 }
@@ -136,7 +136,7 @@ impl Side {
         self.given.is_some()
     }
 
-    /// The color, if something has asked for it.
+    /// The color, if it was requested.
     #[inline]
     pub(crate) fn color(&self) -> Option<&Color> {
         let holder = self.base.as_deref().unwrap_or(self);

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use crate::task::wake_if_polled;
 
-/// Lets all work that is runnable now go first: the task goes to the end of its color's queue.
+/// Lets all other runnable work go first: the task goes to the end of its color's queue.
 ///
 /// Cancel safety: dropping it loses nothing.
 ///

@@ -3,8 +3,8 @@
 //! A worker in a long callback cannot look around, and sleeping workers must not tick. A thread
 //! that checked on workers every millisecond would take a processor from them as often, which costs
 //! a busy server a tenth of its processor time. So it works the other way round: a kernel timer
-//! calls the monitor unless the workers put it off, which they do when they look at the kernel
-//! anyway. Until then the monitor sleeps. When the alarm goes off, the monitor looks twice, in
+//! calls the monitor unless the workers postpone it, which they do at their regular polls of the
+//! kernel. Until then the monitor sleeps. When the alarm goes off, the monitor looks twice, in
 //! short order: a worker that has ended no turn in between is in a long callback. A worker that is
 //! awake *comes round* when it gets to this point between two turns.
 //!
@@ -13,15 +13,16 @@
 //!
 //! | bits | the timer | next |
 //! |---|---|---|
-//! | none | on, and near enough for a sleeper to help in time; or the monitor is about to look | put off: when each worker that is awake has come round. `AT_REST`: all sleep, and the last of them, or the monitor, sets it |
+//! | none | on, and near enough for a sleeper to help in time; or the monitor is about to look | postponed: when each worker that is awake has ended a turn. `AT_REST`: all sleep, and the last of them, or the monitor, sets it |
 //! | `FAR` | on, and far off, as no sleeper could help | none: the first worker that falls asleep; or as above |
 //! | `AT_REST` | off | none: the first worker that wakes |
 //!
-//! **No worker is missed.** A stuck worker has not come round since the last time but one that the
-//! timer was put off, so the timer goes off. `AT_REST` is set only while all sleep, and `FAR` only
-//! while none does, by an exchange of the whole word. A worker that wakes or falls asleep changes
-//! the number in the same word, and so learns in the same step whether it has to change the timer.
-//! The timer and the bits change under one lock, so the bits never promise a timer that is not on.
+//! **No worker is missed.** A stuck worker has not ended a turn since the timer was postponed for
+//! the last time but one, so the timer expires. `AT_REST` is set only while all sleep, and `FAR`
+//! only while none does, by an exchange of the whole word. A worker that wakes or falls asleep
+//! changes the number in the same word, and so learns in the same step whether it has to change the
+//! timer. The timer and the bits change under one lock, so the bits never promise a timer that is
+//! not on.
 //!
 //! Orderings: every change of the pulse is an `AcqRel` read-modify-write. The timer is under the
 //! lock; everything else is a hint.
@@ -50,7 +51,7 @@ pub(crate) struct Alarm {
     /// The time when the timer was set, in nanoseconds since the runtime started. A hint, as is the
     /// next field.
     put_off_at: AtomicU64,
-    /// Until then the monitor looks for endless callbacks more often, because there was one
+    /// Until then the monitor searches for endless callbacks more often, because there was one
     /// recently.
     wary_until: AtomicU64,
 }
@@ -77,7 +78,7 @@ impl Alarm {
         self.timer.clone()
     }
 
-    /// Makes it go off now, for good: the runtime ends, and the monitor with it.
+    /// Makes it expire now, for the last time: the runtime ends, and the monitor with it.
     pub(crate) fn ring(&self) {
         let mut changes = self.changes();
         changes.is_over = true;
@@ -112,7 +113,7 @@ impl Shared {
             // This worker could help those that are awake.
             self.set_alarm(false);
         } else if wakes_seldom && (old & SLEEPERS) as usize + 1 == self.slots.len() {
-            // Otherwise it would go off for nothing.
+            // Otherwise it would expire for nothing.
             self.rest_alarm();
         }
     }
@@ -121,7 +122,7 @@ impl Shared {
         self.pulse.fetch_sub(sleeper(rested), AcqRel);
     }
 
-    /// Notes that the calling worker has come round, without changing the alarm.
+    /// Notes that the calling worker has ended a turn, without changing the alarm.
     pub(super) fn mark_round(&self, worker: usize) {
         if cfg!(not(dapple_loom)) {
             // Relaxed here and below: a mark that is seen late puts the alarm off late.
@@ -129,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Notes that the calling worker has come round, or has just woken. Returns the time, and
+    /// Notes that the calling worker has ended a turn, or has just woken. Returns the time, and
     /// whether the alarm was put off or set.
     pub(super) fn come_round(&self, worker: usize) -> (u64, bool) {
         // The monitor is in no model of loom, and its alarm would multiply the states to search.
@@ -159,7 +160,7 @@ impl Shared {
         (now, true)
     }
 
-    /// Sets the alarm again. It is next put off when each worker that is awake has come round.
+    /// Sets the alarm again. It is next postponed when each worker that is awake has ended a turn.
     fn begin_round(&self) {
         for slot in &self.slots {
             slot.came_round.store(false, Relaxed);
@@ -252,8 +253,8 @@ pub(crate) const AT_REST: u32 = 1 << 31;
 /// milliseconds of C6.
 ///
 /// A timer that is due before the kernel's next tick costs a virtual machine an exit: 20 us as
-/// measured, against half a microsecond for a later one. So the alarm is near only when there is
-/// something to find.
+/// measured, against half a microsecond for a later one. So the alarm is near only when there is a
+/// problem to find.
 const NEAR: Duration = Duration::from_micros(1_400);
 
 /// The same if no callback was long recently: the first long one is found a few milliseconds later
@@ -266,7 +267,7 @@ const FAR_AFTER: Duration = Duration::from_millis(10);
 /// For the second look: whether the worker is still in the same turn, and which thread used the processor.
 const SOON: Duration = Duration::from_micros(400);
 
-/// The interval at which it is put off.
+/// The interval at which it is postponed.
 const NEAR_EVERY_NS: u64 = 1_100_000;
 const CALM_EVERY_NS: u64 = 2_500_000;
 const FAR_EVERY_NS: u64 = 5_000_000;
@@ -315,7 +316,7 @@ mod timer {
             timerfd_settime(timer, TimerfdTimerFlags::empty(), &time).expect("a timer of our own takes any time");
         }
 
-        /// Waits until it has gone off.
+        /// Waits until it has expired.
         pub(crate) fn wait(&self) {
             let timer = self.0.as_ref().expect("only a monitor waits, and it has a timer");
             while rustix::io::read(timer, &mut [0; 8]) == Err(Errno::INTR) {}

@@ -7,7 +7,7 @@ use crate::environment::measured_now;
 
 /// Tells a turn when to make room for I/O, timers and other colors.
 pub(crate) struct Slice {
-    /// Not set until the first look, if the callbacks are known to be short.
+    /// Not set until the first reading, if the callbacks are known to be short.
     started: Cell<Option<Instant>>,
 }
 

@@ -14,8 +14,8 @@ use crate::worker::mark::Help;
 use crate::worker::run_queue::RunQueue;
 use crate::worker::{TINY_CALLBACK_NS, Worker};
 
-/// A worker that looks for work. The drop ends the search, even if a panic of foreign code passes
-/// through the driver.
+/// A worker that searches for work. The drop ends the search, even if a panic of foreign code
+/// passes through the driver.
 struct Search<'a>(&'a Shared);
 
 impl Drop for Search<'_> {
@@ -59,7 +59,7 @@ impl Worker {
             found = self.slot().remote_waits() || self.steal();
             round += 1;
         }
-        // The next spin is longer after one that paid, shorter after one that did not.
+        // The next spin is longer after one that found work, and shorter after one that did not.
         if round > 0 {
             self.spin_rounds.set(if found { (rounds * 2).min(SPIN_ROUNDS_MAX) } else { (rounds / 2).max(1) });
         }
@@ -86,8 +86,8 @@ impl Worker {
         }
     }
 
-    /// Counts as asleep from now on, and says whether this worker rests; `None`: there is something
-    /// to do.
+    /// Counts as asleep from now on, and returns whether this worker rests; `None` if there is
+    /// work.
     pub(crate) fn begin_sleep(&self) -> Option<bool> {
         let slot = self.slot();
         let queue = slot.lock();
@@ -168,7 +168,7 @@ impl Worker {
         stolen
     }
 
-    /// Moves half of the colors, or all if the worker needs help; `any` of them, or only those that
+    /// Moves half of the colors, or all if the worker needs help; `any` colors, or only those that
     /// are worth moving.
     ///
     /// Half means every other one. Colors often queue in the order in which they and their state
@@ -233,7 +233,7 @@ impl Worker {
         taken
     }
 
-    /// Notes that the worker is awake again, and has come round.
+    /// Notes that the worker is awake again, and has ended a turn.
     fn wakes(&self, slept_from_ns: u64) {
         let (now_ns, _) = self.shared.come_round(self.index);
         let seldom = now_ns.saturating_sub(slept_from_ns) > SELDOM_NS;
@@ -252,7 +252,7 @@ impl Worker {
         }
     }
 
-    /// Wakes a sleeper to find out whether sharing pays, on a worker that always has a waiting
+    /// Wakes a sleeper to find out whether sharing helps, on a worker that always has a waiting
     /// color. Less and less often while the woken worker does not stay awake. Called when the alarm
     /// is put off.
     fn offer_help(&self) {
@@ -329,8 +329,8 @@ fn take_over(mut home: HomeGuard<'_, &mut RunQueue>, own: &mut RunQueue, help: H
 /// Whether moving a color that does not run to another core gains more than its traffic between
 /// cores costs.
 ///
-/// A color that neither receives from its home nor sends to others can move for free. Other colors
-/// pay afterwards for each callback that they receive or send, because it crosses between cores;
+/// A color that neither receives from its home nor sends to others can move for free. Afterwards
+/// other colors pay for each callback that they receive or send, because it crosses between cores;
 /// the work of their callbacks must outweigh that.
 fn pays(home: &mut HomeGuard<'_, &mut RunQueue>) -> bool {
     let traffic = home.fifo().map_or(0, |fifo| fifo.traffic());
@@ -354,7 +354,7 @@ const HELP_PAUSE_MIN: u32 = 4;
 /// ... and how often that is doubled while it does not.
 const HELP_PAUSE_DOUBLINGS_MAX: u32 = 16;
 
-/// Waking a sleeping worker costs about 18 us; it pays if this much work waits.
+/// Waking a sleeping worker costs about 18 us; it pays off if this much work waits.
 const WAKE_WORTH_NS: u64 = 40_000;
 
 /// Moving colors with shorter turns loses a good part of the gain, because they leave their cache

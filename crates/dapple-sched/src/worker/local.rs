@@ -103,8 +103,8 @@ impl Locals {
 
 impl Item {
     /// Drops the content while its color is held (C1). Waits for another thread that is in a
-    /// closure of that color, but not for ever, because a hold in an unpolled future is never
-    /// released.
+    /// closure of that color, but only for a limited time, because a hold in an unpolled future is
+    /// never released.
     fn drop_held(self, shared: &Shared) {
         let Item { color, content } = self;
         let drop_it = || {

@@ -77,22 +77,22 @@ pub(crate) struct Worker {
     handoff: Cell<Option<OwnedNode>>,
     /// The current turn goes on until its color has run this many callbacks in all. 0: it ends
     /// after this callback, because it has reached a waiter, its color was released, or the worker
-    /// is to look at the kernel.
+    /// must poll the kernel.
     stop: Cell<u64>,
     /// Turns until one is timed; for short turns, callbacks.
     turns_to_look: Cell<u32>,
-    /// For so many more times the elapsed time is enough; see [`Worker::glance`].
+    /// For this many more times the elapsed time is enough; see [`Worker::glance`].
     glances: Cell<u32>,
     /// The last clock reading for this.
     looked_at: Cell<Option<Instant>>,
     /// So many callbacks are timed one by one, because some took far longer than their colors' did
     /// before.
     wary: Cell<u32>,
-    /// Time until the worker looks at the kernel, as far as turns are timed.
+    /// Time until the worker polls the kernel, as far as turns are timed.
     ns_to_poll: Cell<u64>,
     /// The interval of that, and the limit of a turn: a copy of the runtime's.
     pub(crate) tuning: Tuning,
-    /// Whether the next turn may go on with callbacks that its color posts to itself meanwhile.
+    /// Whether the next turn may continue with callbacks that its color posts to itself meanwhile.
     goes_on: Cell<bool>,
     /// The number of callbacks that the color had run when the current turn began.
     began: Cell<u64>,
@@ -242,7 +242,7 @@ impl Worker {
     }
 
     /// Runs `work`. A panic ends only its callback (C8): the rest of its turn is queued again.
-    /// Caught this far out so that a turn pays nothing for it.
+    /// Caught at this outer level, so that a turn pays nothing for it.
     fn catching(&self, work: impl FnOnce()) {
         let Err(payload) = catch_unwind(AssertUnwindSafe(work)) else { return };
         // The rest of a stretch of light tasks is queued again.
@@ -280,7 +280,7 @@ impl Worker {
         self.next_color(queue)
     }
 
-    /// Takes the next color, if there is nothing else to do.
+    /// Takes the next color, unless there is other work.
     #[inline(always)]
     fn next_color(&self, mut queue: OwnQueue<'_>) -> Next {
         let slot = self.slot();
@@ -351,8 +351,8 @@ impl Worker {
         }
     }
 
-    /// The running callback has held this color for writing, besides that of its turn, which ends
-    /// now. It was at home here when the callback began.
+    /// The running callback has held this color for writing, in addition to that of its turn, which
+    /// ends now. It was at home here when the callback began.
     #[inline]
     pub(crate) fn lets_go_after_turn(&self, hold: Hold) {
         assert!(!hold.reads() && self.held_besides.get().is_none(), "one color, and for itself");
@@ -365,8 +365,8 @@ impl Worker {
         self.held_besides.take().map(|color| unsafe { Hold::new(color, false) })
     }
 
-    /// Releases the color that was held besides that of the turn, unless nothing can reach it any
-    /// more: then false.
+    /// Releases the color that was held in addition to that of the turn, unless nothing can reach
+    /// it any more: then false.
     #[inline]
     fn let_go_simply(&self, queue: &mut OwnQueue<'_>) -> bool {
         let Some(hold) = self.take_held_besides() else { return true };
@@ -398,14 +398,14 @@ impl Worker {
         simple
     }
 
-    /// Counts passed time, and looks at the kernel if it is due.
+    /// Counts passed time, and polls the kernel if it is due.
     #[inline]
     pub(crate) fn pass_time(&self, ns: u64) {
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
         self.poll_if_due();
     }
 
-    /// Counts time that has passed in the running callback, so that the worker looks at the kernel
+    /// Counts time that has passed in the running callback, so that the worker polls the kernel
     /// after it.
     pub(crate) fn count_time(&self, ns: u64) {
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(ns));
@@ -479,8 +479,7 @@ impl Worker {
         });
     }
 
-    /// Ends a turn that has left nothing to run, or after which the worker checks whether the color
-    /// is at the right home.
+    /// Ends a turn without further work, or after which the worker checks the color's home.
     #[inline(never)]
     fn end_idle(&self, mut home: HomeGuard<'_, &mut RunQueue>, looked: bool, afterwards: &mut Afterwards) {
         let more = home.color().len() > 0;
@@ -551,7 +550,7 @@ impl Cut {
     }
 }
 
-/// Runs traffic with other workers, so that a timed turn can tell what it would take without.
+/// Runs traffic with other workers, so that a timed turn can compute its cost without it.
 pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
     let timed = context::with_worker(|worker| worker.away_ns.get().is_some()).unwrap_or(false);
     if !timed {

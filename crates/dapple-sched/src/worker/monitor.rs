@@ -2,19 +2,19 @@
 //! run too long (C9).
 //!
 //! The thread sleeps until the alarm calls it (`alarm`): some worker that is awake has not come
-//! round. Then it looks at all of them. It marks a worker that has ended no turn since it last came
+//! round. Then it checks all of them. It marks a worker that has ended no turn since it last came
 //! round as overdue (`mark`), and wakes a sleeper to take over its colors, notifications, events
-//! and timers. At a worker that has ended a turn it looks again shortly after. If a worker's queue
-//! will take too long, it marks the worker as behind, and a sleeper takes half of the queue,
-//! whether that pays or not. While all workers run, or there is only one, none could help, and it
-//! looks for endless callbacks.
+//! and timers. If a worker has ended a turn, the monitor checks it again shortly after. If a
+//! worker's queue will take too long, it marks the worker as behind, and a sleeper takes half of
+//! the queue, even where stealing would not pay. While all workers run, or there is only one, none
+//! could help, and it looks for endless callbacks.
 //!
 //! # Long, blocked, or preempted
 //!
-//! On a loaded machine a worker may end no turn because other threads have its processor. Then
-//! colors that talk to each other are better left together: the worker goes on in a few
-//! milliseconds, and apart they would run at a third of the speed. So the monitor asks the driver
-//! before it marks a worker overdue:
+//! On a loaded machine a worker may end no turn because other threads have its processor. In that
+//! case, colors that post to each other should stay together: the worker continues in a few
+//! milliseconds, and on different workers they would run at a third of the speed. So the monitor
+//! asks the driver before it marks a worker overdue:
 //!
 //! | its thread, since a turn was last seen to end | so the worker is |
 //! |---|---|
@@ -183,8 +183,8 @@ fn ask_for_short_slices() {
     }
 }
 
-/// Looks at every worker; `help`: a sleeping worker could help. Returns whether to look again soon,
-/// because one look cannot tell what a worker does.
+/// Looks at every worker; `help`: a sleeping worker could help. Returns whether to check again
+/// soon, because one check cannot tell what a worker does.
 fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
     let mut soon = false;
     for (worker, seen) in seen.iter_mut().enumerate() {

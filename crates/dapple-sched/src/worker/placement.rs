@@ -1,22 +1,22 @@
 //! The homes of colors: the rules by which a color moves to another worker, other than stealing.
 //!
 //! A callback posted to another worker costs two cache-line transfers, as much as ten tiny
-//! callbacks. So tiny callbacks belong on the worker that posts them, and colors that talk to each
-//! other on one worker. Stealing does not separate them (`idle.rs`: it takes only colors that gain
-//! more than they cost); these rules bring them together:
+//! callbacks. So tiny callbacks should run on the worker that posts them, and colors that post to
+//! each other on one worker. Stealing does not separate them (`idle.rs`: it takes only colors that
+//! gain more than they cost); these rules bring them together:
 //!
 //! | when | moves | to |
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
 //! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks take less time than spanning workers costs | to the lowest of these workers |
-//! | the first of these is true of a color that was rescued, against the rule by which colors are stolen, from a worker in a long callback | the color, once | back to that worker when it is through, whatever its index |
+//! | the first of these is true of a color that was rescued, against the rule for stealing, from a worker in a long callback | the color, once | back to that worker when it is through, whatever its index |
 //! | a task begins to wait for a color that neither runs nor is held | the color | to the worker of the task |
 //! | a long-lived task begins ([`crate::spawn_balanced`]) where many turns wait | its color | to the worker with the shortest queue |
 //! | a worker posts to an idle color on a sleeping worker, or from an I/O event (`post`) | the color | to that worker |
 //!
 //! **Always to the lower index**: otherwise two colors that post to each other would keep swapping
-//! homes, each moving to where the other was. Never to a worker with a long queue, where they would
-//! wait. And never a pinned color.
+//! homes, each moving to the other's former one. Never to a worker with a long queue, in which they
+//! would wait. And never a pinned color.
 //!
 //! The time of callbacks is measured **without the time that they spend on traffic with other
 //! workers** (`worker::away`), which a move would save. With that time included, separated colors
@@ -38,7 +38,7 @@ use crate::worker::{TINY_CALLBACK_NS, Worker};
 
 impl Worker {
     /// After a turn: the worker with most of the color's traffic, if it is not this one: its index
-    /// and its lock. If the color has something to run the caller moves it to that queue and wakes
+    /// and its lock. If the color has a node to run the caller moves it to that queue and wakes
     /// that worker.
     pub(super) fn partner(&self, home: &mut HomeGuard<'_, &mut RunQueue>) -> Option<(usize, Guard<'_, RunQueue>)> {
         if home.color().is_pinned() {
@@ -89,7 +89,7 @@ pub(crate) fn bring_together<'c>(
         let stays = stays(homes, color);
         let [lowest, others @ ..] = &mut *homes else { return };
         if let Some(home) = HomeGuard::among(others, color).filter(|_| !stays) {
-            // A holder looks for its home under the home's lock.
+            // A holder finds its home under the home's lock.
             home.move_to(lowest);
         }
     }
@@ -129,7 +129,7 @@ pub(crate) fn note_hold_here(worker: &Worker, home: &mut HomeGuard<'_, Guard<'_,
 
 /// A task of this thread has just posted its wait to a color: the color goes before others, and
 /// moves to this worker unless it is held. Its former home may not run at the moment, and each task
-/// that comes to the color waits together with this one.
+/// that reaches the color waits together with this one.
 pub(crate) fn hasten(color: ColorRef<'_>) {
     let fetched = context::with_worker(|worker| {
         // Relaxed: a hint.
@@ -186,7 +186,7 @@ const HOLD_POSTS: u16 = 8;
 /// With fewer waiting turns, a new task does not wait for long.
 const MANY_TURNS: usize = 64;
 
-/// Tiny callbacks do not move to a queue where they would wait longer than this.
+/// Tiny callbacks do not move to a queue in which they would wait longer than this.
 const LONG_WAIT_NS: u64 = 1_000_000;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]

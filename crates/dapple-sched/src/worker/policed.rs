@@ -1,4 +1,5 @@
-//! A worker's dialog with a program's own policy: its news for the policy, and its questions.
+//! A worker's communication with a program's own policy: its reports to the policy, and its
+//! questions.
 //!
 //! The policy belongs to its worker's thread and runs while no lock is held. So it learns of
 //! changes late: the run queue keeps a *board* of changes since the last question, under the home
@@ -246,7 +247,7 @@ impl Worker {
         true
     }
 
-    /// Goes back to the default, for good.
+    /// Returns to the default, permanently.
     pub(super) fn drop_policy(&self) {
         let Some(policed) = self.policed.take() else { return };
         self.slot().lock().end_policing();
@@ -263,5 +264,5 @@ impl Worker {
     }
 }
 
-/// One pick in so many takes the oldest color, whatever the policy says.
+/// Every so often a pick takes the oldest color, whatever the policy says.
 const OLDEST_PICK: u32 = 32;

@@ -7,20 +7,20 @@ use crate::Priority;
 
 /// Picks the color that a worker runs next; set by [`crate::Builder::policy`], one for each worker.
 ///
-/// Without one, the color of the highest priority goes first, and among those the one that has
-/// waited longest; lists inside the colors do that, at no cost. With one, each turn costs some
-/// fifty nanoseconds more, plus the policy's own time.
+/// Without a policy, the oldest color of the highest priority goes first; lists inside the colors
+/// do that, at no cost. With one, each turn costs some fifty nanoseconds more, plus the policy's
+/// own time.
 ///
 /// The scheduler guarantees under every policy:
 ///
-/// - **A turn keeps to its color.** The policy is asked between turns; a turn runs the callbacks
-///   that were queued when it began, for half a millisecond at most.
+/// - **A turn keeps to its color.** The worker asks the policy between turns; a turn runs the
+///   callbacks that were queued when it began, for half a millisecond at most.
 /// - **Age bound (C7).** Every 32nd pick takes the oldest color. So a color with `k` older ones
 ///   before it starts after at most `32 (k + 1)` picks, whatever the policy does. A color that
 ///   another worker steals is new there.
 /// - **Wrong answers do no harm.** `None` while colors wait, or a key of a color that no longer
 ///   waits, means the oldest color. A policy that panics is dropped, reported to the panic handler,
-///   and replaced by the default for good.
+///   and permanently replaced by the default.
 ///
 /// A policy runs on its worker's thread, while no lock is held. It may lock, allocate, and even
 /// post, but its worker does nothing else meanwhile: keep it short, and never block. It sees the

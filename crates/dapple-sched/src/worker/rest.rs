@@ -2,14 +2,14 @@
 //!
 //! The runtime keeps the workers that it was built with. The first `active` of them work, and the
 //! others *rest*; the monitor sets the number, once a second at most and only while some worker is
-//! awake. A resting worker is an ordinary one in every protocol, but it does not look for work, and
-//! gives its work away:
+//! awake. A resting worker is an ordinary one in every protocol, but it does not search for work,
+//! and gives its work away:
 //!
 //! | worker | behavior | next |
 //! |---|---|---|
 //! | works | ordinary | the number falls: rests |
-//! | rests, awake | between turns, when it looks at the kernel, it hands its colors and light tasks over to a working worker, except pinned ones; it neither steals nor spins; it gives up the duty of waiting for events | nothing waits here: sleeps |
-//! | rests, asleep | counts as asleep, but not as a helper: no worker wakes it to look for work, and C6 does not demand it | a post to a color at home here, a timer, an event of a descriptor that only its workers wait for: awake. The number rises: works |
+//! | rests, awake | between turns, when it polls the kernel, it hands its colors and light tasks over to a working worker, except pinned ones; it neither steals nor spins; it gives up the duty of waiting for events | nothing waits here: sleeps |
+//! | rests, asleep | counts as asleep, but not as a helper: no worker wakes it to search for work, and C6 does not require it | a post to a color at home here, a timer, an event of a descriptor that only its workers wait for: awake. The number rises: works |
 //!
 //! So each color at home here wakes the worker once, and is at home elsewhere afterwards. Colors
 //! pinned here still run here, because they can run nowhere else. Holds, readers and sets are as
@@ -67,8 +67,8 @@ impl Worker {
         self.shared.cpus.is_some() && self.index >= self.shared.active()
     }
 
-    /// Gives waiting work to a working worker. True: something is left, because it is pinned or the
-    /// other worker's lock is taken.
+    /// Gives waiting work to a working worker. True if something is left, because it is pinned or
+    /// the other worker's lock is taken.
     #[cold]
     pub(super) fn hand_over(&self) -> bool {
         let slot = self.slot();

@@ -4,14 +4,14 @@
 //! from the middle: when a higher priority arrives in it, when it is stolen, or when a waiter's
 //! turn runs it in line.
 //!
-//! A color's *rank* is its priority, doubled, plus [`EXPRESS`] if something from outside waits in
-//! it: from a thread that is not a worker, an I/O event, a timer. Each rank has a list. If a
-//! million colors always have more to run, a round of an ordinary list takes a tenth of a second;
-//! on the express list, new events wait only a few turns.
+//! A color's *rank* is its priority, doubled, plus [`EXPRESS`] if it has work from outside: from a
+//! thread that is not a worker, an I/O event, a timer. Each rank has a list. If a million colors
+//! always have more to run, a round of an ordinary list takes a tenth of a second; on the express
+//! list, new events wait only a few turns.
 //!
 //! A color that a task waits for in the middle of its poll goes to the front of its express list:
-//! the task keeps its holds until then, and each task that comes to the same color waits with it.
-//! Of the picks of an express list, at most every other one takes such a color, and a few more in a
+//! the task keeps its holds until then, and each task that reaches the same color waits with it. Of
+//! the picks of an express list, at most every other one takes such a color, and a few more in a
 //! row ([`RunQueue::put_first`]).
 //!
 //! No color starves, because
@@ -58,7 +58,7 @@ pub(crate) struct RunQueue {
     express_credits: [Credit; LEVELS],
     /// How many colors may still go to the front, for each priority.
     firsts: [u8; LEVELS],
-    /// The worker has stopped for good: nothing may be queued here again.
+    /// The worker has stopped: nothing may be queued here again.
     pub(crate) closed: bool,
     /// Light tasks; colors and they take turns.
     pub(crate) light: LightQueue,
@@ -121,10 +121,10 @@ impl RunQueue {
         self.len
     }
 
-    /// How many light tasks, of which there are some, go next; 0: a color does. Next to colors of
-    /// their own priority, the lowest, each task has as many polls as each color has turns; next to
-    /// colors of a higher one they have one pick in [`FAIR_PICK`]. Work from outside has its share
-    /// of the picks, whether in tasks or in colors.
+    /// How many light tasks, of which there are some, go next; 0: a color does. Compared with
+    /// colors of their own priority, the lowest, each task has as many polls as each color has
+    /// turns; compared with colors of a higher one they have one pick in [`FAIR_PICK`]. Work from
+    /// outside has its share of the picks, whether in tasks or in colors.
     #[inline]
     pub(crate) fn tasks_next(&mut self) -> usize {
         if self.len == 0 { self.light.len() } else { self.tasks_beside_colors() }
@@ -448,7 +448,7 @@ impl RunQueue {
         Some(unsafe { HomeGuard::new(self, ColorRef::new(oldest)) })
     }
 
-    /// The oldest color that the policy does not know yet, which is to be reported now.
+    /// The oldest color that the policy does not know yet, to be reported now.
     pub(super) fn tell_next(&mut self) -> Option<HomeGuard<'_, &mut RunQueue>> {
         let color = NonNull::new(self.lists[usize::from(UNTOLD)].head)?;
         // SAFETY: as in `oldest`.
@@ -499,7 +499,7 @@ const LOWEST_BITS: u32 = 0b11;
 /// The ordinary lists.
 const ORDINARY_BITS: u32 = 0x5555;
 
-/// One pick in so many goes to a lower level.
+/// Every so often a pick goes to a lower level.
 const FAIR_PICK: u32 = 32;
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]

@@ -3,7 +3,7 @@
 use crate::worker::Worker;
 
 impl Worker {
-    /// One round of [`Worker::run`]; false if it found nothing to do, so that the worker would sleep now.
+    /// One round of [`Worker::run`]; false if it found no work, so that the worker would sleep now.
     pub(crate) fn round(&self) -> bool {
         // A callback that panics counts as work.
         let mut found = true;
@@ -17,7 +17,8 @@ impl Worker {
         found
     }
 
-    /// Nothing else runs while this worker looks for work, so that waiting for it is of no use; `seed` decides where it looks first.
+    /// Nothing else runs while this worker searches for work, so waiting is useless; `seed` decides
+    /// where it searches first.
     pub(crate) fn prepare_for_steps(&self, seed: u32) {
         self.spin_rounds.set(0);
         // Zero would stay zero.

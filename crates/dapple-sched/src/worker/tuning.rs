@@ -99,7 +99,7 @@ impl Credit {
     /// The kind with the share goes next.
     pub(crate) const DUE: Credit = Credit(u8::MAX);
 
-    /// The kind with the share has just gone.
+    /// The kind with the share has just had a pick.
     pub(crate) const SPENT: Credit = Credit(0);
 
     /// Whether the kind with the share goes, if both kinds wait.
@@ -111,7 +111,7 @@ impl Credit {
     }
 
     /// Notes that only one kind waits, and goes. The other one goes next, unless the kind with the
-    /// share has gone (`shared_goes`) and its turn is not due.
+    /// share has had its pick (`shared_goes`) and is not due again.
     #[inline]
     pub(crate) fn alone(&mut self, shared_goes: bool) {
         *self = if shared_goes { Credit::SPENT } else { Credit::DUE };

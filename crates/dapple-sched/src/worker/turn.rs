@@ -196,7 +196,7 @@ impl OpenTurn<'_> {
         }
     }
 
-    /// The fifo of a turn that goes on.
+    /// The fifo of a turn that continues.
     ///
     /// # Safety
     /// The turn was not released: a release sets [`Worker::stop`] to 0.
@@ -334,10 +334,10 @@ impl OpenTurn<'_> {
 /// The cost of a post to another worker that its poster pays later, in nanoseconds.
 const COLD_BLOCK_NS: u64 = 100;
 
-/// In a model, a worker looks at the kernel after timing this many turns.
+/// In a model, a worker polls the kernel after timing this many turns.
 const MODEL_LOOKS_TO_POLL: u64 = 16;
 
-/// At least one in so many turns is timed.
+/// At least one in this many turns is timed.
 const TURNS_BETWEEN_LOOKS_MAX: u32 = 64;
 const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
 
@@ -347,8 +347,8 @@ const GLANCE_EVERY: u32 = 128;
 /// Glances between two samples, while glances find nothing unusual.
 const GLANCES: u32 = 7;
 
-/// A turn that takes so many times its expected time, and so much more, is a surprise: so many of
-/// the next callbacks are timed one by one.
+/// A turn that takes this many times its expected time, plus this much, is a surprise: then this
+/// many of the next callbacks are timed one by one.
 const SURPRISE: u64 = 10;
 const SURPRISE_MIN_NS: u64 = 50_000;
 const WARY_CALLBACKS: u32 = 256;

@@ -262,7 +262,7 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.rank = 0);
     }
 
-    /// Makes the color express: something in it came from outside, or counts so.
+    /// Makes the color express: one of its nodes came from outside, or counts as such.
     pub(crate) fn make_express(&mut self) {
         self.with(|fifo| fifo.rank |= EXPRESS);
     }
@@ -321,7 +321,7 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| fifo.posts_foreign == 0 && fifo.posts_away == 0)
     }
 
-    /// The worker where the color belongs by its traffic, and whether it was rescued from there.
+    /// The best home for the color by its traffic, and whether it was rescued from there.
     pub(crate) fn partner(&self) -> Option<(usize, bool)> {
         let color = self.0;
         // Relaxed: a hint.
@@ -332,7 +332,7 @@ impl<'a> FifoGuard<'a> {
         })
     }
 
-    /// Notes that the color goes where it belongs.
+    /// Notes that the color moves to its best home.
     pub(in crate::color) fn come_home(&mut self) {
         // Relaxed: a hint.
         self.0.last_poster.store(NO_WORKER, Relaxed);

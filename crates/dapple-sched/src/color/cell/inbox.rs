@@ -3,8 +3,8 @@
 //! A stack of nodes with one bit, `NOTIFIED`. A thread that pushes sets the bit; the one that
 //! changes it from 0 to 1 links the color into its home's remote list. Only the worker that takes
 //! the color off that list clears the bit. So a color is in at most one remote list, and a color
-//! with the bit set is not freed. A second bit, `OUTSIDE`, says that one of the nodes came from no
-//! worker's callback, so that the color goes to the express list (`run_queue`).
+//! with the bit set is not freed. A second bit, `OUTSIDE`, says that one of the nodes was not
+//! posted by a worker's callback, so that the color goes to the express list (`run_queue`).
 //!
 //! | inbox | meaning | next |
 //! |---|---|---|

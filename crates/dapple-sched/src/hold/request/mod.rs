@@ -5,9 +5,10 @@
 //! The poster takes the locks of all their homes, in the order of the workers. It holds each free
 //! color for the request at once; each other color gets the member in its fifo (or, while another
 //! worker runs the color, in its inbox). Two requests with colors in common have the locks of those
-//! colors' homes in common, so all shared colors accept them in the same order. Acceptance is thus
-//! one order without cycles, and no request waits for one that was accepted later. So there is no
-//! deadlock, whatever the order in which colors are named, and no color has to be given back.
+//! colors' homes in common, so all shared colors accept them in the same order. All requests thus
+//! have one common order of acceptance, without cycles, and no request waits for one that was
+//! accepted later. So there is no deadlock, whatever the order in which colors are named, and no
+//! color has to be given back.
 //!
 //! # States
 //!
@@ -16,13 +17,13 @@
 //! | new | – | `submit`: waiting, or complete if all colors are free and none has to run it |
 //! | waiting | members that wait in fifos | the turn that reaches a member while others wait: the color is `Held` or `Reading`, one less (`grant`); the turn that reaches the last one, for writing: running |
 //! | complete | 0 | `complete`: the runner (a color held for writing) is queued again, the member in front: running; a request that only reads gets a color of its own to run in: running; a waiter on several colors: handed over (`ticket.rs`) |
-//! | running | 0 | the end of the closure: ending, if the turn has nothing more to run and holds one other color, at home on this worker; otherwise all colors but that of the turn are released, and the memory is freed |
+//! | running | 0 | the end of the closure: ending, if the turn has no more to run and holds one other color, at home on this worker; otherwise all colors but that of the turn are released, and the memory is freed |
 //! | ending | – | the memory is freed, and the end of the turn releases the other color with its own (`Worker::lets_go_after_turn`) |
 //! | stopped | 0 | its runner's worker has stopped: the closure is dropped while all colors are held, then they are released |
 //!
-//! Usually all colors are free. Then the one that is to run the request (the *runner*) is queued
-//! and the others are held, so that a request costs one lock, one node in one fifo and one turn, at
-//! the end of which the other color is released.
+//! Usually all colors are free. Then the color that runs the request (the *runner*) is queued and
+//! the others are held, so that a request costs one lock, one node in one fifo and one turn; the
+//! end of the turn releases the other color.
 //!
 //! The poster writes `pending` under the locks, before any thread can reach a member. After that,
 //! `grant` counts down when a color is held (AcqRel, so that a thread that sees 1 or 0 also sees
@@ -92,8 +93,8 @@ struct Work {
     free: unsafe fn(NonNull<Request>),
 }
 
-/// The priority and the line of the program with which colors are asked for. Public in name only,
-/// as [`Member`].
+/// The priority of a request for colors, and its line in the program. Public in name only, as
+/// [`Member`].
 #[derive(Clone, Copy)]
 pub struct Ask {
     pub(crate) priority: Priority,
@@ -438,8 +439,8 @@ impl Request {
     fn find_pin(&self) -> Option<&Member> {
         let own = self.ticket().map(Ticket::task_color);
         let runs = |member: &&Member| own.is_none_or(|own| own == Some(member.color));
-        // The task's color is looked at last, and no other: of a dropped wait, the others may be
-        // gone.
+        // The task's color is visited last, and no other: if the wait was dropped, the others may
+        // have been freed.
         self.members().iter().find(|member| runs(member) && !member.reads() && member.color().is_pinned())
     }
 
@@ -514,7 +515,7 @@ impl OwnRequest {
     }
 
     /// While a wait is being dropped, each side may release a color that the other one sees as
-    /// held, and a released color may be gone. So each side takes the hold before it looks at the
+    /// held, and a released color may be freed. So each side takes the hold before it uses the
     /// color. In all other cases the owner alone releases colors.
     #[inline]
     fn sole(&self) -> Option<Sole<'_>> {
@@ -626,7 +627,7 @@ impl OwnRequest {
             && turn.len() == 0
             && let Some(hold) = request.sole().and_then(|sole| other.take_hold_alone(sole))
         {
-            // The turn has nothing more to run.
+            // The turn has no more to run.
             worker.lets_go_after_turn(hold);
             // SAFETY: the closure is gone, the request holds nothing any more, and a request with a
             // closure has no ticket.
@@ -709,7 +710,7 @@ impl OwnRequest {
     }
 
     /// The request can no longer run: its closure is dropped while all colors are held, or its
-    /// waiter is told to ask again.
+    /// waiter has to ask again.
     fn stop(self) {
         match self.ticket() {
             Some(ticket) => ticket.miss(),

@@ -18,7 +18,7 @@ use crate::worker::{self, Worker};
 /// The lock of one worker.
 pub(super) type Home<'a> = Guard<'a, RunQueue>;
 
-/// A color of a request, with the lock of its home out of those that are held.
+/// A color of a request; takes the lock of its home from the held ones.
 type MemberHome<'h, 'c> = HomeGuard<'c, &'h mut RunQueue>;
 
 /// The work that is left after the locks are released.
@@ -179,8 +179,8 @@ impl OwnRequest {
     /// elsewhere drains its inbox and posts to itself without any.
     ///
     /// If none runs elsewhere, only this thread drains, and it is enough to go round until nothing
-    /// has arrived for a whole round. A post to one color before a post that this thread has
-    /// drained would have been seen at the next look at that color. Later posts come after the
+    /// has arrived for a whole round. A post to one color, made before a post that this thread has
+    /// drained, would have been seen at the next check of that color. Later posts come after the
     /// request, which goes to the fifo, or has the color at once. Otherwise all inboxes are frozen
     /// before any of them gets the request, and posters wait for this thread.
     fn meet(&self, homes: &mut [Home<'_>], poster: Poster<'_>) -> bool {
@@ -318,7 +318,7 @@ pub(super) fn lock_homes<'a>(shared: &'a Shared, members: &[Member], besides: Op
     }
 }
 
-/// The lock of a color's home, out of these.
+/// Finds the lock of a color's home among these.
 pub(super) fn home_of<'h, 'c>(homes: &'h mut [Home<'_>], color: ColorRef<'c>) -> MemberHome<'h, 'c> {
     HomeGuard::among(homes, color).expect("the locks of all homes are held")
 }
@@ -363,7 +363,8 @@ fn merge_many(members: &mut [Member]) -> usize {
     kept
 }
 
-/// The number of looks at the inboxes before they are frozen, as some thread may post all the time.
+/// The number of checks of the inboxes before they are frozen, because some thread may post all the
+/// time.
 const ROUNDS_MAX: usize = 3;
 
 /// Sets up to this size are compared each with each.

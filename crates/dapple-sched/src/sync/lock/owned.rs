@@ -23,8 +23,8 @@
 //! The owner writes `inside`, then reads `shared`; a thread that revokes writes `shared`, then
 //! reads `inside`. One of them must see the other, so both sides need a full barrier between the
 //! write and the read. On the owner's side it is only for the compiler: the other thread makes all
-//! threads pass one ([`Barrier`]). Without such a barrier the lock is shared from the beginning,
-//! and for good.
+//! threads pass one ([`Barrier`]). Without such a barrier the lock is shared from the beginning to
+//! the end.
 //!
 //! Revoking costs some microseconds on both sides. So the owner reclaims its privilege only after
 //! it has been in a number of times, and twice as many after each revocation.
@@ -141,7 +141,7 @@ impl<T> OwnedLock<T> {
         !shared
     }
 
-    /// Never waits for long: another thread that is in may wait for something that this one holds.
+    /// Never waits for long, because another holder may wait for something that this thread holds.
     #[cold]
     fn try_lock_as_owner<'a>(&'a self, try_lock: fn(&'a Lock<T>) -> Option<Guard<'a, T>>) -> Option<Guard<'a, T>> {
         if self.enter() { Some(self.lock.guard_by(&self.inside)) } else { try_lock(&self.lock) }
@@ -208,7 +208,7 @@ impl<T> OwnedLock<T> {
             let all = ((*patience).all * 2).min(PATIENCE_MAX);
             *patience = Patience { left: all, all };
         });
-        // Relaxed: the barrier orders it before the look at `inside`.
+        // Relaxed: the barrier orders it before the read of `inside`.
         self.shared.store(true, Relaxed);
         // The barrier was there when the lock was made. If it fails or panics, no thread can tell
         // whether the owner is in.
