@@ -213,7 +213,7 @@ fn c9_a_flood_of_calls_neither_stalls_the_workers_nor_grows_the_queue() {
     wait_until("the threads end", || self::stats(&runtime).threads == 0);
 }
 
-/// A caller that does not wait is refused and gets the function back, and nothing is kept.
+/// A caller that does not wait is refused and gets the function back, and the pool keeps nothing.
 #[test]
 fn a_flood_that_does_not_wait_is_refused() {
     let runtime = small_pool(2, 8);

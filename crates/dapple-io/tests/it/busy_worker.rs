@@ -24,7 +24,7 @@ fn spin_until(done: &AtomicBool) {
 /// Longer than the test waits: an event that no other worker serves is not served at all.
 const BUSY_MAX: Duration = Duration::from_secs(2 * LIMIT.as_secs());
 
-/// Two ends of a connection; a read of the second gives up after as long as only a bug takes.
+/// Two ends of a connection; a read of the second gives up after a time that only a bug takes.
 fn connection() -> (StdUnixStream, StdUnixStream) {
     let (near, far) = StdUnixStream::pair().unwrap();
     far.set_read_timeout(Some(LIMIT)).unwrap();
@@ -72,8 +72,8 @@ fn keep_going(color: Color, done: Arc<AtomicBool>) {
     }
 }
 
-// No worker sleeps, so none is woken to help. Either of the two workers may be the one that looks
-// at the kernel.
+// No worker sleeps, so none is woken to help. Either of the two workers may be the one that polls
+// the kernel.
 #[test]
 fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
     for stuck in [0, 1] {
@@ -105,7 +105,7 @@ fn c6_event_is_served_beside_a_busy_worker_where_none_sleeps() {
             keep_going(next, is_done);
             tx.send(()).unwrap();
         });
-        // Both are there: no task can be queued after the one that is stuck.
+        // Both have started: no task can be queued after the stuck one.
         (0..2).for_each(|_| rx.recv_timeout(LIMIT).unwrap());
         far.write_all(b"x").unwrap();
         let served = far.read_exact(&mut [0]);
@@ -146,7 +146,7 @@ fn c6_tasks_beside_a_long_poll_are_taken_over() {
                 let (tx, done) = (tx.clone(), is_done.clone());
                 drop(spawn(async move {
                     if n == blocks_at {
-                        // A blocking call, where none belongs.
+                        // A blocking call, in a place where none is allowed.
                         return spin_until(&done);
                     }
                     yield_now().await;

@@ -44,7 +44,7 @@ async fn insist<T, F: Future<Output = T>>(mut make: impl FnMut() -> F) -> T {
         if let Some(output) = hurried(make(), round % 3).await {
             return output;
         }
-        // Mostly it is dropped when nothing has happened; now and then something has.
+        // Usually it is dropped before any event; now and then there was one.
         match round % 8 {
             0 => sleep(Duration::from_micros(50)).await,
             _ => yield_now().await,

@@ -101,7 +101,7 @@ impl ResetAndDrop for dapple_io::time::Sleep {
 
 #[test]
 fn a_moved_sleep_wakes_its_waiter() {
-    // The awaiting task is not polled in between: it is woken at the new deadline all the same.
+    // The awaiting task is not polled in between; it is woken at the new deadline all the same.
     async fn was_moved_in_time(from: Duration, to: Duration) -> bool {
         let shared = Arc::new(std::sync::Mutex::new(Box::pin(sleep(from))));
         let polled = Arc::new(AtomicBool::new(false));
@@ -130,7 +130,7 @@ fn a_moved_sleep_wakes_its_waiter() {
     }
 }
 
-/// Timers are armed on one worker and dropped on another, while both arm, fire and look for due
+/// Timers are armed on one worker and dropped on another, while both arm, fire and check for due
 /// ones.
 #[test]
 fn timers_are_dropped_by_any_owner() {

@@ -106,7 +106,7 @@ impl Reply {
     }
 }
 
-/// A query as it came: the name in lower case, its type, and how often it has come before.
+/// A query as it arrived: the name in lower case, its type, and how often it has arrived before.
 pub(crate) struct Asked<'a> {
     pub(crate) name: &'a str,
     pub(crate) kind: RecordType,
@@ -169,7 +169,7 @@ impl DnsServer {
 impl Drop for DnsServer {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
-        // Both threads look at the mark when something comes.
+        // Both threads check the mark when a packet arrives.
         let _ = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.send_to(&[], self.addr));
         drop(std::net::TcpStream::connect(self.addr));
     }

@@ -1,5 +1,5 @@
-//! Foreign code that panics in the middle of the driver's work: neighbors get their events and
-//! timers, and the runtime goes on.
+//! Foreign code that panics in the middle of the driver's work: its neighbors get their events and
+//! timers, and the runtime continues.
 
 use std::future::Future;
 use std::io::Write;
@@ -222,7 +222,7 @@ fn a_shutdown_tells_the_neighbors_of_wakers_that_panic() {
         let mut sleep = Box::pin(time::sleep(LIMIT));
         assert!(poll(sleep.as_mut(), &drop_bomb()).is_pending());
         drop(entered);
-        // A worker that reports panics for long counts as stuck, and goes on.
+        // A worker that reports panics for long counts as stuck, and continues.
         runtime.shutdown(LIMIT);
         wait_until("the neighbors are told", || calls.count() == 3);
         for (_, read) in &mut pairs {

@@ -87,7 +87,7 @@ fn reads_dropped_in_the_middle() {
             if round % 2 == 0 {
                 dapple_sched::yield_now().await;
             }
-            // Other tasks go on next to them.
+            // Other tasks continue meanwhile.
             let page = file.read_exact_at(7 * 4096, 4096).await?;
             assert!(page.iter().all(|byte| *byte == 7));
             drop(reads);
@@ -301,7 +301,7 @@ fn without_descriptors_opening_fails_and_looking_works() {
             seen?;
             match opened {
                 Err(error) => break error,
-                // The last runtime has just closed something below the limit.
+                // The last runtime has just closed a descriptor below the limit.
                 Ok(()) => assert!(start.elapsed() < LIMIT, "it opens without a descriptor"),
             }
         };

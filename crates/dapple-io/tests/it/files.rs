@@ -196,8 +196,8 @@ fn a_full_device_is_an_error() {
     });
 }
 
-/// If the file system cannot tell what is in the kernel's cache, nothing is read; otherwise the
-/// right bytes are.
+/// If the file system cannot tell which blocks are in the kernel's cache, nothing is read;
+/// otherwise the right bytes are.
 #[test]
 fn cached_bytes_are_read_at_once() {
     let dir = tempfile::tempdir().unwrap();

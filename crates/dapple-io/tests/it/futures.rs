@@ -26,7 +26,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls the future if it is to be `polled`, which must leave it waiting, and forgets or drops it.
+/// Polls the future if `polled`, which must leave it waiting, and forgets or drops it.
 fn let_go<F: Future>(future: F, polled: bool, forgets: bool) {
     let mut future = Box::pin(future);
     if polled {

@@ -1,4 +1,4 @@
-//! A race of several addresses: one that refuses, one that swallows, and the good one.
+//! A race of several addresses: one that refuses, one that never answers, and the good one.
 
 use std::future::Future;
 use std::io;
@@ -29,7 +29,7 @@ impl BlackHole {
         let mut clients = Vec::new();
         loop {
             let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            // The first few are taken in; one that is not within this is swallowed.
+            // The first few are accepted; one beyond these gets no answer.
             let result = client.connect_timeout(&addr.into(), Duration::from_millis(300));
             clients.push(client);
             if result.is_err() {
@@ -51,7 +51,7 @@ fn quick() -> Connector {
     connector
 }
 
-/// Runs it, and then checks that all sockets are gone.
+/// Runs it, and then checks that all sockets are closed.
 fn run_and_count<F: Future<Output = ()>>(test: impl FnOnce(Arc<Runtime>) -> F) {
     let runtime = Arc::new(runtime(2));
     runtime.block_on(dapple_io::time::timeout(LIMIT, test(runtime.clone()))).expect("the test hangs");

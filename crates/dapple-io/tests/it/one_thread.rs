@@ -125,7 +125,7 @@ fn on_bytes(stream: TcpStream, each: impl Fn(&TcpStream, Option<u8>) + 'static) 
     *kept.borrow_mut() = Some((stream, registration));
 }
 
-/// The program's output, on so many workers, next to colored tasks on all of them.
+/// The program's output, on this many workers, together with colored tasks on all of them.
 fn output(workers: usize) -> String {
     let runtime = runtime(workers);
     let _entered = runtime.enter();

@@ -66,10 +66,10 @@ fn in_child() {
     assert!(busy < Duration::from_millis(100), "{busy:?} of work while paused");
     assert!(rx.try_recv().is_err());
 
-    // A descriptor of the program is closed: accepting goes on at once.
+    // A descriptor of the program is closed: accepting continues at once.
     drop(first);
     let second = rx.recv_timeout(LIMIT).unwrap();
-    // Others are closed elsewhere: accepting goes on after a pause.
+    // Others are closed elsewhere: accepting continues after a pause.
     setrlimit(Resource::Nofile, limit(full.current)).unwrap();
     let _rest = [second, rx.recv_timeout(LIMIT).unwrap(), rx.recv_timeout(LIMIT).unwrap()];
     assert_eq!(lines(Level::WARN), 1, "says so once");

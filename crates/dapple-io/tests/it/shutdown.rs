@@ -35,8 +35,7 @@ fn shutdown_drops_wakers() {
     assert!(Arc::strong_count(&kept) > 2);
     drop(entered);
     drop(runtime);
-    // On a machine that is very busy, the drop may give up waiting for the workers, which then come
-    // to it later.
+    // On a very busy machine, the drop may stop waiting for the workers, which then end later.
     wait_until("everything is dropped", || Arc::strong_count(&kept) == 1);
     let mut cx = Context::from_waker(Waker::noop());
     match read.as_mut().poll(&mut cx) {
@@ -66,8 +65,7 @@ fn shutdown_drops_callbacks() {
     assert!(Arc::strong_count(&kept) > 6);
     drop(entered);
     drop(runtime);
-    // On a machine that is very busy, the drop may give up waiting for the workers, which then come
-    // to it later.
+    // On a very busy machine, the drop may stop waiting for the workers, which then end later.
     wait_until("everything is dropped", || Arc::strong_count(&kept) == 1);
 }
 
@@ -89,8 +87,7 @@ fn shutdown_drops_tasks_that_wait() {
     }
     drop(entered);
     drop(runtime);
-    // On a machine that is very busy, the drop may give up waiting for the workers, which then come
-    // to it later.
+    // On a very busy machine, the drop may stop waiting for the workers, which then end later.
     wait_until("everything is dropped", || Arc::strong_count(&kept) == 1);
 }
 

@@ -67,7 +67,7 @@ fn a_worker_helps_one_that_is_busy() {
     });
 }
 
-// A worker helps the holder while that goes to park, and parks, too; a byte comes: one of them
+// A worker helps the holder while that parks, and then parks, too; a byte arrives: one of them
 // dispatches it.
 //
 // Caught: the same as with two workers that park.

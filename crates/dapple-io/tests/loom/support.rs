@@ -10,13 +10,13 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// Runs a model in all interleavings with at most so many preemptions, and prints their number.
+/// Runs a model in all interleavings with at most this many preemptions, and prints their number.
 pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = executions.clone();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // A thread that waits in vain looks this often before loom gives up.
+    // A thread that waits without success checks this often before loom gives up.
     builder.max_branches = 3_000;
     let started = std::time::Instant::now();
     builder.check(move || {

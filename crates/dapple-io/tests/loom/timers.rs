@@ -19,9 +19,10 @@ fn armed(after: Duration, waker: &Waker) -> ModelTimer {
 }
 
 // A thread that is not a worker drops two timers while the worker fires another one, and parks. The
-// worker sleeps only when they are gone.
+// worker sleeps only after they were removed.
 //
-// Two threads, here and below: loom lets two of three that spin for one lock take turns for ever.
+// Two threads, here and below, because loom lets two of three that spin for one lock take turns for
+// ever.
 //
 // Caught: a mark that does not wake the worker, and one that is cleared unseen (the worker sleeps
 // for ever).
@@ -54,7 +55,7 @@ fn timers_are_dropped_while_the_worker_fires_another() {
 }
 
 // The worker itself drops a timer while a thief has the lock, which wakes no thread, and parks: it
-// sleeps only when the timer is gone.
+// sleeps only after the timer was removed.
 //
 // Caught: a park without a look at the marks before it (the timer stays).
 #[test]
