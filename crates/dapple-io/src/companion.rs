@@ -54,7 +54,7 @@ pub trait Companion: Send + Sync + 'static {
 /// together, one second at most.
 ///
 /// The runtime keeps a weak reference: a companion that is dropped earlier is forgotten.
-/// Registering costs a look at each registered one.
+/// Registering takes time in proportion to the number of registered ones.
 ///
 /// # Errors
 ///
@@ -63,8 +63,8 @@ pub fn register<C: Companion>(companion: &Arc<C>) -> io::Result<()> {
     current::shared()?.companions.add(companion)
 }
 
-/// A wait for a companion's answer. While it exists, a [clock that stands
-/// still](crate::Config::standing_clock) does not move by itself, because the answer comes in real
+/// A wait for a companion's answer. While it exists, a [standing
+/// clock](crate::Config::standing_clock) does not move by itself, because the answer comes in real
 /// time.
 pub struct Awaiting {
     /// `None` if the clock is the real one.

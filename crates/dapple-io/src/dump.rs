@@ -1,5 +1,5 @@
 //! Dumps by signal: the state of all runtimes of the process, on standard error, while the process
-//! goes on.
+//! continues.
 //!
 //! A separate thread waits for the signal and writes, so that a dump comes even while all workers
 //! block or spin. The signal handler only writes to an eventfd.
@@ -75,7 +75,7 @@ fn write_dumps(came: &OwnedFd, name: &str) {
         for (index, runtime) in runtimes.iter().enumerate() {
             text += &format!("runtime {}: {}", index + 1, runtime.dump());
         }
-        // In one piece; if standard error is closed, there is nothing to do.
+        // In one piece; if standard error is closed, there is no other place.
         let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 }

@@ -1,10 +1,12 @@
-//! The origin of a runtime's connections, listeners, datagrams and names, where that is not the kernel.
+//! An environment replaces the kernel as the origin of a runtime's connections, listeners,
+//! datagrams and names.
 //!
-//! By default it is the kernel. [`runtime_builder_in`] makes a runtime that asks an [`Environment`] instead, such as the network of a
-//! simulation. The border is the least that a kernel has: sockets that answer at once or say
-//! [`WouldBlock`](std::io::ErrorKind::WouldBlock), and a [`Readiness`] that tells when to try again. All above it is the same code in both
-//! cases: [`TcpStream`](crate::net::TcpStream), [`TcpListener`](crate::net::TcpListener), [`UdpSocket`](crate::net::UdpSocket), timers,
-//! the blocking pool, and what is built on these.
+//! By default it is the kernel. [`runtime_builder_in`] makes a runtime that asks an [`Environment`]
+//! instead, such as the network of a simulation. The border is the least that a kernel has: sockets
+//! that answer at once or say [`WouldBlock`](std::io::ErrorKind::WouldBlock), and a [`Readiness`]
+//! that tells when to try again. All layers above are the same code in both cases:
+//! [`TcpStream`](crate::net::TcpStream), [`TcpListener`](crate::net::TcpListener),
+//! [`UdpSocket`](crate::net::UdpSocket), timers, the blocking pool, and what uses them.
 //!
 //! File descriptors are the kernel's: Unix sockets, pipes, children, signals, sockets of the standard library. A runtime in an
 //! environment refuses these by a panic that says so.
@@ -29,14 +31,14 @@ pub type BlockingJob = Box<dyn FnOnce() + Send>;
 /// The services that a machine of a simulation offers to its runtime. All calls come from the one thread that steps the runtime's workers, and none
 /// blocks.
 pub trait Environment: Send + Sync + 'static {
-    /// Tells [`Readiness`]es what has happened since the last call; true if anything has. Called by a worker between two turns, as the
-    /// kernel is asked for events.
+    /// Tells the [`Readiness`] values about events since the last call; true if there were any. A
+    /// worker calls it between two turns, when it would poll the kernel for events.
     fn dispatch(&self) -> bool;
 
     /// Begins to connect.
     ///
     /// # Errors
-    /// Those that are known at once.
+    /// The addresses that are known at once.
     fn connect(&self, to: SocketAddr) -> io::Result<Arc<dyn StreamSocket>>;
 
     /// Listens. Port 0 lets the environment choose.
@@ -58,9 +60,10 @@ pub trait Environment: Send + Sync + 'static {
     fn run_blocking(&self, job: BlockingJob);
 }
 
-/// A socket that can be waited for.
+/// A socket that tasks can wait for.
 pub trait Watched: Send + Sync + 'static {
-    /// From now on `readiness` is told what happens here, beginning with what can be done already. Once more changes nothing.
+    /// From now on `readiness` hears of the events of this socket, beginning with the operations
+    /// that are possible already. Once more changes nothing.
     fn watch(&self, readiness: Readiness);
 }
 
@@ -87,7 +90,7 @@ pub trait StreamSocket: Watched {
     /// Ends one direction, or both.
     ///
     /// # Errors
-    /// `NotConnected` where there is no connection any more.
+    /// `NotConnected` if the connection has ended.
     fn shutdown(&self, how: Shutdown) -> io::Result<()>;
 
     /// From now on dropping it resets the connection.
@@ -96,17 +99,17 @@ pub trait StreamSocket: Watched {
     /// The address of this side.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection has ended.
     fn local_addr(&self) -> io::Result<SocketAddr>;
 
     /// The address of the other side.
     ///
     /// # Errors
-    /// The connection is gone.
+    /// The connection has ended.
     fn peer_addr(&self) -> io::Result<SocketAddr>;
 }
 
-/// A socket that accepts connections. Dropping it closes it, and resets what waits.
+/// A socket that accepts connections. If dropped, it closes, and resets the waiting connections.
 pub trait ListenSocket: Watched {
     /// Takes the next connection, with the address of the other side.
     ///
@@ -117,7 +120,7 @@ pub trait ListenSocket: Watched {
     /// The address that it listens on.
     ///
     /// # Errors
-    /// The listener is gone.
+    /// The listener has closed.
     fn local_addr(&self) -> io::Result<SocketAddr>;
 
     /// Connections that are not made yet are not answered from now on.
@@ -147,14 +150,14 @@ pub trait DatagramSocket: Watched {
     /// The address given to `connect`.
     fn connected_to(&self) -> Option<SocketAddr>;
 
-    /// The address that it is bound to.
+    /// Its bound address.
     ///
     /// # Errors
-    /// The socket is gone.
+    /// The socket has closed.
     fn local_addr(&self) -> io::Result<SocketAddr>;
 }
 
-/// Through which a socket says what can be done with it, as epoll does by edges.
+/// The way in which a socket reports possible operations, as epoll does by edges.
 #[derive(Clone)]
 pub struct Readiness(Weak<Entry>);
 
@@ -206,7 +209,8 @@ pub fn runtime_builder_in(environment: Arc<dyn Environment>) -> dapple_sched::Bu
     })
 }
 
-/// The environment of the runtime of this thread, where that is not the kernel. Costs a look at a thread-local word where it is.
+/// The environment of the runtime of this thread; `None` for the kernel. Costs a read of a
+/// thread-local word if there is none.
 #[inline]
 pub(crate) fn current() -> Option<Arc<dyn Environment>> {
     if !dapple_sched::environment::is_simulated() {

@@ -127,10 +127,10 @@ impl Model {
         system(|system| system.completes_at_once = true);
     }
 
-    /// From now on a thread that sleeps in the kernel blocks instead of spinning: loom lets two of
-    /// three spinning threads take turns for ever. The kernel then orders the waking thread before
-    /// the sleeper, which hides a missing order of the driver. So models of orders have sleepers
-    /// that spin.
+    /// From now on a thread that sleeps in the kernel blocks instead of spinning, because loom lets
+    /// two of three spinning threads take turns for ever. The kernel then orders the waking thread
+    /// before the sleeper, which hides a missing order of the driver. So models of orders have
+    /// sleepers that spin.
     pub fn block_sleepers(&self) {
         system(|system| system.blocks_sleepers = true);
     }
@@ -357,7 +357,7 @@ impl System {
         self.wake_sleepers();
     }
 
-    /// Makes blocked threads look again.
+    /// Makes blocked threads check again.
     fn wake_sleepers(&mut self) {
         self.sleepers.drain(..).for_each(|sleeper| sleeper.unpark());
     }
@@ -405,7 +405,7 @@ pub(crate) fn system<R>(f: impl FnOnce(&mut System) -> R) -> R {
     SYSTEM.with_borrow_mut(f)
 }
 
-/// The place where a thread that sleeps in the kernel yields after it has found no event.
+/// The point at which a thread that sleeps in the kernel yields after it has found no event.
 pub(crate) fn sleep_on() {
     // Not a system call: loom must not try other threads between the look and the sleep.
     let blocks = SYSTEM.with_borrow_mut(|system| {

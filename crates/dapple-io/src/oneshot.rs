@@ -35,7 +35,7 @@ impl<T> Sender<T> {
         self.0.lock().value = Some(value);
     }
 
-    /// Whether the receiver is gone.
+    /// Whether the receiver was dropped.
     #[cfg(feature = "dns")]
     pub(crate) fn is_forsaken(&self) -> bool {
         Arc::strong_count(&self.0) == 1

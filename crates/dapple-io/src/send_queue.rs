@@ -101,7 +101,7 @@ impl SendQueue {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes as much as there is room for; returns whether the queue is empty now. For callbacks:
+    /// Writes as much as the socket takes; returns whether the queue is empty now. For callbacks:
     /// if it is not, continue in `on_writable`.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl SendQueue {
         }
         self.len -= count;
         while count > 0 {
-            let first = self.segments.front_mut().expect("holds what was written");
+            let first = self.segments.front_mut().expect("holds the written bytes");
             let part = count.min(first.len());
             first.advance(part);
             count -= part;

@@ -64,7 +64,7 @@ pub trait Connection: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The peer is gone, or the writing direction has been ended.
+    /// The peer has ended, or the writing direction has been closed.
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
 
     /// As [`poll_write`](Self::poll_write), for a part of several buffers. By default writes from
@@ -245,7 +245,7 @@ impl Transfer for std::os::unix::net::UnixStream {
     }
 }
 
-/// Without a signal if the peer is gone: the error says so.
+/// There is no signal if the peer has ended: the error says so.
 pub(crate) fn send(socket: impl AsFd, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, buf, SendFlags::NOSIGNAL)?)
 }
@@ -468,7 +468,7 @@ macro_rules! write_methods {
         }
 
         /// Calls the callback when a write may succeed, and again after each run while it may:
-        /// cancel it when there is nothing to write. Write with `try_write` in it. Ends as
+        /// cancel it when the program has no more to write. Write with `try_write` in it. Ends as
         /// `on_readable` does.
         pub fn on_writable(&self, callback: dapple_sched::Callback<()>) -> crate::event::Registration {
             crate::event::watch(&self.source, crate::driver::Direction::Write, callback)

@@ -19,7 +19,7 @@
 //! |---|---|
 //! | a task of [`dapple::spawn`](dapple_sched::spawn), and every future that it awaits | Dapple's workers, in its color |
 //! | the wait for `tokio::net` sockets and `tokio::time` timers | tokio's driver, which wakes Dapple's task |
-//! | a task of `tokio::spawn`, also where a library calls it | tokio's threads, outside of all colors |
+//! | a task of `tokio::spawn`, also if a library calls it | tokio's threads, outside of all colors |
 //! | `tokio::fs`, `tokio::task::spawn_blocking` | tokio's blocking pool |
 //!
 //! Cost: each worker enters tokio's context once and keeps it for life, as does each thread of the blocking pool, and a thread in
@@ -30,9 +30,10 @@
 //!
 //! Three things to know:
 //!
-//! - The clock of `#[dapple::test]` stands still and knows nothing of tokio's timers and sockets. Write
-//!   `clock = "real"` where a test waits for these.
-//! - [`Runtime::shutdown`](dapple_sched::Runtime::shutdown) waits for Dapple's tasks, and not for those of tokio.
+//! - The clock of `#[dapple::test]` stands still and ignores tokio's timers and sockets. Write
+//!   `clock = "real"` if a test waits for these.
+//! - [`Runtime::shutdown`](dapple_sched::Runtime::shutdown) waits for Dapple's tasks, and not for
+//!   tokio's.
 //! - Threads of the program's own get the context in [`Runtime::block_on`](dapple_sched::Runtime::block_on) and [`wait`](dapple_sched::block_on) only; the guard of
 //!   [`Runtime::enter`](dapple_sched::Runtime::enter) does not bring it.
 

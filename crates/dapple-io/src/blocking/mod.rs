@@ -28,8 +28,8 @@ use pool::{Job, Refusal};
 ///
 /// If there is room the function is queued at once, and then runs whether the future is awaited or
 /// dropped. If not, the future queues it as soon as there is room, first come, first served; a
-/// future dropped before that drops the function unrun. The thread counts as one of the runtime:
-/// `Color::post` and the like work.
+/// future dropped before that drops the function unrun. The thread counts as one of the runtime, so
+/// `Color::post` and similar functions work.
 ///
 /// Cancel safe in that sense: dropping the future loses the result, but does not stop a queued
 /// function.

@@ -141,7 +141,7 @@ impl Pool {
         Err(Refusal::Full(job))
     }
 
-    /// Gives up a place in line. A waiter that leaves with a promise passes it on.
+    /// Gives up a place in the queue. A waiter that leaves with a promise passes it on.
     pub(crate) fn leave(&self, place: u64) {
         let mut state = self.0.state.lock();
         let (left, next) = match state.waiters.remove(&place) {
@@ -229,8 +229,8 @@ impl Inner {
         thread::Builder::new().name(name).spawn(body).map(drop)
     }
 
-    /// Handles a thread that could not be started: the others do the work. Without others, no
-    /// thread will come to the queue.
+    /// Handles a thread that could not be started: the others do the work. Without other threads,
+    /// none will serve the queue.
     fn without_thread(&self, error: io::Error) -> Result<(), Refusal> {
         let (queue, waiters) = {
             let mut state = self.state.lock();

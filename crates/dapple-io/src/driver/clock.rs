@@ -58,8 +58,8 @@ fn nanos_in(duration: Duration) -> u64 {
 /// Zero of [`nanos`]: long ago, so that past deadlines can be told apart.
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
-    // If the clock does not reach back that far, older deadlines count as newer ones, and have
-    // passed all the same.
+    // If the clock does not reach back that far, older deadlines count as newer ones; they have
+    // passed in any case.
     now.checked_sub(PAST).unwrap_or(now)
 });
 

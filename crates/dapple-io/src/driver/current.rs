@@ -57,7 +57,7 @@ pub(crate) fn owns(slot: &Arc<Slot>) -> bool {
     OWN_SLOT.try_with(|own| own.get().is_some_and(|own| Arc::ptr_eq(own, slot))).unwrap_or(false)
 }
 
-/// Makes this thread, a worker, the owner of a slot for good.
+/// Makes this thread, a worker, the permanent owner of a slot.
 pub(crate) fn own(slot: Arc<Slot>) {
     OWN_SLOT.with(|own| {
         let first = own.set(slot).is_ok();

@@ -6,17 +6,17 @@
 //!
 //! | duty | meaning | next |
 //! |---|---|---|
-//! | `holder` | the holder is awake: it looks at the kernel regularly, and waits there when it has no work | `holder + WAITS`: the holder begins to wait; `other`: another worker takes over from a holder in a long callback |
+//! | `holder` | the holder is awake: it polls the kernel regularly, and waits there when it has no work | `holder + WAITS`: the holder begins to wait; `other`: another worker takes over from a holder in a long callback |
 //! | `holder + WAITS` | the holder waits in the kernel | `holder`: the holder is back |
 //!
 //! Only the holder sets and clears `WAITS`. A worker that is awake takes the duty over for itself;
 //! or it gets the duty from a helper with another reactor, or from a holder that goes to rest,
 //! which then wakes it. So the holder is always awake or in the kernel, except for a millisecond
-//! while another worker takes in events: some worker always looks at the kernel next.
+//! while another worker takes in events: some worker always polls the kernel next.
 //!
 //! A holder in a long callback loses the duty (C6): to the worker that the scheduler's monitor
-//! sends to help, or, if none sleeps, to a worker that has looked for about a millisecond and seen
-//! no look at the kernel.
+//! sends to help, or, if none sleeps, to a worker that has seen no poll of the kernel for about a
+//! millisecond.
 //!
 //! Orderings: a worker that takes the duty over acquires what the holder did before (`AcqRel`
 //! exchanges, a release store). Only the duty itself needs that: the reactor's lock guards the

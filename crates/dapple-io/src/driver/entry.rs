@@ -1,13 +1,13 @@
 //! The kernel's last report about one descriptor, and its waiters.
 //!
-//! The word `readiness` holds the flags and, above them, a count of events. An operation that finds
-//! nothing to do may clear a flag only if the count is still the one that it saw, so an event in
-//! between is never lost.
+//! The word `readiness` holds the flags and, above them, a count of events. An operation without a
+//! result may clear a flag only if the count is still the one that it saw, so an event in between
+//! is never lost.
 //!
 //! | actor | action |
 //! |---|---|
 //! | dispatch | sets flags and raises the count, then takes and wakes the waiters |
-//! | a waiter | stores its waker under the lock, then looks at the flags again |
+//! | a waiter | stores its waker under the lock, then reads the flags again |
 //! | an operation that would block | clears the flags of its direction, if the count is unchanged |
 //! | deregistration, shutdown | sets `CLOSED`, then takes the waiters |
 
@@ -123,8 +123,8 @@ impl Entry {
         self.clear_flags(sighting, direction.mask());
     }
 
-    /// Notes that the operation did less than it was asked to, so the kernel has no more for now.
-    /// If the end of the stream was already reported, the next operation still sees it.
+    /// Notes that the kernel did less than requested, so it has no more for now. If the end of the
+    /// stream was already reported, the next operation still sees it.
     pub(crate) fn clear_partly(&self, sighting: Sighting, direction: Direction) {
         let flag = match direction {
             Direction::Read => READABLE,
@@ -134,7 +134,7 @@ impl Entry {
     }
 
     fn clear_flags(&self, sighting: Sighting, flags: u64) {
-        // As in `dispatch`; it only matters that no event has come since the sighting.
+        // As in `dispatch`; it only matters that no event has arrived since the flag was read.
         let _ = self.readiness.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             (state / EVENT == sighting.0 / EVENT && state & flags != 0).then_some(state & !flags)
         });

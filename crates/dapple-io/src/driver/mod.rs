@@ -79,8 +79,8 @@ pub struct Config {
     /// The most calls on files from one worker that the kernel has at the same time, 1 to 4096;
     /// more wait for their turn. Default: 128.
     pub file_calls_max: usize,
-    /// For tests: a clock that stands still, and jumps to the next deadline when everything waits.
-    /// See [`time`](crate::time#a-clock-that-stands-still). Default: `false`.
+    /// For tests: a standing clock, which jumps to the next deadline when everything waits. See
+    /// [`time`](crate::time#a-clock-that-stands-still). Default: `false`.
     pub standing_clock: bool,
 }
 
@@ -105,7 +105,7 @@ impl Default for Config {
 ///
 /// Up to eight workers share one epoll instance, and one of them at a time waits there: an event
 /// wakes the worker that also takes the next one, and the others sleep until there is work for
-/// them. Any worker may look at the kernel for any other, so a worker in a long callback delays no
+/// them. Any worker may poll the kernel for any other, so a worker in a long callback delays no
 /// events (C6).
 pub struct EpollDriver {
     reactors: Box<[Arc<Reactor>]>,
@@ -298,7 +298,7 @@ impl Driver for EpollDriver {
 
     fn unpark(&self, worker: usize) {
         if self.shared.environment.is_some() {
-            // Its word says that it is awake, and so it will be stepped.
+            // Its word says that it is awake, so it will be stepped.
             return;
         }
         self.slots[worker].unpark();

@@ -42,8 +42,8 @@ impl Poller {
         system(|system| system.wake());
     }
 
-    /// A timeout passes at once if there is nothing to report. A timeout too long for a model
-    /// counts as none: such a wait ends only for a reason.
+    /// A timeout passes at once if there is no event. A timeout too long for a model counts as
+    /// none: such a wait ends only for a reason.
     pub(super) fn wait<'a>(
         &self,
         room: &'a mut [MaybeUninit<Event>],
@@ -75,9 +75,9 @@ impl Poller {
 /// woken, even if the word changes meanwhile.
 pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     let address = ptr::from_ref(word).addr();
-    // The thread is marked as asleep before it looks at the word, so a waker that comes after
-    // the look ends the sleep. The look is a read-modify-write, which sees the newest value, as
-    // the kernel does. Relaxed: it orders nothing.
+    // The thread is marked as asleep before it reads the word, so a waker that comes after that
+    // ends the sleep. The look is a read-modify-write, which sees the newest value, as the kernel
+    // does. Relaxed: it orders nothing.
     system(|system| system.fall_asleep(address));
     let timeout = match word.fetch_add(0, Ordering::Relaxed) == expected {
         true => timeout.filter(|timeout| *timeout < TIMEOUT_MAX),

@@ -92,7 +92,7 @@ pub(super) const COMPLETION: u64 = WAKE_UP - WORKERS_MAX as u64;
 /// is no longer `expected`.
 pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    // Every result is a reason to look again.
+    // Every result is a reason to poll again.
     let _ = futex::wait(word, futex::Flags::PRIVATE, expected, timeout.as_ref());
 }
 

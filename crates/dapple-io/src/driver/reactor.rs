@@ -10,7 +10,7 @@
 //! | `sources` | anyone, for a moment; never while waiting, so that registering never waits for a sleeper |
 //!
 //! A worker that waits takes the lock of `events` before it counts as parked, and keeps it until it
-//! is back. So no other worker takes the edge of the wake-up descriptor that is meant for the
+//! is back. So no other worker takes the edge of the wake-up descriptor, which is meant for the
 //! waiting one.
 
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) struct Reactor {
     sources: Mutex<Table>,
     /// Number of sources in the table, read without the lock: the load of this reactor.
     source_count: AtomicUsize,
-    /// How often the kernel was asked, wrapping; a hint.
+    /// The number of polls of the kernel, wrapping; a hint.
     looks: AtomicU32,
     /// Whether a ring may report completions.
     has_ring: AtomicBool,
@@ -64,7 +64,7 @@ pub(super) struct Look<'a> {
     waits: Option<Waits<'a>>,
 }
 
-/// The place where a worker may sleep; see [`Reactor::begin_wait`].
+/// The reactor in which a worker may sleep; see [`Reactor::begin_wait`].
 pub(super) enum SleepMode<'a> {
     /// In the kernel.
     Kernel(Look<'a>),
@@ -109,7 +109,7 @@ impl Reactor {
         let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
         // Counted before the kernel may report: a poll that sees no source skips the call. Relaxed,
         // here and elsewhere: the count guards nothing. A worker that sees an old value comes back,
-        // and a park looks at the kernel in any case.
+        // and a park polls the kernel in any case.
         self.source_count.fetch_add(1, Ordering::Relaxed);
         Ok(token)
     }
@@ -162,7 +162,7 @@ impl Reactor {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// The place where the worker is to sleep.
+    /// The reactor in which the worker will sleep.
     pub(super) fn begin_wait(&self, worker: u32) -> SleepMode<'_> {
         let Some(waits) = self.duty.begin_wait(worker) else { return SleepMode::Aside };
         // Not `lock`: the thread that has it may have lost its processor, and an unpark could not
@@ -184,8 +184,8 @@ impl Reactor {
     }
 
     /// `holder`, the caller, rests: if it has the duty, one of the first `working` members gets it,
-    /// preferably one that sleeps aside. One that is awake looks at the kernel at its next round,
-    /// and does not sleep before that.
+    /// preferably one that sleeps aside. One that is awake polls the kernel in its next round, and
+    /// does not sleep before that.
     pub(super) fn hand_over_to_first(&self, working: u32, holder: u32) {
         if !self.duty.is_held_by(holder) {
             return;

@@ -49,7 +49,7 @@ pub(crate) struct Slot {
     /// The owner's number among those that share the reactor.
     member: u32,
     parking: AtomicU32,
-    /// The looks at the kernel as last seen by a poll of the owner, and the number of polls since
+    /// The polls of the kernel as last seen by the owner, and the number of its own polls since
     /// without a change.
     looks_seen: AtomicU32,
     polls_since: AtomicU32,
@@ -199,7 +199,7 @@ impl Slot {
     }
 
     /// If no worker sleeps, none is sent to help a holder in a long callback. So a worker that has
-    /// polled often, and has seen no look at the kernel since the first time, takes the duty over.
+    /// polled often, and has seen no poll of the kernel since the first time, takes the duty over.
     fn replace_a_holder_that_does_not_look(&self) {
         let looks = self.reactor.looks();
         // Relaxed, all: the owner's own words, and hints.
@@ -236,7 +236,7 @@ impl Slot {
     fn finish(&self, mut fired: MutexGuard<'_, Vec<KeptWaker>>) -> bool {
         let retry = self.ring().is_some_and(|ring| ring.turn(&mut fired) == Next::Retry);
         if retry && !current::with_own_slot(|own| own.is_some_and(|own| ptr::eq(own, self))) {
-            // The ring is to be turned again soon, and the owner may sleep without a timeout.
+            // The ring must be turned again soon, and the owner may sleep without a timeout.
             self.unpark();
         }
         self.timers.fire(self.shared().clock, &mut fired);

@@ -2,9 +2,9 @@
 //!
 //! The kernel watches the descriptor from the start, or ([`Source::unwatched`]) only once a task
 //! has to wait. So a connection that is accepted, read, answered and closed without waiting costs
-//! no call for that. An unwatched descriptor has no events. Therefore an operation that finds
-//! nothing to do first stores its waker and then starts the watch, and the kernel reports
-//! everything that is ready by then.
+//! no call for that. An unwatched descriptor has no events. Therefore an operation without a result
+//! first stores its waker and then starts the watch, and the kernel reports everything that is
+//! ready by then.
 
 use std::fmt;
 use std::future::Future;
@@ -25,7 +25,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The object of a source: a descriptor of the kernel's, or a socket of an environment.
 pub(crate) trait Descriptor: AsFd {
-    /// The socket, where it is one of an environment.
+    /// The socket, if it belongs to an environment.
     #[inline]
     fn simulated(&self) -> Option<&dyn Watched> {
         None
@@ -51,8 +51,8 @@ pub(crate) struct Source<T: Descriptor> {
 pub(crate) enum Step<R> {
     /// The kernel may have more.
     More(R),
-    /// The kernel did less than it was asked to: there is no more for now, which saves the call
-    /// that would say so.
+    /// The kernel did less than requested, so it has no more for now; this saves the call that
+    /// would report that.
     Drained(R),
 }
 
@@ -128,7 +128,7 @@ impl<T: Descriptor> Source<T> {
     }
 
     /// Runs the operation as soon as it does not block. `op` returns [`io::ErrorKind::WouldBlock`]
-    /// if it found nothing to do.
+    /// if it can do nothing yet.
     pub(crate) fn poll_io<R>(
         &self,
         cx: &mut Context<'_>,
@@ -224,7 +224,8 @@ impl<T: Descriptor> Source<T> {
         Io { source: self, direction, op, place: None }
     }
 
-    /// Waits until an operation of this direction may be tried; it may still find nothing to do.
+    /// Waits until an operation of this direction may be tried; it may still find that it would
+    /// block.
     pub(crate) fn ready(&self, direction: Direction) -> impl Future<Output = io::Result<()>> + '_ {
         self.io(direction, |_| Ok(Step::More(())))
     }

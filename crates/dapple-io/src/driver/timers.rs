@@ -1,5 +1,5 @@
-//! The timers of one worker: its wheel, the wheel's lock, and the owner to be told when the next
-//! timer is due.
+//! The timers of one worker: its wheel, the wheel's lock, and the owner, which is told when the
+//! next timer is due.
 //!
 //! Queues have numbers and are never freed, so that a timer's handle names its queue in 14 bits,
 //! without counting references. A queue of an earlier runtime's worker is used again:
@@ -15,7 +15,7 @@
 //!
 //! The lock is held for some dozen instructions, or for a few of the due timers. If another worker
 //! drops a timer while the lock is held, it *marks* the timer: the timer's number goes on a list,
-//! and the next thread that looks for due timers removes it. So canceling never waits for a lock.
+//! and the next thread that checks for due timers removes it. So canceling never waits for a lock.
 //!
 //! Under a standing clock the wheel stays empty, and a place holds the number of the clock's timer.
 
@@ -62,7 +62,7 @@ struct State {
     wheel: Wheel,
     is_open: bool,
     has_owner: bool,
-    /// Present if the clock stands still.
+    /// Present if the clock can stand still.
     standing: Option<Stood>,
 }
 
@@ -84,9 +84,9 @@ struct StoodTimer {
 pub(crate) enum Answer {
     /// It will wake the poller.
     Pending,
-    /// It has fired, and is gone. Holds the queue's part of its deadline.
+    /// It has fired, and was removed. Holds the queue's part of its deadline.
     Fired(u64),
-    /// Its runtime has shut down, and it is gone. Holds the queue's part of its deadline.
+    /// Its runtime has shut down, and it was removed. Holds the queue's part of its deadline.
     Closed(u64),
 }
 
@@ -231,7 +231,7 @@ impl Queue {
         }
     }
 
-    /// Moves the deadline of a timer. `false` if the timer has fired; then it is gone.
+    /// Moves the deadline of a timer. `false` if the timer has fired; then it was removed.
     #[inline]
     pub(crate) fn reset(&self, index: u32, deadline: u64) -> bool {
         let mut state = self.state.lock();
@@ -281,13 +281,13 @@ impl Queue {
         let mut marks = self.marks.lock();
         if let Some(list) = &mut *marks {
             list.push(index);
-            // Relaxed: a thread that misses it looks again, because of the exchange in `unpark`.
+            // Relaxed: a thread that misses it reads it again, because of the exchange in `unpark`.
             self.has_marks.store(true, Ordering::Relaxed);
             drop(marks);
             self.tell_owner();
         } else {
             drop(marks);
-            // No thread looks for marks any more, and none holds the lock for long.
+            // No thread reads the marks any more, and none holds the lock for long.
             self.remove(index, self.state.lock());
         }
     }
@@ -322,7 +322,7 @@ impl Queue {
     }
 
     /// Visits the wakers of timers that have not fired, except those of a standing clock. Takes no
-    /// lock during a visit, so some may be gone by then.
+    /// lock during a visit, so some may have fired by then.
     pub(super) fn each_waker(&self, visit: &mut dyn FnMut(&'static RawWakerVTable, *const ())) {
         for chunk in 0.. {
             let mut wakers = Vec::with_capacity(CHUNK);
@@ -393,7 +393,7 @@ impl Queue {
         is_first
     }
 
-    /// Makes the owner look again, unless it is the calling thread.
+    /// Makes the owner check again, unless it is the calling thread.
     #[cold]
     fn tell_owner(&self) {
         let owner = self.owner.lock().upgrade();
@@ -485,7 +485,7 @@ impl Drop for Lease {
 const PLACES_MAX: u32 = 1 << 30;
 /// The number of timers moved or fired under one lock, for some microseconds.
 const TIMERS_PER_STRETCH: usize = 64;
-/// Stretches before I/O has its turn again: about 100 us of work.
+/// The most stretches of wheel work before events are handled again: about 100 us.
 const STRETCHES_PER_LOOK_MAX: usize = 16;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 //! Deadlines further away than [`HORIZON`] are put there; a timer that comes due too early is put
 //! further.
 //!
-//! A place belongs to the code that inserted it and that frees it by `remove`. So a number names
-//! one timer at a time, and needs no generation:
+//! A slot belongs to the code that inserted it, which frees it by `remove`. So a number names one
+//! timer at a time, and needs no generation:
 //!
 //! | state | `prev` | waker | next |
 //! |---|---|---|---|
@@ -147,8 +147,7 @@ impl Wheel {
         self.link(index, tick_of(deadline));
     }
 
-    /// The tick at which `advance` has something to do: a timer that fires or a bucket that moves
-    /// down.
+    /// The next tick with work for `advance`: a timer that fires or a bucket that moves down.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         self.next_bucket().map(|(_, at)| at)
     }
@@ -207,8 +206,8 @@ impl Wheel {
         Some(KeptWaker::from(unsafe { packed.unpack() }))
     }
 
-    /// The occupied bucket that begins first, and its tick. Among equals the one of the highest
-    /// level: its timers move down before those of the same tick fire.
+    /// The occupied bucket that begins first, and its tick. At equal ticks, the bucket of the
+    /// highest level: its timers move down before those of the same tick fire.
     fn next_bucket(&self) -> Option<(usize, u64)> {
         if self.armed == 0 {
             return None;

@@ -66,7 +66,7 @@ pub fn every(period: Duration, callback: Callback<()>) -> io::Result<Registratio
 /// One callback and its next deadline.
 struct Alarm {
     period: Option<Duration>,
-    /// Checked when a posted run has its turn.
+    /// Checked when a posted run starts.
     canceled: Arc<AtomicBool>,
     state: Mutex<State>,
 }

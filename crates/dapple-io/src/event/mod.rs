@@ -4,9 +4,9 @@
 //! function returns a
 //! [`Registration`]: dropping it cancels, [`Registration::detach`] lets the callback live as long as the runtime.
 //!
-//! A source waits until its callback has run before it looks again. So at most one run of a
-//! callback is queued (for
-//! [`on_accept`]: a few), however fast events come: a slow callback slows its source down, and no queue grows.
+//! A source waits until its callback has run before it polls again. So at most one run of a
+//! callback is queued (for [`on_accept`]: a few), however fast events come: a slow callback slows
+//! its source down, and no queue grows.
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -39,8 +39,8 @@ pub use watch::{on_readable, on_writable};
 /// The registration of a callback for events. Dropping it cancels.
 ///
 /// A cancel is a mark that each run checks at its turn: cancel in the callback's own color, and no
-/// run comes after that. From elsewhere, a run under way goes on, and no other begins. It is cheap,
-/// from any thread.
+/// run comes after that. From elsewhere, a run in progress continues, and no other begins. It is
+/// cheap, from any thread.
 #[must_use = "dropping a registration cancels it: keep it, or call `detach`"]
 pub struct Registration(Option<Arc<dyn Cancel>>);
 

@@ -77,8 +77,8 @@ pub fn on_connect(host: &str, port: u16, callback: Callback<io::Result<TcpStream
     start(|canceled| async move { callback.call_unless(&canceled, tcp_connect(&host, port).await) })
 }
 
-/// Calls the callback whenever the signal has come. Signals before the callback has run count as
-/// one. See [`signal`](crate::signal) for the effects of catching a signal.
+/// Calls the callback at each signal. Signals before the callback has run count as one. See
+/// [`signal`](crate::signal) for the effects of catching a signal.
 ///
 /// # Errors
 ///

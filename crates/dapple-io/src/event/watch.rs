@@ -32,7 +32,7 @@ pub fn on_readable(fd: impl AsFd, callback: Callback<()>) -> io::Result<Registra
 }
 
 /// Calls the callback when the descriptor is writable, and again after each run while it still is:
-/// cancel it when there is nothing to write. Otherwise as [`on_readable`].
+/// cancel it when the program has no more to write. Otherwise as [`on_readable`].
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ struct Watch {
     /// The duplicate of another code's descriptor, which must be asked again after each run.
     foreign: Mutex<Option<Source<OwnedFd>>>,
     direction: Direction,
-    /// Checked when a posted run has its turn.
+    /// Checked when a posted run starts.
     canceled: Arc<AtomicBool>,
     state: Mutex<State>,
 }
@@ -97,7 +97,7 @@ impl Watch {
         Registration::new(watch)
     }
 
-    /// Waits for readiness, or goes on at once if the source is ready.
+    /// Waits for readiness, or continues at once if the source is ready.
     fn wait(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
         let mut cx = Context::from_waker(&waker);

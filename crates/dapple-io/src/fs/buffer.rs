@@ -69,7 +69,7 @@ pub(crate) struct Region {
     stride: usize,
     /// Free buffers. `None` for the region of a single buffer, which is not worth registering.
     free: Option<Mutex<Vec<usize>>>,
-    /// The rings where it is registered.
+    /// The rings in which it is registered.
     rings: Mutex<Vec<Weak<Ring>>>,
 }
 

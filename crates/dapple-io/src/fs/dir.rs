@@ -63,7 +63,7 @@ impl Dir {
     /// # Errors
     ///
     /// As [`OpenOptions::open`]; `InvalidInput` for options converted from those of the standard
-    /// library, or that it would refuse.
+    /// library, or options that it would refuse.
     pub async fn open_file(&self, name: impl AsRef<Path>, options: &OpenOptions) -> io::Result<File> {
         self.open_as(name.as_ref(), options, ResolveFlags::empty()).await
     }

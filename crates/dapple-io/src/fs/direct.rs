@@ -42,8 +42,8 @@ impl File {
     /// # Errors
     ///
     /// `InvalidInput` if the buffer is empty or if, with `O_DIRECT`, offset or length are not
-    /// multiples of the device's alignment; the message says which. `NotSeekable` for pipes and the
-    /// like.
+    /// multiples of the device's alignment; the message says which. `NotSeekable` for pipes and
+    /// similar files.
     pub async fn read_buf_at(&self, offset: u64, buf: AlignedBuf) -> (io::Result<usize>, AlignedBuf) {
         self.transfer_buf(Call::Read, offset, buf).await
     }

@@ -1,7 +1,7 @@
 //! Files, through io_uring or the blocking pool.
 //!
-//! The kernel has no readiness for files: a call takes as long as the disk does. So a worker hands
-//! its tasks' calls to the kernel through its ring, and goes on: opening, reading, writing,
+//! The kernel has no readiness for files: a call takes as long as the disk does. So a worker passes
+//! its tasks' calls to the kernel through its ring, and continues: opening, reading, writing,
 //! syncing, and reading metadata. Many calls cost one system call, and no thread waits for any of
 //! them. Reads of data in the kernel's cache are answered at once.
 //!
@@ -17,7 +17,7 @@
 //! A server that lets strangers name files should open them in a [`Dir`]: no name leads out of it.
 //!
 //! Cancel safety of all of them: dropping the future loses the result. A call that only reads or
-//! opens is canceled; one that changes the file may still happen if it was begun. Memory and files
+//! opens is canceled; one that changes the file may still happen if it has begun. Memory and files
 //! stay with the call until the kernel is done with it, even when the runtime shuts down. A
 //! shutdown cancels calls and waits for them for at most two seconds; memory that the kernel still
 //! has then is leaked, not freed. All of them fail with an error if there is no runtime here.
@@ -69,7 +69,7 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
             let file = File::from_std(opened?);
             match file.has_offsets() {
                 true => engine::read_to_end(&file).await,
-                // A pipe, or the like, that may take its time.
+                // A pipe or similar file that may take its time.
                 false => {
                     run(move || {
                         let mut read = Vec::new();

@@ -76,7 +76,7 @@ fn identify(seen: io::Result<std::fs::File>, flags: i32) -> io::Result<Option<(u
     }
 }
 
-/// Checks that the opened file is the one that was seen.
+/// Checks that the opened file is the one that was checked before.
 fn check(seen: Option<(u64, u64)>, opened: std::fs::File) -> io::Result<std::fs::File> {
     let found = regular(&opened)?;
     match seen.is_none_or(|seen| seen == found) {

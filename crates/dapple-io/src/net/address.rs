@@ -1,4 +1,4 @@
-//! Addresses, and names that are looked up at their use.
+//! Addresses, and names that are looked up when they are used.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -111,7 +111,7 @@ impl<T: ToSocketAddrs + ?Sized> ToSocketAddrs for &T {
 }
 
 /// A target to connect to: an address, several, or a name with a port, `"example.com:80"` or
-/// `("example.com", 80)`, which is looked up then.
+/// `("example.com", 80)`, which is looked up when it is used.
 ///
 /// Every [`ToSocketAddrs`] also implements this.
 pub trait ToAddresses {

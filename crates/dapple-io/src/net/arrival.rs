@@ -58,7 +58,7 @@ pub(super) fn note_arrivals(socket: impl AsFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads as `read` does; also returns when the last of these bytes came, if the kernel has noted
+/// Reads as `read` does; also returns when the last of these bytes arrived, if the kernel has noted
 /// it.
 pub(super) fn read(socket: impl AsFd, buf: &mut [MaybeUninit<u8>]) -> io::Result<(usize, Option<Duration>)> {
     let mut part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };

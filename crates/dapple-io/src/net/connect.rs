@@ -56,8 +56,8 @@ pub async fn tcp_connect(host: &str, port: u16) -> io::Result<TcpStream> {
 ///
 /// # Cancel safety
 ///
-/// Safe: dropped before it resolves, it starts no more queries. Those under way finish for the
-/// cache.
+/// Safe: dropped before it resolves, it starts no more queries. Queries in progress continue, for
+/// the cache.
 ///
 /// # Errors
 ///

@@ -44,7 +44,7 @@ impl<S: RawWrite> Deref for WriteHalf<S> {
 
 impl<S: RawWrite> Drop for WriteHalf<S> {
     fn drop(&mut self) {
-        // A connection that is gone needs no end.
+        // A connection that has ended needs no end.
         let _ = self.0.raw_close();
     }
 }

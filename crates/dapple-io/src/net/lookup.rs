@@ -71,7 +71,7 @@ impl Lookup {
         Ok(Lookup { source: Source::System { asking: Box::pin(asking), error: None }, is_over: false })
     }
 
-    /// Where the runtime has one, it is asked in place of every resolver.
+    /// If the runtime has one, it replaces every resolver.
     fn in_environment(name: &str) -> Option<Self> {
         let asking = environment::current()?.look_up(name);
         Some(Lookup { source: Source::Environment { asking, error: None }, is_over: false })

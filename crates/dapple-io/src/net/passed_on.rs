@@ -16,11 +16,11 @@ pub struct PassedOn {
 }
 
 /// Takes the descriptors that systemd, or another program with its protocol (sd_listen_fds(3)),
-/// passed on to this process: as many as `LISTEN_FDS` says, if `LISTEN_PID` says that they are for
-/// this process and not for one of its parents.
+/// passed on to this process. `LISTEN_FDS` is their number; `LISTEN_PID` must be this process, and
+/// not one of its parents.
 ///
 /// Only the first call returns them; later ones, and processes that got none, get an empty list.
-/// The caller must find out the kind of each descriptor.
+/// The caller must determine the kind of each descriptor.
 ///
 /// ```
 /// for passed in dapple_io::net::passed_on()? {

@@ -50,7 +50,7 @@ pub trait Listener: Send + Sync + 'static {
     fn note_arrivals(&self) {}
 
     /// From now on new connections are left for their clients to try again, elsewhere; connections
-    /// under way can still be accepted. For a listener that is about to be dropped, with a socket
+    /// in progress can still be accepted. For a listener that is about to be dropped, with a socket
     /// that no other process has, or else the connections would be refused there, too. By default
     /// does nothing.
     fn refuse_new(&self) {}

@@ -23,7 +23,7 @@ pub(super) struct Race {
     names: Option<(Lookup, u16)>,
     /// Addresses not tried yet: those of IPv6, and those of IPv4.
     waiting: [VecDeque<SocketAddr>; 2],
-    /// Which of the two is next.
+    /// The family of the next address.
     turn: usize,
     attempts: Vec<Attempt>,
     failures: Vec<(SocketAddr, io::Error)>,

@@ -8,7 +8,7 @@ use std::io;
 pub struct ServiceTarget {
     /// Use those with the lowest number, and others only if none of them can be reached.
     pub priority: u16,
-    /// Among those with one priority, one with more weight is to be used more.
+    /// Among those with one priority, those with more weight should be used more.
     pub weight: u16,
     /// The host's full name, without the final dot: add one if a search list might be applied to
     /// it.

@@ -119,7 +119,7 @@ impl TcpStream {
     }
 
     /// Ends one or both directions: after `Write` the peer reads the end of the stream. A
-    /// connection that is gone already is not an error.
+    /// connection that has already ended is not an error.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// `NotConnected` if the connection is gone.
+    /// `NotConnected` if the connection has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.source.descriptor().peer_addr()
     }

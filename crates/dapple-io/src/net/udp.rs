@@ -63,7 +63,7 @@ impl UdpSocket {
     }
 
     /// Sets the one peer of [`send`](Self::send) and [`recv`](Self::recv); datagrams of others are
-    /// dropped. A name is looked up, and the first address used that the kernel has a route to.
+    /// dropped. A name is looked up, and the first address with a route is used.
     ///
     /// # Cancel safety
     ///
@@ -78,7 +78,7 @@ impl UdpSocket {
     }
 
     /// Sends one datagram to an address, and returns its length. A name is looked up at each call,
-    /// and its first address of this socket's family used.
+    /// and its first address of this socket's family is used.
     ///
     /// # Cancel safety
     ///

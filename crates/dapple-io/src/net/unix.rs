@@ -85,7 +85,8 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `ConnectionRefused`, `PermissionDenied` and the like; there is no runtime here.
+    /// `NotFound`, `ConnectionRefused`, `PermissionDenied` and similar errors; there is no runtime
+    /// here.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let addr = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
@@ -131,7 +132,7 @@ impl UnixStream {
     read_methods!();
     write_methods!();
 
-    /// Ends one or both directions; a connection that is gone already is not an error.
+    /// Ends one or both directions; a connection that has already ended is not an error.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The path from signal handlers, which may do next to nothing, to wakers.
+//! The path from signal handlers, which are allowed to do very little, to wakers.
 //!
 //! A handler sets a flag and writes to an eventfd. The eventfd is a source of the driver like any
 //! other; when it becomes readable, the pump raises a counter for each signal that came and wakes
@@ -32,7 +32,7 @@ struct State {
     is_shut_down: bool,
 }
 
-/// How often a signal has come, and the waiters for the next.
+/// The number of times that a signal arrived, and the waiters for the next.
 pub(crate) struct Counter {
     count: AtomicU64,
     waiters: Mutex<Waiters>,

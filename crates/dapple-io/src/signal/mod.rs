@@ -18,7 +18,7 @@ use hub::{Counter, Received};
 pub const SIGINT: i32 = libc::SIGINT;
 /// The polite request to end, from `kill`, service managers and containers.
 pub const SIGTERM: i32 = libc::SIGTERM;
-/// The terminal has gone; by convention, servers read their configuration again.
+/// The terminal was closed; by convention, servers read their configuration again.
 pub const SIGHUP: i32 = libc::SIGHUP;
 /// Ctrl-\ in a terminal.
 pub const SIGQUIT: i32 = libc::SIGQUIT;
@@ -75,9 +75,9 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Waits until the signal has come since the last call, or since the creation. Several signals
-    /// in a row may count as one, as in the kernel. Cancel safe: dropping it loses no signal. Never
-    /// resolves after the runtime has shut down.
+    /// Waits until the signal has arrived since the last call, or since the creation. Several
+    /// signals in a row may count as one, as in the kernel. Cancel safe: dropping it loses no
+    /// signal. Never resolves after the runtime has shut down.
     pub async fn recv(&mut self) {
         self.received().await
     }

@@ -34,17 +34,17 @@ impl Instant {
         Instant(current::standing_now().unwrap_or_else(clock::now))
     }
 
-    /// Now, if the runtime's clock stands still; `None` if it is the real one. Cheap in a process
-    /// without such a clock.
+    /// The current time, if the runtime's clock can stand still; `None` if it is the real one.
+    /// Cheap in a process without such a clock.
     #[doc(hidden)]
     #[inline]
     pub fn standing() -> Option<Instant> {
         current::standing_now().map(Instant)
     }
 
-    /// Now, for code that works on any executor: by the clock of the runtime that this thread works
-    /// for, or has entered, and whether that clock stands still; `None` if the thread has no
-    /// runtime with timers of its own.
+    /// The current time, for code that works on any executor: by the clock of this thread's
+    /// runtime, or of the one that it has entered, and whether that clock can stand still. `None`
+    /// if the thread has no runtime with its own timers.
     #[doc(hidden)]
     pub fn of_thread() -> Option<(Instant, bool)> {
         let standing = current::clock_of_thread()?;

@@ -3,8 +3,9 @@
 //! Timers are in a wheel of the worker that arms them. Arming, moving and dropping one takes
 //! constant time, some tens of nanoseconds, and no lock that all workers share. A timer takes 32
 //! bytes, eight of them in the future. It never fires early: it fires in the tick (0.52 ms) after
-//! its deadline. A timer dropped on the worker that armed it is gone at once. One dropped elsewhere
-//! may only be marked; its worker removes it, with its waker, when it next looks for due timers.
+//! its deadline. A timer dropped on the worker that armed it is removed at once. A timer dropped
+//! elsewhere may only be marked; its worker removes it, with its waker, when it next checks for due
+//! timers.
 //!
 //! # A clock that stands still
 //!
@@ -18,7 +19,7 @@
 //! |---|---|
 //! | a callback or task runs or can run, or a thread in `block_on` does | stands |
 //! | a descriptor is ready, or data is on its way to one from this process | stands |
-//! | a function runs on the blocking pool, an event loop of the program is asked, or a call on a file is under way | stands; after 5 s of real time goes as the real one |
+//! | a function runs on the blocking pool, an event loop of the program has a question, or a call on a file is in progress | stands; after 5 s of real time runs like the real one |
 //! | a child process, or its output, is awaited | the same |
 //! | there is a [`Pause`] | goes as far as [`advance`] says |
 //! | otherwise | jumps to the next deadline: timers that are due then fire in the order in which they were armed |

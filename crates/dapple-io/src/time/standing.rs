@@ -13,8 +13,8 @@ use crate::driver::{Shared, current};
 
 /// Keeps a standing clock from jumping until the guard is dropped: only [`advance`] moves it.
 ///
-/// For tests that check that something has not happened yet; and for the program's own threads, as the runtime
-/// cannot foresee their answers: take a pause before the thread starts, and drop it
+/// For tests that check that something has not happened yet; and for the program's own threads, as
+/// the runtime cannot foresee their answers: take a pause before the thread starts, and drop it
 /// there when the answer is given. Several pauses add up.
 ///
 /// # Panics
@@ -99,7 +99,7 @@ impl Future for Advance {
             Some(number) if standing.rewire(number, cx.waker().into()) => Poll::Pending,
             Some(_) => Poll::Ready(()),
             None => {
-                // Even for a deadline that has come: work that is due now runs first.
+                // Even for a deadline that has passed: work that is due now runs first.
                 this.number = standing.arm(this.deadline.into(), Rank::Advance, cx.waker().into());
                 Poll::Pending
             }

@@ -16,16 +16,16 @@ use crate::driver::slot::Slot;
 enum Verdict {
     /// The clock has jumped. The claim remains: the worker is busy.
     Jumped,
-    /// There is nothing to jump to, or a participant is busy. Wait at most this long.
+    /// There is no deadline to jump to, or a participant is busy. Wait at most this long.
     Wait(Option<Duration>),
 }
 
 impl Standing {
-    /// Waits until the slot's epoll has something or `limit` has passed; or makes the clock jump,
+    /// Waits until the slot's epoll has an event or `limit` has passed; or makes the clock jump,
     /// and adds the wakers of the timers that are due then. The caller is the slot's worker and has
     /// set `PARKED`; afterwards the slot is awake, and its worker counts as busy.
     pub(crate) fn wait(&self, slot: &Slot, limit: Option<Duration>, fired: &mut Vec<KeptWaker>) {
-        // It has something to do already, and has not stopped being busy.
+        // It has work already, and has not stopped being busy.
         if limit == Some(Duration::ZERO) {
             return self.stay_busy(slot);
         }
@@ -76,8 +76,7 @@ impl Standing {
             };
             let is_readable = await_readable(&slots, Some(settle));
             let mut state = self.state.lock();
-            // A participant that came and went meanwhile may have made something ready after the
-            // look.
+            // A participant that came and left meanwhile may have caused an event after the poll.
             let is_alone = state.busy == 1 && state.arrivals == arrivals;
             if !is_readable && is_alone && runtime.all_asleep() {
                 return self.jump_or_wait(state, fired);
@@ -96,8 +95,8 @@ impl Standing {
         }
     }
 
-    /// Step 2. Returns how long to look at the kernel, and how many participants have turned busy
-    /// so far; `None` if there was no claim to get or it would be of no use.
+    /// Step 2. Returns how long to poll the kernel, and how many participants have become busy so
+    /// far; `None` if there was no claim to get or it would be useless.
     fn claim(&self, slots: &[&Slot]) -> Option<(Duration, u64)> {
         let mut state = self.state.lock();
         let next = state.next().filter(|_| state.busy == 0)?;
@@ -141,8 +140,8 @@ impl Standing {
         Verdict::Jumped
     }
 
-    /// While calls are under way: how long to wait for them, in real time. Zero: by the real clock
-    /// the next deadline would have been reached.
+    /// While calls are in progress: how long to wait for them, in real time. Zero: by the real
+    /// clock the next deadline would have been reached.
     fn make_up(&self, state: &mut State, fingerprint: u64, next: Instant) -> Duration {
         let real = Instant::now();
         let stalled = match &mut state.stalled {
@@ -199,7 +198,7 @@ fn await_readable(slots: &[&Slot], limit: Option<Duration>) -> bool {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(limit.subsec_nanos()),
     });
-    // An error: a signal interrupted it, and may have caused something.
+    // An error: a signal interrupted it, and may have caused an event.
     poll(&mut fds, limit.as_ref()).map_or(true, |count| count > 0)
 }
 

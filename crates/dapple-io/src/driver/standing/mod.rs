@@ -1,12 +1,11 @@
-//! A clock that stands still, and jumps to the next deadline when everything waits. For tests.
+//! A standing clock: it jumps to the next deadline when everything waits. For tests.
 //!
 //! # The count
 //!
-//! One number, `busy`, counts the *participants* that can still do something at the present time.
-//! Everything else follows from one rule: **a participant that makes another one busy does so
-//! before it stops being busy itself.** So the number is zero only when no participant has anything
-//! left to do; everything that can happen then comes from the kernel or from threads that are not
-//! counted.
+//! One number, `busy`, counts the *participants* that can still act at the present time. Everything
+//! else follows from one rule: **a participant that makes another one busy does so before it stops
+//! being busy itself.** So the number is zero only when no participant has anything left to do;
+//! everything that can happen then comes from the kernel or from threads that are not counted.
 //!
 //! | participant | is busy | one more | one less |
 //! |---|---|---|---|
@@ -41,7 +40,7 @@
 //!
 //! Step 5 is for threads that are not counted, the scheduler's monitor among them. A thread that
 //! finds a worker asleep undertakes to wake it, and later posters rely on that thread. Until it
-//! does so nothing counts as busy, although something waits.
+//! does so nothing counts as busy, although an event waits.
 //!
 //! Step 5 does not see a color if such a thread has marked its inbox and not linked yet: a post to
 //! that very color in these few instructions relies on the link. Seeing it would cost each post
@@ -262,8 +261,8 @@ impl Standing {
         drop(timers);
     }
 
-    /// Makes a worker decide after a change that may let the clock jump: if nothing is busy, no
-    /// worker would notice.
+    /// Makes a worker decide after a change that may let the clock jump: if none is busy, no worker
+    /// would notice.
     fn unlock_and_nudge(&self, state: std::sync::MutexGuard<'_, State>) {
         let is_idle = state.busy == 0 && !self.is_moved;
         drop(state);
@@ -277,7 +276,7 @@ impl Standing {
         self.state.lock().timers.first_key_value().map(|(due, _)| due.at)
     }
 
-    /// Fires due timers, where an environment moves the clock; whether there were any.
+    /// Fires due timers, if an environment moves the clock; returns whether there were any.
     pub(crate) fn fire(&self) -> bool {
         let now = self.now();
         let mut fired = false;
@@ -345,7 +344,8 @@ impl Drop for Standing {
     }
 }
 
-/// Whether some runtime of this process has such a clock; if not, no thread need look for its own.
+/// Whether some runtime of this process has such a clock; if not, no thread needs to search for its
+/// own.
 pub(crate) fn exist() -> bool {
     // Relaxed: see `Standing::new`.
     CLOCKS.load(Ordering::Relaxed) > 0
@@ -361,7 +361,7 @@ pub struct ClockDump {
     pub timers: usize,
     /// The time until the first of them.
     pub next_in: Option<Duration>,
-    /// Workers, and threads in `block_on`, that have something to do.
+    /// Workers, and threads in `block_on`, with work.
     pub busy: usize,
     /// Functions on the blocking pool, and questions to event loops of the program's own.
     pub blocking_calls: usize,

@@ -43,7 +43,7 @@ impl Call {
     }
 
     fn standing(&self) -> &Standing {
-        self.shared.standing.as_ref().expect("calls are counted where the clock stands still")
+        self.shared.standing.as_ref().expect("calls are counted only by a standing clock")
     }
 }
 

@@ -36,7 +36,7 @@ impl Kernel {
         unsafe { self.push(&entry) }
     }
 
-    /// Hands the submission queue to the kernel; false if something is left in it.
+    /// Passes the submission queue to the kernel; false if entries are left in it.
     pub(super) fn submit(&mut self) -> bool {
         let queue = self.0.submission();
         if queue.is_empty() && !queue.cq_overflow() {
@@ -58,7 +58,7 @@ impl Kernel {
     pub(super) fn wait_briefly(&mut self) {
         let limit = types::Timespec::from(Duration::from_millis(20));
         let args = types::SubmitArgs::new().timespec(&limit);
-        // Whatever the result, the caller looks again, until its limit.
+        // Whatever the result, the caller polls again, until its limit.
         let _ = self.0.submitter().submit_with_args(1, &args);
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A worker makes its ring at the first use. The ring's descriptor is registered in the worker's
 //! epoll, so that an idle worker still waits in one place. Calls of a worker's tasks go to the
-//! submission queue, and in one system call to the kernel when the worker next looks at its driver:
-//! before it sleeps, and every 50 us while it is busy.
+//! submission queue. The worker passes them to the kernel in one system call when it next polls its
+//! driver: before it sleeps, and every 50 us while it is busy.
 //!
 //! Threads that are not workers have no ring: their calls go to the blocking pool. The kernel
 //! cancels a thread's submissions when the thread ends, and workers are the threads that end last;

@@ -47,8 +47,8 @@ pub(crate) enum Memory {
 }
 
 impl Call {
-    /// Whether dropping the future revokes it. A call that changes the file goes on, as it does in
-    /// the pool: half a write is worse than one too many.
+    /// Whether dropping the future revokes it. A call that changes the file continues, as it does
+    /// in the pool: half a write is worse than an unwanted one.
     pub(crate) fn is_revocable(self) -> bool {
         !matches!(self, Call::Write | Call::Sync { .. })
     }
@@ -119,7 +119,7 @@ impl Request {
         }
     }
 
-    /// Whether a kernel thread is to do it, though the kernel would first try it on the worker.
+    /// Whether a kernel thread must do it, although the kernel would first try it on the worker.
     fn takes_a_thread(&self, len: usize) -> bool {
         match self.call {
             // The worker would wait while the kernel copies from its cache.

@@ -65,7 +65,7 @@ struct State {
     limits: Limits,
     places: Vec<RingSlot>,
     free: Vec<u32>,
-    /// Queued operations, oldest first, and names of those that were dropped since.
+    /// Queued operations, oldest first, and numbers of those that were dropped since.
     backlog: VecDeque<Token>,
     /// Cancellations for which the submission queue had no room yet.
     cancels: VecDeque<Token>,
@@ -92,7 +92,7 @@ enum SlotState {
     Submitted,
     Orphaned,
     Completed(i32),
-    /// The ring is gone, and the kernel may still have the memory.
+    /// The ring has been closed, and the kernel may still have the memory.
     Leaked,
 }
 
@@ -165,7 +165,7 @@ impl Ring {
         }
     }
 
-    /// Called when the future is dropped. Returns whether there is something to submit now.
+    /// Called when the future is dropped. Returns whether there are entries to submit now.
     pub(crate) fn abandon(&self, token: Token, cancel: bool) -> bool {
         let mut state = self.0.lock();
         let place = &mut state.places[token.key as usize];
@@ -210,7 +210,7 @@ impl Ring {
         state.buffers.forget(&state.kernel, region);
     }
 
-    /// Number of operations that the kernel has, and of those that wait for their turn.
+    /// Number of operations that the kernel has, and of those that are queued.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.in_flight, state.backlog.len())
@@ -263,7 +263,7 @@ impl State {
         Token { key, generation: place.generation }
     }
 
-    /// Frees a place; its waker must be gone.
+    /// Frees a slot; its waker must have been dropped.
     fn vacate(&mut self, token: Token) -> Option<Request> {
         let place = &mut self.places[token.key as usize];
         place.stage = SlotState::Vacant;

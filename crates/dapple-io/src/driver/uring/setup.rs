@@ -32,9 +32,9 @@ pub(crate) fn is_switched_off() -> bool {
 
 /// A ring with everything that [`Request`](super::Request) needs.
 ///
-/// Neither `COOP_TASKRUN` nor `DEFER_TASKRUN`: with them completions are posted only when the
-/// submitting thread enters the kernel by itself, so those of a worker in a long callback would
-/// wait for it (C6). Nor `SINGLE_ISSUER`, because a thief submits for such a worker.
+/// Neither `COOP_TASKRUN` nor `DEFER_TASKRUN`: with them the kernel posts completions only when the
+/// submitting thread enters it by itself, so those of a worker in a long callback would wait for it
+/// (C6). Nor `SINGLE_ISSUER`, because a thief submits for such a worker.
 pub(super) fn make(limits: Limits) -> Result<IoUring, Refused> {
     build(limits).map_err(|error| {
         if is_shortage(&error) {

@@ -56,7 +56,7 @@ struct Known {
 /// The result of a look into the cache.
 pub(super) enum Found {
     Known(Answer),
-    /// Another task is asking: its answer comes here, unless it gives up.
+    /// Another task is asking: its answer arrives here, unless it gives up.
     OnItsWay(oneshot::Receiver<Answer>),
     /// Ask, then call [`Cache::finish`].
     Ask,
@@ -143,7 +143,7 @@ impl Cache {
         let removed = self.places.swap_remove(at);
         self.index.remove(&removed.key);
         if let Some(moved) = self.places.get(at) {
-            *self.index.get_mut(&moved.key).expect("what is kept is in the index") = at;
+            *self.index.get_mut(&moved.key).expect("the kept answers are in the index") = at;
         }
     }
 
@@ -219,7 +219,7 @@ mod tests {
         let mut waiting = Vec::new();
         for _ in 0..1000 {
             match cache.begin(&key(1), now) {
-                // Dropped: it has gone away.
+                // Dropped: the task has ended.
                 Found::OnItsWay(receiver) if waiting.len() < 3 => waiting.push(receiver),
                 Found::OnItsWay(_) => {}
                 _ => panic!("somebody asks already"),

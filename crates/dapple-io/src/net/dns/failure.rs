@@ -16,7 +16,7 @@ pub(super) enum Failure {
     NoAddress,
     /// No server answered in time.
     TimedOut,
-    /// Another error: the server's, or the reason why it could not be asked.
+    /// Another error: the server's, or the reason why the server could not be asked.
     Other(Arc<str>),
     /// The kernel refused the query.
     Io(io::ErrorKind, Arc<str>),

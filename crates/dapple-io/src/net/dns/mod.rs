@@ -237,8 +237,8 @@ impl Resolver {
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped before it resolves, it starts no more queries. Those under way finish for the
-    /// cache.
+    /// Safe: dropped before it resolves, it starts no more queries. Queries in progress continue,
+    /// for the cache.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use crate::time;
 /// `hickory_resolver::Resolver::builder_with_config`, with hickory's features for tokio switched
 /// off (`default-features = false`).
 ///
-/// A name server with a `bind_addr` is asked only by UDP: its TCP connections fail with
+/// A name server with a `bind_addr` gets only UDP queries: its TCP connections fail with
 /// `Unsupported`.
 ///
 /// ```

@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::{Counters, Loaded, Resolver};
 use crate::time::{self, Instant};
 
-/// A look-up under way.
+/// A look-up in progress.
 pub(in crate::net) struct Search {
     resolver: Resolver,
     host: String,
@@ -64,7 +64,7 @@ impl Search {
         }
     }
 
-    /// The reason why nothing was found.
+    /// The reason for an empty result.
     pub(in crate::net) fn error(&mut self) -> io::Error {
         self.error.take().unwrap_or_else(crate::net::address::no_address)
     }
@@ -145,7 +145,7 @@ impl Asking {
         }
     }
 
-    /// Keeps the more informative failure: that no server could be asked, or that the name has no
+    /// Keeps the more informative failure: that no server could be reached, or that the name has no
     /// address, rather than that one name does not exist.
     fn note(&mut self, failure: Failure) {
         if failure.ends_search() {
@@ -196,7 +196,7 @@ fn ask_both(resolver: &Resolver, loaded: &Arc<Loaded>, name: &Name) -> [Option<Q
     })
 }
 
-/// Answers a query from the cache, by sharing one under way, or by asking.
+/// Answers a query from the cache, by sharing one in progress, or by asking a server.
 async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer {
     let counters = &resolver.0.counters;
     loop {
@@ -210,7 +210,7 @@ async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer 
                 return answer;
             }
             Found::OnItsWay(receiver) => {
-                // `None`: the task that was to ask has gone away.
+                // `None`: the task that should ask has ended.
                 if let Some(answer) = receiver.await {
                     Counters::count(&counters.shared);
                     return answer;
@@ -226,7 +226,7 @@ async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer 
     }
 }
 
-/// Asks in a task of its own, so that a caller that gives up does not take the answer away from
+/// Asks in a separate task, so that a caller that gives up does not take the answer away from
 /// others.
 async fn ask_in_background(mut asked: Asked, loaded: Arc<Loaded>, permit: Permit) -> Answer {
     let (sender, receiver) = crate::oneshot::channel();
