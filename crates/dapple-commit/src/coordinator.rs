@@ -117,7 +117,7 @@ impl CoordinatorMachine {
         Ok(id)
     }
 
-    /// Removes a node that is gone for good. A process with its log must never start again.
+    /// Removes a permanently lost node. A process with its log must never start again.
     pub fn forget_node(&mut self, node: NodeId) {
         let open: Vec<_> = self.transactions.keys().copied().collect();
         for position in open {

@@ -66,7 +66,7 @@ pub enum Output {
     Check { id: TransactionId, payload: Arc<[u8]> },
     /// Let the resource commit, and call `applied`.
     Apply { id: TransactionId, payload: Arc<[u8]> },
-    /// Let the resource give up its state for this.
+    /// Let the resource drop its state for this.
     Undo { id: TransactionId, payload: Arc<[u8]> },
     /// Report the end to the caller.
     Decided { id: TransactionId, refusal: Option<Arc<str>> },
@@ -79,7 +79,7 @@ pub trait Machine {
     fn receive(&mut self, now: Duration, packet: Packet);
     /// A record is in the log, or is certainly not in it and never will be.
     fn written(&mut self, now: Duration, record: &Record, outcome: Result<(), Arc<str>>);
-    /// The time returned by [`due`](Machine::due) has come.
+    /// The time returned by [`due`](Machine::due) has passed.
     fn tick(&mut self, now: Duration);
     /// When to call `tick`; `None` for never.
     fn due(&self) -> Option<Duration>;

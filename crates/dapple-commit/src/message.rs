@@ -81,7 +81,7 @@ pub enum Message {
         /// Everything that the coordinator began before this is settled, and need not be
         /// remembered.
         oldest: Position,
-        /// All participants: ask them when the coordinator is gone.
+        /// All participants: ask them if the coordinator is lost.
         participants: Arc<[NodeId]>,
         /// The message to deliver.
         payload: Arc<[u8]>,

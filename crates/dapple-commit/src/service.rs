@@ -197,8 +197,8 @@ impl Coordinator {
         answer.await.map_err(|_| self.stopped())
     }
 
-    /// Removes a participant that is gone for good, and its promises. It must never start again
-    /// with its old log: it could ask for transactions that all have forgotten.
+    /// Removes a permanently lost participant, and its promises. It must never start again with its
+    /// old log: it could ask for transactions that all have forgotten.
     pub fn forget_node(&self, node: NodeId) {
         let _failed = self.node.call(Call::ForgetNode(node));
         self.outbox.disconnect(node);
@@ -382,7 +382,7 @@ impl Participant {
         self.ask(Question::InDoubt).await
     }
 
-    /// Forgets a coordinator that is gone for good, so that another one can take its place among
+    /// Forgets a permanently lost coordinator, so that another one can take its slot among
     /// [`Settings::coordinators_max`]. It must never start again with its old log.
     ///
     /// False: a transaction of it is still open here, and nothing is forgotten.

@@ -407,8 +407,8 @@ fn when_all_coordinators_are_dead_participants_in_doubt_learn_what_a_survivor_kn
         world.settle(|node| node.is_coordinator);
         for (id, participants) in &world.begun {
             let in_doubt: Vec<_> = participants.iter().map(|node| world.nodes[node.0 as usize].in_doubt(*id)).collect();
-            // A participant that is not in doubt has voted no, has not voted, or knows: any of
-            // these decides it for all.
+            // A participant that is not in doubt has voted no, has not voted, or knows the
+            // decision; in each of these cases its answer settles the transaction.
             assert!(in_doubt.iter().all(|one| *one == in_doubt[0]), "seed {seed}: {id} is in doubt at some only");
             blocked += usize::from(in_doubt[0]);
         }

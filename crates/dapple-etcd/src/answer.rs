@@ -8,7 +8,7 @@ use crate::error::{Error, Reason};
 /// The meaning of a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// etcd refuses the request for good, and did not apply it.
+    /// etcd refuses the request permanently, and did not apply it.
     Final(Error),
     /// etcd did not apply it, because the token is no longer valid.
     Token(String),
@@ -53,7 +53,8 @@ impl Failure {
         Failure::of(code.unwrap_or(UNKNOWN), message)
     }
 
-    /// Sorts an error by its gRPC code and etcd's words, which alone tell some of them apart.
+    /// Sorts an error by its gRPC code and etcd's text, which is the only difference between some
+    /// of them.
     pub(crate) fn of(code: i64, message: &str) -> Failure {
         let why = message.to_owned();
         let has = |part: &str| message.contains(part);
@@ -77,7 +78,7 @@ impl Failure {
             PERMISSION_DENIED | UNAUTHENTICATED => refused(Reason::Denied),
             INVALID_ARGUMENT | UNIMPLEMENTED => refused(Reason::Malformed),
             NOT_FOUND | ALREADY_EXISTS | FAILED_PRECONDITION | OUT_OF_RANGE => refused(Reason::Other),
-            // Time-outs, a member that stops, and what is not known.
+            // Time-outs, a stopping member, and unknown errors.
             _ => Failure::open(why),
         }
     }

@@ -44,7 +44,7 @@ impl Auth {
         Auth { user, password, token: Mutex::default(), getting: dapple_sync::sync::Mutex::new(()) }
     }
 
-    /// The token, from etcd where there is none; `None` where etcd wants none.
+    /// The token, from etcd if there is none yet; `None` if etcd needs none.
     pub(crate) async fn token(&self, inner: &Inner, deadline: Instant) -> Result<Option<HeaderValue>, Error> {
         if let Some(token) = self.known() {
             return Ok(token);
@@ -68,7 +68,7 @@ impl Auth {
         Ok(self.known().flatten())
     }
 
-    /// Boxed, because a call asks for a token, and a token is asked for by a call.
+    /// Boxed, because a call and the request for its token call each other.
     fn authenticate<'a>(&'a self, inner: &'a Inner, deadline: Instant) -> Asked<'a> {
         let question = Question { name: &self.user, password: &self.password };
         let call = Call::new("/v3/auth/authenticate", &question, Safety::Read, deadline);

@@ -8,8 +8,9 @@
 //! | perhaps it was applied (the connection ended, the time of the attempt is over) | the next member | `Unknown` |
 //! | a token that is no longer valid | a new token, the next member | a new token, the next member |
 //!
-//! A member that fails is out at once, and comes back by one request as its trial after 50 ms to 2 s ([`Balancer`]). So an outage costs a
-//! member a few requests a second, however many callers there are; no budget of retries is needed beside.
+//! A member that fails is out at once, and comes back by one request as its trial after 50 ms to 2
+//! s ([`Balancer`]). So an outage costs a member a few requests a second, however many callers
+//! there are, and no budget of retries is needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,8 @@ use crate::error::{Error, Reason};
 pub(crate) enum Safety {
     /// Again: it changes nothing.
     Read,
-    /// Again: its guard keeps it from happening twice, and the caller looks whether it has happened.
+    /// Again: its guard keeps it from happening twice, and the caller checks whether it has
+    /// happened.
     Guarded,
     /// Nothing.
     Plain,
@@ -106,7 +108,7 @@ impl Inner {
     /// Asks, and reads the whole reply.
     pub(crate) async fn ask<A: DeserializeOwned>(&self, call: Call) -> Result<Replied<A>, Error> {
         let (response, is_repeated) = self.members_in_turn(&call, Want::Whole).await?;
-        let Got::Whole(bytes) = response else { unreachable!("a whole reply was asked for") };
+        let Got::Whole(bytes) = response else { unreachable!("the request was for a whole reply") };
         match serde_json::from_slice(&bytes) {
             Ok(reply) => Ok(Replied { reply, is_repeated }),
             Err(error) if call.safety == Safety::Read => {
@@ -116,10 +118,10 @@ impl Inner {
         }
     }
 
-    /// Asks for a reply that goes on.
+    /// Sends a request for a stream.
     pub(crate) async fn open(&self, call: Call) -> Result<Response, Error> {
         let (response, _) = self.members_in_turn(&call, Want::Stream).await?;
-        let Got::Stream(response) = response else { unreachable!("a stream was asked for") };
+        let Got::Stream(response) = response else { unreachable!("the request was for a stream") };
         Ok(*response)
     }
 
@@ -191,7 +193,7 @@ impl Inner {
         }
     }
 
-    /// A member in service that this call has not asked in this round; waits where none is.
+    /// A member in service that this call has not tried in this round; waits if there is none.
     async fn member(&self, asked: &mut Vec<Arc<str>>) -> Member {
         let member = match self.members.pick_other_than(asked) {
             Ok(member) => member,

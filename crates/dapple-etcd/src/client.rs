@@ -18,10 +18,12 @@ use crate::op::{Delete, Found, Get, Put, Record, Removed, Written};
 use crate::txn::{Compare, Txn, TxnReply};
 use crate::wire::{self, LeaseReply, Streamed};
 
-/// A client of an etcd cluster. Clones are cheap, and share connections and what is known of the members.
+/// A client of an etcd cluster. Clones are cheap, and share connections and the known state of the
+/// members.
 ///
-/// Each call has a deadline, and asks one member after the other within it. The tables of [`Error`] and of the [crate](crate) say what is
-/// sent again. Calls run in the color of the task that makes them.
+/// Each call has a deadline, and asks one member after the other within it. The tables of [`Error`]
+/// and of the [crate](crate) say which requests are sent again. Calls run in the color of the task
+/// that makes them.
 ///
 /// ```no_run
 /// use dapple_etcd::{Etcd, Guard, Guarded, Put};
@@ -147,9 +149,10 @@ impl Etcd {
     /// Writes a key if the guard holds. Where the fate of an attempt is unknown, it is sent again, and the guard keeps it from happening
     /// twice.
     ///
-    /// A refusal after such an attempt says two things: the attempt was applied, or another writer was faster. A record that has this value, and
-    /// changed after the guard, counts as applied; so put something that is unique into the value where two writers may write the same. Another
-    /// value is [`Error::Unknown`]: this write may have been applied before the other one.
+    /// A refusal after such an attempt says two things: the attempt was applied, or another writer
+    /// was faster. A record that has this value, and changed after the guard, counts as applied. So
+    /// make the value unique if two writers could write the same one. Another value is
+    /// [`Error::Unknown`]: this write may have been applied before the other one.
     ///
     /// # Cancel safety
     ///
@@ -196,7 +199,8 @@ impl Etcd {
         Ok(self.ask::<wire::DeleteReply>("/v3/kv/deleterange", &delete, Safety::Plain).await?.into())
     }
 
-    /// Runs a transaction. One that only reads is sent again where its reply is lost; any other is not.
+    /// Runs a transaction. A transaction that only reads is sent again if its reply is lost; any
+    /// other is not.
     ///
     /// # Cancel safety
     ///
@@ -210,8 +214,9 @@ impl Etcd {
         self.ask::<wire::TxnReply>("/v3/kv/txn", txn, safety).await?.try_into()
     }
 
-    /// Runs a transaction that is sent again where its reply is lost. Its conditions have to keep it from happening twice. The `bool` is true
-    /// where an earlier attempt may have been applied: then a transaction that did not succeed may be one that did.
+    /// Runs a transaction that is sent again if its reply is lost. Its conditions have to keep it
+    /// from happening twice. The `bool` is true if an earlier attempt may have been applied: then a
+    /// transaction that did not succeed may be one that did.
     ///
     /// # Cancel safety
     ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The reason why a call failed, sorted by what is known about its effect.
+/// The reason why a call failed, sorted by the known effect.
 ///
 /// | case | the store has changed | what to do |
 /// |---|---|---|

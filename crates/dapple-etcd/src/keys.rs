@@ -1,4 +1,4 @@
-//! Which keys a request is about.
+//! The keys of a request.
 
 use bytes::Bytes;
 
@@ -68,7 +68,7 @@ fn not_empty(key: Bytes) -> Bytes {
     if key.is_empty() { NULL } else { key }
 }
 
-/// The first key after all that begin so; `\0` where there is none.
+/// The first key after all with this prefix; `\0` if there is none.
 fn after_prefix(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

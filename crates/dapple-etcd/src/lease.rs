@@ -24,7 +24,8 @@ impl LeaseId {
 
     /// Chosen here and not by etcd, so that granting it twice is noticed.
     pub(crate) fn fresh() -> LeaseId {
-        // Above 0 and below 2^62: the gateway of some versions reads numbers as floating point where they are larger than a signed one.
+        // Above 0 and below 2^62, because the gateway of some versions reads larger numbers as
+        // floating point.
         LeaseId(((Random::fresh().next() >> 2) as i64).max(1))
     }
 
@@ -48,7 +49,8 @@ impl fmt::Display for LeaseId {
 
 /// A lease that a task renews until it is revoked or dropped; see [`Etcd::lease`]. Dropped, it is revoked in the background, and its keys go.
 ///
-/// etcd counts a lease's time anew when it elects a leader, so keys may live longer than the time says, never shorter.
+/// etcd starts a lease's time again when it elects a leader, so keys may live longer than the time
+/// says, never shorter.
 #[derive(Debug)]
 pub struct Lease {
     id: LeaseId,
@@ -81,7 +83,8 @@ impl Lease {
         self.shared.lost.is_cancelled()
     }
 
-    /// Waits until the lease may be over: etcd says that it is, or no renewal came through for as long as it lives.
+    /// Waits until the lease may have expired: etcd says that it has, or no renewal succeeded
+    /// within its time.
     ///
     /// # Cancel safety
     ///
@@ -94,7 +97,7 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the lease is revoked all the same.
+    /// If dropped before it resolves, the lease is revoked all the same.
     pub async fn revoke(mut self) {
         self.shared.ended.cancel();
         if let Some(task) = self.task.take() {
@@ -154,7 +157,7 @@ async fn keep(etcd: Etcd, id: LeaseId, ttl: Duration, granted: Instant, shared: 
     }
 }
 
-/// A renewed lease has so much time.
+/// The time of a renewed lease.
 pub(crate) fn time_left(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_secs)
 }

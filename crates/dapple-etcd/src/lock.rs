@@ -27,13 +27,15 @@ struct Place {
 }
 
 impl Etcd {
-    /// Takes the lock of this name, in the order in which it was asked for. A holder that dies loses it with its lease, as `lease` gives each
-    /// waiter its place. No waiter polls: each one watches the key before its own only, so that handing the lock over wakes one of them.
+    /// Takes the lock of this name, in the order of the requests for it. A holder that dies loses
+    /// it with its lease, as `lease` gives each waiter its place. No waiter polls: each one watches
+    /// the key before its own only, so that handing the lock over wakes one of them.
     ///
     /// The time of the call, [`timeout`](Etcd::timeout), is that of the wait. The keys of a lock are its name, a zero byte, and a number.
     ///
-    /// The holder may stop for longer than its lease lives, and go on in the belief that it holds the lock. So have what it protects check
-    /// [`Held::token`], or write under [`Held::compare`].
+    /// The holder may pause for longer than its lease lives, and then continue in the belief that
+    /// it holds the lock. So let the protected resource check [`Held::token`], or write under
+    /// [`Held::compare`].
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -111,7 +113,7 @@ impl Held {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it is released all the same, in the background.
+    /// If dropped before it resolves, it is released all the same, in the background.
     ///
     /// # Errors
     ///
@@ -134,7 +136,7 @@ impl Etcd {
 impl Drop for Place {
     fn drop(&mut self) {
         let Some(key) = self.key.take() else { return };
-        // Without a runtime the key goes with its lease.
+        // Without a runtime the key expires with its lease.
         if let Some(handle) = dapple_sched::Handle::try_current() {
             let etcd = self.etcd.clone();
             let _detached = handle.spawn(async move {

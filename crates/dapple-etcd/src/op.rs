@@ -13,7 +13,7 @@ use crate::wire::{Base64, DeleteReply, Pair, PutReply, RangeReply, is_false, is_
 pub struct Record {
     /// The key.
     pub key: Bytes,
-    /// The value; empty where the read asked for keys only.
+    /// The value; empty if the read requested keys only.
     pub value: Bytes,
     /// The revision at which the key came into being, after its last removal.
     pub create_revision: i64,
@@ -111,7 +111,7 @@ impl Get {
         }
     }
 
-    /// At most so many records; 0: all.
+    /// At most this many records; 0: all.
     #[must_use]
     pub fn limit(mut self, max: usize) -> Get {
         self.limit = i64::try_from(max).unwrap_or(i64::MAX);
@@ -125,7 +125,8 @@ impl Get {
         self
     }
 
-    /// The member that is asked answers by itself: faster, also without a majority, and perhaps with old values.
+    /// The member that gets the read answers alone: faster, also without a majority, and perhaps
+    /// with old values.
     #[must_use]
     pub fn stale(mut self) -> Get {
         self.serializable = true;
@@ -182,7 +183,7 @@ impl Get {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// In the order that was asked for.
+    /// In the requested order.
     pub records: Vec<Record>,
     /// The number of keys in the range, those beyond the limit included.
     pub count: i64,
@@ -252,7 +253,7 @@ impl Put {
 pub struct Written {
     /// The revision of this write.
     pub revision: i64,
-    /// The record that it replaced, where the write asked for it.
+    /// The record that it replaced, if the write requested it.
     pub previous: Option<Record>,
 }
 
@@ -295,7 +296,7 @@ pub struct Removed {
     pub count: i64,
     /// The revision of the store after it.
     pub revision: i64,
-    /// The records, where the removal asked for them.
+    /// The removed records, if the removal requested them.
     pub previous: Vec<Record>,
 }
 

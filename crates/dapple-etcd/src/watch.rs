@@ -66,7 +66,7 @@ pub enum Event {
     Put {
         /// The record after the change.
         record: Record,
-        /// The record before, where the watch asked for it.
+        /// The record before, if the watch requested it.
         previous: Option<Record>,
     },
     /// The key was removed, or its lease has ended.
@@ -75,7 +75,7 @@ pub enum Event {
         key: Bytes,
         /// The revision of the removal.
         revision: i64,
-        /// The record before, where the watch asked for it.
+        /// The record before, if the watch requested it.
         previous: Option<Record>,
     },
 }
@@ -202,12 +202,12 @@ impl Watch {
         }
     }
 
-    /// The revision from which the watch goes on: it has returned all changes before.
+    /// The revision from which the watch continues: it has returned all changes before.
     pub fn revision(&self) -> i64 {
         self.place.watching.start_revision
     }
 
-    /// Takes the next message; opens a stream first where there is none. Cancel safe.
+    /// Takes the next message; opens a stream first if there is none. Cancel safe.
     async fn step(&mut self) -> Result<Step, Failure> {
         let lines = match &mut self.lines {
             Some(lines) => lines,
@@ -239,7 +239,7 @@ impl Watch {
 
     /// Waits before the next attempt.
     async fn rest(&mut self, failure: &Failure) {
-        tracing::debug!(?failure, revision = self.revision(), "a watch looks for another member");
+        tracing::debug!(?failure, revision = self.revision(), "a watch tries another member");
         let wait = Backoff::new(REST_MIN, REST_MAX).random_wait(self.failures, &mut self.random);
         self.failures = self.failures.saturating_add(1);
         sleep(wait).await;
@@ -258,7 +258,8 @@ impl fmt::Debug for Watch {
 /// Where a watch is in the history.
 #[derive(Clone, Debug)]
 struct Place {
-    /// The question that goes on from here. Its revision is the next one, or one that was returned in part.
+    /// The request that continues from here. Its revision is the next one, or one that was returned
+    /// in part.
     watching: Watching,
     /// The number of changes of that revision that were returned.
     returned: usize,
@@ -303,7 +304,7 @@ impl Place {
         Ok(if events.is_empty() { Step::Nothing } else { Step::Events(events) })
     }
 
-    /// Leaves out what was returned. Afterwards the place is the revision of the last change.
+    /// Leaves out the returned part. Afterwards the place is the revision of the last change.
     fn fresh(&mut self, events: impl Iterator<Item = Event>) -> Vec<Event> {
         let mut fresh = Vec::new();
         for event in events {
@@ -346,7 +347,7 @@ fn canceled(reply: &WatchReply) -> Failure {
     }
 }
 
-/// A reply that goes on: one JSON value a line.
+/// A streamed reply: one JSON value per line.
 struct Lines {
     response: Response,
     rest: BytesMut,

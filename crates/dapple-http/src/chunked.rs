@@ -110,7 +110,7 @@ impl ChunkDecoder {
     ///
     /// # Errors
     ///
-    /// The body is malformed, for good: close the connection.
+    /// The body is malformed, and stays so: close the connection.
     pub fn step(&mut self, input: &[u8]) -> Result<ChunkStep, Refusal> {
         let mut at = 0;
         while self.state != State::End && at < input.len() {
@@ -184,7 +184,8 @@ impl ChunkDecoder {
         }
     }
 
-    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`, of which nothing is kept.
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`; the scanner keeps none of
+    /// it.
     fn extension(&mut self, byte: u8) -> Result<State, Refusal> {
         use Extension::{Before, Name, NameStart, SpaceAfterName, SpaceBefore, Value, ValueStart};
         if byte != b'\r' || self.state != State::Extension {

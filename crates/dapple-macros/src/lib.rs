@@ -33,8 +33,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(options, item, expand::Kind::Main)
 }
 
-/// Runs an `async fn` as a test, on a new runtime with a clock that stands still, so that no test
-/// sleeps.
+/// Runs an `async fn` as a test, on a new runtime with a standing clock, so that no test sleeps.
 ///
 /// The clock jumps to the next deadline when all work waits, and stands while any work runs, can
 /// run or is about to: an hour's sleep ends at once and at exactly its time, and no time limit

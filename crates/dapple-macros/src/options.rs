@@ -117,7 +117,7 @@ fn workers(value: TokenTree) -> Result<TokenTree, Problem> {
     }
 }
 
-/// Whether the clock stands still, or is the real one.
+/// Whether the clock can stand still, or is the real one.
 fn is_standing(value: &TokenTree) -> Result<bool, Problem> {
     match value.to_string().as_str() {
         "\"standing\"" => Ok(true),

@@ -140,7 +140,7 @@ fn udp_socket(addr: SocketAddr, is_shared: bool) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// How long a client may remember that this address speaks HTTP/3.
+/// How long a client may remember that this address supports HTTP/3.
 const MAX_AGE_S: u32 = 3600;
 
 /// How often to check whether the previous process has released the port.

@@ -1,5 +1,5 @@
 //! Two-phase commit among real processes, two coordinators and three participants, which are killed
-//! at random 200 times during transactions. In the end all agree on each of them, and nothing is
+//! at random 200 times during transactions. In the end all agree on each of them, and none is
 //! half-applied.
 //!
 //! The processes are this test binary again, with a role in their environment; they communicate

@@ -30,7 +30,7 @@ pub(crate) struct Tls {
 }
 
 impl Cluster {
-    /// `None` where there is no etcd.
+    /// `None` if there is no etcd.
     pub(crate) fn start(count: usize) -> Option<Cluster> {
         Cluster::start_with(count, false)
     }

@@ -1,4 +1,5 @@
-//! The client with a real etcd, where there is one; `cargo xtask etcd` builds it. And with servers that only look like one.
+//! The client with a real etcd, if there is one; `cargo xtask etcd` builds it. And with servers
+//! that only look like one.
 
 mod cluster;
 mod hostile;

@@ -36,7 +36,7 @@ pub(super) struct State<Q, A: Send + 'static> {
     is_stopping: bool,
     /// The reason for no more answers.
     end: Option<LoopError>,
-    /// Responders of replies that were dropped during a panic, until its message is known.
+    /// Responders with replies that were dropped during a panic, until its message is known.
     orphans: Vec<Responder<A>>,
     thread: Option<ThreadId>,
 }

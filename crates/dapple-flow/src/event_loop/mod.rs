@@ -1,4 +1,4 @@
-//! Event loops of the program's own, next to Dapple's (PLDI 2007, section 4.5).
+//! The program's own event loops, next to Dapple's (PLDI 2007, section 4.5).
 //!
 //! Some mechanisms report events in their own way: inotify with its batches, a library with its own
 //! `poll`, a device, another process's shared memory. A program that needs such events in its tasks

@@ -107,10 +107,10 @@ impl<U: Send + 'static> Flow<U> {
         }
     }
 
-    /// Lets it go on until it ends by itself or the runtime shuts down. Logs its error, if it has
-    /// one.
+    /// Lets it continue until it ends by itself or the runtime shuts down. Logs its error, if it
+    /// has one.
     pub fn detach(mut self) {
-        // Dropped without an abort, a task goes on.
+        // If dropped without an abort, a task continues.
         drop(self.task.take());
     }
 

@@ -79,7 +79,7 @@ pub trait Encode: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The item cannot be encoded. The sink goes on with others.
+    /// The item cannot be encoded. The sink continues with others.
     fn encode(&self, item: Self::Item) -> io::Result<Bytes>;
 }
 

@@ -136,7 +136,7 @@ impl<R: Send + 'static> Completion<R> {
                 // A color keeps its order, so this runs after the call.
                 callback.color().post(move || drop(guard));
             }
-            // Free the room first: a recipient that sees the completion finds it.
+            // Free the room first: a recipient that sees the completion can then use the room.
             Kind::Push(port) => {
                 drop(guard);
                 port.deliver(result);

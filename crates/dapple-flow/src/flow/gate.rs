@@ -67,7 +67,7 @@ impl Gate {
 
     /// Gives back count and weight.
     pub(super) fn give_back(&mut self, count: usize, weight: usize) -> Wakers {
-        debug_assert!(weight <= self.weight, "gives back what it never took");
+        debug_assert!(weight <= self.weight, "releases capacity that it never took");
         self.weight -= weight;
         let wakers = self.turns.give_back(count);
         wakers.and(self.weigh())

@@ -118,7 +118,7 @@ impl<T: 'static> Handler<T> for Box<dyn Handler<T>> {
 /// Closes a queue or a sink after the last event, and also when its flow is stopped, panics, or is
 /// dropped at the runtime's shutdown: consumers at the other end learn that nothing more will come.
 ///
-/// Without it, others can go on feeding the same queue.
+/// Without it, other flows can still feed the same queue.
 ///
 /// ```
 /// use dapple_flow::flow::{CloseAtEnd, Queue};

@@ -74,8 +74,8 @@ pub struct Connection<D: Device> {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for an invalid name, with an example; `Unsupported` for devices that have no
-/// connections; those of the device.
+/// `InvalidInput` for an invalid name, with an example; `Unsupported` for devices without
+/// connections; errors of the device.
 pub async fn connect<D: Device>(name: &str) -> io::Result<Connection<D>> {
     let (reader, writer) = D::connect(name).await?;
     Ok(Connection { source: Source::new(reader), sink: Sink::new(writer), peer: name.to_owned() })
@@ -90,8 +90,8 @@ impl<D: Device> Listener<D> {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, with an example; `Unsupported` for devices that have no
-    /// connections; those of the device, such as `AddrInUse`.
+    /// `InvalidInput` for an invalid name, with an example; `Unsupported` for devices without
+    /// connections; errors of the device, such as `AddrInUse`.
     pub async fn bind(name: &str) -> io::Result<Self> {
         Ok(Listener { acceptor: D::listen(name).await?, ready: None, has_ended: false })
     }
@@ -100,7 +100,7 @@ impl<D: Device> Listener<D> {
     ///
     /// # Errors
     ///
-    /// Those of the system; none are known.
+    /// Errors of the system; none are known.
     pub fn local_name(&self) -> io::Result<String> {
         self.acceptor.local_name()
     }

@@ -77,7 +77,7 @@ impl<D: Device> Source<D> {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, with an example; those of the device.
+    /// `InvalidInput` for an invalid name, with an example; errors of the device.
     pub async fn open(name: &str) -> io::Result<Self> {
         Ok(Self::new(D::open_reader(name).await?))
     }

@@ -5,11 +5,11 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 /// The directives of one message, as far as a shared cache acts on them. Times are in seconds.
 ///
-/// An ambiguous field is read in the way that keeps less: `private` and `no-cache` with field names
-/// count for the whole response, the smallest of several ages counts, and an invalid age is zero.
+/// An ambiguous field is read in the stricter way: `private` and `no-cache` with field names count
+/// for the whole response, the smallest of several ages counts, and an invalid age is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Store nothing of this.
+    /// Do not store the response.
     pub no_store: bool,
     /// Ask the origin before use.
     pub no_cache: bool,
@@ -66,7 +66,7 @@ impl Control {
     /// fields (RFC 9213, section 2.1). `None` if it is absent, empty or malformed, which has the
     /// same effect.
     ///
-    /// A value of the wrong type is read as in [`parse`](Self::parse): in the way that keeps less.
+    /// A value of the wrong type is read as in [`parse`](Self::parse): the cache keeps less.
     ///
     /// ```
     /// use dapple_http::cache::Control;

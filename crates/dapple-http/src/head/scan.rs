@@ -112,5 +112,5 @@ fn check_start(first: Option<&u8>) -> Result<(), Refusal> {
 /// RFC 9112, section 2.2, asks to ignore at least one; some clients send one after a body.
 const EMPTY_LINES_MAX: usize = 4;
 
-/// The parts of a request line besides the target: a method, two spaces, the version, a CR.
+/// The parts of a request line other than the target: a method, two spaces, the version, a CR.
 const REQUEST_LINE_BESIDE_MAX: usize = super::parse::METHOD_LEN_MAX + 2 + "HTTP/1.1".len() + 1;

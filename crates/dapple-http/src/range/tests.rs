@@ -15,7 +15,7 @@ fn parts_of_ten_bytes() {
         ("BYTES=2-5", 2..6),
         ("bytes= 2-5 ", 2..6),
         ("bytes=,,2-5,", 2..6),
-        // Of several parts, those that exist.
+        // Of several parts, the existing ones.
         ("bytes=2-5,20-", 2..6),
         ("bytes=-0,1-1", 1..2),
         // So close that one part is shorter.

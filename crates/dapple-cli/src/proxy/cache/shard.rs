@@ -87,8 +87,8 @@ impl<F> Shard<F> {
         }
     }
 
-    /// Enters a fetch; one that is not open serves only its own request, but its response may be
-    /// kept.
+    /// Enters a fetch. A fetch that is not open serves only its own request, but its response may
+    /// be kept.
     pub(crate) fn enter(&mut self, key: &Key, fill: &Arc<Fill<F>>, is_open: bool) {
         self.fills.push(Filling { hash: key.hash, uri: key.uri.clone(), fill: fill.clone(), is_open });
     }

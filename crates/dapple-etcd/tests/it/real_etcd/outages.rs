@@ -11,7 +11,7 @@ use crate::run;
 
 const CALLERS: usize = 4;
 
-/// Callers that read and write under a guard, each its own key, until they are told to end.
+/// Callers that read and write under a guard, each its own key, until the end.
 struct Callers {
     tasks: Vec<dapple_sched::JoinHandle<Counts>>,
     calls: Arc<AtomicUsize>,
@@ -33,7 +33,7 @@ impl Callers {
         Callers { tasks, calls: calls.clone(), is_over }
     }
 
-    /// Waits until so many further calls have ended.
+    /// Waits until this many further calls have ended.
     async fn more(&self, calls: usize) {
         let until = self.calls.load(Ordering::Relaxed) + calls;
         while self.calls.load(Ordering::Relaxed) < until {

@@ -47,7 +47,7 @@ fn a_user_has_a_token_that_is_renewed() {
         let ann = builder().user("ann", "pass").build().unwrap();
         assert_eq!(ann.find(Get::new("a")).await.map_err(reason), Err(Some(Reason::Denied)));
 
-        // A member that starts anew knows no tokens: the next call and the watch get new ones.
+        // A restarted member knows no tokens: the next call and the watch get new ones.
         cluster.kill(0);
         cluster.restart(0);
         assert_eq!(root.get("a").await.unwrap().unwrap().value, "2");

@@ -5,7 +5,7 @@ use dapple_etcd::{Delete, Event, Get, Keys, Put, Reason, Txn, Watch, Watching};
 use crate::cluster::Cluster;
 use crate::run;
 
-/// The next changes, until there are so many, as `key=value`; a removal has no value.
+/// The next changes, until there are this many, as `key=value`; a removal has no value.
 async fn take(watch: &mut Watch, count: usize) -> Vec<String> {
     let mut taken = Vec::new();
     while taken.len() < count {

@@ -51,8 +51,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, `Unsupported` for devices that cannot be read, those of
-    /// the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices that cannot be read, and the
+    /// errors of the kernel.
     fn open_reader(name: &str) -> impl Future<Output = io::Result<Self::Reader>> + Send {
         async move { Err(unsupported(name, "this device cannot be read")) }
     }
@@ -65,8 +65,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, `Unsupported` for devices that cannot be written, those
-    /// of the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices that cannot be written, and
+    /// the errors of the kernel.
     fn open_writer(name: &str) -> impl Future<Output = io::Result<Self::Writer>> + Send {
         async move { Err(unsupported(name, "this device cannot be written")) }
     }
@@ -79,8 +79,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, `Unsupported` for devices that have no connections,
-    /// those of the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices without connections, and the
+    /// errors of the kernel.
     fn connect(name: &str) -> impl Future<Output = io::Result<(Self::Reader, Self::Writer)>> + Send {
         async move { Err(unsupported(name, "this device has one direction: open a source or a sink of it")) }
     }
@@ -93,8 +93,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, `Unsupported` for devices that have no connections,
-    /// those of the kernel.
+    /// `InvalidInput` for an invalid name, `Unsupported` for devices without connections, and the
+    /// errors of the kernel.
     fn listen(name: &str) -> impl Future<Output = io::Result<Self::Acceptor>> + Send {
         async move { Err(unsupported(name, "this device has no connections: listen at tcp: or unix:")) }
     }
@@ -109,7 +109,7 @@ pub trait Reader: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those of the device, after which it is not called again.
+    /// Errors of the device, which is not called again afterwards.
     fn poll_read(&mut self, cx: &mut Context<'_>, len_max: usize) -> Poll<io::Result<Bytes>>;
 }
 
@@ -120,7 +120,7 @@ pub trait Writer: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those of the device, after which it is not called again.
+    /// Errors of the device, which is not called again afterwards.
     fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
     /// Waits until all written data would survive a power failure, if the device has such storage.
@@ -164,7 +164,7 @@ pub trait Acceptor: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those of the system; none are known.
+    /// Errors of the system; none are known.
     fn local_name(&self) -> io::Result<String>;
 }
 

@@ -20,7 +20,7 @@ pub enum SubmitError<T> {
     CompletionsClosed(T),
     /// The device has failed, with this error.
     Failed(T, io::Error),
-    /// The codec cannot write the item. The sink goes on with others.
+    /// The codec cannot write the item. The sink continues with others.
     NotEncoded(io::Error),
 }
 

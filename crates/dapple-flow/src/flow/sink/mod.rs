@@ -109,7 +109,7 @@ impl<D: Device> Sink<D> {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an invalid name, with an example; those of the device.
+    /// `InvalidInput` for an invalid name, with an example; errors of the device.
     pub async fn open(name: &str) -> io::Result<Self> {
         Ok(Self::new(D::open_writer(name).await?))
     }
@@ -176,12 +176,12 @@ impl<D: Device, C: Encode> Sink<D, C> {
 
     /// Writes an item, and waits until the device has it; returns its bytes. Waits for room first.
     ///
-    /// Cancel safe: an item is written whole or not at all. If dropped while it waits for room, it
-    /// is not written; later, it is written all the same.
+    /// Cancel safe: an item is written whole or not at all. If dropped while it waits for room, the
+    /// item is not written; if dropped later, it is.
     ///
     /// # Errors
     ///
-    /// Those of the device, and of an earlier write; `BrokenPipe` if the sink is closed; those of
+    /// Errors of the device, and of an earlier write; `BrokenPipe` if the sink is closed; errors of
     /// the codec.
     pub async fn write(&self, item: impl Into<C::Item>) -> io::Result<usize> {
         let (completion, pending) = Completion::answer();

@@ -202,7 +202,7 @@ fn bad_names_say_what_is_wrong() {
         }
         // Without the kind, which the type says.
         assert!(Source::<Tcp>::open("127.0.0.1").await.unwrap_err().to_string().contains("no port"));
-        // A listener that is gone leaves its path.
+        // A closed listener leaves its path.
         let socket = path(&dir, "socket");
         drop(Listener::<Unix>::bind(&socket).await?);
         let error = Listener::<Unix>::bind(&socket).await.unwrap_err();
