@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It is the composition operator of Gribble's dissertation that keeps replicas identical (4.2),
-//! with his storage's rule for a dead coordinator (7.2.1): the participants ask each other for the
+//! with its storage's rule for a dead coordinator (7.2.1): the participants ask each other for the
 //! outcome. Unlike there, promises and decisions are in a durable log, so no process must stay
 //! alive.
 //!
