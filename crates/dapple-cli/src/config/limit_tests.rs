@@ -7,7 +7,7 @@ use dapple_serve::command_line::limits::ALL;
 
 use super::load;
 
-/// The programs that have limits, with the words that call each, and what it cannot do without.
+/// The programs that have limits, with the words that call each, and their required options.
 const PROGRAMS: [(&[&str], &[&str]); 5] = [
     (&["serve"], &["."]),
     (&["proxy"], &[]),
@@ -91,7 +91,8 @@ fn the_documentation_has_the_table() {
     assert!(page.contains(&table), "docs/limits.md should have this table:\n{table}");
 }
 
-/// A line for each row that a program has: the default where it is a number, and `+` where `--help` says it in words.
+/// A line for each row that a program has: the default if it is a number, and `+` if `--help`
+/// describes it in words.
 fn table() -> String {
     let names = PROGRAMS.map(|(words, _)| words.join(" "));
     let head = format!("| option | method or field | range | {} |\n|{}\n", names.join(" | "), "---|".repeat(8));

@@ -34,7 +34,7 @@ impl Options {
         self.command.get_arguments().filter(|arg| !COMMAND_LINE_ONLY.contains(&arg.get_id().as_str()))
     }
 
-    /// The option with this name, as it stands in the file, or that had it before.
+    /// The option with this name, or this former name, in the file.
     pub(crate) fn find(&self, name: &str) -> Option<&Arg> {
         self.all().find(|arg| names(arg).any(|known| known == name))
     }
@@ -87,7 +87,7 @@ pub(crate) fn kind(arg: &Arg) -> Kind {
     }
 }
 
-/// The names of `arg` in the file: its own, and those that it had before.
+/// The names of `arg` in the file: the current one, and former ones.
 pub(crate) fn names(arg: &Arg) -> impl Iterator<Item = String> {
     let before = arg.get_all_aliases().unwrap_or_default().into_iter().map(|name| name.replace('-', "_"));
     [arg.get_id().to_string()].into_iter().chain(before)

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 use super::nearest::nearest;
 use super::problem::{Problems, Source};
 
-/// The content of the file besides options. Empty without a file.
+/// The content of the file other than options. Empty without a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sections {
     file: Option<Source>,

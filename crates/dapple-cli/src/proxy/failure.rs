@@ -19,7 +19,7 @@ pub(crate) enum Failure {
     LookupTimeout,
     /// No server answers there.
     Unreachable(String),
-    /// A time limit was exceeded: of what.
+    /// A time limit was exceeded; this is its name.
     TimedOut(&'static str),
     /// The connection ended before there was a response.
     Broken(String),

@@ -70,13 +70,13 @@ pub(crate) struct Query<'q> {
 /// The outcome of a query.
 pub(crate) enum Looked {
     Reply(Reply),
-    /// A server has to be asked, and its response is not kept; the reason is in the words of
+    /// The request needs a server, and its response is not kept; the reason is in the words of
     /// `Cache-Status`.
     Pass(&'static str),
 }
 
 impl<S: Source> Cache<S> {
-    /// Answers from the cache, or through it. Notes in `served` which server was asked.
+    /// Answers from the cache, or through it. Notes in `served` which server got the request.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl<S: Source> Cache<S> {
             shard.with(|shard| shard.enter(&key, &fetch.fill, false)).await;
         }
         let fill = fetch.fill.clone();
-        // No piece can have gone before its first reader is there.
+        // No piece can have been freed before its first reader exists.
         let Some(mut reader) = fill.join() else { return Err(S::Failure::given_up()) };
         self.source.spawn(fetch.run());
         let outcome = hints::passed_on(hints.as_deref(), query.interims, &self.pseudonym, reader.outcome()).await;

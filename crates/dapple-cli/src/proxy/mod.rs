@@ -34,7 +34,7 @@ mod front;
 mod hints;
 mod lookup;
 mod metrics;
-#[allow(clippy::module_inception, reason = "the proxy the other parts belong to")]
+#[allow(clippy::module_inception, reason = "the proxy to which the other parts belong")]
 mod proxy;
 mod reply;
 mod reverse;
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ProxyError> {
     }
     manager.ready();
     let begin = runtime.block_on(async {
-        // A task of its own reopens the access log; nothing else needs a reload.
+        // A separate task reopens the access log; nothing else needs a reload.
         let (ending, begin) = watch(signals, upgrade, &manager, front.gate(), async || {}).await;
         front.finish(ending).await;
         begin

@@ -52,7 +52,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Allows `spare` connections to origins besides one for each client.
+    /// Allows `spare` connections to origins in addition to one for each client.
     pub(crate) fn new(
         args: &Args,
         rules: Rules,
@@ -62,7 +62,7 @@ impl Proxy {
         handle: Handle,
     ) -> Proxy {
         // One for each client, and some that are idle or fetch for the cache after their client has
-        // gone.
+        // left.
         let connections_max = admission.max() + spare as usize;
         let tally = Arc::new(Tally::new(handle.clone()));
         let pseudonym = Pseudonym::new();

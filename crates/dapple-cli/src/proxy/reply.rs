@@ -117,7 +117,7 @@ pub(crate) fn of_stream(
     reply
 }
 
-/// A page that says what failed and what to do.
+/// A page that names the failure and the remedy.
 pub(crate) fn of_failure(failure: &Failure, is_head: bool) -> Reply {
     let mut reply = page(failure.status(), &failure.text(), is_head);
     if let Some(kind) = failure.error_type() {

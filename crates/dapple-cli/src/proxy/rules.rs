@@ -168,7 +168,7 @@ fn kind_of_v6(ip: Ipv6Addr) -> Option<Kind> {
     })
 }
 
-/// HTTPS, and news over TLS.
+/// HTTPS, and newsgroups over TLS.
 const TUNNEL_PORTS: [u16; 2] = [443, 563];
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use dapple::Handle;
 
-/// A counter. Bytes are those of bodies.
+/// A counter. Bytes count bodies only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Requests,

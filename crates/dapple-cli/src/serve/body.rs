@@ -56,7 +56,8 @@ impl FileStream {
 
     /// The next piece, if the kernel has it in its cache, so that reading does not wait.
     fn read_at_once(&self) -> Option<io::Result<Bytes>> {
-        // The first piece is read in the turn that answers the request, beside those of newcomers.
+        // The first piece is read in the turn that answers the request, with those of other new
+        // requests.
         let len_max = if self.is_begun { PIECE_LEN } else { FIRST_PIECE_LEN };
         let len = usize::try_from(self.end - self.at).unwrap_or(len_max).min(len_max);
         let mut piece = Piece { memory: MEMORY.take(), len: 0 };
@@ -149,7 +150,8 @@ const PIECE_LEN: usize = 128 * 1024;
 /// The same of the first piece: it costs a newcomer behind it 3 us, not 20.
 const FIRST_PIECE_LEN: usize = 16 * 1024;
 
-/// Where more pieces than this are in use, 32 MB, those that wait for clients which take nothing are read again later.
+/// If more pieces than this are in use, 32 MB, those of clients that read nothing are freed, and
+/// read again later.
 const IN_USE_MAX: usize = 256;
 
 /// How many free pieces are kept for reuse: 4 MB.

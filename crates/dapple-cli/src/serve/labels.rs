@@ -66,7 +66,7 @@ impl Labels {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         }
         // Load the rules first, before other settings that a reload replaces: with current rules,
-        // nothing else can be older.
+        // no other setting can be older.
         let rules = self.rules.load();
         let negotiates = self.negotiates.load(Ordering::Acquire);
         let negotiable = negotiates && kind.to_str().is_ok_and(content_type::is_compressible);

@@ -22,7 +22,7 @@ pub(crate) struct Library {
     pub(crate) hidden: bool,
     /// Larger files are streamed and not cached, in bytes.
     pub(crate) page_len_max: u64,
-    /// Makes connections give way if descriptors for files run out.
+    /// Makes connections close if descriptors for files run out.
     pub(crate) admission: Arc<Admission>,
 }
 

@@ -12,7 +12,7 @@ use super::library::{Before, Library};
 use super::pages::{Content, Page, Shard};
 
 /// A look-up in progress, for all requests for one path. The shard always learns how it ends, so
-/// that no request waits for ever. If the request that started it goes away (an HTTP/2 client
+/// that no request waits for ever. If the request that started it is dropped (an HTTP/2 client
 /// cancels it), the look-up continues, because others may wait.
 pub(crate) struct Loading {
     pub(crate) shard: Colored<Shard>,
@@ -122,8 +122,8 @@ mod tests {
         Arc::new(Library { root, labels, list, hidden: false, page_len_max: 1 << 20, admission })
     }
 
-    /// Looks up a file for a caller that goes away while another request waits; returns the result
-    /// of the latter.
+    /// Looks up a file for a caller that leaves while another request waits; returns the result of
+    /// the latter.
     async fn given_up(name: &str) -> Option<Content> {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("page"), "content").unwrap();

@@ -3,7 +3,7 @@
 //! | state | begins | ends | effect |
 //! |---|---|---|---|
 //! | roomy | | | the page cache grows back to its normal size, an eighth per second |
-//! | tight | above 85 % | below 75 % | every second the page cache gives up a quarter of its content |
+//! | tight | above 85 % | below 75 % | every second the page cache drops a quarter of its content |
 //! | short | above 95 % | below 90 % | as tight, and new connections are refused |
 
 use std::sync::Arc;
@@ -91,8 +91,8 @@ pub(crate) async fn watch(site: Arc<Site>, limit: MemoryLimit) {
     }
 }
 
-/// Makes every shard give up a quarter of its content, and the allocator return that memory.
-/// Returns the new size limit.
+/// Makes every shard drop a quarter of its content, and the allocator return that memory. Returns
+/// the new size limit.
 async fn shrink(site: &Site) -> u64 {
     let (mut cache_max, mut gone) = (0, 0);
     for shard in &site.shards {

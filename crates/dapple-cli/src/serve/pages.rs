@@ -62,7 +62,7 @@ pub(crate) enum Found {
     /// A page that may be sent as it is.
     Fresh(Arc<Page>),
     /// A page to compare with the file first. Until that is done others get this page, so that only
-    /// one request looks at the file.
+    /// one request reads the file.
     Stale(Arc<Page>),
     /// No page yet; a look-up is in progress. The receiver fails if the look-up does.
     Loading(oneshot::Receiver<Content>),
@@ -227,5 +227,5 @@ pub(crate) fn shard_of(hash: u64) -> usize {
 /// As many as in the papers' server.
 pub(crate) const SHARDS: usize = 10;
 
-/// The approximate overhead of a page besides its content: header values, the slot, the map.
+/// The approximate overhead of a page apart from its content: header values, the slot, the map.
 const PAGE_OVERHEAD: u64 = 512;

@@ -113,7 +113,7 @@ fn words(status: StatusCode) -> (&'static str, &'static str) {
             ("Not known here", "The request uses a part of HTTP that this server does not support.")
         }
         StatusCode::HTTP_VERSION_NOT_SUPPORTED => {
-            ("Another version", "This server speaks HTTP/1.1, and HTTP/1.0 with clients that know no better.")
+            ("Another version", "This server speaks HTTP/1.1, and HTTP/1.0 with older clients.")
         }
         _ => ("That went wrong", "The server could not read this page. Its log says why."),
     }

@@ -44,7 +44,7 @@ use crate::server::Admission;
 /// The state that all connections share.
 pub(crate) struct Site {
     pub(crate) library: Arc<Library>,
-    /// Keyed anew in every process, so that clients cannot aim at one shard or one slot.
+    /// With a new key in every process, so that clients cannot aim at one shard or one slot.
     hasher: RandomState,
     pub(crate) shards: Vec<Colored<Shard>>,
     pub(crate) handles: Colored<Handles>,
@@ -145,15 +145,15 @@ impl Site {
         self.limits.load_full()
     }
 
-    /// Replaces the settings that can change at any time; [`set_rules`](Site::set_rules) then
-    /// forgets what was made by the old ones.
+    /// Replaces the settings that can change at any time; [`set_rules`](Site::set_rules) then drops
+    /// the pages made by the old ones.
     pub(crate) fn set_options(&self, limits: Limits, list: bool, compress: bool) {
         self.limits.store(Arc::new(limits));
         self.library.list.store(list, Ordering::Relaxed);
         self.library.labels.negotiates.store(compress, Ordering::Release);
     }
 
-    /// Replaces the rules. On return, what was made by the old ones is forgotten; only a disk
+    /// Replaces the rules. When it returns, the pages made by the old ones are dropped; only a disk
     /// look-up that began earlier may still pass its page to waiting requests, and that page is not
     /// kept.
     pub(crate) async fn set_rules(&self, mut rules: Rules) {
@@ -252,9 +252,9 @@ impl Site {
         self.load_elsewhere(loading, None, before, now_ms, client).await
     }
 
-    /// Loads content in a task of its own, because it takes a while: others wait for it even if
-    /// this connection goes away. If the disk cannot answer in time, no request waits: all get the
-    /// `cached` page, if there is one.
+    /// Loads content in a separate task, because it takes a while: others wait for it even if this
+    /// connection ends. If the disk cannot answer in time, no request waits: all get the `cached`
+    /// page, if there is one.
     async fn load_elsewhere(
         &self,
         loading: Loading,

@@ -21,7 +21,7 @@ pub(crate) trait AdmissionLimits {
     /// Shares the descriptors of the process out, of which a connection takes `each`.
     fn shares(&self, each: u64) -> Shares;
 
-    /// The limit of connections for one address, out of so many in all.
+    /// The limit of connections for one address, of this total.
     fn per_address(&self, connections: usize) -> PerAddress;
 
     /// How long the end may take.

@@ -14,8 +14,8 @@ pub(super) fn plain() -> HostBuilder {
 }
 
 /// Uses the CPU for this many microseconds, up to [`SPIN_MAX`], without awaiting: a service of any
-/// desired cost. As many calls run at a time as there are workers; calls that would wait too long
-/// are refused.
+/// desired cost. At most one call per worker runs at a time; calls that would wait too long are
+/// refused.
 fn spin() -> Stage<u64, u64, Infallible> {
     let width = dapple::Handle::current().workers();
     let stage = Stage::builder("spin").queue_len_max(SPIN_QUEUE_LEN_MAX).width(width).shed().color_each();

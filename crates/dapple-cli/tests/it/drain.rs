@@ -13,7 +13,7 @@ use crate::support::{Server, Site, eventually, noise};
 enum Met {
     /// No server listens any more.
     Refused,
-    /// A reply said that it is the last.
+    /// A reply announced the end of the connection.
     Told,
     /// The connection was idle, by the server's clock, and ended without a byte of a reply.
     Idle,

@@ -71,7 +71,7 @@ fn a_bad_command_line_is_code_two() {
     }
 }
 
-/// Files that are only cached, and then idle connections, give up descriptors for requested files.
+/// Cached files, and then idle connections, free descriptors for requested files.
 #[test]
 fn files_are_found_although_there_are_no_descriptors() {
     let site = Site::with_index();

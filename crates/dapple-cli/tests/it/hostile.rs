@@ -17,7 +17,7 @@ fn start(site: &Path, options: &[&str]) -> Server {
     Server::start(site, &[&limits, options].concat())
 }
 
-/// The number of open connections, without the one that asks.
+/// The number of open connections, without the one for this request.
 fn open(mut wire: Wire) -> u64 {
     std::io::Write::write_all(&mut wire, b"GET /-/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut reply = String::new();

@@ -222,7 +222,7 @@ fn time_in_which_the_process_is_stopped_does_not_count() {
         filled += count;
     }
     assert!(content == noise(len, 9));
-    // Clients that are late all the same are dropped.
+    // Clients that are too late even so are dropped.
     assert_eq!(silent.read_to_end().unwrap_or_default(), b"");
     server.signal(Signal::TERM);
     assert_eq!(server.wait(LIMIT).expect("it stops").code(), Some(0));

@@ -53,8 +53,8 @@ fn close_to_its_limit_the_cache_gives_up_memory_and_new_clients_wait() {
     }
 }
 
-// If many clients read nothing, the server frees what it read for them, and reads it again when
-// they go on.
+// If many clients read nothing, the server frees the data for them, and reads it again when they
+// continue.
 #[test]
 fn a_thousand_clients_that_read_nothing_take_little_memory() {
     let site = Site::new();

@@ -68,7 +68,7 @@ fn unused_connections_make_room() {
     assert!(came);
 }
 
-/// The same over TLS, where the clients have not even begun their handshake.
+/// The same over TLS, if the clients have not even begun their handshake.
 #[test]
 fn missing_handshakes_make_room() {
     let site = site();

@@ -1,4 +1,4 @@
-//! Slow or silent clients are dropped; those that merely take their time are not.
+//! Slow or silent clients are dropped; those that only take their time are not.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! HTTPS: both versions of HTTP, certificates by name, new certificates while connections go on,
+//! HTTPS: both versions of HTTP, certificates by name, new certificates while connections are open,
 //! and clients without TLS.
 
 use std::net::Ipv4Addr;

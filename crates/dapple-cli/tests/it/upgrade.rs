@@ -52,7 +52,8 @@ impl News {
 
 impl Drop for News {
     fn drop(&mut self) {
-        // Successors are no children of this process; killing an id that is gone does no harm.
+        // Successors are no children of this process; killing an id that no longer exists does no
+        // harm.
         for id in self.ready.drain(..).skip(1) {
             let _ = rustix::process::kill_process(Pid::from_raw(id).unwrap(), Signal::KILL);
         }
@@ -165,7 +166,7 @@ pub(crate) fn is_running(id: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Puts a program where there is none.
+/// Puts a program where there was none.
 fn put(program: &Path, to: &Path) {
     if std::fs::hard_link(program, to).is_err() {
         // Not written by this process: a program cannot run while another test's new child has it

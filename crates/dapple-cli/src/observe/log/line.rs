@@ -79,7 +79,7 @@ impl Line {
         Line { format, middle, text }
     }
 
-    /// Writes the whole line, now that its ending is known.
+    /// Writes the whole line after its ending is known.
     pub(crate) fn end(&self, ending: &Ending, served: Option<&Served>, out: &mut Vec<u8>) {
         let status = ending.status.map_or(GONE, |status| status.as_u16());
         let (before, behind) = self.text.split_at(self.middle);
@@ -139,7 +139,7 @@ fn target(request: &Request<'_>) -> Vec<u8> {
     let authority = request.authority.unwrap_or_default();
     match request.form {
         Form::Authority => return authority.into(),
-        // In HTTP/2 every request has a scheme; the path identifies what it asks for.
+        // In HTTP/2 every request has a scheme; the path identifies its target.
         Form::Absolute if request.version < Version::HTTP_2 => {
             let _ = write!(target, "{}://{authority}", request.scheme.unwrap_or("http"));
         }

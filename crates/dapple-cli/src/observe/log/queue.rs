@@ -19,7 +19,7 @@ use super::sink::Sink;
 /// A buffer for each worker, and one for all other threads.
 pub(super) struct Queue {
     slots: Box<[Slot]>,
-    /// Whether the writer will look at the buffers again before it sleeps.
+    /// Whether the writer will check the buffers again before it sleeps.
     is_awake: AtomicBool,
     wants_reopening: AtomicBool,
     /// The new place to write to, if it has changed.
@@ -78,8 +78,8 @@ impl Queue {
             let end = lines.text.len();
             lines.marks.push((now_ns(), end));
         }
-        // Either the writer looks at this buffer after this line was added, or it announced its
-        // sleep before this thread took the lock, and this thread sees that.
+        // Either the writer reads this buffer after this line was added, or it announced its sleep
+        // before this thread took the lock, and this thread sees that.
         if !self.is_awake.load(Ordering::Relaxed) && !self.is_awake.swap(true, Ordering::Relaxed) {
             self.wake();
         }

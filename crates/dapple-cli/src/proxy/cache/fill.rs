@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | outcome | the fetch writes it once | all wait for it |
 //! | pieces | the fetch appends | while the response is kept, all of them stay: a late reader starts with the first |
-//! | window | | once it is known that the response will not be kept, pieces go when all have read them, and the fetch waits for the slowest reader |
+//! | window | | once it is known that the response will not be kept, pieces are freed when all have read them, and the fetch waits for the slowest reader |
 //! | end | the fetch writes it once | readers that have all pieces learn of it |
 //!
 //! Guarded by a lock and not a color: each critical section is a push or a clone, and code that
@@ -31,7 +31,7 @@ pub(crate) struct Fill<F> {
 
 struct Inner<F> {
     outcome: Option<Outcome<F>>,
-    /// The server that was asked, for the request that caused the fetch.
+    /// The server that got the request that caused the fetch.
     served: Option<Served>,
     pieces: VecDeque<Bytes>,
     /// The number of pieces removed from the front.
@@ -76,7 +76,7 @@ pub(crate) struct Head {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) len: Option<u64>,
-    /// The requests that it answers; `None` if only the one that asked first.
+    /// The requests that it answers; `None` if only the first one.
     pub(crate) selection: Option<Selection>,
     /// Whether the response will be kept, as far as is known.
     pub(crate) is_kept: bool,
@@ -99,7 +99,7 @@ impl<F> Default for Fill<F> {
 }
 
 impl<F> Fill<F> {
-    /// Adds a reader that starts with the first piece; `None` if that has gone already.
+    /// Adds a reader that starts with the first piece; `None` if that was freed already.
     pub(crate) fn join(self: &Arc<Fill<F>>) -> Option<Reader<F>> {
         let mut inner = self.lock();
         if inner.gone > 0 {
@@ -109,12 +109,12 @@ impl<F> Fill<F> {
         Some(Reader { fill: self.clone(), place, left: None })
     }
 
-    /// Notes which server was asked. Call it before [`decide`](Self::decide).
+    /// Notes the server that got the request. Call it before [`decide`](Self::decide).
     pub(super) fn set_served(&self, served: Served) {
         self.lock().served = Some(served);
     }
 
-    /// Takes the server that was asked, for the request that started the fetch.
+    /// Takes the server that got the request that started the fetch.
     pub(crate) fn take_served(&self) -> Option<Served> {
         self.lock().served.take()
     }

@@ -38,7 +38,7 @@ pub(crate) use self::stored::Stored;
 
 /// All shards, and the source of missing responses.
 pub(crate) struct Cache<S: Source> {
-    /// Keyed anew in every process, so that clients cannot aim at one shard.
+    /// With a new key in every process, so that clients cannot aim at one shard.
     hasher: RandomState,
     pub(crate) shards: Vec<Colored<Shard<S::Failure>>>,
     /// Larger bodies are passed on and not kept, in bytes.
@@ -51,7 +51,7 @@ pub(crate) struct Cache<S: Source> {
 /// The address of a response, in one spelling only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Further facts the server was told that may change the response; often empty.
+    /// Further facts in the request to the server that may change the response; often empty.
     pub(crate) scope: String,
     /// `http://host`, without the default port.
     pub(crate) base: String,
@@ -109,7 +109,7 @@ impl<S: Source> Cache<S> {
         &self.shards[(((key.hash >> 32) * SHARDS as u64) >> 32) as usize]
     }
 
-    /// Handles the response to a request that may have changed something: forgets the stored
+    /// Handles the response to a request that may have changed a resource: forgets the stored
     /// response of its address, and of other addresses on the same host that the response names
     /// (RFC 9111, section 4.4).
     pub(crate) fn changed(&self, address: &Address, answer: &HeaderMap) {

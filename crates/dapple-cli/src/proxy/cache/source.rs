@@ -19,7 +19,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// The targeted fields that this cache obeys, in order (RFC 9213, section 2.2).
     const TARGETS: &'static [HeaderName];
 
-    /// Asks a server. Notes in `served` which one answered, and what that took.
+    /// Asks a server. Notes in `served` which one answered, and at what cost.
     fn ask(
         &self,
         outgoing: &Self::Outgoing,

@@ -64,6 +64,6 @@ impl Stored {
     }
 }
 
-/// The approximate overhead of a response besides its body and fields: the slot, the maps.
+/// The approximate overhead of a response apart from its body and fields: the slot, the maps.
 const OVERHEAD: u64 = 768;
 const FIELD_OVERHEAD: usize = 112;

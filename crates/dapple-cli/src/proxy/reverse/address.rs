@@ -1,5 +1,5 @@
-//! The cache address of a response in a reverse proxy: everything that upstreams are told about the
-//! client's view of the address.
+//! The cache address of a response in a reverse proxy: all facts about the client's view of the
+//! address that upstreams get.
 //!
 //! Pages that name themselves (links, redirects from `http` to `https`) take their own address from
 //! these fields. If two requests that differ in them shared one cached response, one client could
@@ -21,7 +21,7 @@ use crate::proxy::cache::Address;
 
 /// The address of a request in the form that goes to upstreams; `None` if it cannot be cached,
 /// because it names no host, or a trusted proxy gives an invalid address. `is_secure` counts if
-/// upstreams are told nothing.
+/// upstreams get no such facts.
 pub(super) fn address(outgoing: &Outgoing, host: Option<&str>, is_secure: bool) -> Option<Address> {
     let headers = &outgoing.headers;
     let scheme = match told(headers, "x-forwarded-proto")? {

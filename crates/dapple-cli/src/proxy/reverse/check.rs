@@ -10,7 +10,7 @@ use crate::proxy::error::ProxyError;
 use crate::server::Tls;
 
 /// Checks everything that the options name, and prints the settings in use. Does not listen, and
-/// asks no upstream: one that is down now may be up when it counts.
+/// connects to no upstream: one that is down now may be up later.
 ///
 /// # Errors
 ///

@@ -2,12 +2,12 @@
 //!
 //! | what happened | the same request again |
 //! |---|---|
-//! | a kept connection had been closed meanwhile | at once, on a fresh one, if that is safe; says nothing of the upstream |
+//! | a kept connection had been closed meanwhile | at once, on a fresh one, if that is safe; the upstream is not blamed |
 //! | no connection; the limit of requests there is reached | at another upstream |
 //! | the connection ended, or the response was malformed | at another upstream, if that is safe |
 //! | it took too long | no: the client has waited long enough |
 //!
-//! A retry is safe if nothing of the request has left, or if the method is idempotent and the part
+//! A retry is safe if no part of the request was sent, or if the method is idempotent and the part
 //! of the body that was read is still there (RFC 9110, section 9.2.2); and never after an interim
 //! response went to the client. All retries but those of the first row use up the budget.
 

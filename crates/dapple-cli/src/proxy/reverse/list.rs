@@ -72,7 +72,7 @@ impl List {
     pub(crate) fn pick(&self, asked: &[Arc<str>]) -> Result<Pick, Duration> {
         let picked = self.balancer.pick_other_than(asked);
         let picked = picked.map_err(|refused| refused.retry_after.max(self.retry_after_min))?;
-        // If there is no other, the pick is one of those already asked.
+        // If there is no other, the pick is one of those already tried.
         if asked.contains(picked.key()) { Err(Duration::ZERO) } else { Ok(picked) }
     }
 

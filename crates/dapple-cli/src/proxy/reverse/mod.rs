@@ -38,7 +38,7 @@ mod misuse;
 mod reload;
 mod replay;
 mod request;
-#[allow(clippy::module_inception, reason = "the proxy the other parts belong to")]
+#[allow(clippy::module_inception, reason = "the proxy to which the other parts belong")]
 mod reverse;
 mod service;
 mod source;

@@ -9,7 +9,7 @@ use http::HeaderMap;
 
 use crate::http::{Incoming, RequestBody};
 
-/// Keeps what was read of a body, up to a bound, so that it can be read again.
+/// Keeps the read part of a body, up to a bound, so that it can be read again.
 pub(crate) struct Replay<'r, 'a> {
     body: &'r mut RequestBody<'a>,
     kept: VecDeque<Bytes>,
@@ -112,7 +112,7 @@ impl Incoming for Detached {
     }
 }
 
-/// How much of a body is kept for a retry: the cost of one request besides its buffers.
+/// How much of a body is kept for a retry: the cost of one request apart from its buffers.
 const KEPT_LEN_MAX: usize = 64 << 10;
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub(crate) struct Reverse {
     pub(crate) list: Arc<List>,
     pub(crate) common: Arc<Common>,
     pub(crate) upstreams: Upstreams,
-    /// `None` if nothing is kept. A reload of the upstreams leaves it unchanged.
+    /// `None` if responses are not kept. A reload of the upstreams leaves it unchanged.
     pub(crate) cache: Option<Arc<Cache<Upstreams>>>,
     pub(crate) forwarding: Forwarding,
     pub(crate) rewrites_host: bool,

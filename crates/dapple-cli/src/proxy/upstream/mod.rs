@@ -104,7 +104,7 @@ impl Upstream {
         self.waits
     }
 
-    /// Connects to where a tunnel leads. The second is its place among the connections.
+    /// Connects to the target of a tunnel. The second is its place among the connections.
     pub(crate) async fn open(&self, origin: &Origin) -> Result<(Stream, OpenSlot<Upload>), Failure> {
         let host = self.hosts.get(origin);
         self.hosts.make_room().await.map_err(|_| Failure::Busy)?;

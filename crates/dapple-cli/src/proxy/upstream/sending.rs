@@ -106,7 +106,7 @@ pub(in crate::proxy) fn prepare(
                     hints.push(response.status(), response.headers());
                 }
             } else if let Some(tx) = tx.lock().ok().and_then(|mut tx| tx.take()) {
-                // A receiver that gave up waiting has begun already.
+                // A receiver that stopped waiting has already begun.
                 let _ = tx.send(());
             }
         });
@@ -208,7 +208,8 @@ async fn upload(
         match event {
             Event::Moved(Moved::One) => {}
             Event::Moved(Moved::Failed(error)) => return Err(Halt::Client(error)),
-            // hyper may want no more of it: then the connection is gone, or the answer is there.
+            // hyper may want no more of it: then the connection has ended, or the answer has
+            // arrived.
             Event::Moved(Moved::All | Moved::Unwanted) => return Ok(Sent::All),
             Event::Answered(Err(error)) => return Err(Halt::Server(error)),
             Event::Answered(Ok(response)) => return Ok(Sent::Early(response, pieces, held)),

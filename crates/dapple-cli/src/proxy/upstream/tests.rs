@@ -17,8 +17,8 @@ use crate::proxy::failure::Failure;
 use crate::proxy::rules::{Kind, Rules};
 use crate::proxy::tally::Tally;
 
-/// Answers the n-th question for an IPv4 address with those that `answer` returns, with a time to
-/// live of zero. Returns its address, and how often it was asked.
+/// Answers the n-th query for an IPv4 address with the addresses that `answer` returns, with a time
+/// to live of zero. Returns its address, and the number of queries.
 fn name_server(answer: impl Fn(usize) -> Vec<Ipv4Addr> + Send + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();

@@ -44,8 +44,8 @@ impl TlsArgs {
     ///
     /// # Errors
     ///
-    /// Certificates and keys do not come in pairs, a redirect has no target, or HTTP/3 cannot be
-    /// spoken.
+    /// Certificates and keys do not come in pairs, a redirect has no target, or HTTP/3 is not
+    /// supported.
     pub(crate) fn source(&self, listen: &ListenArgs) -> Result<Option<CertificateSource>, ServeError> {
         if self.tls_cert.len() != self.tls_key.len() {
             return Err(ServeError::TlsPairs(self.tls_cert.len(), self.tls_key.len()));

@@ -1,6 +1,6 @@
 //! Properties that hold for any bytes from outside: paths, configurations, lists of networks,
-//! responses of servers, frames, and the text made of them. Fuzz targets look for counterexamples;
-//! the tests replay the ones worth keeping.
+//! responses of servers, frames, and the text made of them. Fuzz targets search for
+//! counterexamples; the tests replay the saved ones.
 
 mod config;
 mod escapes;

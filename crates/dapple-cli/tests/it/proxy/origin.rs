@@ -78,7 +78,7 @@ fn serve(
     log: &Mutex<Vec<Asked>>,
     answer: &dyn Fn(&Asked, &mut TcpStream) -> bool,
 ) {
-    // An origin that receives nothing more is no longer needed.
+    // An origin that receives no more requests is no longer needed.
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut reader = BufReader::new(stream);
     while let Some(mut asked) = read(&mut reader) {

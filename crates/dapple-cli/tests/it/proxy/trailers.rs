@@ -70,7 +70,8 @@ fn too_many_trailers_end_the_body_visibly() {
     }
 }
 
-/// A request's trailers are passed on too, by either proxy, except those that may not be trailers.
+/// A request's trailers are passed on too, by either proxy, except fields that must not be
+/// trailers.
 #[test]
 fn trailers_of_requests_arrive() {
     let origin = Origin::of(|_| answer("cache-control: no-store\r\n"));

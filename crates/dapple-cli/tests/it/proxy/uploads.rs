@@ -51,7 +51,8 @@ fn an_early_answer_reaches_the_client_while_it_sends() {
         client.send(format!("POST {url} HTTP/1.1\r\nhost: x\r\n{framing}\r\n{start}"));
         let response = client.read_response();
         assert_eq!((response.status.to_string().as_str(), response.text()), (&status[..3], "early"), "{framing}");
-        // After an error the server need not want more; after anything else, the client may go on.
+        // After an error the server need not want more; after any other reply, the client may
+        // continue.
         let is_error = response.status >= 400;
         assert_eq!(response.header("connection"), is_error.then_some("close"), "{status} {framing}");
         if is_error {

@@ -1,5 +1,5 @@
-//! Validation of stored responses, and what happens when the origin does not confirm them (RFC
-//! 9111, 4.3; RFC 5861).
+//! Validation of stored responses, and the behavior if the origin does not confirm them (RFC 9111,
+//! 4.3; RFC 5861).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -100,7 +100,7 @@ fn hosts_join_and_leave_and_are_balanced_meanwhile() {
         let fourth = StageHost::start_at(&third.address, &["--register", &place, "--ttl-s", "2", "--take-over"]);
         assert!(third.wait().success());
 
-        // Without etcd everything goes on; after its return, changes arrive again.
+        // Without etcd everything continues; after its return, changes arrive again.
         etcd.kill();
         until("both are out", || echo.balancer().len() == 1).await;
         assert_eq!(send(&mut echo, "still".to_owned()).await.unwrap(), "still");

@@ -60,7 +60,7 @@ fn a_failed_successor_leaves_the_host_unchanged() {
     let mut wrong = command();
     wrong.args(["--listen", &host.address, "--take-over", "--stage", "nonsense"]);
     assert_eq!(StageHost::try_spawn(wrong).err().and_then(|status| status.code()), Some(2));
-    // A process that gets the socket and goes away.
+    // A process that gets the socket and ends.
     let name = UnixAddr::from_abstract_name(format!("dapple-stage-host/{}", host.address)).unwrap();
     let mut word = [0];
     UnixStream::connect_addr(&name).unwrap().read_exact(&mut word).unwrap();

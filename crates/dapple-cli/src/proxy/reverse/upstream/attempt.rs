@@ -59,7 +59,7 @@ pub(crate) struct Answer {
 /// The reason why there is no answer.
 pub(crate) struct Missed {
     pub(crate) failure: Failure,
-    /// Whether nothing of the request left this machine.
+    /// Whether no part of the request left this machine.
     pub(crate) is_unsent: bool,
     /// Whether the connection had been used before: the upstream may have closed it at this moment.
     pub(crate) is_kept: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Missed {
 }
 
 /// Sends a request with its client's body, and returns the answer once its head has arrived. With
-/// `fresh`, uses an unused HTTP/1.1 connection, or a younger HTTP/2 one. The pick goes along with
+/// `fresh`, uses an unused HTTP/1.1 connection, or a younger HTTP/2 one. The pick is passed on with
 /// an answer, and otherwise stays.
 ///
 /// # Errors

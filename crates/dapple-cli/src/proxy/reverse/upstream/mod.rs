@@ -92,7 +92,7 @@ impl Upstream {
         self.host.connections()
     }
 
-    /// Notes that it left the list: requests in flight go on, and no connection is kept.
+    /// Notes that it left the list: requests in flight continue, and no connection is kept.
     pub(crate) fn retire(&self) {
         self.host.retire();
     }

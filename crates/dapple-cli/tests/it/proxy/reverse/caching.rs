@@ -245,7 +245,7 @@ fn cached_responses_outlive_their_upstreams() {
         assert_eq!(get(&proxy, path, "").text(), path);
     }
     is_down.store(true, Ordering::Relaxed);
-    // The first request finds that the upstream is gone; then it is out of service.
+    // The first request finds that the upstream has ended; then it is out of service.
     for _ in 0..3 {
         let response = get(&proxy, "/if-error", "");
         assert_eq!((response.status, response.text()), (200, "/if-error"));
@@ -284,7 +284,7 @@ fn a_miss_is_retried_at_another_upstream_and_the_log_says_so() {
     let to = format!("{},{}", broken.url(""), good.url(""));
     let words = ["--retry-percent", "100", "--access-log", log.to_str().unwrap(), "--access-log-format", "json"];
     let proxy = start(&to, &[&CACHE[..], &words].concat());
-    // Picks are random: repeat until the broken upstream was asked first.
+    // Picks are random: repeat until the broken upstream was tried first.
     let mut count = 0;
     assert!(eventually(LIMIT, || {
         count += 1;

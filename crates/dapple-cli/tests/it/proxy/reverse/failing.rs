@@ -237,7 +237,7 @@ fn a_silent_upstream_is_a_timeout() {
         false
     });
     let other = Origin::of(|_| reply("200 OK", "", "other"));
-    // Once the client has waited, no other upstream is asked.
+    // After the client has waited, no other upstream is tried.
     let proxy = start(&silent.url(""), &["--response-timeout-s", "1"]);
     let begin = Instant::now();
     let late = proxy.get("/head");
