@@ -142,7 +142,7 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Serves the newcomers that get a place, and turns away those that have waited too long.
+    /// Serves the newcomers that get a slot, and turns away those that have waited too long.
     fn let_in(&self, line: &mut Waiting<L::Connection>) {
         while let Some(turn) = line.turn(self.admission.connections(), Instant::now()) {
             match turn {
@@ -160,8 +160,8 @@ impl<L: Listener, H: Host<Connection = L::Connection>> Accepting<L, H> {
         }
     }
 
-    /// Tells the client that there is no room, and closes, rather than let it wait in vain.
-    /// Connections beyond the number that can be told so at one time are closed without a reply.
+    /// Tells the client that there is no room, and closes, so that it does not wait for nothing.
+    /// Connections beyond the number that can get this reply at one time are closed without one.
     fn turn_away(&self, stream: L::Connection, words: &'static [u8]) {
         if let Some(place) = TurnedAway::enter()
             && self.host.is_plain()

@@ -95,7 +95,7 @@ pub fn serve<L: Listener, V: HttpService>(listener: L, service: V) -> Serve<L, V
 ///
 /// # Cancel safety
 ///
-/// If dropped while it serves, the server shuts down in the background as if told to: it accepts no
+/// If dropped while it serves, the server shuts down in the background as on request: it accepts no
 /// more connections, and finishes the requests that it is answering.
 #[must_use = "a server serves when it is awaited"]
 pub struct Serve<L, V> {
@@ -176,9 +176,9 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Sets how long a client may take nothing of a reply; 30 s by default. Bytes that it takes
-    /// extend the time as in [`body_timeout`](Self::body_timeout). Then its connection ends; in
-    /// HTTP/2, its stream.
+    /// Sets how long a client may stop reading a reply; 30 s by default. Bytes that it takes extend
+    /// the time as in [`body_timeout`](Self::body_timeout). Then its connection ends; in HTTP/2,
+    /// its stream.
     pub fn pause_timeout(mut self, limit: Duration) -> Self {
         self.options.pause_timeout = limit;
         self
@@ -210,8 +210,8 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Sets how many streams of one HTTP/2 connection a client may reset before the server looked
-    /// at them; 20 by default. Beyond that the connection ends, because "rapid reset" is an attack.
+    /// Sets how many streams of one HTTP/2 connection a client may reset before the server read
+    /// them; 20 by default. Beyond that the connection ends, because "rapid reset" is an attack.
     /// Raise it for clients that often cancel requests.
     pub fn resets_max(mut self, resets_max: usize) -> Self {
         self.options.resets_max = resets_max;
@@ -312,8 +312,8 @@ impl<L, V> Serve<L, V> {
         self
     }
 
-    /// Sets the reply to a refused request, also where the service itself fails with a [`Refused`].
-    /// By default that is `503` with the reason and `Retry-After`, and for gRPC its status
+    /// Sets the reply to a refused request, also if the service itself fails with a [`Refused`]. By
+    /// default that is `503` with the reason and `Retry-After`, and for gRPC its status
     /// `UNAVAILABLE` with `grpc-retry-pushback-ms`, or `DEADLINE_EXCEEDED`. The handler has not
     /// begun, and the request has been dropped. Replies with a status of 400 or more get the reason
     /// in `refused-reason`, unless they have that field.
@@ -393,14 +393,15 @@ impl<L, V> Serve<L, V> {
     /// Runs the service's handlers and reply bodies with the context of a tokio runtime, so that libraries made for tokio work in them:
     /// `tokio::spawn`, reqwest, sqlx, axum's `ws`. The rest of the program needs no adapter.
     ///
-    /// The server takes the runtime of the caller's tokio context, or else starts one of its own, with one thread. Its own runtime ends
-    /// with the server, and drops the tasks that are left in it. A Dapple runtime that was built with `tokio()` needs no call of this.
+    /// The server takes the runtime of the caller's tokio context, or else starts a separate one,
+    /// with one thread. Its own runtime ends with the server, and drops the tasks that are left in
+    /// it. A Dapple runtime that was built with `tokio()` needs no call of this.
     ///
     /// Cost: the context is entered at each poll of a handler and of a reply's body; other servers of the process pay nothing.
     ///
     /// # Errors
     ///
-    /// The system's, where the tokio runtime cannot start.
+    /// The system's, if the tokio runtime cannot start.
     #[cfg(feature = "tokio-compat")]
     pub fn with_tokio(self) -> io::Result<Serve<L, crate::WithTokio<V>>> {
         Ok(Serve {

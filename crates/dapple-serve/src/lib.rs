@@ -8,7 +8,7 @@
 //! |---|---|
 //! | open connections without end | beyond [`connections_max`](Serve::connections_max), idle connections are closed, first those of the client with the most; if none is idle, newcomers get `503` |
 //! | take all descriptors | accepting pauses until one is free |
-//! | leave before its reply | the server drops the handler of an HTTP/1.1 request after its body has come, and of an HTTP/2 stream that its peer resets |
+//! | leave before its reply | the server drops the handler of an HTTP/1.1 request after its body has arrived, and of an HTTP/2 stream that its peer resets |
 //! | send its request slowly, or not at all | `408` after [`head_timeout`](Serve::head_timeout) |
 //! | send a huge head | `431` beyond [`head_max_bytes`](Serve::head_max_bytes) |
 //! | send a huge body | `413` beyond [`body_max_bytes`](Serve::body_max_bytes) |

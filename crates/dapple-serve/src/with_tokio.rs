@@ -20,7 +20,7 @@ use crate::{Body, BoxError};
 /// Cost: a request enters the context once for its handler's start, once for each poll of its handler and of its reply's body, and
 /// twice to drop them.
 pub struct WithTokio<V> {
-    /// `None` once it has gone into a request's handler.
+    /// `None` once it was passed to a request's handler.
     service: Option<V>,
     context: Arc<Context>,
 }

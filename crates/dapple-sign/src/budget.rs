@@ -2,9 +2,9 @@
 //!
 //! The server reads a frame on only when there is room for all of it, so the budget counts
 //! everything that is kept: parts of slow frames, tasks in the stages, and answers that clients
-//! have not taken. Connections that wait for room are not read from, in order of arrival; nothing
-//! is refused. No connection holds a share while it waits for another, so reading goes on as soon
-//! as a task is signed or a stalled client is cut off.
+//! have not taken. Connections that wait for room are not read from; they get room in the order of
+//! arrival, and no task is refused. No connection holds a share while it waits for another, so
+//! reading continues as soon as a task is signed or a stalled client is cut off.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ pub(super) fn needed(frame_len: usize, copies: usize) -> usize {
     frame_len * copies + ANSWER_LEN
 }
 
-/// The memory of a task besides its bytes, until its answer is written.
+/// The memory of a task apart from its bytes, until its answer is written.
 const ANSWER_LEN: usize = 2 * UNIT_LEN;
 
 const UNIT_LEN: usize = 1024;

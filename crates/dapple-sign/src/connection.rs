@@ -119,7 +119,7 @@ impl Connection {
             drop(dapple::spawn(async move {
                 let frame = match race(outcome, tx.closed()).await {
                     First::Left(result) => Frame::answer(id, result),
-                    // The client has gone: tasks that are not in service yet are cancelled.
+                    // The client has left: tasks that are not in service yet are cancelled.
                     First::Right(()) => return,
                 };
                 let _ = tx.send((frame, place)).await;

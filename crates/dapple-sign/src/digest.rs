@@ -1,6 +1,6 @@
 //! Keyed MD5 as in the thesis: the digest of a secret followed by the task (Gribble, Appendix A.1).
 //!
-//! It stands for work that costs CPU time, and makes results comparable with the thesis. It is not
+//! It represents work that costs CPU time, and makes results comparable with the thesis. It is not
 //! a signature that withstands an attacker.
 
 use std::fmt;

@@ -116,7 +116,7 @@ impl HostArgs {
 fn register(host: HostBuilder, secrets: Secrets, source: Source, limits: (bool, u64)) -> HostBuilder {
     let (tx, rx) = watch::channel(None);
     let first = Cell::new(Some((source, tx)));
-    // Called where the host's runtime is current, which stages need.
+    // Called with the host's runtime as the current one, which stages need.
     host.register_stages(STAGE, move |replica| {
         if let Some((source, tx)) = first.take() {
             provide(source, tx, limits);

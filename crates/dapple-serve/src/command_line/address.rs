@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// Splits `HOST:PORT`, where an IPv6 address as the host stands in brackets.
+/// Splits `HOST:PORT`, with an IPv6 host in brackets.
 pub fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let advice = "write HOST:PORT, for example 127.0.0.1:8080, 0.0.0.0:80 or [::1]:8080";
     let (host, port) = text.rsplit_once(':').ok_or(advice)?;

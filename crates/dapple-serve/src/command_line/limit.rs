@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::number::{number_or_advice, seconds_or_advice};
 
-/// A limit: its name, its values, and what it means.
+/// A limit: its name, its values, and its meaning.
 ///
 /// The name in a TOML file is `name`. The command line has dashes in it, the environment capitals behind the command's prefix. The
 /// method of a builder, or the field, is called [so](LimitOption::method): the name without its unit, and `_bytes` for every size.
@@ -85,13 +85,13 @@ impl LimitOption {
         self
     }
 
-    /// The same limit where it has no number by default, but what `note` says.
+    /// The same limit, with a default that `note` describes in words.
     pub const fn or_note(mut self, note: &'static str) -> LimitOption {
         (self.default, self.default_note) = (None, Some(note));
         self
     }
 
-    /// The same limit where no value is above `most`.
+    /// The same limit, with `most` as the highest value.
     pub const fn at_most(mut self, most: u64) -> LimitOption {
         self.range.1 = most;
         self
@@ -115,7 +115,7 @@ impl LimitOption {
     ///
     /// # Errors
     ///
-    /// It is out of the range, or no number: what can be written, and an example.
+    /// It is out of the range, or not a number: the valid values, and an example.
     pub fn read_number(&self, text: &str) -> Result<u64, String> {
         number_or_advice(text, &(self.range.0..=self.range.1), &self.example())
     }
@@ -124,7 +124,7 @@ impl LimitOption {
     ///
     /// # Errors
     ///
-    /// As those of [`read_number`](LimitOption::read_number).
+    /// The same as for [`read_number`](LimitOption::read_number).
     pub fn read_time(&self, text: &str) -> Result<Duration, String> {
         let (least, most) = (Duration::from_millis(self.range.0), Duration::from_millis(self.range.1));
         match self.unit {
@@ -137,7 +137,7 @@ impl LimitOption {
     ///
     /// # Errors
     ///
-    /// As those of [`read_number`](LimitOption::read_number).
+    /// The same as for [`read_number`](LimitOption::read_number).
     pub fn read(&self, text: &str) -> Result<u64, String> {
         match self.unit {
             // The range is one of whole milliseconds, as numbers of 64 bits.
@@ -161,7 +161,7 @@ impl LimitOption {
         Duration::from_millis(self.default_number())
     }
 
-    /// The default as a number of what the [unit](Unit) counts.
+    /// The default as a number in the row's [unit](Unit).
     ///
     /// # Panics
     ///

@@ -12,12 +12,12 @@ pub fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> R
     }
 }
 
-/// Seconds, of which a part may stand behind a point.
+/// Seconds, with an optional fraction after a point.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     seconds_or_advice(text, &(Duration::from_millis(1)..=Duration::from_secs(86_400)), "10 or 0.5")
 }
 
-/// A number in `range`, or what can be written.
+/// A number in `range`, or the valid values.
 pub(super) fn number_or_advice(text: &str, range: &RangeInclusive<u64>, example: &str) -> Result<u64, String> {
     let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| {
@@ -26,7 +26,7 @@ pub(super) fn number_or_advice(text: &str, range: &RangeInclusive<u64>, example:
     })
 }
 
-/// Seconds in `range`, or what can be written.
+/// Seconds in `range`, or the valid values.
 pub(super) fn seconds_or_advice(
     text: &str,
     range: &RangeInclusive<Duration>,

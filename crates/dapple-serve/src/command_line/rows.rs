@@ -43,7 +43,7 @@ pub trait Rows: 'static {
 /// assert_eq!(program.limits.time(&limits::HEAD_TIMEOUT).as_secs(), 5);
 /// ```
 pub struct LimitArgs<R> {
-    /// By name; what was not given and has no default is not there. Numbers are in the row's unit.
+    /// By name; limits without a value and a default are missing. Numbers are in the row's unit.
     values: BTreeMap<&'static str, Value>,
     rows: PhantomData<fn() -> R>,
 }

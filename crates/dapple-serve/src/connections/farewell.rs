@@ -9,7 +9,7 @@ use dapple_io::time::timeout;
 
 /// Sends `words` and closes so that they arrive. Ignores errors, because the connection is over.
 ///
-/// Reads and discards what the peer sends meanwhile, up to `len_max` bytes.
+/// Reads and discards the peer's bytes meanwhile, up to `len_max`.
 pub async fn farewell(stream: impl Connection, words: &[u8], len_max: u64) {
     let talk = async {
         let mut rest = words;

@@ -49,8 +49,7 @@ pub struct Orders {
     /// The strongest order that was given.
     order: AtomicU8,
     wakers: Mutex<Wakers>,
-    /// Whether newcomers wait for this place, and the connection was told to finish because of
-    /// that.
+    /// Whether newcomers wait for this slot, and the connection was told to finish because of that.
     is_asked: AtomicBool,
     /// Whether the connection is closing, which may take a while; further orders gain nothing.
     is_closing: AtomicBool,
@@ -72,7 +71,7 @@ impl Orders {
     /// earlier one changes nothing.
     pub fn give(&self, order: Order, before: impl FnOnce()) {
         if self.order.fetch_max(order as u8, Ordering::Release) < order as u8 {
-            // The wakers stay: a task that was told to finish, and does not look again, must still
+            // The wakers stay: a task that was told to finish, and does not check again, must still
             // learn of the end.
             let wakers = self.lock_wakers().clone();
             before();

@@ -15,7 +15,7 @@ use super::shortage::Shortage;
 use super::{Client, Connections, Holder};
 use dapple_io::net::Peer;
 
-/// A waiting line. A free place goes to the first newcomer for which a connection was cut, then to
+/// A waiting line. A free slot goes to the first newcomer for which a connection was cut, then to
 /// the first with a claim, then to the first.
 #[derive(Debug)]
 pub struct Line<S, H> {
@@ -67,7 +67,7 @@ impl<S, H: Holder> Line<S, H> {
     }
 
     /// Returns the next newcomer to enter or leave; call it until it returns `None`. Makes others
-    /// give up their places.
+    /// give up their slots.
     pub fn turn(&mut self, connections: &Connections<H>, now: Instant) -> Option<Turn<S>> {
         if self.waiting.is_empty() {
             return None;
@@ -101,7 +101,7 @@ impl<S> Newcomer<S> {
     }
 }
 
-/// Waits until it is time to look again: a place may be free, or a newcomer may have waited long
+/// Waits until it is time to check again: a slot may be free, or a newcomer may have waited long
 /// enough. Cancel safe.
 pub async fn pause<H: Holder>(connections: &Connections<H>) {
     let _ = timeout(WAIT_STEP, connections.one_ended()).await;
@@ -110,7 +110,7 @@ pub async fn pause<H: Holder>(connections: &Connections<H>) {
 /// The most newcomers that wait here at a time. Others wait in the kernel.
 pub const LINE_MAX: usize = 8;
 
-/// How often the server looks for a free place while newcomers wait.
+/// How often the server checks for a free slot while newcomers wait.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ impl<H: Holder> Connections<H> {
 
     /// Makes room for `count` newcomers like this one: ends idle connections, or asks some of the
     /// client with the most connections to end. Returns whether some are idle, and the connections
-    /// that were asked.
+    /// that got the order.
     fn make_room(&self, newcomer: Client, count: usize, now: Instant) -> (bool, impl Iterator<Item = Arc<H>>) {
         let (at_once, soon) = self.connections_to_end(newcomer, count, now);
         for link in &at_once {

@@ -1,8 +1,8 @@
 //! Decides which connections make room for a newcomer when all places are taken. Pure: the caller
 //! passes in the connections.
 //!
-//! Places are shared by max-min fairness: the client with the most gives way to the client with the
-//! least.
+//! Slots are shared by max-min fairness: the client with the most makes room for the client with
+//! the least.
 //!
 //! ```text
 //!               a newcomer, and no place is free
@@ -41,7 +41,7 @@ pub(crate) struct Held {
 pub(crate) enum Standing {
     /// Idle: it has no work for the server.
     Resting,
-    /// A request is open or may be on its way, or the connection speaks another protocol.
+    /// A request is open or may be in transit, or the connection speaks another protocol.
     Busy,
     /// It has been asked to end.
     Asked,
@@ -50,7 +50,7 @@ pub(crate) enum Standing {
     Ending,
 }
 
-/// The connections that give way.
+/// The connections that close to make room.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GiveWay {
     /// Idle connections, which end at once.
@@ -72,7 +72,7 @@ pub(crate) fn richest(counts: &HashMap<Client, usize>) -> Option<(Client, usize)
 }
 
 /// Chooses the connections that make room for `newcomer`. Chooses several at a time, because it
-/// looks at all.
+/// visits all.
 pub(crate) fn give_way(
     held: &[Held],
     counts: &HashMap<Client, usize>,

@@ -22,7 +22,7 @@ pub(super) struct Shortage<H> {
     looked: Option<Instant>,
     /// The client that had the most connections then.
     richest: Client,
-    /// The connections that were asked to end, and when.
+    /// The connections that were told to end, and when.
     asked: VecDeque<(Arc<H>, Instant)>,
     /// The connection that was cut last, and when.
     cut: Option<(Arc<H>, Instant)>,
@@ -34,9 +34,9 @@ impl<H: Holder> Shortage<H> {
         Shortage { is_patient, is_told, until, looked, richest, asked, cut }
     }
 
-    /// Makes others give up places for the waiting newcomers.
+    /// Makes others give up slots for the waiting newcomers.
     pub(super) fn look<S>(&mut self, connections: &Connections<H>, waiting: &mut VecDeque<Newcomer<S>>, now: Instant) {
-        // This looks at all connections, and newcomers may arrive by the thousand.
+        // This visits all connections, and newcomers may arrive by the thousand.
         let is_due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY);
         if is_due {
             self.asked.retain(|(link, _)| !link.orders().is_over());
@@ -133,7 +133,7 @@ fn wanting<S>(waiting: &VecDeque<Newcomer<S>>) -> Option<(Client, usize)> {
     }
 }
 
-/// How long newcomers wait for a place. Connections that were asked to end have the same time.
+/// How long newcomers wait for a place. Connections that were told to end have the same time.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// How long newcomers with a claim wait: until others have had time to end, and until a cut

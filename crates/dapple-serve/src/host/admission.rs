@@ -27,7 +27,7 @@ pub struct Admission {
     hasher: RandomState,
 }
 
-/// The limit for one address, or for one network of IPv6 (`/64`, which is what one client has).
+/// The limit for one address, or for one network of IPv6 (`/64`, the usual network of one client).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerAddress {
     /// For every address but this machine's own: behind a proxy, all clients have that one.

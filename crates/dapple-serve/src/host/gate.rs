@@ -112,7 +112,7 @@ impl Gate {
     }
 }
 
-/// How long connections may wait for their next request; its reply says that it is the last.
+/// How long connections may wait for their next request; its reply announces the end.
 const LAST_REPLIES: Duration = Duration::from_millis(500);
 
 const TICK: Duration = Duration::from_millis(5);

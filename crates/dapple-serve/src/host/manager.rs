@@ -44,7 +44,7 @@ impl Manager {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
     }
 
-    /// Reports that the service goes on in another process.
+    /// Reports that the service continues in another process.
     pub fn replaced_by(&self, process: u32) {
         self.tell(&format!("MAINPID={process}"));
     }

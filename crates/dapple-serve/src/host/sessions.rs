@@ -73,7 +73,7 @@ impl<S: Sessions> Host for SessionHost<S> {
         let (sessions, stage) = (self.sessions.clone(), self.stage.clone());
         self.spawn(async move {
             // Clients of these protocols keep connections for later: marked as busy, the connection
-            // never makes room for others.
+            // is never closed to make room for others.
             place.link().begin();
             let serving = pin!(sessions.serve(stream, &stage));
             let _ = place.link().unless_cut(serving).await;

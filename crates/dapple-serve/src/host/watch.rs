@@ -12,7 +12,7 @@ use super::upgrade::{Event, Upgrade};
 /// Handles signals until one says to stop or another process has taken over. Returns which of these
 /// happened, and when; the next signal to stop ends the process at once.
 ///
-/// `reload` reads again what can change while the server runs. Other code reopens the logs.
+/// `reload` reads again all that can change while the server runs. Other code reopens the logs.
 pub async fn watch(
     mut signals: Signals,
     mut upgrade: Upgrade,

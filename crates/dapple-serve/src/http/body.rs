@@ -12,7 +12,7 @@ use super::tunnel::Tunnel;
 /// The body of a reply.
 #[derive(Default)]
 pub enum Body {
-    /// Nothing, or nothing more.
+    /// No bytes, or no more bytes.
     #[default]
     Empty,
     /// Bytes in memory, possibly shared.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dapple_http::HeadLimits;
 
-/// The limits of a connection. With the defaults, a slow or silent client is gone within 30 s.
+/// The limits of a connection. With the defaults, a slow or silent client is dropped within 30 s.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The limits on a request's head: bytes, bytes of the target, fields.
@@ -14,7 +14,7 @@ pub struct Limits {
     /// How long a connection may wait for its first or next request; then it is closed silently.
     pub idle_timeout: Duration,
     /// How long the whole head of the first request may take from the start of the connection;
-    /// `None` treats it like all others. If no byte has come by then, the connection is closed
+    /// `None` treats it like all others. If no byte has arrived by then, the connection is closed
     /// silently.
     pub first_timeout: Option<Duration>,
     /// Whether the connection checks the pace of a request's body; otherwise the handler does,
@@ -22,7 +22,7 @@ pub struct Limits {
     pub paces_bodies: bool,
     /// The most streams of one HTTP/2 connection at a time; RFC 9113 asks for at least 100.
     pub streams_max: u32,
-    /// How many HTTP/2 streams a client may reset before the server looked at them ("rapid reset");
+    /// How many HTTP/2 streams a client may reset before the server read them ("rapid reset");
     /// beyond that its connection ends.
     pub resets_max: usize,
     /// How many bytes of a body may wait in an HTTP/2 stream: of a request to be read, of a reply

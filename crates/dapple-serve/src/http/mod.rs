@@ -1,6 +1,6 @@
 //! The HTTP that `serve` and `proxy` share: replies, services, and the connections that carry them.
 
-#![expect(clippy::len_without_is_empty, reason = "the lengths are of what is to come, and may be unknown")]
+#![expect(clippy::len_without_is_empty, reason = "the lengths are of the remaining bodies, and may be unknown")]
 
 pub mod body;
 pub mod clock;

@@ -15,7 +15,7 @@ impl<S: Read + Write + Send + Unpin> Duplex for S {}
 
 /// Takes a connection over once the head of the reply is sent, as after `CONNECT`.
 pub trait Tunnel: Send + 'static {
-    /// Sets the observer of the reply that made the tunnel: its body is what the tunnel sends to
+    /// Sets the observer of the reply that made the tunnel: its body is the data from the tunnel to
     /// the client.
     fn observe(&mut self, observer: Box<dyn Observer>);
 

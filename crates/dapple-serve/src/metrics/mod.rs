@@ -79,7 +79,7 @@ impl Metrics {
     pub fn count(&self, method: MethodIndex, ending: &Ending) {
         let others = self.slots.len() - 1;
         let slot = &self.slots[ending.worker.unwrap_or(others).min(others)];
-        // The client of a request that was never answered has gone.
+        // The client of a request that was never answered has left.
         let status = ending.status.map_or(400, |status| status.as_u16());
         let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
         slot.requests[method.0][class].fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use crate::handle::Numbers;
 use crate::metrics::{Ending, MethodIndex};
 
-/// Counts when it is dropped. If dropped before there is a reply, the client has gone.
+/// Counts when it is dropped. If dropped before there is a reply, the client has left.
 pub(crate) struct Counted {
     numbers: Arc<Numbers>,
     method: MethodIndex,

@@ -89,7 +89,7 @@ where
         let polled = match this.content.as_mut().project() {
             ContentOf::Text { text } if text.is_empty() => Ok(Poll::Ready(None)),
             ContentOf::Text { text } => Ok(Poll::Ready(Some(Ok(Frame::data(std::mem::take(text)))))),
-            // Catches what the conversion does too: data and errors are user code.
+            // Also catches panics of the conversion: data and errors are user code.
             ContentOf::Service { body } => caught(|| body.poll_frame(cx).map_ok(to_bytes).map_err(Into::into)),
         };
         let Ok(polled) = polled else {

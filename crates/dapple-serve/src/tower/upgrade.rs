@@ -91,8 +91,8 @@ async fn in_time(mut http: Pin<&mut impl Future<Output = hyper::Result<()>>>, pa
     .await;
 }
 
-/// The shared place of a stream, through which the server can close it: after an upgrade the stream
-/// belongs to a task of the program, which may never look at it again.
+/// The shared slot of a stream, through which the server can close it: after an upgrade the stream
+/// belongs to a task of the program, which may never poll it again.
 type Home<S> = Arc<Mutex<Option<(S, Option<AdmittedConnection>)>>>;
 
 /// Takes a stream from its shared place. Drop the result without holding a lock.

@@ -40,8 +40,8 @@ fn an_announced_body_is_requested_when_it_is_read() {
     client.write_all(b"hello").unwrap();
     assert_eq!(reply(&mut client).1, "5 bytes");
     assert_eq!(ask(&mut client, "/hello").1, "hello", "the connection goes on");
-    // If the service does not look at the body, the client may or may not send it, so the start of
-    // the next request is unknown.
+    // If the service does not read the body, the client may or may not send it, so the start of the
+    // next request is unknown.
     client.write_all(b"POST /hello HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").unwrap();
     let (head, body) = reply(&mut client);
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("connection: close") && body == "hello", "{head}");
@@ -169,7 +169,7 @@ fn a_body_that_gets_too_large_ends_there() {
     end(runtime, server);
 }
 
-/// Refusing a request while its body is on the way ends its connection; refusing one without a body
+/// Refusing a request while its body is in transit ends its connection; refusing one without a body
 /// does not.
 #[test]
 fn a_refusal_does_not_wait_for_the_body() {

@@ -77,7 +77,7 @@ fn a_thousand_slow_heads_do_not_lock_others_out() {
         let _ = std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nx-slow: ");
         slow.push(client);
     }
-    // Connections give way after a second.
+    // Connections make room after a second.
     eventually("a well-behaved client is served", || {
         let mut client = connect(server.addr);
         let _ = std::io::Write::write_all(&mut client, crate::support::get("/hello").as_bytes());

@@ -276,7 +276,7 @@ fn a_peer_with_only_one_too_slow_stream_makes_room_at_once() {
     });
     let mut peer = Frames::begin(Wire::plain(server.addr.port()).unwrap(), 0).unwrap();
     peer.get(1, "/zeros", &[(":authority", "a")]).unwrap();
-    // The server resets the stream because the client takes nothing of it. From here on the client
+    // The server resets the stream because the client reads nothing of it. From here on the client
     // acknowledges nothing.
     loop {
         let mut head = [0; 9];

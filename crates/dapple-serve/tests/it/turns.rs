@@ -18,7 +18,7 @@ use tower::service_fn;
 use crate::elsewhere::listener;
 use crate::support::eventually;
 
-/// A client that sends its request when it is told.
+/// A client that sends its request on demand.
 struct Client {
     path: &'static str,
     /// How much it takes of the reply.
@@ -41,7 +41,7 @@ struct Counts {
     silent: AtomicUsize,
     /// Clients that have taken all that they will.
     stalled: AtomicUsize,
-    /// How often the server looked at a connection with a large reply.
+    /// How often the server visited a connection with a large reply.
     looks: AtomicU64,
     /// Bytes of large replies.
     large: AtomicU64,
@@ -119,7 +119,8 @@ impl hyper::body::Body for Long {
 const LARGE: &str = "/large";
 static PIECE: [u8; 16 << 10] = [b'x'; 16 << 10];
 
-/// A server with one worker, and clients: so many that want a large reply and take so much of it, and at the end one with a small reply.
+/// A server with one worker, and clients: this many that want a large reply and read this much of
+/// it, and at the end one with a small reply.
 struct Scene {
     runtime: dapple::Runtime,
     counts: Arc<Counts>,

@@ -1,8 +1,8 @@
 //! The log: a file to which records are appended in order.
 //!
 //! The thread with the lock of the tail writes. A record counts when its write, and with `--sync`
-//! its fsync, has succeeded. The log cuts off what a failed batch has written, so that it holds
-//! only acknowledged records. If cutting fails too, the log is broken, and takes nothing until the
+//! its fsync, has succeeded. The log cuts off the bytes of a failed batch, so that it holds only
+//! acknowledged records. If cutting fails too, the log is broken, and takes nothing until the
 //! process restarts.
 
 mod open;
@@ -54,7 +54,7 @@ struct Tail {
 #[derive(Debug, Default)]
 struct Waiting {
     entries: Vec<(Entry, oneshot::Sender<Result<u64, LogError>>)>,
-    /// Whether a thread is writing, and will look again.
+    /// Whether a thread is writing, and will check again.
     is_led: bool,
 }
 
@@ -122,7 +122,7 @@ impl Log {
         };
         if leads {
             let log = self.clone();
-            // Detached, because other callers depend on it even if this one goes away.
+            // Detached, because other callers depend on it even if this one is dropped.
             drop(dapple::spawn(async move { spawn_blocking(move || while log.write_waiting() {}).await }));
         }
         rx.await.unwrap_or_else(|_| Err(lost()))
@@ -140,7 +140,7 @@ impl Log {
         };
         let (entries, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         for (answer, result) in answers.into_iter().zip(self.append_all(&entries)) {
-            // A caller that has gone needs no answer.
+            // A caller that has left needs no answer.
             let _ = answer.send(result);
         }
         true
@@ -190,7 +190,7 @@ impl Tail {
         Ok(first)
     }
 
-    /// Cuts off what may have been written.
+    /// Cuts off bytes that may have been written.
     fn cut(&mut self, cause: &io::Error) {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(error = %cause, "cannot write to the log; its tasks are answered with an error");

@@ -16,7 +16,7 @@ use dapple::sync::oneshot;
 use super::{Failure, Kind, Parts, Signed, Task};
 use crate::log::Entry;
 
-/// The threads. Clones share them; they end when all clones are gone and no task is left.
+/// The threads. Clones share them; they end when all clones are dropped and no task is left.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads(Arc<Shared>);
 
@@ -91,7 +91,7 @@ impl Shared {
         let mut next = Some(job);
         while let Some(job) = next {
             let begin = Instant::now();
-            // A client that has gone needs no answer.
+            // A client that has left needs no answer.
             let _ = job.answer.send(self.sign(&job.task));
             next = self.next_job(begin.elapsed());
         }

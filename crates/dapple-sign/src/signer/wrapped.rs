@@ -1,7 +1,7 @@
 //! The whole service behind one bounded queue: *wrap* (Gribble, 4.4.2, Figure 23).
 //!
 //! One color serves: it computes both digests of all tasks one after another, like the thesis's one
-//! thread. While a task waits for the disk the next one has its turn, up to the stage's width.
+//! thread. While a task waits for the disk the next one runs, up to the stage's width.
 
 use dapple::Color;
 use dapple::stage::Stage;

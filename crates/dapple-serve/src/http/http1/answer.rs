@@ -88,9 +88,9 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         Outcome { reply, rest, is_complete: true }
     }
 
-    /// As `ask`, with a body that the service may read or hand on. Drops what the service leaves:
-    /// only the end of the body shows whether it was well-formed, and until then nothing is sent
-    /// that a client could take for a complete answer.
+    /// As `ask`, with a body that the service may read or hand on. Drops the rest of the body,
+    /// which the service has left: only its end shows whether it was well-formed, and until then
+    /// nothing is sent that a client could take for a complete answer.
     async fn ask_with_body(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
         let Connection { stream, handler, limits, watch, .. } = self;
         let interims = Interims::default();
@@ -131,7 +131,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         mut detached: Option<Box<Detached>>,
     ) -> Option<Next> {
         let mut first = None;
-        // In a dialogue the client may wait for the head before it goes on, and the body may wait
+        // In a dialogue the client may wait for the head before it continues, and the body may wait
         // for the client.
         if detached.is_none() && is_measured_stream(&reply, asked) {
             reply.content_len = reply.body.len();

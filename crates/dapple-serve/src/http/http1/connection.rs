@@ -25,7 +25,7 @@ use crate::http::{Awaited, Handler, Limits, Tunnel};
 pub enum End<S> {
     /// It has ended.
     Closed,
-    /// The client speaks HTTP/2, as its first bytes say.
+    /// The client speaks HTTP/2, according to its first bytes.
     Http2 {
         /// The connection.
         stream: S,

@@ -30,7 +30,7 @@ use crate::http::{Incoming, Limits};
 pub(super) struct Rest {
     /// How many of the bytes that came with the head belonged to the body.
     pub(super) consumed: usize,
-    /// Bytes that came later and did not belong to the body.
+    /// Later bytes that did not belong to the body.
     pub(super) later: Option<Lease>,
     /// Set if another task reads the body while the reply is sent.
     pub(super) detached: Option<Box<Detached>>,
@@ -118,7 +118,7 @@ impl Feed {
         }
     }
 
-    /// Whether the body has ended, or the reader is gone.
+    /// Whether the body has ended, or the reader was dropped.
     fn is_over(&self) -> bool {
         lock(&self.0).is_over()
     }
@@ -193,7 +193,7 @@ impl Detached {
         Box::new(Detached { body, feed })
     }
 
-    /// Reads on for the reader. Ready when the reader is gone, or the body has ended.
+    /// Reads on for the reader. Ready when the reader was dropped, or the body has ended.
     pub(super) fn poll<S: dapple_io::Connection>(
         &mut self,
         wire: Wire<'_, S>,

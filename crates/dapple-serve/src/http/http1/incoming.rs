@@ -52,7 +52,7 @@ enum Decoder {
 pub(super) enum Failure {
     /// The client broke a rule, and gets a reply that says so.
     Refused(Refusal),
-    /// The connection is gone.
+    /// The connection has ended.
     Gone,
 }
 
@@ -123,7 +123,7 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
         let Reading { stream, watch, limits, body, first, go_ahead, .. } = self;
         body.poll_next(first, cx, |body, cx| {
             if let Some(interims) = go_ahead.take() {
-                // The caller writes it; until then the stream has nothing to read.
+                // The caller writes it; until then the stream has no bytes to read.
                 interims.push(StatusCode::CONTINUE, &HeaderMap::new());
             }
             let paced = if limits.paces_bodies { Paced::Always } else { Paced::Never };
@@ -132,7 +132,7 @@ impl<'a, S: dapple_io::Connection> Reading<'a, S> {
     }
 }
 
-/// Which waits count against a client that sends a body.
+/// The waits that count against a client that sends a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paced {
     Always,
@@ -157,12 +157,12 @@ impl IncomingBody {
         }
     }
 
-    /// Returns what was read after the body, once that has ended.
+    /// Returns the bytes read after the body, once that has ended.
     pub(super) fn take_later(&mut self) -> Lease {
         self.later.take().unwrap_or_else(Lease::take)
     }
 
-    /// Returns the next piece: from `first`, from what was read later, or from what `fill` reads.
+    /// Returns the next piece: from `first`, from later bytes, or from the bytes that `fill` reads.
     pub(super) fn poll_next(
         &mut self,
         first: &mut &[u8],

@@ -10,7 +10,7 @@ use crate::http::clock::now_ms;
 use crate::http::pace::millis;
 
 /// Shuts down the sending side, and reads until the client has ended as well: closing with unread
-/// bytes would reset the connection, and the client would lose what it has not read yet.
+/// bytes would reset the connection, and the client would lose bytes that it has not read yet.
 pub(super) async fn linger<S: dapple_io::Connection>(stream: S, watch: &mut Watch, limits: &Limits) {
     let deadline_ms = now_ms().saturating_add(millis(limits.linger_timeout));
     // Errors do not matter: the connection is over.

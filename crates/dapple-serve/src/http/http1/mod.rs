@@ -9,8 +9,8 @@
 //! | answer | the same | the service, and as much of the body as it asks for | the service's own limits; the client's pace | send |
 //! | send | the same | room in the kernel's buffer, and the pieces of the body | the client's pace | idle, head, linger, end |
 //! | refuse | the same | the reply to be written | `linger_timeout` | linger |
-//! | linger | a small buffer | the client's end, dropping what it sends | `linger_timeout` | end |
-//! | tunnel | what the tunnel holds | whatever the tunnel waits for | | end |
+//! | linger | a small buffer | the client's end; it drops any bytes | `linger_timeout` | end |
+//! | tunnel | the resources of the tunnel | whatever the tunnel waits for | | end |
 //!
 //! Replies to requests that arrived together are written together: the connection collects output
 //! until the input has no complete head left, or it must wait.

@@ -134,7 +134,7 @@ impl Outgoing {
         }
     }
 
-    /// The number of bytes left of a piece, if nothing else waits to be written.
+    /// The number of bytes left of a piece, if no other bytes wait to be written.
     pub(super) fn last_piece_left(&self) -> Option<usize> {
         match self.pieces.get(self.done..) {
             Some([] | [Piece::Shared(_)]) => Some(self.len),

@@ -134,7 +134,7 @@ pub(super) struct Streaming {
     framing: ReplyFraming,
     wants_trailers: bool,
     next: Option<Bytes>,
-    /// Whether the last piece has come.
+    /// Whether the last piece has arrived.
     is_ended: bool,
     /// Whether all pieces wait to be written, or are written.
     is_queued: bool,
@@ -323,11 +323,12 @@ pub(super) fn let_others_go<T>(cx: &mut Context<'_>) -> Poll<T> {
 }
 
 /// How many bytes of a reply are written before others have their turn: a client that takes
-/// everything at once would keep the worker to itself. Rejected: a line in which only two large
-/// replies per worker write at a time. It cost a third more CPU, and small replies came no sooner.
+/// everything at once would otherwise keep the worker busy. Rejected: a line in which only two
+/// large replies per worker write at a time. It cost a third more CPU, and small replies came no
+/// sooner.
 pub(super) const WRITE_TURN_LEN: usize = 128 << 10;
 
-/// The same in the turn that begins a reply. That turn stands in line with those of newcomers, and a
+/// The same in the turn that begins a reply. That turn is queued with those of newcomers, and a
 /// newcomer waits for all turns before its own. So a small reply waits for little more than the
 /// heads of the large replies that begin at the same time.
 const FIRST_TURN_LEN: usize = 16 << 10;

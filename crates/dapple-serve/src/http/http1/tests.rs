@@ -1,5 +1,5 @@
-//! Tests of what a file server does not do: reading bodies, bodies of unknown length, tunnels,
-//! other versions. Over real sockets.
+//! Tests of functions that a file server does not use: reading bodies, bodies of unknown length,
+//! tunnels, other versions. Over real sockets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -247,7 +247,7 @@ fn without_dates(output: &str) -> String {
     output.split_inclusive("\r\n").filter(|line| !line.starts_with("date: ")).collect()
 }
 
-/// Reads until `end` has come, which contains no date.
+/// Reads until `end` has arrived, which contains no date.
 fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut output = Vec::new();
     let last = |output: &[u8]| without_dates(&String::from_utf8_lossy(&output[output.len().saturating_sub(256)..]));

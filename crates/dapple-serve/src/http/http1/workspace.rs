@@ -47,7 +47,7 @@ impl Drop for Lease {
         if !workspace.clear() {
             return;
         }
-        // On a thread that ends, the pool may be gone; then the workspace is freed.
+        // On a thread that ends, the pool may have been dropped; then the workspace is freed.
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
             if pool.len() < POOL_LEN_MAX {

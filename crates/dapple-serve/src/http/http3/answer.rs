@@ -77,7 +77,7 @@ pub(super) async fn answer<V: Service>(
 
 /// The reason why a reply is incomplete.
 enum Cut {
-    /// The client, or the connection to it, is gone.
+    /// The client, or the connection to it, has ended.
     Stream(StreamError),
     /// The body itself failed.
     Body,
@@ -104,7 +104,7 @@ async fn send(
             within(left(pace.deadline_ms()), stream.send_data(part)).await?;
             pace.moved(len, now_ms());
         }
-        // The service has nothing to send yet, so the client is not slow.
+        // The service has no bytes to send yet, so the client is not slow.
         pace.rest(now_ms());
     }
     pace.go_on(now_ms());

@@ -80,7 +80,7 @@ impl Handshake {
     }
 }
 
-/// Counts a handshake as under way until it is dropped.
+/// Counts a handshake as in progress until it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -89,7 +89,7 @@ impl Drop for Counted {
     }
 }
 
-/// The number of handshakes under way from which new clients have to prove their address first.
+/// The number of handshakes in progress above which new clients have to prove their address first.
 const VALIDATE_FROM: usize = 64;
 
 /// How long a client may take for its handshake.

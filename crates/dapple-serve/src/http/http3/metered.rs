@@ -2,8 +2,8 @@
 //!
 //! h3 collects a frame that is not data in memory, however long it is, and quinn opens its windows
 //! as h3 reads. So each stream that a client opens has a credit: bytes that h3 reads use it up, and
-//! bytes that go on as the body of a request give it back. A stream without credit is not read; if
-//! none of its bytes go on either, it ends in an error.
+//! bytes that are passed on as the body of a request return it. A stream without credit is not
+//! read; if none of its bytes are passed on either, it ends in an error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,7 @@ impl Connection {
 }
 
 impl Latest {
-    /// Takes the credit, for the reader of the request to give back.
+    /// Takes the credit, for the reader of the request to return.
     pub(super) fn take(&self) -> Credit {
         self.lock().take().unwrap_or_else(|| Credit::new(0))
     }
@@ -57,8 +57,8 @@ impl Credit {
         Credit(Arc::new(AtomicU64::new(len)))
     }
 
-    /// Returns the credit for `len` bytes that went on, and for their frame head. `Relaxed`: one
-    /// task reads a stream.
+    /// Returns the credit for `len` bytes that were passed on, and for their frame head. `Relaxed`:
+    /// one task reads a stream.
     pub(super) fn give_back(&self, len: usize) {
         self.0.fetch_add(len as u64 + FRAME_HEAD_LEN_MAX, Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ impl quic::RecvStream for RecvStream {
                     "a frame is longer than this server accepts".into(),
                 )));
             }
-            // h3 may have enough data to go on. If not, it asks once more.
+            // h3 may have enough data to continue. If not, it asks once more.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

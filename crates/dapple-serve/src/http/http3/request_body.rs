@@ -36,7 +36,7 @@ pub(super) enum Drained {
     Malformed(String),
     /// The client takes too long.
     Slow,
-    /// The client, or the connection to it, is gone.
+    /// The client, or the connection to it, has ended.
     Gone,
 }
 
