@@ -15,8 +15,8 @@ pub enum Fate {
     NotRun,
     /// Its handler returned this error.
     Ran,
-    /// It was sent, and the sender knows nothing more: it may have run, or may run yet. Send it
-    /// again only if it may run twice.
+    /// It was sent, and the sender does not know its fate: it may have run, or may still run. Send
+    /// it again only if it may run twice.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ pub enum RemoteError {
     /// The handler has run, but its reply is too long, or of another type.
     #[error("the reply cannot be read: {0}")]
     Reply(String),
-    /// No reply came in time. The host drops what it has not finished by then.
+    /// No reply came in time. The host drops requests that it has not finished by then.
     #[error("no reply in time from {peer}{}", if *sent { "; the request may have run" } else { "; it was not sent" })]
     TimedOut {
         /// The address, as it was given.

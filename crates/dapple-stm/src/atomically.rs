@@ -140,7 +140,7 @@ impl<T, F: FnMut(&mut Tx) -> StmResult<T>> Atomically<F> {
     ///
     /// After 64 conflicts it takes the serial path. A plain thread waits for its turn there, after
     /// other transactions, which run but do not wait. A worker must not wait: there the result is
-    /// `None`, too, if another transaction is on that path. Await the future where that matters.
+    /// `None`, too, if another transaction is on that path. Await the future if that matters.
     ///
     /// # Panics
     ///
@@ -249,7 +249,7 @@ enum Attempt<R> {
     Conflict,
     /// It wants to wait; nothing it has read has changed.
     Retry(Wait),
-    /// It wanted to wait, and something has changed already.
+    /// It wanted to wait, and a variable has changed already.
     Changed,
 }
 

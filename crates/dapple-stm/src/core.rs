@@ -6,8 +6,8 @@
 //! |---|---|---|
 //! | `version` | the value may be read | a commit or the serial path: `+ LOCKED`; a waiter: `+ WAITED` |
 //! | `version + WAITED` | the same, and `waiters` may not be empty | a commit or the serial path: `+ LOCKED` |
-//! | `version (+ WAITED) + LOCKED` | a commit owns it; the value may be changing | the owner: `newer version`, or back to what it was |
-//! | `version (+ WAITED) + LOCKED + KEPT` | a transaction on the serial path owns it while its code runs; the value stays | the owner: without `KEPT`, when it commits; or back to what it was |
+//! | `version (+ WAITED) + LOCKED` | a commit owns it; the value may be changing | the owner: `newer version`, or the previous word |
+//! | `version (+ WAITED) + LOCKED + KEPT` | a transaction on the serial path owns it while its code runs; the value stays | the owner: without `KEPT`, when it commits; or the previous word |
 //!
 //! Versions of one variable only grow, and each committed write has its own. Only the owner changes
 //! a locked word. So an owner unlocks with a plain store, and knows from the word that it locked
@@ -19,7 +19,7 @@
 //! |---|---|---|
 //! | lock (`try_lock`) | `SeqCst` exchange | the loads of the word in `read` and `unchanged`, and the clock: if a commit reads the clock below a mark, every transaction that begins above the mark sees its locks |
 //! | store of `bits` | release | the acquire load of `bits`: a reader of a value sees the lock under which it was written |
-//! | `KEPT` taken off (`begin_change`) | release | the acquire load of a value written after it: a reader that finds that value under `KEPT` finds the bit gone at its next look (`read_committed`). And through the `unlock` of any variable of the same commit: a reader of one new value finds `KEPT` on none |
+//! | `KEPT` taken off (`begin_change`) | release | the acquire load of a value written after it: a reader that finds that value under `KEPT` does not see the bit at its next check (`read_committed`). And through the `unlock` of any variable of the same commit: a reader of one new value finds `KEPT` on none |
 //! | `unlock` | release | the `SeqCst` (so acquire) loads of the word: a reader of a version sees its value |
 //! | second load in `read` | `SeqCst` | the lock: a value newer than its word belongs to a commit that has passed its checks, so no state is torn, but the attempt would fail later |
 //! | `WAITED` set (`add_waiter`) | acquire-release exchange | the lock exchange on the same word: either the waiter sees the change, or the writer sees the waiter |

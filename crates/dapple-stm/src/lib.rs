@@ -32,13 +32,13 @@
 //! | wait for one of two conditions | [`Tx::or_else`] |
 //! | give up, with nothing written | [`atomically_or_abort`], [`Tx::nested`] |
 //!
-//! # When something else is better
+//! # When another tool is better
 //!
-//! A *color* (`Colored`) is better where one state has many users: no attempt fails, values need
-//! not be cloned, and the closure runs once, so it may do input and output. A *mutex* is better for
-//! a few instructions on state with an obvious lock order. STM is better where an operation touches
-//! several small variables that differ each time, where it must wait for a condition on several of
-//! them, and where it is composed of others. `docs/stm.md` has figures.
+//! A *color* (`Colored`) is better if one state has many users: no attempt fails, values need not
+//! be cloned, and the closure runs once, so it may do input and output. A *mutex* is better for a
+//! few instructions on state with an obvious lock order. STM is better if an operation touches
+//! several small variables that differ each time, waits for a condition on several of them, or is
+//! composed of other operations. `docs/stm.md` has figures.
 //!
 //! Long transactions over variables that others write all the time fail often. After 64 failures
 //! one runs alone on a serial path; it always ends, but blocks all others from the variables it has

@@ -10,7 +10,7 @@ use crate::word::Value;
 /// One variable.
 pub(crate) struct Entry {
     pub(crate) core: &'static Core,
-    /// Its word at the first touch. If nothing is written, the owner (`owned`) restores it.
+    /// Its word at the first touch. If there are no writes, the owner (`owned`) restores it.
     pub(crate) word: u64,
     /// The transaction has seen the value: it depends on it, and waits for its change.
     pub(crate) read: bool,

@@ -69,7 +69,7 @@ pub(crate) fn keep(log: Box<Log>) {
 /// Takes back a variable without handles, when no transaction of this thread can have it in its
 /// log.
 pub(crate) fn give_back(core: &'static Core) {
-    // While a thread ends, its thread-locals may be gone, but then it has no transaction.
+    // While a thread ends, its thread-locals may have been dropped, but then it has no transaction.
     let deferred = CURRENT.try_with(|current| {
         let running = current.running.get();
         if running {

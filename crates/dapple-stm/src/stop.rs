@@ -42,7 +42,7 @@ impl fmt::Debug for Stop {
     }
 }
 
-/// Why a closure that may give up ends: the attempt is over, or the program gives up.
+/// The reason why a closure that may give up ends: the attempt is over, or the program gives up.
 ///
 /// ```
 /// use dapple_stm::{Abort, TVar, Tx};

@@ -103,7 +103,7 @@ mod imp {
 
 pub(crate) use imp::*;
 
-/// How often to look at a locked word before the transaction starts over.
+/// The number of reads of a locked word before the transaction starts over.
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 pub(crate) const LOOKS: u32 = 24;
 #[cfg(any(dapple_loom, dapple_shuttle))]

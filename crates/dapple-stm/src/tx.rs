@@ -181,8 +181,8 @@ impl Tx {
         if self.pass.is_some() {
             return Ok(self.own(core, false));
         }
-        // The version counts although the value does not: the variable might be gone, and another
-        // be in its place.
+        // The version counts although the value does not: the variable may have been freed, and
+        // another may have its memory.
         let mut word = core.word();
         for look in 0..LOOKS {
             if word & LOCKED == 0 {

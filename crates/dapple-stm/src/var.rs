@@ -14,8 +14,8 @@ use crate::word::{Value, is_word};
 ///
 /// A write replaces the whole value and a read clones it, so cloning should be cheap: put large
 /// data into an `Arc`, and split data that changes in parts into several variables. Integers,
-/// floats, `bool`, `char` and `()` need no lock and no allocation. A variable takes 64 bytes
-/// besides its value and a reference count; memory of dropped variables is reused, not freed.
+/// floats, `bool`, `char` and `()` need no lock and no allocation. A variable takes 64 bytes plus
+/// its value and a reference count; memory of dropped variables is reused, not freed.
 ///
 /// ```
 /// use dapple_stm::{TVar, atomically_blocking};

@@ -116,7 +116,7 @@ struct Panics;
 
 impl Resource for Panics {
     fn prepare(&mut self, _id: TransactionId, _message: &Arc<[u8]>) -> Result<(), String> {
-        panic!("as it was told");
+        panic!("on purpose");
     }
 
     fn commit(&mut self, _id: TransactionId, _message: &Arc<[u8]>) -> Result<(), String> {

@@ -22,8 +22,8 @@ pub use self::file::{Kept, from_arguments};
 /// Stages and the flows between them. From a first stage, the graph itself finds stages that were
 /// joined with `then` or replicated.
 ///
-/// A graph does not keep stages alive; it stops showing stages that are gone. Clones are the same
-/// graph.
+/// A graph does not keep stages alive; it stops showing stages that were dropped. Clones are the
+/// same graph.
 ///
 /// ```
 /// use dapple_stage::{Stage, graph::Graph};
@@ -110,7 +110,7 @@ pub trait Node: Send + Sync {
     /// Its name.
     fn name(&self) -> String;
 
-    /// Its numbers; `None` for what has none, such as an operator without a queue.
+    /// Its numbers; `None` for nodes without numbers, such as an operator without a queue.
     fn stats(&self) -> Option<StageStats>;
 
     /// The nodes that it sends to, each with a label.

@@ -24,7 +24,7 @@ use crate::BoxError;
 /// | when | then |
 /// |---|---|
 /// | all parts have answered or failed | the answer returns at once |
-/// | the time limit has passed | the answer returns; calls that go on are dropped |
+/// | the time limit has passed | the answer returns; unfinished calls are dropped |
 /// | the harvest is below [`harvest_min`](Gather::harvest_min) | [`TooLittle`] says which parts are missing, and why |
 /// | the caller gives up | all calls are dropped |
 ///
@@ -98,7 +98,7 @@ pub enum Absence {
 pub struct TooLittle {
     /// The fraction of the whole that answered, from 0 to 1.
     pub harvest: f64,
-    /// The least harvest that was asked for.
+    /// The least harvest that the caller requested.
     pub harvest_min: f64,
     /// The missing parts and their reasons, in words.
     pub missing: String,

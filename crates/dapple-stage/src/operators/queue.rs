@@ -120,7 +120,7 @@ impl<K: Clone + Eq + Hash, S: Clone> Producer<K, S> {
         self.balancer.insert(name, queue)
     }
 
-    /// Removes a consumer. Its messages go on.
+    /// Removes a consumer. Its messages are still sent.
     pub fn disconnect(&self, name: &K) -> Option<S> {
         self.balancer.remove(name)
     }

@@ -1,4 +1,4 @@
-//! Finds the cause inside an error of which only the type is known.
+//! Finds the cause inside an error of a known type.
 //!
 //! A boxed error is not an `Error`, nor is a text; services fail with both. So `StageError<E>` can
 //! require of `E` no more than a message, and could not return its cause. Instead, a type registers

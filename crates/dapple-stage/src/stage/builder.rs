@@ -87,7 +87,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
         }
     }
 
-    /// Sets the runtime that serves. Default: the one that is current when the stage is made.
+    /// Sets the runtime that serves. Default: the runtime that is current when the stage is made.
     pub fn runtime(mut self, handle: Handle) -> Self {
         self.runtime = Some(handle);
         self
@@ -237,7 +237,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     }
 
     /// Makes a stage with handlers from a factory, at most `width` of them. With a width of 1, one
-    /// handler sees all requests and may keep state, which is made anew when it dies.
+    /// handler sees all requests and may keep state, which is made again when it dies.
     ///
     /// # Panics
     /// If no runtime is current and none was given. A panic of the factory counts as a death of the

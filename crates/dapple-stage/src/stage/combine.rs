@@ -264,7 +264,7 @@ where
 struct Both<A, B> {
     left: A,
     right: B,
-    /// Which services are ready. A ready service must not be polled again before its call.
+    /// Whether each service is ready. A ready service must not be polled again before its call.
     ready: (bool, bool),
 }
 

@@ -39,11 +39,11 @@ pub(crate) struct Core<Req, Resp, E> {
     pub(crate) handlers: Mutex<Handlers<Req, Resp, E>>,
     pub(crate) counters: Counters,
     pub(crate) links: Links,
-    /// The budget of workers' time. It has its own lock, because each resumed handler looks at it.
+    /// The budget of workers' time. It has its own lock, because each resumed handler reads it.
     share: Option<Mutex<Bucket>>,
     /// The expected wait of a request that comes now.
     delay_ns: AtomicU64,
-    /// Notified when nothing waits and nothing is in service.
+    /// Notified when no request waits and none is in service.
     at_rest: Notify,
     /// Notified when the stage goes out of service.
     pub(crate) went_out: Notify,
@@ -63,7 +63,7 @@ impl<Req> Order<Req> {
     }
 }
 
-/// The work that may start now, or when to look again.
+/// The work that may start now, or the time of the next check.
 enum Next<Req, Resp, E> {
     Start(Work<Req, Resp, E>),
     Later(Option<Instant>),
@@ -234,7 +234,7 @@ where
     }
 
     /// Whether the share of the workers' time allows one more call than are in service; otherwise
-    /// when to look again, if time can change it.
+    /// the time of the next check, if time can change it.
     fn share_lets_start(&self, handlers: &Handlers<Req, Resp, E>, now: Instant) -> Result<(), Option<Instant>> {
         let Some(share) = &self.share else { return Ok(()) };
         let mean = handlers.totals.busy.mean();
@@ -245,7 +245,7 @@ where
         lock(share).look(now, mean.as_secs_f64() * handlers.in_service as f64).map_err(Some)
     }
 
-    /// Sets a task that looks again at `at`, or at the first deadline. An empty queue needs none.
+    /// Sets a task that checks again at `at`, or at the first deadline. An empty queue needs none.
     fn set_alarm(self: &Arc<Self>, handlers: &mut Handlers<Req, Resp, E>, at: Option<Instant>) {
         let at = at.filter(|_| self.queue.len() > 0).into_iter().chain(self.queue.deadline()).min();
         let Some(at) = at else {
@@ -254,7 +254,7 @@ where
             }
             return;
         };
-        // An alarm that fires early only looks in vain.
+        // An alarm that fires early only causes a useless check.
         if handlers.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
             return;
         }
@@ -368,7 +368,7 @@ where
         self.start_all();
     }
 
-    /// Resolves when nothing waits and nothing is in service.
+    /// Resolves when no request waits and none is in service.
     pub(crate) async fn rest(&self) {
         loop {
             let notified = self.at_rest.notified();

@@ -35,7 +35,7 @@ use crate::{Reason, Refused};
 /// returns [`Refused`] when the queue is full. Its handlers run as tasks on Dapple; the handle and
 /// its futures work in any executor.
 ///
-/// After the last handle is gone, the stage still serves the requests it has taken.
+/// After the last handle is dropped, the stage still serves the requests it has taken.
 ///
 /// ```
 /// use dapple_stage::Stage;
@@ -95,10 +95,10 @@ where
         Ask { stage: self.clone(), order: Order::new(request) }
     }
 
-    /// Registers `E` as an error type in this program, so that errors of every service that fails
-    /// with `E` become the source of its stage's errors, where a [refusal](Refused::find) is looked
-    /// for. Boxed errors and errors of this crate need no call; for other types, Rust cannot tell a
-    /// stage whether they are errors.
+    /// Registers `E` as an error type in this program. Errors of every service that fails with `E`
+    /// then become the source of its stage's errors, in which [`Refused::find`](Refused::find)
+    /// searches for a refusal. Boxed errors and errors of this crate need no call; for other types,
+    /// Rust cannot tell a stage whether they are errors.
     ///
     /// ```
     /// use dapple_stage::{Refused, Stage, StageError};
@@ -139,8 +139,8 @@ where
         self.core.load()
     }
 
-    /// Changes how many calls may be in service. Calls in service go on. An adaptive width becomes
-    /// fixed.
+    /// Changes how many calls may be in service. Calls in service continue. An adaptive width
+    /// becomes fixed.
     pub fn set_width(&self, width: usize) {
         self.core.set_width(width);
     }

@@ -23,14 +23,14 @@ pub(crate) struct Handlers<Req, Resp, E> {
     pub(crate) generation: u64,
     pub(crate) supervisor: Supervisor,
     pub(crate) rate: Option<Bucket>,
-    /// A thread is starting requests, and will look again before it clears this.
+    /// A thread is starting requests, and will check again before it clears this.
     pub(crate) starting: bool,
     pub(crate) alarm: Option<Alarm>,
     pub(crate) stopping: bool,
     pub(crate) totals: Totals,
 }
 
-/// The task that looks again at a certain time.
+/// The task that checks again at a certain time.
 pub(crate) struct Alarm {
     pub(crate) at: Instant,
     pub(crate) number: u64,
@@ -73,8 +73,8 @@ impl<Req, Resp, E> Handlers<Req, Resp, E> {
         }
     }
 
-    /// How many requests may start together at `now`; otherwise when to look again, if time can
-    /// change it.
+    /// How many requests may start together at `now`; otherwise the time of the next check, if time
+    /// can change it.
     pub(crate) fn may_start(&mut self, now: Instant, cohort_max: usize) -> Result<usize, Option<Instant>> {
         if self.supervisor.is_out() {
             return Err(None);

@@ -65,7 +65,7 @@ impl Bucket {
 
 /// Measures the workers' time that handlers take.
 pub(crate) trait Throttle: Send + Sync {
-    /// Whether a handler may go on; otherwise when.
+    /// Whether a handler may continue; otherwise when.
     fn look(&self) -> Result<(), Instant>;
 
     /// Records the time that a handler took.
@@ -115,8 +115,8 @@ mod tests {
     }
 
     proptest! {
-        // In any period from the start, the bucket gives no more than the burst and what the time
-        // allows.
+        // In any period from the start, the bucket gives no more than the burst and the amount for
+        // the time.
         #[test]
         fn never_more_than_the_rate(count in 1u32..50, steps in prop::collection::vec(0u64..300, 1..200)) {
             let mut bucket = Bucket::of_rate(count, Duration::from_millis(500));

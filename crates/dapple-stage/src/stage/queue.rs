@@ -5,7 +5,7 @@
 //!
 //! | a place is | in | it becomes |
 //! |---|---|---|
-//! | free | (the limit less the others) | promised: to the first in line, or to a caller while the line is empty |
+//! | free | (the limit less the others) | promised: to the first waiter, or to a caller while no caller is queued |
 //! | promised | `promised`, by the ticket of a handle | used by `push`; free when the handle releases it |
 //! | used | `waiting` | free by `take`, `cancel`, `expire` and `shut` |
 //!
@@ -15,8 +15,8 @@
 //! | in `promised` | `push` uses it, or `release` gives it back, which lets the next one in |
 //! | in neither | (unknown: the queue was shut meanwhile) its holder asks again |
 //!
-//! Everything that frees a place goes through [`Queue::settle`], so no place is free while a ticket
-//! is in line.
+//! Everything that frees a slot goes through [`Queue::settle`], so no slot is free while a ticket
+//! is queued.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Poll;
@@ -131,7 +131,7 @@ impl<T> Queue<T> {
     }
 
     /// Ready when `ticket` has a place for `push`, or when the queue is shut, which `push` then
-    /// reports. Otherwise the ticket is in line, and `waker` is invoked when that may have changed.
+    /// reports. Otherwise the ticket is queued, and `waker` is invoked when that may have changed.
     /// Also returns a waker to drop without the lock.
     pub(crate) fn poll_place(&mut self, ticket: &mut Option<u64>, waker: KeptWaker) -> (Poll<()>, Option<KeptWaker>) {
         if self.shut.is_some() {
@@ -153,7 +153,7 @@ impl<T> Queue<T> {
         (Poll::Pending, self.line.insert(id, waker))
     }
 
-    /// Gives a place, or a position in line, back.
+    /// Returns a slot, or a position in the queue.
     pub(crate) fn release(&mut self, ticket: &mut Option<u64>) -> Wakes {
         let dropped = ticket.take().and_then(|id| {
             self.promised.remove(&id);
@@ -162,7 +162,7 @@ impl<T> Queue<T> {
         Wakes { dropped, ..self.settle() }
     }
 
-    /// Puts a request into the queue: into the ticket's place, or into a free one that no ticket
+    /// Puts a request into the queue: into the ticket's slot, or into a free one that no ticket
     /// waits for.
     pub(crate) fn push(
         &mut self,
@@ -255,7 +255,7 @@ impl<T> Queue<T> {
         self.waiting.len() + self.promised.len() < self.limits.len_max && self.bytes < self.limits.bytes_max
     }
 
-    /// Promises free places to tickets in line.
+    /// Promises free slots to queued tickets.
     fn settle(&mut self) -> Wakes {
         let mut wakes = Wakes::default();
         while self.has_room() {
@@ -289,7 +289,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// How many entries to look at for each request of a cohort.
+/// How many entries to check for each request of a cohort.
 const LOOK_AHEAD: usize = 4;
 
 #[cfg(test)]

@@ -397,7 +397,7 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
 }
 
 impl<Req, Resp, E> Call<Req, Resp, E> {
-    /// Ready when the stage's share of the workers' time lets the handler go on.
+    /// Ready when the stage's share of the workers' time lets the handler continue.
     fn poll_share(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if let Some(rest) = &mut self.rest {
@@ -427,8 +427,8 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
     }
 
     /// Ready when each response has room at its destination or is not awaited any more. Results
-    /// before one that must wait are delivered at once: a cohort that kept their places in the next
-    /// queue could wait for ever for its own place.
+    /// before one that must wait are delivered at once: a cohort that kept their slots in the next
+    /// queue could wait for ever for its own slot.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(results) = &mut self.results else { return Poll::Ready(()) };
         let mut all = self.replies.iter_mut().zip(results.iter());

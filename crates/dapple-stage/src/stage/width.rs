@@ -33,7 +33,7 @@ impl Width {
     }
 
     /// Between two bounds, from measured latency and throughput: more while that raises throughput,
-    /// less where it only raises latency.
+    /// less if it only raises latency.
     pub fn adaptive(bounds: RangeInclusive<usize>) -> Width {
         let min = (*bounds.start()).max(1);
         Width { min, max: (*bounds.end()).max(min) }

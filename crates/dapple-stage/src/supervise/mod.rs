@@ -13,8 +13,8 @@ use dapple_tower::time::after;
 /// without a success in between, at most [`backoff_max`](Self::backoff_max).
 ///
 /// The stage goes out of service after [`deaths_max`](Self::deaths_max) deaths within
-/// [`window`](Self::window), if these were at least [`share_min`](Self::share_min) of what it
-/// served in that time. A few requests that always fail, among many that succeed, must not take the
+/// [`window`](Self::window), if these were at least the share [`share_min`](Self::share_min) of the
+/// calls in that time. A few requests that always fail, among many that succeed, must not take the
 /// stage away from the others.
 ///
 /// ```
@@ -34,7 +34,7 @@ pub struct Supervision {
     pub deaths_max: u32,
     /// How long a death counts.
     pub window: Duration,
-    /// From 0 to 1: deaths take the stage out only if they are at least this part of what it served
+    /// From 0 to 1: deaths take the stage out only if they are at least this share of the calls
     /// within the window.
     pub share_min: f64,
 }

@@ -1,4 +1,4 @@
-//! Foreign code that panics or reenters: the neighbors get their turn, and nothing hangs.
+//! Foreign code that panics or reenters: the neighbors are served, and nothing hangs.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -87,7 +87,7 @@ fn waiters_are_woken_despite_wakers_that_panic() {
             let (calls, waker) = counting();
             assert!(poll(&mut next, &waker).is_pending(), "{}", line.name);
             (line.free)();
-            // The first waiter gets its turn although it was not woken, and then the next.
+            // The first waiter is served although it was not woken, and then the next.
             wait_until(|| poll(&mut first, Waker::noop()).is_ready());
             drop(first);
             wait_until(|| calls.count() > 0 && poll(&mut next, &waker).is_ready());

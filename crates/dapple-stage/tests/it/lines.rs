@@ -25,7 +25,7 @@ pub(crate) struct Line {
     pub(crate) wait: Box<dyn Fn() -> Waiting>,
     /// Takes the lock that guards the line.
     pub(crate) look: Arc<dyn Fn() + Send + Sync>,
-    /// Makes room for one, which keeps it while it waits for something else.
+    /// Makes room for one, which keeps it while it waits for another event.
     pub(crate) free: Box<dyn Fn()>,
     _kept: Box<dyn Any>,
 }
@@ -42,7 +42,7 @@ fn gated() -> Line {
     let mut config = Config::with_target_delay(Duration::from_secs(3_600));
     config.processors = Some(1);
     let admission = Admission::new(config);
-    // It must learn that requests cost something: requests without cost do not wait.
+    // It must learn that requests have a cost: requests without cost do not wait.
     for _ in 0..20 {
         let gated = admission.offer(Offer::now()).unwrap().run(|| async { burn(Duration::from_millis(3)) });
         assert!(dapple_sched::block_on(gated).is_ok());

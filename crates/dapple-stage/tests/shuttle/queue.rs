@@ -1,4 +1,4 @@
-//! The queue of a stage: several threads promise, use, give up and free places at once. A lost
+//! The queue of a stage: several threads promise, use, give up and free slots at once. A lost
 //! wake-up is a deadlock here.
 
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ fn send(queue: &Queue, item: u32) -> Option<Item> {
     queue.push(&mut ticket, item)
 }
 
-/// Looks for a place once, and gives up a place that it got.
+/// Tries to get a slot once, and gives up a slot that it got.
 fn be_hasty(queue: &Queue) {
     let mut ticket = Ticket::default();
     let _ = queue.poll_place(&mut ticket, &mut Context::from_waker(Waker::noop()));
@@ -62,8 +62,8 @@ fn all_items_pass_and_never_more_than_the_limit() {
     });
 }
 
-// Two threads want the only place, which is in use; a third one is in line, and gives up its
-// position or place.
+// Two threads want the only slot, which is in use; a third one is queued, and gives up its position
+// or slot.
 //
 // Caught: `release` that does not settle, and one that forgets a promise (deadlock).
 #[test]

@@ -53,8 +53,8 @@ fn send<E: Send + 'static>(stage: &Stage<u32, u32, E>, n: u32) -> Result<u32, St
     })
 }
 
-// Two senders into a queue of one place with one in service; two more give up: one a response, one
-// a place.
+// Two senders into a queue of one slot with one in service; two more give up: one a response, one a
+// slot.
 #[test]
 fn every_request_ends_once_and_the_stage_comes_to_rest() {
     scene(|handle| {
@@ -231,7 +231,7 @@ where
     })
 }
 
-// Three send through two stages with a queue of one place each; a fourth one gives up, in the first
+// Three send through two stages with a queue of one slot each; a fourth one gives up, in the first
 // or the second.
 #[test]
 fn both_stages_serve_each_request_even_if_others_give_up() {
@@ -331,7 +331,7 @@ fn a_stage_that_stops_rests_when_the_last_one_is_served() {
     });
 }
 
-// A cohort of two goes on into a queue with room for one.
+// A cohort of two moves into a queue with room for one.
 #[test]
 fn a_cohort_goes_on_into_a_queue_that_is_shorter() {
     scene(|handle| {

@@ -134,7 +134,7 @@ fn a_long_transaction_is_not_starved() {
     assert!(vars.iter().all(|var| var.load() >= 50));
 }
 
-/// Two transactions each read one variable to write the other: one must see what the other wrote.
+/// Two transactions each read one variable to write the other: one must see the other's write.
 #[test]
 fn there_is_no_write_skew() {
     for _ in 0..crate::support::rounds(2_000) {

@@ -1,5 +1,5 @@
-//! Random programs, checked for an explanation of what they saw. There must be an order of the
-//! committed transactions, which keeps each thread's own order, in which each reads what those
+//! Random programs, checked for a sequential explanation of their reads. There must be an order of
+//! the committed transactions, which keeps each thread's own order, in which each reads what those
 //! before it wrote. Every attempt, even a failed one, must have seen the state between two of them.
 
 use std::sync::Arc;

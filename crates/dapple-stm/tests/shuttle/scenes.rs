@@ -77,7 +77,7 @@ fn either_of_two_slots() {
     });
 }
 
-// Transactions that conflict until they take the serial path; some are dropped on the way.
+// Transactions that conflict until they take the serial path; some are dropped before the end.
 //
 // Caught: a place at the gate that is dropped with the pass (deadlock).
 #[test]

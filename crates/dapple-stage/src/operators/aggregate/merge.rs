@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// |---|---|---|---|
 /// | `Fifo` | the oldest | gets as much as it sends | no source |
 /// | `RoundRobin` | one of each source that has any, in turn | delays each other source by at most one message | no source |
-/// | `Priority` | of the highest priority that has any, as in `RoundRobin` | delays those of its priority by one each, lower ones for as long as it sends | lower ones, unless `bypass_max` is set |
+/// | `Priority` | of the highest priority that has any, as in `RoundRobin` | delays messages of its priority by one each, lower ones for as long as it sends | lower ones, unless `bypass_max` is set |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Discipline {
@@ -116,7 +116,7 @@ impl<T> Merge<T> {
         Some(message)
     }
 
-    /// Marks a source that sends nothing more. Its waiting messages stay.
+    /// Marks a source that sends no more. Its waiting messages stay.
     pub(super) fn remove(&mut self, key: u64) {
         if let Some(source) = self.sources.get_mut(&key) {
             source.is_gone = true;

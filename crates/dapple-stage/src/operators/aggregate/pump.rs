@@ -20,12 +20,12 @@ use dapple_sync::sync::limit::{Limit, Permit};
 ///
 /// | kept | bound | when it is reached |
 /// |---|---|---|
-/// | messages of a source | what [`source`](Aggregate::source) says | its `poll_ready` waits; other sources go on |
+/// | messages of a source | what [`source`](Aggregate::source) says | its `poll_ready` waits; other sources continue |
 ///
 /// | when | then |
 /// |---|---|
-/// | a response is dropped | its message leaves the queue; a message already at the sink goes on or stops as the sink decides |
-/// | a source is dropped | its waiting messages go on |
+/// | a response is dropped | its message leaves the queue; a message already at the sink continues or stops as the sink decides |
+/// | a source is dropped | its waiting messages are still sent |
 /// | the sink is not ready | all messages wait |
 /// | the sink's `poll_ready` fails | the next message gets the error; the one after it tries again |
 /// | the pump is dropped | waiting and later messages fail with [`Refused`] (stopping) |
@@ -63,7 +63,7 @@ pub(super) struct State<M, F> {
     is_over: bool,
 }
 
-/// A waiting message, and where its response goes.
+/// A waiting message, and the recipient of its response.
 pub(super) struct Entry<M, F> {
     pub(super) message: M,
     pub(super) reply: oneshot::Sender<Result<F, BoxError>>,

@@ -1,4 +1,4 @@
-//! The members of a group, and what is sent to them.
+//! The members of a group, and the messages to them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,7 +110,7 @@ impl<K, R> Delivered<K, R> {
 ///
 /// The [module](super) states the guarantees. A message costs one clone for each member and
 /// attempt. When the response future is dropped, the message is not sent again, and only some
-/// members may have it; spawn the future where that matters.
+/// members may have it; spawn the future if that matters.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -241,8 +241,8 @@ where
         self.join_as(name, Receiver::new(service), DeliveryError::Failed);
     }
 
-    /// Removes a member, and returns whether it was there. Messages already on their way to it go
-    /// on.
+    /// Removes a member, and returns whether it was there. Messages already in transit to it
+    /// continue.
     pub fn leave(&self, name: &K) -> bool {
         let old = lock(&self.shared.view).members.remove(name);
         old.is_some()

@@ -15,7 +15,7 @@
 //!
 //! | | unordered | per sender | [`Sequencer`] |
 //! |---|---|---|---|
-//! | members see messages | in any order | those of one sender in the order of its calls | all in the same order, numbered |
+//! | members see messages | in any order | messages of one sender in the order of its calls | all in the same order, numbered |
 //! | **best effort**: each is sent once | some may miss a message | missing ones are skipped; late ones are dropped | as per sender |
 //! | **reliable**: sent until all in the view have answered | all have it, or are out of the view | as unordered, without gaps | as per sender |
 //! | twice at a member | never | never | never |

@@ -24,7 +24,7 @@ use dapple_sync::sync::limit::{Limit, Permit};
 /// | a message is sent twice | never |
 ///
 /// The best-effort operator of Gribble's direct composition (4.2). Clones count together; a call
-/// costs what the sink's call costs.
+/// costs the same as the sink's call.
 ///
 /// ```
 /// use dapple_stage::operators::direct::BestEffort;
@@ -126,7 +126,7 @@ impl<S: fmt::Debug> fmt::Debug for BestEffort<S> {
 pin_project! {
     /// A message in transit. If it is dropped before it resolves, it counts as lost; whether the
     /// sink has it is unknown.
-    #[must_use = "a message goes on only while it is awaited"]
+    #[must_use = "a message proceeds only while it is awaited"]
     pub struct Sending<F> {
         #[pin]
         future: Option<F>,

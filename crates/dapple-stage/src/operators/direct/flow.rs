@@ -23,7 +23,7 @@ use dapple_sync::sync::limit::{Limit, Permit};
 /// |---|---|
 /// | the window is full | senders wait; no message is lost or queued here |
 /// | the receiver fails a message | its sender gets the error, and its place is free |
-/// | a sender gives up | its place, or its position in the queue, goes to the next |
+/// | a sender gives up | its permit, or its position in the queue, goes to the next |
 ///
 /// The flow-controlled operator of Gribble's direct composition (4.2).
 ///
@@ -117,7 +117,7 @@ impl Window {
         self.0.used()
     }
 
-    /// Changes the size. Messages in flight go on.
+    /// Changes the size. Messages in flight continue.
     pub fn set(&self, len: usize) {
         self.0.set_max(len);
     }

@@ -8,12 +8,12 @@
 //!       └──────────┴─────────┴─ Busy: refused, absent until sent again; withdrawn: Settled as never run
 //! ```
 //!
-//! Each waiter polls the running message: its own, or in an ordered inbox the one at its turn.
-//! So no message needs a task of its own, and none stalls because the waiter that began it is gone.
-//! Only one waiter polls at a time. All waiters are woken on a change; they register first and then
-//! look, so that they miss no change. A running message that no waiter can poll any more, because
-//! its sender gave it up, is dropped. One lock guards all state; it is free while a message is
-//! polled.
+//! Each waiter polls the running message: its own, or in an ordered inbox the one at its turn. So
+//! no message needs a task of its own, and none stalls because the waiter that began it was
+//! dropped. Only one waiter polls at a time. All waiters are woken on a change; they register first
+//! and then look, so that they miss no change. A running message that no waiter can poll any more,
+//! because its sender gave it up, is dropped. One lock guards all state; it is free while a message
+//! is polled.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -36,7 +36,7 @@ pub(super) struct Inbox<M, R> {
 struct State<M, R> {
     order: Order,
     floor: u64,
-    /// The first message that has not begun, where there is an order.
+    /// The first message that has not begun, if there is an order.
     next: u64,
     records: BTreeMap<u64, Record<M, R>>,
     /// The number of waiters by message.
@@ -263,7 +263,7 @@ impl<M, R: Clone, F> Drop for Wait<M, R, F> {
         let old = lock(&self.inbox.waiting.wakers).1.remove(&self.id);
         let given_up = lock(&self.inbox.state).leave(self.sequence);
         drop((old, given_up));
-        // The wake may have been meant for the waiter that is gone.
+        // The wake may have been meant for the dropped waiter.
         self.inbox.waiting.wake_by_ref();
     }
 }

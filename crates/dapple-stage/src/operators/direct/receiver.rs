@@ -21,14 +21,14 @@ use crate::{BoxError, Reason, Refused};
 ///
 /// | kept | bound | when it is reached |
 /// |---|---|---|
-/// | outcomes of a sender's messages | 1,024 back from the newest, and only what the sender still asks about | newer ones are refused |
+/// | outcomes of a sender's messages | the newest 1,024, and only messages that the sender still asks about | newer ones are refused |
 /// | senders | 1,024, or [`senders_max`](Receiver::senders_max) | the receiver forgets the sender that was silent longest. That sender's messages in flight become *unknown* to it, and do not run twice |
 ///
 /// A receiver that restarts knows no senders: their messages in flight are *unknown* to them, and
-/// later messages go on.
+/// later messages proceed.
 ///
-/// A message that has begun goes on as long as its sender awaits any of its attempts. A service
-/// that refuses ([`Refused`]) has not run the message, so it may be sent again.
+/// A started message continues as long as its sender awaits any of its attempts. A service that
+/// refuses ([`Refused`]) has not run the message, so it may be sent again.
 pub struct Receiver<M, S: Service<M>> {
     service: S,
     senders: Arc<Mutex<Senders<M, S::Response>>>,

@@ -30,7 +30,7 @@ enum Step {
         bytes: usize,
         deadline_ms: Option<u64>,
     },
-    /// A handle is dropped and made anew.
+    /// A handle is dropped and made again.
     Release(usize),
     Take(usize),
     /// This one of the pushed requests is canceled.
@@ -83,7 +83,7 @@ impl Simple {
         self.waiting.iter().map(|waits| waits.bytes).sum()
     }
 
-    /// Gives free places to the first in line. Returns the admitted handles.
+    /// Gives free slots to the first waiters. Returns the admitted handles.
     fn settle(&mut self) -> Vec<usize> {
         let mut let_in = Vec::new();
         while self.has_room() && !self.line.is_empty() {

@@ -6,7 +6,7 @@
 //! | | resting | its start failed |
 //! | | gone | fewer are wanted; its start is dropped |
 //! | in service | resting | it has died; or it was taken out, has answered all its requests, and has ended |
-//! | | retiring | fewer are wanted, or the stage is gone |
+//! | | retiring | fewer are wanted, or the stage was dropped |
 //! | resting | starting | its rest is over |
 //! | | gone | fewer are wanted |
 //! | retiring | gone | it has answered all its requests, and has ended |

@@ -9,7 +9,7 @@
 //! | `scale` | the wanted number, without a clock |
 //! | `set` | the existing replicas, and a [`Balancer`](dapple_tower::balance::Balancer) of them |
 //! | `keep` | **the table of a replica's states**, and the task that runs through it |
-//! | `route` | the way from the queue to a replica |
+//! | `route` | the path from the queue to a replica |
 
 mod keep;
 mod replica;
@@ -262,7 +262,7 @@ where
 
     /// Adds a service that others run, such as a remote stage, or replaces the one of that name. It
     /// does not count for the bounds, and reduces the number of replicas started here. Clones that
-    /// panic or fail in `poll_ready` are made anew, after rests as in
+    /// panic or fail in `poll_ready` are made again, after rests as in
     /// [`Supervision`](crate::Supervision); these deaths never take the service out.
     pub fn join<S>(&self, name: &str, service: S)
     where
@@ -272,7 +272,7 @@ where
         self.watch.set.join(name, Parts::of(of_services(move || service.clone())));
     }
 
-    /// Removes a joined service, and returns whether it was there. Requests in flight go on.
+    /// Removes a joined service, and returns whether it was there. Requests in flight continue.
     pub fn leave(&self, name: &str) -> bool {
         self.watch.set.part(name)
     }
@@ -309,7 +309,7 @@ where
         let _detached = self.front.runtime().spawn(checking);
     }
 
-    /// Starts the task that looks at the load periodically, while there is any.
+    /// Starts the task that checks the load periodically, while there is any.
     fn look(&self) {
         if self.watch.running.swap(true, SeqCst) {
             return;

@@ -228,7 +228,7 @@ where
         Running { stage, uses, retire, life: life(Retired(retired)) }
     }
 
-    /// Sends nothing more to it.
+    /// Sends no more requests to it.
     pub(super) fn leave(&self, number: usize) {
         drop_quietly(self.balancer.remove(&Key::Own(number)));
         self.tell();
@@ -368,7 +368,7 @@ where
     /// that instead of waiting.
     pub(super) fn tell(&self) {
         if let Some(front) = self.front.get().and_then(Weak::upgrade) {
-            // Another thread may store an older value: the last to store looks again.
+            // Another thread may store an older value: the last to store checks again.
             loop {
                 let len = self.balancer.serving_len();
                 front.set_width_to(len.max(1) * self.width);

@@ -1,4 +1,4 @@
-//! Aggregation: each source has its room and its turn, and canceled messages are gone.
+//! Aggregation: each source has its room and its turn, and canceled messages are removed.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};

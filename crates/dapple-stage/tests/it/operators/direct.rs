@@ -1,5 +1,5 @@
-//! Direct composition: lost messages are counted, waiting ones get their turn, and repeated ones
-//! run once.
+//! Direct composition: lost messages are counted, waiting ones are served, and repeated ones run
+//! once.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ fn settings(attempts: u32, order: Order) -> Retransmit {
     settings
 }
 
-/// Logs its messages, each of which takes a while; refuses some, and fails at those that end in 9.
+/// Logs its messages, each of which takes a while; refuses some, and fails those that end in 9.
 fn worker(
     log: &Log,
     random: &Random,

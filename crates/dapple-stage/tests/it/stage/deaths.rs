@@ -65,7 +65,7 @@ impl Service<&'static str> for Counts {
     fn call(&mut self, request: &'static str) -> Self::Future {
         self.seen += 1;
         match request {
-            "panic" => panic!("as it was told"),
+            "panic" => panic!("on purpose"),
             "wear out" => self.seen = 100,
             _ => {}
         }
@@ -88,7 +88,7 @@ async fn a_handler_that_died_is_made_anew_and_the_queue_is_kept() {
             Err(error) => error.to_string(),
         });
     }
-    let panicked = "the handler panicked: as it was told";
+    let panicked = "the handler panicked: on purpose";
     let worn = "it is worn out";
     assert_eq!(results, ["1", "2", panicked, "1", panicked, panicked, "1", "100", worn, "1"]);
     // 10 ms after each first death, 20 after a second in a row.

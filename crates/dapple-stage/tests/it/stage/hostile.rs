@@ -22,7 +22,7 @@ impl Drop for Panics {
     fn drop(&mut self) {
         if let Some(has_panicked) = &self.0 {
             has_panicked.store(true, SeqCst);
-            panic!("as it was told");
+            panic!("on purpose");
         }
     }
 }
@@ -80,11 +80,11 @@ async fn a_response_that_panics_on_drop_stops_no_other() {
 
 #[dapple::test]
 async fn a_stage_can_be_stopped_at_once_when_no_handler_can_be_made() {
-    // It never gives up by itself.
+    // It never stops by itself.
     let supervision = Supervision { deaths_max: 0, ..Supervision::default() };
     let stage = Stage::builder("s").width(1).supervision(supervision).wrap_with(|| {
         if true {
-            panic!("as it was told");
+            panic!("on purpose");
         }
         service_fn(async |n: u32| Ok::<_, Infallible>(n))
     });

@@ -170,7 +170,7 @@ async fn a_stage_takes_no_more_of_the_workers_than_its_share() {
     }
     let (took, elapsed) = (greedy.stats().worker_time, start.elapsed());
     // A burst of calls, plus the delay of calls that took too long because other processes had the
-    // processor: a call that has begun runs to its end.
+    // processor: a started call runs to its end.
     let most = elapsed.mul_f64(0.2) + Duration::from_millis(170) + *late.lock().unwrap();
     assert!(took <= most, "{took:?} of {elapsed:?}");
     assert!(greedy.stats().served >= 5);
@@ -185,7 +185,7 @@ async fn a_call_that_awaits_keeps_to_the_share_while_it_is_in_service() {
             *spins.lock().unwrap() += 1;
             dapple::yield_now().await;
         }
-        #[allow(unreachable_code, reason = "it says what the function would return")]
+        #[allow(unreachable_code, reason = "it names the function's return value")]
         Ok::<(), Infallible>(())
     });
     let spins = Arc::new(Mutex::new(0));

@@ -1,5 +1,5 @@
-//! Windows: they are kept, places of senders that give up are not lost, and a window that grows
-//! admits waiters.
+//! Windows: they are kept, permits of dropped senders are not lost, and a growing window admits
+//! waiters.
 
 use std::convert::Infallible;
 use std::pin::pin;
