@@ -39,7 +39,7 @@ pub struct Copied {
 /// The partitions that are written.
 pub(crate) type Targets<P> = Vec<(Durability, Vec<Arc<P>>)>;
 
-/// A copy under way.
+/// A copy in progress.
 pub(crate) struct Copier<'a, E: Engine, P> {
     store: &'a Store<E>,
     sources: Vec<Source<E>>,
@@ -54,7 +54,7 @@ struct Source<E: Engine> {
     version: u64,
 }
 
-/// A commit of the target has at most so many keys, or some bytes more than this.
+/// A commit of the target has at most this many keys, or slightly more than this many bytes.
 const PAGE: usize = 512;
 const PAGE_BYTES: usize = 4 << 20;
 
@@ -79,7 +79,7 @@ impl<'a, E: Engine, P: Partition> Copier<'a, E, P> {
                 if table == OWN {
                     continue;
                 }
-                // A table that is gone needs no copy.
+                // A dropped table needs no copy.
                 let Some(info) = self.info(table).await else { continue };
                 let mut from = Bound::Unbounded;
                 loop {
@@ -144,7 +144,7 @@ impl<'a, E: Engine, P: Partition> Copier<'a, E, P> {
     }
 
     async fn apply(&mut self, events: Vec<Event>) -> Result<(), Error> {
-        // The last change of a key is the one that counts.
+        // The last change of a key counts.
         let mut last: BTreeMap<(TableId, Bytes), Option<Record>> = BTreeMap::new();
         for event in events {
             last.insert((event.table, event.key), event.record);
@@ -181,7 +181,7 @@ impl<'a, E: Engine, P: Partition> Copier<'a, E, P> {
                     // Tables that were destroyed meanwhile.
                     let gone = target.tables()?.into_iter().filter(|table| *table != OWN && !known.contains(table));
                     let mut changes: Vec<Change> = gone.map(Change::DropTable).collect();
-                    // Versions go on where they were, in whichever partition a key is from now on.
+                    // Versions continue as before, in whichever partition a key is from now on.
                     changes.push(put_version(version));
                     target.commit(&changes)
                 })
@@ -199,7 +199,7 @@ impl<'a, E: Engine, P: Partition> Copier<'a, E, P> {
         Ok(())
     }
 
-    /// The group and the place in it where a key goes.
+    /// The group of a key, and its position there.
     fn place(&self, info: &TableInfo, key: &[u8]) -> (usize, usize) {
         let group = self.targets.iter().position(|(of, _)| *of == info.kept.durability).unwrap_or(0);
         (group, place(info, key, self.targets[group].1.len()))

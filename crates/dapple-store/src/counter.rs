@@ -71,7 +71,8 @@ impl<E: Engine> Counter<E> {
         &self.info.name
     }
 
-    /// Adds `by` and returns the sum. **Cancel safety:** dropped while it waits, nothing is added; later, it may be.
+    /// Adds `by` and returns the sum. **Cancel safety:** if dropped while it waits, it adds
+    /// nothing; if dropped later, it may add.
     ///
     /// # Errors
     /// [`Refusal::Overflow`](crate::Refusal::Overflow), and then nothing is added; the three cases of [`Error`].

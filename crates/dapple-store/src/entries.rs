@@ -50,7 +50,7 @@ impl<E: Engine> Entries<E> {
         Entries { store: store.clone(), epoch: None, pages: Vec::new(), from, to, info: info.clone(), limit }
     }
 
-    /// Begins anew behind what was returned, in the partitions of the map.
+    /// Starts again after the returned part, in the partitions of the map.
     fn begin(&mut self, map: &Map<E::Partition>) {
         let page = |partition: &PartitionHandle<E::Partition>| Page {
             partition: partition.clone(),

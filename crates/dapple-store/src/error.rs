@@ -66,7 +66,7 @@ pub enum Refusal {
         table: String,
         /// Its kind: `hash`, `ordered`, `log`, `lock` or `counter`.
         is: &'static str,
-        /// The kind that was asked for.
+        /// The requested kind.
         wanted: &'static str,
     },
     /// A name, key or value is longer than the store allows.
@@ -100,7 +100,7 @@ pub enum Refusal {
     Fenced {
         /// The token of the write.
         token: crate::Token,
-        /// The newest one that was given out.
+        /// The newest one that was issued.
         newest: crate::Token,
     },
     /// A number would leave its range.

@@ -21,10 +21,11 @@ use crate::{Kind, TableOptions, codec};
 
 /// A lock with a name. Clones, and handles that others open, are the same lock.
 ///
-/// Waiting costs no polling, and waiters get the lock in the order in which they came. The lock ends with its holder: when
-/// the guard is dropped, when its lease ends, when the process ends. Each holder has a greater [`Token`] than all before,
-/// also over restarts. A table that is [guarded](crate::Table::guarded) by a token refuses writes once a later holder has
-/// the lock, so a holder that was stopped for long cannot overwrite what the next one wrote.
+/// Waiting costs no polling, and waiters get the lock in the order in which they came. The lock
+/// ends with its holder: when the guard is dropped, when its lease ends, when the process ends.
+/// Each holder has a greater [`Token`] than all before, also over restarts. A table that is
+/// [guarded](crate::Table::guarded) by a token refuses writes once a later holder has the lock, so
+/// a holder that paused for long cannot overwrite the writes of the next one.
 ///
 /// ```
 /// use std::time::Duration;

@@ -52,14 +52,14 @@ pub struct LogIter<V, E: Engine> {
     ready: VecDeque<Bytes>,
 }
 
-/// The entries of a log, also those that will be appended.
+/// The entries of a log, including later ones.
 pub struct Tail<V, E: Engine> {
     entries: LogIter<V, E>,
     /// `None` until the first wait; with the epoch of its partition's map.
     notify: Option<(u64, Arc<Notify>)>,
 }
 
-/// Entries are read so many at a time.
+/// Entries are read this many at a time.
 const PAGE: usize = 256;
 
 impl<V, E: Engine> Clone for Log<V, E> {
@@ -134,7 +134,7 @@ where
         self.append_all(std::slice::from_ref(entry)).await
     }
 
-    /// Appends entries that stand together, all or none, and returns the position of the first.
+    /// Appends adjacent entries, all or none, and returns the position of the first.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -220,11 +220,12 @@ where
     V: Serialize + DeserializeOwned,
     E: Engine,
 {
-    /// The next entry with its position; `None` where the log ends now. Asked again, it sees what was appended since.
-    /// **Cancel safety:** nothing is lost if the future is dropped.
+    /// The next entry with its position; `None` if the log ends now. If asked again, it sees the
+    /// entries appended since. **Cancel safety:** nothing is lost if the future is dropped.
     ///
     /// # Errors
-    /// [`Refusal::Trimmed`]; the next call goes on at the first entry that is left. As [`Log::first`].
+    /// [`Refusal::Trimmed`]; the next call continues at the first entry that is left. As
+    /// [`Log::first`].
     pub async fn next(&mut self) -> Result<Option<(u64, V)>, Error> {
         self.log.info.check()?;
         if self.ready.is_empty() {
@@ -256,7 +257,8 @@ where
     /// dropped.
     ///
     /// # Errors
-    /// [`Refusal::Trimmed`]; the next call goes on at the first entry that is left. As [`Log::first`].
+    /// [`Refusal::Trimmed`]; the next call continues at the first entry that is left. As
+    /// [`Log::first`].
     pub async fn next(&mut self) -> Result<(u64, V), Error> {
         loop {
             if let Some(found) = self.entries.next().await? {

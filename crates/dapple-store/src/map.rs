@@ -1,4 +1,4 @@
-//! The map from keys to partitions, and the layout in the catalog that it is made from.
+//! The map from keys to partitions, and the layout in the catalog that defines it.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub(crate) struct Map<P> {
 pub(crate) struct Layout {
     pub(crate) partitions: u32,
     pub(crate) first: u32,
-    /// Places from and number of the partitions of the map before, which are to be removed.
+    /// First index and number of the partitions of the map before, which are to be removed.
     pub(crate) stale: Option<(u32, u32)>,
 }
 
@@ -66,7 +66,7 @@ impl<P: Partition> Map<P> {
     }
 }
 
-/// The place of a key among so many partitions. A log, a lock or a counter is in one.
+/// The index of a key among this many partitions. A log, a lock or a counter is in one.
 pub(crate) fn place(info: &TableInfo, key: &[u8], partitions: usize) -> usize {
     let hash = if info.kept.kind.is_table() { crc32fast::hash(key) } else { crc32fast::hash(&info.id.0.to_le_bytes()) };
     hash as usize % partitions

@@ -105,7 +105,7 @@ impl Kind {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// The durability; `None` stands for the strongest that the engine has.
+    /// The durability; `None` means the strongest that the engine has.
     pub durability: Option<Durability>,
     /// Whether values may have a time at which they expire. Counting such a table costs a scan.
     pub expiry: bool,
@@ -121,7 +121,8 @@ pub struct TableOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The number of partitions of a new store, 1 to 1024; 0 stands for one per core. A store keeps its number.
+    /// The number of partitions of a new store, 1 to 1024; 0 means one per core. A store keeps its
+    /// number.
     pub partitions: u32,
     /// The most writes that wait in one partition; a further one is refused.
     pub queue_len_max: usize,

@@ -16,7 +16,7 @@ pub(crate) struct Record {
 
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The length of all that stands before the value.
+/// The length of everything before the value.
 const HEAD_LEN: usize = 20;
 
 impl Record {
@@ -31,7 +31,7 @@ impl Record {
         bytes
     }
 
-    /// `None` where the checksum is not that of the table, the key and the rest.
+    /// `None` if the checksum does not match the table, the key and the rest.
     pub(crate) fn decode(table: TableId, key: &[u8], bytes: Vec<u8>) -> Option<Record> {
         let (head, _) = bytes.split_first_chunk::<HEAD_LEN>()?;
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));

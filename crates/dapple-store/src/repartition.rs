@@ -33,11 +33,13 @@ impl<E: Engine> Store<E> {
     /// Gives the store another number of partitions, while it serves. All data are copied once; operations wait only for
     /// the last changes, some milliseconds. Watchers get [`Refusal::Lagged`].
     ///
-    /// `progress` is called after each page. **Cancel safety:** it goes on to its end if the future is dropped.
+    /// `progress` is called after each page. **Cancel safety:** it continues to its end if the
+    /// future is dropped.
     ///
     /// # Errors
-    /// The number is not 1 to 1024; another change is under way; [`Error::Unavailable`] if writers are faster than the
-    /// copy, or operations do not end in the store's time limit. In all these cases the store goes on as it was.
+    /// The number is not 1 to 1024; another change is in progress; [`Error::Unavailable`] if
+    /// writers are faster than the copy, or operations do not end in the store's time limit. In all
+    /// these cases the store continues as before.
     ///
     /// ```
     /// use dapple_store::{Memory, Store, StoreOptions, Table, TableOptions};
@@ -105,7 +107,7 @@ impl<E: Engine> Store<E> {
         for source in &sources {
             source.wake_watchers().await;
         }
-        // The data are where they belong. A failure from here on costs room only, and the next open
+        // The data is in its new place. A failure from here on costs room only, and the next open
         // finishes the work.
         let engine = inner.engine.clone();
         match blocking(move || remove_stale(&*engine, &next)).await {
@@ -118,7 +120,7 @@ impl<E: Engine> Store<E> {
     /// Copies the whole store, as it is at one moment, into a new store at `target`, while it serves. The copy is a store
     /// like any other: opening it, or a checkpoint of it into another place, restores it.
     ///
-    /// `partitions` is the number of the copy's partitions; 0 stands for the number that this store has.
+    /// `partitions` is the number of the copy's partitions; 0 means the number that this store has.
     ///
     /// # Errors
     /// There is a store at `target`; `target` lacks the durability of a table; the errors of both engines;

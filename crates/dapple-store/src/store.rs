@@ -211,7 +211,8 @@ impl<E: Engine> Store<E> {
         all
     }
 
-    /// The outcome of a write that ended with [`Error::Unknown`], after all writes that waited beside it.
+    /// The outcome of a write that ended with [`Error::Unknown`], after all writes that waited at
+    /// the same time.
     ///
     /// # Errors
     /// The store cannot be asked now.
@@ -347,7 +348,7 @@ impl<E: Engine> Inner<E> {
         map.map_err(|_| unavailable(Reason::Deadline, Duration::ZERO))
     }
 
-    /// The map, when no operation is under way.
+    /// The map, when no operation is in progress.
     pub(crate) async fn map_alone(&self, deadline: Instant) -> Result<RwLockWriteGuard<'_, Map<E::Partition>>, Error> {
         let map = timeout_at(deadline, self.map.write()).await;
         map.map_err(|_| unavailable(Reason::Deadline, Duration::ZERO))
@@ -501,7 +502,7 @@ pub(crate) fn check_partitions(partitions: u32) -> Result<(), Refusal> {
     Err(Refusal::Unsupported(format!("a store has 1 to {PARTITIONS_MAX} partitions, not {partitions}")))
 }
 
-/// Writes a layout into a catalog that nothing else writes. Blocks.
+/// Writes a layout into a catalog with no other writer. Blocks.
 pub(crate) fn write_layout<P: Partition>(catalog: &P, value: Bytes) -> Result<(), Failure> {
     let record = Record { version: 0, expires_ms: NEVER, value };
     catalog.commit(&[crate::engine::Change::Put(NAMES, LAYOUT.to_vec(), record.encode(NAMES, LAYOUT))])

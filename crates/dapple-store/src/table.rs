@@ -243,7 +243,8 @@ where
         Ok(self.live(key).await?.map(entry).transpose()?)
     }
 
-    /// Sets value and time of expiry of a key if `expect` holds; `None` stands for a value that does not expire.
+    /// Sets value and time of expiry of a key if `expect` holds; `None` means a value that does not
+    /// expire.
     ///
     /// # Errors
     /// As [`cas`](Self::cas) and [`put_until`](Self::put_until).
@@ -332,8 +333,9 @@ where
         }
     }
 
-    /// Runs `change` once, between all other writes of the key, and returns its result when the write is durable. Unlike
-    /// [`update`](Self::update) it never has to try again, so many callers may change one key.
+    /// Runs `change` once, between all other writes of the key, and returns its result when the
+    /// write is durable. Unlike [`update`](Self::update) it never has to retry, so many callers may
+    /// change one key.
     ///
     /// `change` runs in the blocking pool and delays the other writes of its partition: keep it short.
     ///
@@ -368,7 +370,7 @@ where
         returned.ok_or_else(|| Refusal::Panicked.into())
     }
 
-    /// The action that runs `change`, and the place where its result will be.
+    /// The action that runs `change`, and the slot for its result.
     pub(crate) fn modification<R: Send + 'static>(
         &self,
         change: impl FnOnce(Option<Entry<V>>) -> (Change<V>, R) + Send + 'static,
@@ -396,7 +398,7 @@ where
         (Action::Modify(Mutex::new(Some(Box::new(modification)))), of_caller)
     }
 
-    /// The write of an action, with what guards it.
+    /// The write of an action, with its guards.
     pub(crate) fn prepared(&self, key: Bytes, action: Action) -> Write {
         Write { fence: self.fence.clone(), ..Write::new(&self.info, key, action) }
     }
@@ -575,7 +577,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned, E: Engine> Iter<K, V, E> {
     /// The next key with its value; `None` at the end. **Cancel safety:** nothing is lost if the future is dropped.
     ///
     /// # Errors
-    /// As [`Table::get`]. The enumeration goes on at the same key if it is asked again.
+    /// As [`Table::get`]. The enumeration continues at the same key if it is asked again.
     pub async fn next(&mut self) -> Result<Option<(K, Versioned<V>)>, Error> {
         let Some((key, record)) = self.entries.next().await? else { return Ok(None) };
         let key = if self.entries.is_ordered() { codec::decode_ordered_key(&key)? } else { codec::decode(&key)? };

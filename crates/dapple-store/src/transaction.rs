@@ -85,11 +85,13 @@ impl<E: Transactions> Store<E> {
         Batch { store: self.clone(), writes: Vec::new(), bytes: 0 }
     }
 
-    /// Runs `body`, and applies what it wrote if nothing that it read has changed meanwhile; otherwise runs it again, until
-    /// the store's time limit has passed. So all transactions and single operations have an order in which each runs alone.
+    /// Runs `body`, and applies its writes if no value that it read has changed meanwhile;
+    /// otherwise runs it again, until the store's time limit has passed. So all transactions and
+    /// single operations have an order in which each runs alone.
     ///
-    /// `body` may run several times: keep other effects out of it. An error of `body` ends the transaction without a
-    /// change. **Cancel safety:** dropped before the commit begins, nothing is changed.
+    /// `body` may run several times: keep other effects out of it. An error of `body` ends the
+    /// transaction without a change. **Cancel safety:** if dropped before the commit begins, it
+    /// changes nothing.
     ///
     /// # Errors
     /// Those of `body`; as [`Batch::commit`].
@@ -180,7 +182,7 @@ impl<E: Transactions> Batch<E> {
         self.add(table, key, Action::Remove { expect: None })
     }
 
-    /// Has the batch fail unless `expect` holds when it comes to this place.
+    /// Makes the batch fail unless `expect` holds at this point.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -188,7 +190,8 @@ impl<E: Transactions> Batch<E> {
         self.add(table, key, Action::Check { expect: encode_expect(expect)? })
     }
 
-    /// Changes a key by a closure that runs once, as [`Table::modify`]. It sees what the batch wrote before.
+    /// Changes a key by a closure that runs once, as [`Table::modify`]. It sees the earlier writes
+    /// of the batch.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -249,8 +252,9 @@ impl<E: Transactions> Batch<E> {
         Ok(replies.into_iter().map(|reply| reply.version).collect())
     }
 
-    /// Applies each write by itself, and returns the version or error of each: cheaper than so many single writes, and no
-    /// more than these. Writes of one key keep their order; others may be seen in any.
+    /// Applies each write by itself, and returns the version or error of each: cheaper than as many
+    /// single writes, with the same guarantees. Writes of one key keep their order; others may be
+    /// seen in any.
     ///
     /// ```
     /// use dapple_store::{Expect, Memory, Store, StoreOptions, Table, TableOptions};
@@ -319,7 +323,7 @@ impl<E: Transactions> Batch<E> {
 }
 
 impl<E: Transactions> Transaction<E> {
-    /// The value of a key: what this transaction wrote, or what the table holds.
+    /// The value of a key: written by this transaction, or from the table.
     ///
     /// # Errors
     /// As [`Table::get`]; the table belongs to another store.
@@ -366,7 +370,8 @@ impl<E: Transactions> Transaction<E> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that it has done; clones that the body kept begin anew, and are never committed.
+    /// The whole state of the attempt; clones that the body kept start empty, and are never
+    /// committed.
     fn take(self, store: &Store<E>) -> Work<E> {
         let empty = Work { batch: store.batch(), reads: HashMap::new(), own: HashMap::new() };
         std::mem::replace(&mut self.work(), empty)
@@ -395,7 +400,7 @@ fn partitions<P: Partition>(map: &Map<P>, writes: &[Write]) -> Vec<PartitionHand
     partitions
 }
 
-/// A write that stands for several.
+/// A write that represents several.
 fn group(action: Action) -> Write {
     Write::new(&TableInfo::own(), Bytes::new(), action)
 }

@@ -48,7 +48,7 @@ pub struct StoreChanged {
     pub version: Version,
 }
 
-/// The changes of a table from a moment on: each once, those of one key in their order.
+/// The changes of a table from now on: each once, those of one key in their order.
 ///
 /// It has no queue of its own. It reads from the recent history that each partition keeps
 /// ([`history_len_max`](crate::StoreOptions::history_len_max)), so a slow watcher costs no memory and slows no writer. A
@@ -76,7 +76,7 @@ pub struct Watch<K, V, E: Engine> {
     types: PhantomData<fn() -> (K, V)>,
 }
 
-/// The changes of all tables of a store from a moment on, as [`Watch`] gives those of one.
+/// The changes of all tables of a store from now on, like [`Watch`] for one table.
 pub struct StoreWatch<E: Engine> {
     raw: RawWatch<E>,
 }
@@ -187,8 +187,9 @@ impl<K: DeserializeOwned, V: DeserializeOwned, E: Engine> Watch<K, V, E> {
     /// The next change; waits for it without a limit. **Cancel safety:** nothing is lost if the future is dropped.
     ///
     /// # Errors
-    /// [`Refusal::Lagged`] if changes were missed; the next call goes on after them, at the place that the error names.
-    /// [`Refusal::Destroyed`]; [`Error::Unavailable`] if the partition has stopped after an error.
+    /// [`Refusal::Lagged`] if changes were missed; the next call continues after them, at the
+    /// position in the error. [`Refusal::Destroyed`]; [`Error::Unavailable`] if the partition has
+    /// stopped after an error.
     pub async fn next(&mut self) -> Result<Changed<K, V>, Error> {
         let event = self.raw.next().await?;
         let is_ordered = self.info.kept.kind == Kind::Ordered;
@@ -197,7 +198,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned, E: Engine> Watch<K, V, E> {
         Ok(Changed { key, value, version: Version(event.version) })
     }
 
-    /// The moment after the last change that was returned: a later watch goes on there.
+    /// The cursor after the last returned change: a later watch continues there.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.raw.cursor()

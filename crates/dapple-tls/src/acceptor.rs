@@ -60,8 +60,8 @@ impl TlsAcceptor {
         TlsAcceptor { configs: Arc::new(ArcSwap::from_pointee(Configs::new(config))) }
     }
 
-    /// Uses other certificates for handshakes that begin from now on. Established connections go
-    /// on, and sessions can still be resumed.
+    /// Uses other certificates for handshakes that begin from now on. Established connections
+    /// continue, and sessions can still be resumed.
     ///
     /// A failed load changes nothing, because loading is a separate step: [`Certificates::load`],
     /// which explains its errors.

@@ -1,4 +1,4 @@
-//! The files under [`Redb`](super::Redb): those of the system, or others that a test brings.
+//! The files under [`Redb`](super::Redb): the system's, or others that a test supplies.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -45,7 +45,7 @@ pub trait DiskFile: fmt::Debug + Send + Sync + 'static {
     /// Returns when all that was written survives a power failure.
     ///
     /// # Errors
-    /// Those of the system; what was written may be lost then.
+    /// Errors of the system; the written bytes may be lost then.
     fn sync(&self) -> io::Result<()>;
 
     /// Writes `bytes` at `offset`.

@@ -48,8 +48,8 @@ pub trait Engine: Send + Sync + 'static {
 
 /// A map from table and key to bytes, in the order of the keys, that changes by atomic commits.
 ///
-/// At most one `commit` or `recover` runs at a time; the other methods may run beside it, and see all of a commit or
-/// nothing of it.
+/// At most one `commit` or `recover` runs at a time; the other methods may run at the same time,
+/// and see all of a commit or none of it.
 pub trait Partition: Send + Sync + 'static {
     /// The bytes of one key.
     ///
@@ -128,7 +128,8 @@ pub enum Place {
     Partition {
         /// The durability of all its tables.
         durability: Durability,
-        /// Its number. A store that changes the number of its partitions goes on with numbers that it has not used.
+        /// Its number. A store that changes the number of its partitions continues with unused
+        /// numbers.
         index: u32,
     },
 }
@@ -144,11 +145,11 @@ pub enum Change {
     DropTable(TableId),
 }
 
-/// An error of an engine, with the file or other place where it happened.
+/// An error of an engine, with the file or other location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The file holds something else than was written there.
+    /// The file does not hold the bytes that were written there.
     #[error("{file} is damaged: {detail}")]
     Corrupt {
         /// The file.

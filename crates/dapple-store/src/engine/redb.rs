@@ -179,7 +179,7 @@ impl Partition for RedbPartition {
                     transaction.delete_table(Definition::new(&name))?;
                     continue;
                 }
-                // A table is opened once for all of its changes that stand together.
+                // A table is opened once for all of its adjacent changes.
                 let mut table = transaction.open_table(Definition::new(&name))?;
                 apply(&mut table, change)?;
                 while let Some(change) = changes.next_if(|change| is_of(change, *id)) {
@@ -266,9 +266,10 @@ fn open(disk: Option<&Arc<dyn Disk>>, path: &Path, synced: bool, page_cache_byte
     opened
 }
 
-/// Calls redb, which panics at some kinds of damage. The message of the panic goes to the panic hook.
+/// Calls redb, which panics at some kinds of damage. The message of the panic goes to the panic
+/// hook.
 fn guarded<T>(path: &Path, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    // redb poisons what it leaves half changed, so later calls fail, too.
+    // redb poisons values that it leaves half changed, so later calls fail, too.
     let result = catch_unwind(AssertUnwindSafe(call));
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());

@@ -48,7 +48,7 @@ pub(crate) enum Action {
     Modify(Mutex<Option<Modification>>),
     /// All of these or none; table and key of the write around them do not count.
     All(Vec<Write>),
-    /// Each of these by itself: as so many writes, but with one place in the queue and one answer.
+    /// Each of these by itself: like single writes, but with one entry in the queue and one answer.
     Each(Vec<Write>),
     /// Changes nothing, if `expect` holds.
     Check {
@@ -112,7 +112,7 @@ pub(super) type Records = HashMap<(TableId, Bytes), Option<Record>>;
 pub(super) enum Uncommitted {
     /// The file is known not to hold it. Later ones may succeed.
     NotApplied(Failure),
-    /// The file may hold it, and the partition must not go on.
+    /// The file may hold it, and the partition must not continue.
     Unknown(Failure),
 }
 

@@ -26,7 +26,7 @@ struct Cached {
     was_read: AtomicBool,
 }
 
-/// The memory that a cached record takes besides its key and value, roughly.
+/// The approximate memory of a cached record apart from its key and value.
 const OVERHEAD: usize = 160;
 
 impl Cache {

@@ -1,4 +1,5 @@
-//! The recent changes of a partition, from which watchers read. Its bounds are those of all watchers together.
+//! The recent changes of a partition, from which watchers read. Its bounds apply to all watchers
+//! together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::record::Record;
 pub(crate) struct Event {
     pub(crate) table: TableId,
     pub(crate) key: Bytes,
-    /// The version of the change, also where it removed the key.
+    /// The version of the change, also if it removed the key.
     pub(crate) version: u64,
     pub(crate) record: Option<Record>,
 }
@@ -32,11 +33,11 @@ pub(super) struct History {
     begin: u64,
     /// The version of the last commit.
     end: u64,
-    /// One for each watcher; a watcher that is gone leaves the only reference here.
+    /// One for each watcher; a dropped watcher leaves the only reference here.
     watchers: Vec<Arc<Notify>>,
 }
 
-/// The memory that an event takes besides key and value, roughly.
+/// The approximate memory of an event apart from key and value.
 const OVERHEAD: usize = 120;
 
 impl Event {
@@ -74,7 +75,7 @@ impl History {
         self.wake();
     }
 
-    /// Has all watchers look again.
+    /// Makes all watchers check again.
     pub(super) fn wake(&mut self) {
         self.watchers.retain(|watcher| Arc::strong_count(watcher) > 1);
         self.watchers.iter().for_each(|watcher| watcher.notify_one());

@@ -11,7 +11,8 @@ use crate::engine::{Failure, Partition, TableId};
 use crate::error::Refusal;
 use crate::record::{NEVER, Record};
 
-/// The positions of a log: from `first`, below `next`. Its record has the empty key, which stands before all positions.
+/// The positions of a log: from `first`, below `next`. Its record has the empty key, which sorts
+/// before all positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ends {
     pub(crate) first: u64,

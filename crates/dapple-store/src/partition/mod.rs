@@ -127,7 +127,7 @@ impl<P: Partition> PartitionHandle<P> {
         Ok(Held(self.join(Vec::new(), deadline).await?))
     }
 
-    /// Has all watchers of this partition look again.
+    /// Makes all watchers of this partition check again.
     pub(crate) async fn wake_watchers(&self) {
         self.inner.state.with(|state| state.history.wake()).await;
     }
@@ -197,7 +197,7 @@ impl<P: Partition> PartitionHandle<P> {
         self.inner.state.read(read).await
     }
 
-    /// Calls the engine in the blocking pool, for something that changes nothing.
+    /// Calls the engine in the blocking pool, for an operation that changes nothing.
     pub(crate) async fn call<T, F>(&self, deadline: Instant, f: F) -> Result<T, Error>
     where
         T: Send + 'static,

@@ -91,7 +91,7 @@ pub(super) struct Taken {
     pub(super) callers: Vec<(u64, Answer)>,
 }
 
-/// The place where a write is when its caller gives up.
+/// The state of a write when its caller gives up.
 pub(super) enum Abandoned {
     Queue,
     Flight,
@@ -176,7 +176,7 @@ impl State {
 
     /// Takes all that is queued before the next transaction, or that, or ends the combining.
     pub(super) fn take_turn(&mut self) -> Option<Turn> {
-        // Abandoned writes in the queue leave nothing to do.
+        // Abandoned writes in the queue need no further work.
         while !self.queue.is_empty() {
             if let Some(turn) = self.take_join().or_else(|| self.take_batch()) {
                 return Some(turn);
@@ -203,7 +203,8 @@ impl State {
             self.is_joined = true;
             self.batches += 1;
             self.in_flight.insert(number);
-            // If the caller goes now, `done` goes with the grant, and that ends the transaction.
+            // If the caller leaves now, `done` is dropped with the grant, and that ends the
+            // transaction.
             let _ = granted.send(Grant { number, known, done });
             return Some(Turn::Join { number, keys, end });
         }
@@ -240,7 +241,7 @@ impl State {
         self.history.wake();
     }
 
-    /// Has readers and watchers see what a commit changed.
+    /// Makes the changes of a commit visible to readers and watchers.
     fn publish(&mut self, changed: Changed, options: &StoreOptions) {
         self.cache_all(changed.records);
         self.history.publish(changed.events, changed.version, options);
@@ -321,7 +322,7 @@ impl State {
             if self.abandoned.remove(&number) {
                 self.keep_outcome(number, known);
             }
-            // The caller may have gone.
+            // The caller may have left.
             let _ = answer.send(reply);
         }
     }
@@ -379,7 +380,7 @@ impl State {
 
 /// Why a record is not in the cache.
 pub(super) enum Miss {
-    /// The engine has to be asked; `batches` is for [`State::fill`].
+    /// The engine must be asked; `batches` is for [`State::fill`].
     Absent { batches: u64 },
     /// A transaction has the partition.
     Joined,

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A partition that has granted neither writes nor reads for others until it is released, so no
-//! reader sees a half. A process that ends behind the commit point leaves the record; opening the
-//! store applies what the record holds and a partition lacks. Versions tell: the record has the
-//! version that its part gives to a partition, and nothing else gets that version.
+//! reader sees a half. A process that ends after the commit point leaves the record; opening the
+//! store applies the part of the record that a partition lacks. The versions show that: the record
+//! has the version that its part gives to a partition, and nothing else gets that version.
 
 use std::ops::Bound::{Excluded, Included};
 use std::sync::MutexGuard;
@@ -30,8 +30,8 @@ use crate::engine::{Change, Failure, Partition, TableId};
 use crate::error::{Error, OperationId, Refusal};
 use crate::record::{NEVER, Record};
 
-/// Applies all writes or none. Each is for the partition of that place in `partitions`, which stand in the order of their
-/// indices.
+/// Applies all writes or none. Each is for the partition with that index in `partitions`, which is
+/// sorted.
 pub(crate) async fn commit_all<P: Partition>(
     partitions: Vec<PartitionHandle<P>>,
     writes: Vec<(usize, Write)>,
@@ -108,7 +108,7 @@ fn run<P: Partition>(
         }
     }
     let mut result = Ok(replies);
-    // Those that were only looked at have the outcome of all.
+    // Partitions that were only read have the outcome of all.
     let mut ends: Vec<Joined> = inners.iter().map(|_| Joined::Changed(Changed::default())).collect();
     ends[first] = Joined::Changed(batches[first].changed());
     for at in changing {
@@ -163,7 +163,7 @@ fn commit_record<P: Partition>(
     Ok(vec![Change::Put(OWN, key, bytes)])
 }
 
-/// Applies what a process that ended in the middle of transactions has left. Blocks.
+/// Applies the transactions that an ended process has left unfinished. Blocks.
 pub(crate) fn finish_transactions<P: Partition>(partitions: &[(u32, &P)]) -> Result<(), Refusal> {
     for (_, first) in partitions {
         let end = [RECORDS, &[0xff; 9]].concat();

@@ -26,7 +26,7 @@ async fn serve_meanwhile<E: Engine>(store: Store<E>, keys: u32) {
                 let (mut last, mut round) = (vec![0_u64; keys as usize], 0_u64);
                 while !is_over.load(SeqCst) {
                     round += 1;
-                    // Each writer has keys of its own, and knows what they hold.
+                    // Each writer has its own keys, and knows their values.
                     let key = (round as u32 * 3 + writer) % keys / 3 * 3 + writer;
                     if key >= keys {
                         continue;
@@ -50,7 +50,7 @@ async fn serve_meanwhile<E: Engine>(store: Store<E>, keys: u32) {
         let mut count = 0;
         while iter.next().await.unwrap().is_some() {
             count += 1;
-            // An enumeration goes on behind a change.
+            // An enumeration continues after a change.
             if count == 3 && partitions == 4 {
                 store.repartition(2, |_| {}).await.unwrap();
             }
@@ -101,7 +101,7 @@ fn a_watcher_and_a_tail_go_on_after_a_change_of_the_partitions() {
         store.repartition(8, |_| {}).await.unwrap();
         log.append(&7).await.unwrap();
         assert_eq!(follower.await.unwrap(), Ok((0, 7)));
-        // The watcher may begin anew only now, and then sees a later put.
+        // The watcher may start again only now, and then sees a later put.
         let putter = Color::new().spawn({
             let table = table.clone();
             async move {
@@ -145,7 +145,7 @@ fn a_checkpoint_is_the_store_at_one_moment() {
         store.checkpoint(target(), 2, |_| {}).await.unwrap();
         is_over.store(true, SeqCst);
         writer.await.unwrap();
-        // It needs a place where no store is.
+        // It needs a directory without a store.
         assert!(store.checkpoint(target(), 0, |_| {}).await.is_err());
     });
     run(async {

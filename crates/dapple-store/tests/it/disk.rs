@@ -1,4 +1,4 @@
-//! A disk in memory that loses what was not synced, and that can be full.
+//! A disk in memory that loses unsynced data, and that can be full.
 
 use std::collections::HashMap;
 use std::io;
@@ -66,7 +66,7 @@ impl Simulated {
         self.contents().files.values().map(|file| file.now.len() as u64).sum()
     }
 
-    /// Brings the power back. Of what was not synced, a part that `random` chooses is there.
+    /// Brings the power back. Of the unsynced data, a part that `random` chooses survives.
     pub(crate) fn restart(&self, mut random: impl FnMut() -> u64) {
         let mut contents = self.contents();
         contents.power += 1;

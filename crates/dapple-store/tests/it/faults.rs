@@ -93,7 +93,7 @@ fn power_failure(seed: u64, forgets_syncs: bool) -> Result<(), String> {
     run(async {
         let (of_writers, mut random) = (disk.clone(), seed.wrapping_mul(2).wrapping_add(1));
         if forgets_syncs {
-            // The store itself is there; what comes later is written without a sync.
+            // The store itself exists; later writes are not synced.
             drop(open(&disk).await.unwrap());
             disk.forget_syncs();
         }
@@ -171,8 +171,8 @@ fn value(key: u32) -> String {
     format!("value {key} ").repeat(20)
 }
 
-/// Cuts or changes one file of a store, and returns what then is said of it. No read may give a value that was never
-/// written.
+/// Cuts or changes one file of a store, and returns the error. No read may give a value that was
+/// never written.
 fn damaged(change: impl FnOnce(&mut Vec<u8>)) -> Result<(), String> {
     const DAMAGED: &str = "synced-0.redb";
     let directory = tempfile::tempdir().unwrap();

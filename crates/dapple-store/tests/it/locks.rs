@@ -78,7 +78,7 @@ fn a_holder_with_an_ended_lease_cannot_write_once_another_has_the_lock() {
         batch.put(&of_first, &1, &2).unwrap();
         batch.put(&of_first, &2, &2).unwrap();
         assert_eq!(batch.commit().await, Err(fenced.into()));
-        // Unguarded writes, and the new holder, go on.
+        // Unguarded writes, and the new holder, continue.
         table.put(&2, &2).await.unwrap();
         table.guarded(&lock, second.token()).unwrap().put(&3, &3).await.unwrap();
         assert_eq!(table.get(&1).await.unwrap(), Some(1));

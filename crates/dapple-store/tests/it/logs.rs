@@ -65,7 +65,7 @@ fn a_trimmed_log_says_where_it_begins() {
         let store = on_disk(&directory).await;
         let log: Log<u32, _> = store.log("log").await.unwrap();
         assert_eq!((log.first().await.unwrap(), log.end().await.unwrap()), (2500, 3000));
-        // All entries go, and positions go on.
+        // All entries are removed, and positions continue.
         assert_eq!(log.trim(u64::MAX).await.unwrap(), 3000);
         assert_eq!(log.read(3000).next().await, Ok(None));
         assert_eq!(log.append(&1).await.unwrap(), 3000);

@@ -1,4 +1,4 @@
-//! Batches and transactions, and what a crash in the middle of one leaves.
+//! Batches and transactions, and the state after a crash in the middle of one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,7 +35,7 @@ async fn all_or_nothing<E: Transactions>(store: Store<E>) {
         batch.check(&table, &checked, Expect::Absent).unwrap();
         assert!(matches!(batch.commit().await, Err(Error::NotApplied(Refusal::Conflict { .. }))));
     }
-    // The same in one partition, beside others that succeed.
+    // The same in one partition, with others that succeed.
     let mut refused = store.batch();
     refused.put(&table, &3, &2).unwrap();
     refused.remove(&table, &3).unwrap();
@@ -258,7 +258,7 @@ async fn crash(crash_at: i64, keeps_last: bool) {
     write(1).await.unwrap();
     engine.commits_left.store(crash_at, Ordering::Relaxed);
     let result = write(2).await;
-    // The store that goes on with what it has shows no half, either.
+    // The store that continues with its own state shows no half, either.
     let mut seen: Option<u32> = None;
     for key in 0..KEYS {
         if let Ok(value) = table.get(&key).await {

@@ -36,7 +36,7 @@ fn a_watcher_that_keeps_up_sees_every_change_of_each_key_in_order() {
         let mut watch = table.watch(&start).await.unwrap();
         let mut seen: HashMap<u32, Vec<Option<u32>>> = HashMap::new();
         for at in 0..4 * (3 * 200 + 4) {
-            // A watcher that begins anew at its cursor misses nothing and repeats nothing.
+            // A watcher that starts again at its cursor misses nothing and repeats nothing.
             if at % 100 == 99 {
                 watch = table.watch(&watch.cursor()).await.unwrap();
             }
@@ -120,7 +120,7 @@ fn a_cursor_outlives_the_process_if_nothing_was_written_since() {
         let mut watch = table.watch(&late).await.unwrap();
         table.put(&1, &2).await.unwrap();
         assert_eq!(watch.next().await.unwrap().key, 1);
-        // The changes before are in no history any more, and that is said.
+        // The earlier changes are no longer in the history, and the error says so.
         let next = table.watch(&early).await.unwrap().next().await;
         assert!(matches!(next, Err(Error::NotApplied(Refusal::Lagged { .. }))), "{next:?}");
     });

@@ -96,7 +96,7 @@ impl<T: Clone> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// This receiver was too slow and has missed values, or all senders are gone.
+    /// This receiver was too slow and has missed values, or all senders were dropped.
     pub async fn recv(&mut self) -> Result<T, error::RecvError> {
         hosted(self.0.recv()).await
     }

@@ -46,7 +46,7 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Locks it, after all earlier callers have unlocked it.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     pub async fn lock(&self) -> MutexGuard<'_, T> {
         hosted(self.0.lock()).await
     }
@@ -103,14 +103,14 @@ impl<T> RwLock<T> {
 impl<T: ?Sized> RwLock<T> {
     /// Locks it for reading, after all earlier writers have unlocked it.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     pub async fn read(&self) -> RwLockReadGuard<'_, T> {
         hosted(self.0.read()).await
     }
 
     /// Locks it for writing, after all earlier callers have unlocked it.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     pub async fn write(&self) -> RwLockWriteGuard<'_, T> {
         hosted(self.0.write()).await
     }
@@ -160,7 +160,7 @@ impl Semaphore {
 
     /// Takes a permit, after all earlier callers have got theirs. Dropping it gives it back.
     ///
-    /// Cancel safe: dropping the future gives up its place in line.
+    /// Cancel safe: dropping the future gives up its position in the queue.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Semaphore {
 
     /// Takes several permits at once.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Semaphore {
 
     /// As [`Semaphore::acquire`]; the permit keeps the semaphore alive.
     ///
-    /// Cancel safe: dropping the future gives up its place in line.
+    /// Cancel safe: dropping the future gives up its position in the queue.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Semaphore {
 
     /// As [`Semaphore::acquire_many`]; the permits keep the semaphore alive.
     ///
-    /// Cancel safe: dropping the future gives up its place in line.
+    /// Cancel safe: dropping the future gives up its position in the queue.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ pub struct OwnedSemaphorePermit {
 }
 
 impl OwnedSemaphorePermit {
-    /// Removes these permits from the semaphore for good.
+    /// Permanently removes these permits from the semaphore.
     pub fn forget(mut self) {
         self.permits = 0;
     }
@@ -305,7 +305,7 @@ impl Notify {
     /// [`notify_one`](tokio::sync::Notify::notify_one) in order from its first poll, or
     /// [`Notified::enable`], on.
     ///
-    /// Cancel safe: a notification for this waiter alone goes to the next in line.
+    /// Cancel safe: a notification for this waiter alone goes to the next one.
     pub fn notified(&self) -> Notified<'_> {
         Notified { inner: self.0.notified() }
     }

@@ -3,7 +3,7 @@
 //! All types except [`Slot`] and [`Limit`] are those of `tokio::sync`, with a
 //! [budget](dapple_sched::poll_budget). They need no tokio runtime, have the same methods, and
 //! convert from and to tokio's through `From` and `Into`, for libraries that ask for those. A wait
-//! suspends the task; its worker and its color go on with other work.
+//! suspends the task; its worker and its color continue with other work.
 //!
 //! # What to use when
 //!
@@ -14,10 +14,10 @@
 //! | change several states together | [`when`](dapple_sched::when) with their colors, which cannot deadlock | two `Mutex`es, which can |
 //! | run things one at a time and in order | one [`Color`](dapple_sched::Color) for all of them | |
 //! | wait until a condition may hold | [`Notify`] | [`watch`] where there is a value to look at |
-//! | admit at most N at a time | [`Semaphore`] | [`Limit`], with a bounded line, where others decide how many come |
+//! | admit at most N at a time | [`Semaphore`] | [`Limit`], with a bounded queue, if the number of callers is not the program's choice |
 //! | start N tasks at the same moment | [`Barrier`] | |
 //! | make a value once, on first use | [`OnceCell`] | [`SetOnce`] where other code makes it |
-//! | pass values from many to one, with a bound | [`mpsc::channel`] | [`Color::post`](dapple_sched::Color::post) where the receiver would only loop |
+//! | pass values from many to one, with a bound | [`mpsc::channel`] | [`Color::post`](dapple_sched::Color::post) if the receiver would only loop |
 //! | answer once | [`oneshot`] | awaiting the [`JoinHandle`](dapple_sched::JoinHandle) of the task that makes the answer |
 //! | send every value to every receiver | [`broadcast`] | |
 //! | send the latest value to every receiver | [`watch`] | |
@@ -26,10 +26,10 @@
 //! **When a color is better.** A lock is state that several tasks wait for. A color is that, too,
 //! but code cannot forget to take it or hold it across an `.await` by mistake, several are held
 //! without deadlock, and [`Handle::dump`](dapple_sched::Handle::dump) shows its holder and its
-//! waiters. Use a `Mutex` where a task must exclude others while *it* waits, for example for a
-//! reply on the connection that the lock guards. Use a channel where values must be kept until a
-//! receiver wants them. Where the receiver would handle each value at once in a loop, posting to
-//! its color does the same with less.
+//! waiters. Use a `Mutex` if a task must exclude others while *it* waits, for example for a reply
+//! on the connection that the lock guards. Use a channel where values must be kept until a receiver
+//! wants them. Where the receiver would handle each value at once in a loop, posting to its color
+//! does the same with less.
 //!
 //! # From plain threads
 //!

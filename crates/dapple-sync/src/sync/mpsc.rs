@@ -59,12 +59,12 @@ around_tokio! {
 impl<T> Sender<T> {
     /// Sends a value when there is room.
     ///
-    /// Cancel safe, but the value is dropped with the future, and its place in line is lost:
-    /// [`Sender::reserve`] keeps the value.
+    /// Cancel safe, but the value is dropped with the future, and its position in the queue is
+    /// lost: [`Sender::reserve`] keeps the value.
     ///
     /// # Errors
     ///
-    /// The receiver is gone, or was closed; the error has the value.
+    /// The receiver was dropped, or was closed; the error has the value.
     pub async fn send(&self, value: T) -> Result<(), SendError<T>> {
         match self.reserve().await {
             Ok(permit) => {
@@ -77,7 +77,7 @@ impl<T> Sender<T> {
 
     /// Waits for room for one value, and reserves it.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl<T> Sender<T> {
 
     /// Waits for room for this many values, and reserves it.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// There is no room, or the receiver is gone; the error has the sender.
+    /// There is no room, or the receiver was dropped; the error has the sender.
     pub fn try_reserve_owned(self) -> Result<OwnedPermit<T>, TrySendError<Self>> {
         self.0.try_reserve_owned().map(OwnedPermit).map_err(|error| match error {
             TrySendError::Full(sender) => TrySendError::Full(Sender(sender)),
@@ -120,7 +120,7 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Waits until the receiver is gone, or was closed.
+    /// Waits until the receiver is dropped, or was closed.
     ///
     /// Cancel safe.
     pub async fn closed(&self) {
@@ -178,8 +178,8 @@ impl<T> OwnedPermit<T> {
 macro_rules! receiver_methods {
     ($name:ident) => {
         impl<T> $name<T> {
-            /// The next value; `None` if none is left and all senders are gone or the channel was
-            /// closed.
+            /// The next value; `None` if none is left and all senders were dropped or the channel
+            /// was closed.
             ///
             /// Cancel safe: a value is taken in the poll that returns it.
             pub async fn recv(&mut self) -> Option<T> {

@@ -38,7 +38,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// The sender is gone.
+    /// The sender was dropped.
     ///
     /// # Panics
     ///

@@ -30,7 +30,7 @@ macro_rules! inside {
 impl<T: ?Sized> Mutex<T> {
     /// As [`Mutex::lock`]; the guard keeps the lock alive.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     pub async fn lock_owned(self: Arc<Self>) -> OwnedMutexGuard<T> {
         hosted(inside!(self, Mutex<T> => tokio::sync::Mutex<T>).lock_owned()).await
     }
@@ -48,14 +48,14 @@ impl<T: ?Sized> Mutex<T> {
 impl<T: ?Sized> RwLock<T> {
     /// As [`RwLock::read`]; the guard keeps the lock alive.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     pub async fn read_owned(self: Arc<Self>) -> OwnedRwLockReadGuard<T> {
         hosted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).read_owned()).await
     }
 
     /// As [`RwLock::write`]; the guard keeps the lock alive.
     ///
-    /// Cancel safe: dropping it gives up its place in line.
+    /// Cancel safe: dropping it gives up its position in the queue.
     pub async fn write_owned(self: Arc<Self>) -> OwnedRwLockWriteGuard<T> {
         hosted(inside!(self, RwLock<T> => tokio::sync::RwLock<T>).write_owned()).await
     }
@@ -82,7 +82,7 @@ impl<T: ?Sized> RwLock<T> {
 impl Notify {
     /// As [`Notify::notified`]; the future keeps the notify alive.
     ///
-    /// Cancel safe: a notification for this waiter alone goes to the next in line.
+    /// Cancel safe: a notification for this waiter alone goes to the next one.
     pub fn notified_owned(self: Arc<Self>) -> OwnedNotified {
         OwnedNotified { inner: inside!(self, Notify => tokio::sync::Notify).notified_owned() }
     }
@@ -108,7 +108,7 @@ impl OwnedNotified {
 impl Future for OwnedNotified {
     type Output = ();
 
-    /// Cancel safe: a notification for this waiter alone goes to the next in line.
+    /// Cancel safe: a notification for this waiter alone goes to the next one.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         poll_hosted(cx, |cx| self.project().inner.poll(cx))
     }

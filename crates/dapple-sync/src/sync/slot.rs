@@ -10,7 +10,7 @@
 //! | with a `take` or a `read` | is being emptied or read | `Some` |
 //!
 //! The holder of the permit is alone, so `value` never waits for its lock. The semaphores pass a
-//! permit granted to a dropped future on to the next in line. From a used grant to the end of the
+//! permit granted to a dropped future on to the next waiter. From a used grant to the end of the
 //! exchange there is no `.await`, so a drop cannot interrupt it.
 
 use std::fmt;
@@ -33,7 +33,7 @@ use super::wrapped::hosted;
 /// its first poll. `try_take` and `try_put` do not overtake waiters.
 ///
 /// **Cancel safe:** a dropped `take` or `read` has taken nothing. A dropped `put` has put nothing,
-/// and drops its value; where the value must survive, await a [`Slot::reserve`] first.
+/// and drops its value; if the value must survive, await a [`Slot::reserve`] first.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -75,7 +75,7 @@ impl<T> Slot<T> {
         Slot { vacancy: Semaphore::new(0), occupancy: Semaphore::new(1), value: Mutex::new(Some(value)) }
     }
 
-    /// An empty slot. It can stand in a `static`.
+    /// An empty slot. It can be a `static`.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -89,7 +89,7 @@ impl<T> Slot<T> {
 
     /// Waits until the slot is full, and empties it.
     ///
-    /// Cancel safe: if dropped, it has taken nothing, and its turn goes to the next in line.
+    /// Cancel safe: if dropped, it has taken nothing, and its turn goes to the next waiter.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -105,8 +105,8 @@ impl<T> Slot<T> {
 
     /// Waits until the slot is empty, and fills it.
     ///
-    /// Cancel safe: if dropped, it has put nothing, its turn goes to the next in line, and the
-    /// value is dropped.
+    /// Cancel safe: if dropped, it has put nothing, its turn goes to the next waiter, and the value
+    /// is dropped.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -122,7 +122,7 @@ impl<T> Slot<T> {
     /// Waits until the slot is empty, and reserves it. Give a value that must not get lost with a
     /// dropped [`Slot::put`] to the [`Vacancy`] instead, which does not wait.
     ///
-    /// Cancel safe: its turn goes to the next in line.
+    /// Cancel safe: its turn goes to the next waiter.
     ///
     /// ```
     /// use dapple_sync::sync::Slot;
@@ -161,7 +161,7 @@ impl<T> Slot<T> {
     where
         T: Clone,
     {
-        // Passed to the next in line at the end.
+        // Passed to the next waiter at the end.
         let _permit = permit(&self.occupancy).await;
         self.value().clone().expect(FULL)
     }
@@ -294,7 +294,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// A reserved empty slot. If it is dropped, the next in line may fill the slot.
+/// A reserved empty slot. If it is dropped, the next waiter may fill the slot.
 ///
 /// ```
 /// use dapple_sync::sync::Slot;

@@ -79,7 +79,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// All senders are gone.
+    /// All senders were dropped.
     pub async fn changed(&mut self) -> Result<(), error::RecvError> {
         hosted(self.0.changed()).await
     }
@@ -90,7 +90,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// All senders are gone, and the closure rejects the last value.
+    /// All senders were dropped, and the closure rejects the last value.
     pub async fn wait_for(&mut self, f: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, error::RecvError> {
         hosted(self.0.wait_for(f)).await
     }

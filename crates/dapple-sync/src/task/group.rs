@@ -31,7 +31,7 @@ use super::members::Members;
 ///
 /// # Cost
 ///
-/// About twice that of a task that is spawned and joined: a member has one allocation besides its
+/// About twice that of a task that is spawned and joined: a member has one more allocation than its
 /// task, and takes the group's lock when it starts, ends and is joined. A nested group also takes
 /// the locks of the outer ones.
 ///

@@ -2,8 +2,8 @@
 //!
 //! Three parties know a member. Its task knows the [`Member`] as the waker of its joiner. The
 //! group's `running` has the same `Member`, to abort it. When the task ends it wakes the `Member`,
-//! which moves its join handle, still with the result, to the group's `ended`, where it waits for a
-//! join. So the task carries nothing but its future, and a panic that is never joined reaches the
+//! which moves its join handle, still with the result, to the group's `ended`, until it is joined.
+//! So the task carries nothing but its future, and a panic that is never joined reaches the
 //! runtime's panic handler, as with any dropped join handle.
 //!
 //! The futures of the public functions borrow nothing. If a scope's body held one that borrows

@@ -17,8 +17,8 @@ pub(crate) trait Nest: Send + Sync {
     /// Whether no new members are taken.
     fn is_over(&self) -> bool;
 
-    /// Counts one more member, of this group or a nested one. False: the group is over, and nothing
-    /// is counted.
+    /// Counts one more member, of this group or a nested one. False if the group is over; then the
+    /// member is not counted.
     fn begin(&self) -> bool;
 
     /// Counts one less.

@@ -1,4 +1,4 @@
-//! Slots: drops, panics, places where they may not be used, and many users.
+//! Slots: drops, panics, invalid uses, and many users.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ fn a_dropped_put_gives_its_value_up_and_its_turn_on() {
         let mut put = pin!(slot.put(value.clone()));
         assert!(!poll_once(put.as_mut()));
         assert_eq!(*slot.try_take().unwrap(), 1);
-        // Its turn has come, and it is dropped.
+        // It is dropped while it has its turn.
     }
     assert_eq!(Arc::strong_count(&value), 1);
     assert!(slot.is_empty());
@@ -88,7 +88,7 @@ fn blocking_forms_refuse_to_stop_a_worker() {
 }
 
 /// Takers, readers and putters of different colors and a thread at one slot. Some of them give up,
-/// also when their turn has just come. Every value that was put is taken exactly once.
+/// also when they have just got their turn. Every value that was put is taken exactly once.
 #[test]
 fn nothing_is_lost_or_doubled_in_a_crowd() {
     const EACH: usize = if cfg!(miri) { 20 } else { 2_000 };

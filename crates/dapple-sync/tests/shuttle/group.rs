@@ -146,8 +146,8 @@ fn a_scope_returns_when_all_inside_of_it_are_over() {
     });
 }
 
-// A member makes a group and hands it out, so that it is not dropped with the member: it still ends
-// with the outer one. (Not a scope, which ends its group again when it is over.)
+// A member makes a group and passes it out, so that it is not dropped with the member: it still
+// ends with the outer one. (Not a scope, which ends its group again when it is over.)
 //
 // Caught: a new group that does not check whether the outer one has ended since it was adopted (it
 // is not over), `end_all` that skips nested groups (deadlock), and `begin` that does not count for
@@ -177,7 +177,7 @@ fn a_group_of_a_member_ends_with_the_outer_one() {
     });
 }
 
-// Three threads start members in a group with one place; one of them gives up while it waits.
+// Three threads start members in a group with one slot; one of them gives up while it waits.
 //
 // Caught: `ended` that gives no place back (deadlock), and a place that is forgotten before the
 // member counts (two at once).

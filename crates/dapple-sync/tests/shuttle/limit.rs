@@ -1,7 +1,7 @@
 //! Limits: several threads take, await and give up permits at once.
 //!
 //! Caught: a dropped wait that keeps its granted permit; a returned permit without a wake of the
-//! first in line.
+//! first waiter.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,7 +1,7 @@
 //! Slots: several threads put, take, read and give up at once.
 //!
 //! Caught: a `read` that gives its permit back before it clones; a `put` that gives it back before
-//! the value is in place; a `take` that passes it on before the value is gone.
+//! the value is in place; a `take` that passes it on before the value is removed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -48,7 +48,7 @@ fn a_dropped_wait_takes_nothing() {
     check(|| {
         let slot = Arc::new(Slot::empty());
         let puts = with(&slot, |slot| (1..=2).for_each(|n| block_on(slot.put(n))));
-        // In line for one poll; a grant meanwhile goes to the next.
+        // Queued for one poll; a grant meanwhile goes to the next.
         let hasty = with(&slot, |slot| {
             let mut take = pin!(slot.take());
             match take.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,7 +1,7 @@
 //! Reads the names and the expiry of a certificate. rustls checks the rest.
 //!
-//! It reads only as much DER as that needs (X.690; RFC 5280, 4.1), and skips what it does not
-//! understand: a certificate without names still serves clients that ask for no name.
+//! It reads only as much DER as that needs (X.690; RFC 5280, 4.1), and skips unknown parts: a
+//! certificate without names still serves clients that ask for no name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};

@@ -135,8 +135,8 @@ impl Certificates {
     }
 
     /// rustls's server configuration with these certificates and the protocols to negotiate (ALPN),
-    /// the best first, as in [`TlsAcceptor`](crate::TlsAcceptor): for TLS over something other than
-    /// a stream, such as QUIC. Early data is off.
+    /// the best first, as in [`TlsAcceptor`](crate::TlsAcceptor): for TLS over a transport other
+    /// than a stream, such as QUIC. Early data is off.
     ///
     /// # Errors
     ///

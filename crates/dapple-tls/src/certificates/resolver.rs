@@ -31,7 +31,7 @@ impl ByName {
 
     fn named(&self, name: &str) -> Option<&[Arc<CertifiedKey>]> {
         let name = name.to_ascii_lowercase();
-        // A wildcard stands for one label.
+        // A wildcard matches one label.
         let by_wildcard = || name.split_once('.').and_then(|(_label, rest)| self.wildcards.get(rest));
         self.exact.get(&name).or_else(by_wildcard).map(Vec::as_slice)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Core {
     reading: Reading,
     is_closing: bool,
     wakers: WriteWakers,
-    /// The polling task must be woken, so that it goes on after others.
+    /// The polling task must be woken, so that it continues after others.
     has_yielded: bool,
     /// Bytes sent since the connection was last idle.
     burst: usize,
@@ -159,8 +159,8 @@ impl Core {
         }
     }
 
-    /// Encrypts a part of the buffers and gives it to the connection, or keeps what the connection
-    /// does not take at once.
+    /// Encrypts a part of the buffers and passes it to the connection, or keeps the bytes that the
+    /// connection does not take at once.
     pub(crate) fn poll_write(
         &mut self,
         connection: &impl Connection,
@@ -217,7 +217,7 @@ impl Core {
     }
 
     /// Yields to other colors from time to time: encryption is work, and a connection that never
-    /// blocks would go on for ever.
+    /// blocks would never yield otherwise.
     fn poll_turn(&mut self) -> Poll<()> {
         if self.streak < STREAK_MAX {
             return Poll::Ready(());
@@ -320,7 +320,7 @@ impl Core {
     /// Sends the session's own answers, while reading.
     fn flush_beside(&mut self, connection: &impl Connection, cx: &mut Context<'_>) {
         if let Poll::Ready(Err(_)) = self.poll_flush(connection, cx, Side::Reader) {
-            // The connection is gone for writing, which the next write reports; earlier data can
+            // The connection can no longer write, which the next write reports; earlier data can
             // still be read.
             self.outgoing.consume(self.outgoing.filled().len());
         }

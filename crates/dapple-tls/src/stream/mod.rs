@@ -29,8 +29,8 @@ use wakers::Side;
 /// tasks that do the same only the last is woken. With the features of this crate it, and a
 /// reference to it, implement the I/O traits of hyper, tokio and futures-io.
 ///
-/// Written data goes out at once as far as the connection takes it. The rest, at most 128 KB, goes
-/// out with the next write or read; [`write_all`](Self::write_all), [`flush`](Self::flush) and
+/// Written data is sent at once as far as the connection takes it. The rest, at most 128 KB, is
+/// sent with the next write or read; [`write_all`](Self::write_all), [`flush`](Self::flush) and
 /// [`shutdown`](Self::shutdown) wait for it.
 ///
 /// Dropping it closes the connection **without** the `close_notify` of TLS, so the other side can
@@ -161,7 +161,7 @@ impl<S: Connection> TlsStream<S> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the rest goes out later.
+    /// Cancel safe: the rest is sent later.
     ///
     /// # Errors
     ///
@@ -171,11 +171,11 @@ impl<S: Connection> TlsStream<S> {
     }
 
     /// Ends the stream's data (`close_notify`), and then the connection in this direction, after it
-    /// has taken everything. The other side may go on, and its data can be read.
+    /// has taken everything. The other side may continue, and its data can be read.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: call it again to go on.
+    /// Cancel safe: call it again to continue.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ pub(crate) enum Step {
     More,
     /// Plaintext was delivered.
     Data,
-    /// The handshake goes on when the other side has sent more.
+    /// The handshake continues when the other side has sent more.
     Blocked,
     /// All received data is processed; the wish was fulfilled.
     Open,

@@ -177,7 +177,7 @@ fn certificates_are_replaced_under_load_and_no_connection_is_lost() {
         for task in load {
             task.await.expect("no handshake fails");
         }
-        // The earlier connection goes on, and a failed attempt changes nothing.
+        // The earlier connection continues, and a failed attempt changes nothing.
         server.write_all(b"still here").await.expect("a write");
         client.read_exact(&mut [0; 10]).await.expect("a read");
         let mixed = CertificateFiles { chain: files[0].chain.clone(), key: files[1].key.clone() };

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{LIMIT, pair, run, tcp, tls};
 
-/// The server's reaction to these bytes, after which the client sends nothing more.
+/// The server's reaction to these bytes, after which the client sends no more.
 async fn answer(acceptor: &TlsAcceptor, bytes: &[u8]) -> (Result<TlsStream, Error>, TcpStream) {
     let (server, client) = tcp().await;
     client.write_all(bytes).await.expect("a write");

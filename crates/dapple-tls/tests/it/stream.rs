@@ -172,7 +172,7 @@ fn a_server_with_an_untrusted_certificate_is_refused() {
         let (server, client) = try_tls(&acceptor, &stranger, "localhost").await;
         let client = client.expect_err("not trusted").to_string();
         assert!(client.contains("certificate"), "{client}");
-        // The server gets an alert, or finds the connection gone.
+        // The server gets an alert, or finds the connection closed.
         if let Ok(server) = server {
             server.read(&mut [0; 10]).await.expect_err("an alert");
         }

@@ -19,16 +19,16 @@ use dapple_sched::poll_budgeted;
 pub use self::turns::{Turn, Turns, Wakers};
 use crate::switch::{Mutex, MutexGuard};
 
-/// Admits this many at a time; the others wait in line, first come, first served. Clones are the
-/// same limit.
+/// Admits this many at a time; the others queue, first come, first served. Clones are the same
+/// limit.
 ///
 /// It differs from a [`Semaphore`](super::Semaphore) in three ways: the line has a bound, beyond
 /// which a newcomer is refused at once; the number can be lowered as well as raised while permits
 /// are taken; and a wait has a type that can be named and polled.
 ///
-/// **Fair**: a returned permit belongs to the first in line from that moment on; no newcomer
-/// overtakes. A future takes its place in line at its first poll. **Deadlines**: a dropped wait
-/// leaves the line, so any timeout around it works. **Panics**: a permit that unwinds is given
+/// **Fair**: a returned permit belongs to the first waiter from that moment on; no newcomer
+/// overtakes. A future takes its position in the queue at its first poll. **Deadlines**: a dropped
+/// wait leaves the line, so any timeout around it works. **Panics**: a permit that unwinds is given
 /// back, and a waker that panics does not keep others from being woken.
 ///
 /// A permit costs a lock that is held for some nanoseconds; a wait costs the logarithm of the
@@ -76,7 +76,7 @@ pub enum LimitError {
 
 impl Limit {
     /// Admits `max` at a time, with an unbounded line. Set a bound with
-    /// [`waiting_max`](Self::waiting_max) where others than the program decide how many come.
+    /// [`waiting_max`](Self::waiting_max) if the number of callers is not the program's choice.
     pub fn new(max: usize) -> Limit {
         Limit(Arc::new(Mutex::new(Turns::new(max))))
     }

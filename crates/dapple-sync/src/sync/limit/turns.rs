@@ -112,7 +112,7 @@ impl Turns {
         self.grant()
     }
 
-    /// Grants no permits while paused, for limits of another kind besides the count.
+    /// Grants no permits while paused, for limits of another kind in addition to the count.
     pub fn set_paused(&mut self, is_paused: bool) -> Wakers {
         self.is_paused = is_paused;
         self.grant()
@@ -139,7 +139,7 @@ impl Turns {
         taken
     }
 
-    /// Takes a permit, or keeps the waker and a turn in line.
+    /// Takes a permit, or keeps the waker and a position in the queue.
     ///
     /// Ready with an error: the line is full, or the limit is closed.
     pub fn poll_take(&mut self, turn: &mut Turn, waker: KeptWaker) -> (Poll<Result<(), LimitError>>, Wakers) {
@@ -171,7 +171,7 @@ impl Turns {
         (Poll::Pending, Wakers::default())
     }
 
-    /// Removes the waiter. Its granted permit goes to the next in line.
+    /// Removes the waiter. Its granted permit goes to the next waiter.
     pub fn leave(&mut self, turn: &mut Turn) -> Wakers {
         let Some(id) = turn.0.take() else { return Wakers::default() };
         if self.granted.remove(&id) {
@@ -214,7 +214,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// Whether it is in line, or was granted a permit.
+    /// Whether it is queued, or was granted a permit.
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
