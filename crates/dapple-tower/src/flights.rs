@@ -79,7 +79,7 @@ impl<F: Future> Flights<F> {
 
     /// The next future to end, with its key; `None` if the set is empty. Cancel safe.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, F::Output)>> {
-        // Futures that wake themselves while polled must not keep this up for ever.
+        // Futures that wake themselves while polled must not do so for ever.
         let mut waker = Some(KeptWaker::from(cx.waker()));
         for _ in 0..ROUNDS {
             if self.futures.is_empty() {

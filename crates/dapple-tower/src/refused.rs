@@ -27,8 +27,8 @@ pub enum Reason {
     Delay {
         /// The predicted time from arrival to reply.
         predicted: Duration,
-        /// The current limit for such a request: the target, or less where a shorter queue keeps
-        /// the service busy.
+        /// The current limit for such a request: the target, or less if a shorter queue keeps the
+        /// service busy.
         target: Duration,
     },
     /// The queue is full.

@@ -16,7 +16,7 @@
 //! | state | has a processor | counts as work ahead of a newcomer |
 //! |---|---|---|
 //! | waiting | no | yes, if its class is at least the newcomer's |
-//! | granted | yes | yes, less what it has run |
+//! | granted | yes | yes, minus its run time so far |
 //! | suspended | no | the part expected to come back within the target, judged by earlier suspensions |
 //! | resuming | no; it goes before all waiting requests | yes |
 //! | dropped, and after the end | no | no |
@@ -50,7 +50,7 @@ pub(super) struct Controller {
     recent: Recent,
     /// The deadlines of queued requests.
     deadlines: BTreeSet<(Instant, usize)>,
-    /// Requests that have begun, were suspended, and could go on.
+    /// Requests that have begun, were suspended, and could continue.
     resuming: VecDeque<usize>,
     resuming_ns: u64,
     granted: Vec<usize>,
@@ -81,7 +81,7 @@ struct Request {
     /// When its state last changed.
     since: Instant,
     state: State,
-    /// It has cost almost nothing, and is expected to go on so.
+    /// It has cost almost nothing so far, and the same is expected for the rest.
     is_exempt: bool,
     /// The state of its grant.
     grant: Grant,
@@ -269,7 +269,7 @@ impl Controller {
             self.queue.push(offer.class, offer.client, key, expected_ns);
             self.deadlines.extend(offer.deadline.map(|deadline| (deadline, key)));
             self.grant(now);
-            // The caller looks at once.
+            // The caller checks at once.
             self.news.retain(|&other| other != key);
         }
         key
@@ -342,7 +342,7 @@ impl Controller {
         self.suspended_ns += request.remaining_ns();
     }
 
-    /// A suspended request could go on. It is granted, or resumes when its turn comes.
+    /// A suspended request could continue. It is granted, or resumes when its turn comes.
     pub(super) fn resume(&mut self, key: usize, now: Instant) {
         let request = &mut self.requests[key];
         if request.state != State::Suspended {
@@ -428,7 +428,7 @@ impl Controller {
         Duration::from_nanos(self.work_ahead_ns(class, now) / self.processors as u64)
     }
 
-    /// Gives idle processors to the next requests; drops those on the way that are too late.
+    /// Gives idle processors to the next requests, and drops those among them that are too late.
     fn grant(&mut self, now: Instant) {
         self.expire(now);
         while self.idle > 0 {
@@ -482,7 +482,7 @@ impl Controller {
         if offer.deadline.is_some_and(|deadline| done > deadline) {
             return Some(Reason::Deadline);
         }
-        // Late, and later than predicted: something took longer than usual. Others wait for the
+        // Late, and later than predicted: the machine was slower than usual. Others wait for the
         // same processor, and can still be in time.
         let target = self.config.target_delay;
         let took = done.saturating_duration_since(offer.arrived);
@@ -550,8 +550,8 @@ impl Request {
         self.expected_ns.saturating_sub(self.used_ns)
     }
 
-    /// The expected rest of a running request: one that has exceeded its expectation goes on for a
-    /// while.
+    /// The expected rest of a running request: one that has exceeded its expectation is expected to
+    /// run for a while longer.
     fn residual_ns(&self, now: Instant) -> u64 {
         let running_ns = ns(now.saturating_duration_since(self.since));
         self.remaining_ns().saturating_sub(running_ns).max(running_ns / 4)
@@ -571,7 +571,7 @@ const ENOUGH: u64 = 14;
 /// This many of the highest class may wait under any load; more are judged like others. A health
 /// checker sends one at a time, but every client knows the path of a health check.
 const VITAL_MAX: usize = 16;
-/// How many targets long it remembers what a client used.
+/// How many targets long it remembers a client's use.
 const MEMORY_OF_TARGETS: u32 = 10;
 /// Shares of the target.
 const MARGIN_FIRST: f64 = 0.1;

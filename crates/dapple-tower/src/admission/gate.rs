@@ -101,11 +101,10 @@ pin_project! {
 enum Phase {
     /// It waits for a processor, before its first poll or after a wake.
     Waits,
-    /// It has a processor, and yields this many more times, so that other tasks look at new
-    /// arrivals.
+    /// It has a processor, and yields this many more times, so that other tasks read new arrivals.
     Yields(u8),
     Runs,
-    /// The handler waits for something of its own.
+    /// The handler waits for another event.
     Suspended,
 }
 
@@ -133,8 +132,7 @@ impl Admission {
         outcome.map(|key| Admitted { shared: self.shared.clone(), key, is_over: false })
     }
 
-    /// Whether requests cost so much that the time matters that they spend unread in sockets. A
-    /// hint.
+    /// Whether requests cost so much that their unread time in sockets matters. A hint.
     pub fn is_busy(&self) -> bool {
         // Relaxed: a hint; no other read depends on it.
         self.shared.is_busy.load(Ordering::Relaxed)
@@ -262,7 +260,7 @@ where
                 Phase::Waits => match ready!(this.admitted.poll_turn(cx)) {
                     Ok(phase) => *this.phase = phase,
                     Err(refused) => {
-                        // Free what the request holds at once, not when the caller drops this
+                        // Frees the request's resources at once, not when the caller drops this
                         // future.
                         *this.make = None;
                         this.handler.set(None);
@@ -385,7 +383,7 @@ fn processors() -> usize {
     }
 }
 
-/// Between two handlers the executor must look for events, and then run the tasks that got some, so
+/// Between two handlers the executor must poll for events, and then run the tasks that got some, so
 /// that they read their requests. At the first yield the next handler is before these tasks in the
 /// run queue, at the second after them.
 const YIELDS: u8 = 2;

@@ -63,7 +63,7 @@ impl<Req, F: Fn(&Req) -> Offer> Describe<Req> for By<F> {
 }
 
 impl AdmissionLayer {
-    /// Treats all requests alike, until [`AdmissionLayer::offer`] says otherwise.
+    /// Treats all requests equally, until [`AdmissionLayer::offer`] says otherwise.
     pub fn new(admission: Admission) -> AdmissionLayer {
         AdmissionLayer { admission, describe: Offer::now }
     }
@@ -85,7 +85,7 @@ impl<S, D: Clone> Layer<S> for AdmissionLayer<D> {
 }
 
 impl<S, D> Admit<S, D> {
-    /// The admission that decides; its clones share what they have learned.
+    /// The admission that decides; its clones share the learned costs.
     pub fn admission(&self) -> &Admission {
         &self.admission
     }
@@ -124,7 +124,7 @@ type Make<S, Req> = Box<dyn FnOnce() -> Oneshot<S, Req> + Send>;
 pin_project! {
     /// The response of a service in an [`Admit`], or a [`Refused`].
     ///
-    /// Cancel safety: dropping it gives its place to another request, and drops the service's own
+    /// Cancel safety: if dropped, it gives its slot to another request, and drops the service's own
     /// future if it has begun.
     pub struct AdmitFuture<S, Req>
     where

@@ -92,8 +92,7 @@ impl Machine {
 
     fn run(mut self, mut arrivals: VecDeque<Arrival>) -> Vec<Outcome> {
         loop {
-            // The worker that is free first looks at all arrivals so far; without work it waits for
-            // more.
+            // The first free worker takes in all arrivals so far; without work it waits for more.
             let next = arrivals.front().map_or(f64::INFINITY, |arrival| arrival.at);
             let idle_from = |&(at, busy): &(f64, Option<_>)| if busy.is_some() { at } else { at.max(next) };
             let (worker, mut now) = self
@@ -267,7 +266,7 @@ mod tests {
 
     #[test]
     fn mixed_costs_are_told_apart_by_kind() {
-        // 53.6 a second and worker if all are served alike.
+        // 53.6 a second and worker if all are served equally.
         for workers in [1, 2] {
             for load in [1.2, 2.0, 5.0] {
                 let mut told = run(workers, 1, &[mixed(load, workers, true)]).remove(0);

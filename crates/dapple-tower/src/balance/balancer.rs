@@ -79,7 +79,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
         self.shared.change(|replicas| (replicas.insert(key, value, now()), true))
     }
 
-    /// Removes a replica for good. Its requests in flight go on.
+    /// Permanently removes a replica. Its requests in flight continue.
     ///
     /// ```
     /// use dapple_tower::balance::{Balancer, Config};
@@ -235,7 +235,7 @@ impl<K, T> Shared<K, T> {
         look(&mut lock(&self.state).replicas)
     }
 
-    /// As `look`; if the second value is true, all waiting tasks look again.
+    /// As `look`; if the second value is true, all waiting tasks check again.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Replicas<K, T>) -> (R, bool)) -> R {
         let mut state = lock(&self.state);
         let (result, has_changed) = change(&mut state.replicas);

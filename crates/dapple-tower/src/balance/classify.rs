@@ -3,7 +3,7 @@
 use super::config::Outcome;
 use crate::{BoxError, Reason, Refused};
 
-/// Tells what a response means for its replica. Closures implement it:
+/// Returns the meaning of a response for its replica. Closures implement it:
 ///
 /// ```
 /// use dapple_tower::BoxError;

@@ -2,7 +2,7 @@
 //!
 //! | state | gets | next |
 //! |---|---|---|
-//! | in service | requests | out, after failures in a row or one that says "down" |
+//! | in service | requests | out, after failures in a row or one failure that says "down" |
 //! | out until a time | nothing | on trial, by the first pick after its backoff ([`Probe::Trial`]); in, when it is reported healthy |
 //! | on trial | one request | in after its success; out for longer after its failure; tried again if the request is canceled or takes very long |
 
@@ -223,7 +223,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         self.all.get(&id).is_some_and(|replica| replica.state.until().is_none_or(is_due))
     }
 
-    /// Records the outcome of a request. True if waiting tasks should look again.
+    /// Records the outcome of a request. True if waiting tasks should check again.
     pub(super) fn report(&mut self, choice: Choice, outcome: Outcome, latency: Duration, now: Instant) -> bool {
         let decay = self.config.decay;
         let Some(replica) = self.all.get_mut(&choice.id) else { return false };

@@ -149,7 +149,7 @@ where
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         if self.chosen.is_none() {
             self.chosen = ready!(self.poll_chosen(cx));
-            // They give back any place granted meanwhile.
+            // They return any permit granted meanwhile.
             self.pending.clear();
             self.balancer.shared.forget(&mut self.place.waiter);
         }

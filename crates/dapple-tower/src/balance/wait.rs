@@ -1,7 +1,7 @@
 //! The wait for a replica.
 //!
 //! This is not a [`Limit`](dapple_sync::sync::limit::Limit): a new replica takes every waiter, so
-//! each change wakes them all, and they look again. There is no permit to grant or to give back, and
+//! each change wakes them all, and they check again. There is no permit to grant or to return, and
 //! no order among waiters.
 
 use std::fmt;

@@ -162,7 +162,7 @@ where
     .await;
 }
 
-/// A check that panics counts as one that fails, and ends no other.
+/// A check that panics counts as a failed one, and ends no other.
 fn of_panic(payload: Box<dyn Any + Send>) -> bool {
     discard(payload);
     tracing::error!("the check of a replica panicked, which counts as unhealthy");

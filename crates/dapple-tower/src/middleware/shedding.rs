@@ -1,9 +1,9 @@
 //! The agreement between a [`Shed`](super::Shed) and the limits inside it.
 //!
 //! tower's `LoadShed` sees only that the service is not ready. It cannot tell a reached limit from
-//! a connection in progress, and refuses both. And a polled limit puts the caller in its line,
-//! where it gets a place that it no longer wants while others are refused. So while a `Shed` polls,
-//! limits of this crate add no caller to a line, and report what they found:
+//! a connection in progress, and refuses both. And a polled limit queues the caller, which then
+//! gets a permit that it no longer wants while others are refused. So while a `Shed` polls, limits
+//! of this crate queue no caller, and report their state:
 //!
 //! | report | meaning | the `Shed` |
 //! |---|---|---|

@@ -26,7 +26,7 @@ pub struct Class<K> {
 }
 
 impl<K> Class<K> {
-    /// A class that may borrow what others leave. A share of 0 has no guarantee, and only borrows.
+    /// A class that may borrow unused shares. A share of 0 has no guarantee, and only borrows.
     pub const fn new(key: K, share: u32) -> Class<K> {
         Class { key, share: share as u64, may_borrow: true }
     }
@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash + Send> Discipline<K> for Classes<K> {
             return Err(UnknownKey);
         }
         if self.classes[place].line.len() == 0 {
-            // A class that returns has no credit for what others borrowed meanwhile.
+            // A class that returns has no credit for shares that others borrowed meanwhile.
             let waiting = self.classes.iter().filter(|class| class.line.len() > 0);
             let least = waiting.map(|class| class.borrowed).min().unwrap_or(0);
             let class = &mut self.classes[place];

@@ -13,7 +13,7 @@ use super::rate::{Bucket, Rate};
 pub(super) struct Fair<K> {
     bucket: Bucket,
     lines: HashMap<K, Turns>,
-    /// Waiting keys, in the order of their turns; the first one has its turn.
+    /// Waiting keys, in the order of their turns; the first one is being served.
     turns: VecDeque<K>,
     /// The first key has got the credit of its turn.
     is_credited: bool,

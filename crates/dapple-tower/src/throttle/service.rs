@@ -48,8 +48,8 @@ impl<S, K, D: Clone> Layer<S> for ThrottleLayer<K, D> {
     }
 }
 
-/// Passes requests on at the rate of a [`Throttle`]: each waits in line by its key and cost, and
-/// then for the service.
+/// Passes requests on at the rate of a [`Throttle`]: each queues by its key and cost, and then
+/// waits for the service.
 ///
 /// It is always ready, because the order depends on the requests. The throttle bounds the line, and
 /// refuses beyond that with a [`Refused`](crate::Refused).

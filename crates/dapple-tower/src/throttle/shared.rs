@@ -68,7 +68,7 @@ struct State<K> {
     /// Its construction, to repeat it with another burst.
     make: Make<K>,
     waiting: HashMap<Ticket, Waiting>,
-    /// The number of tickets in line without a result.
+    /// The number of queued tickets without a result.
     in_line: usize,
     waiting_max: usize,
     next_ticket: Ticket,
@@ -186,7 +186,7 @@ impl<K: Key> Throttle<K> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the line, and gives back an unused grant.
+    /// Dropping it leaves the queue, and returns an unused grant.
     pub fn until_ready(&self, key: &K, cost: u64) -> UntilReady<K> {
         UntilReady::new(self.shared.clone(), key.clone(), cost)
     }
@@ -218,7 +218,7 @@ impl<K: Key> Shared<K> {
         state.run(now);
         let next = (state.in_line > 0).then(|| state.next_at(now));
         if state.alarm.set(next, self).is_err() {
-            // Without a timer, the waiting tasks must look for themselves.
+            // Without a timer, the waiting tasks must check for themselves.
             let wakers: Vec<KeptWaker> =
                 state.waiting.values_mut().filter_map(|waiting| waiting.waker.take()).collect();
             state.woken.extend(wakers);

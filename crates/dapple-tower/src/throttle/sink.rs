@@ -15,8 +15,8 @@ use super::until::UntilReady;
 use crate::BoxError;
 
 pin_project! {
-    /// Passes items to a sink at the rate of a [`Throttle`]: each waits in line by its key and
-    /// cost, and then for the sink.
+    /// Passes items to a sink at the rate of a [`Throttle`]: each queues by its key and cost, and
+    /// then waits for the sink.
     ///
     /// It wraps any `futures_sink::Sink`, and is one itself: sinks of [`dapple_flow::flow`],
     /// channels, framed streams, WebSockets. Around a sink of `flow` it also has
@@ -25,8 +25,8 @@ pin_project! {
     ///
     /// As a `futures_sink::Sink` it holds at most one item, which waits its turn; it is ready again
     /// when the item is in the sink. An item that the throttle refuses ([`Refused`](crate::Refused)
-    /// in the error) is dropped, and the sink goes on with others. Dropping the sink gives up its
-    /// place in line and its item: flush or close it before.
+    /// in the error) is dropped, and the sink continues with others. Dropping the sink gives up its
+    /// position in the queue and its item: flush or close it before.
     ///
     /// The throttles of Gribble's dissertation (chapter 10), on a sink.
     ///
@@ -93,8 +93,8 @@ where
 {
     /// Waits its turn, writes an item, and waits until the device has it; returns its bytes.
     ///
-    /// Cancel safe: an item is written whole or not at all. If dropped while it waits in line or
-    /// for room, it is not written; later, it is written all the same.
+    /// Cancel safe: an item is written whole or not at all. If dropped while it is queued or waits
+    /// for room, the item is not written; if dropped later, it is.
     ///
     /// # Errors
     ///

@@ -215,7 +215,7 @@ proptest! {
                 prop_assert_eq!(discipline.len_of(&key), expected);
             }
             if index == end {
-                prop_assert!(waiting.is_empty(), "in a thousand seconds all have gone");
+                prop_assert!(waiting.is_empty(), "in a thousand seconds all were released");
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::Refused;
 
 /// See [`Throttle::until_ready`](super::Throttle::until_ready).
 ///
-/// Cancel safe: dropping it leaves the line, and gives back an unused grant.
+/// Cancel safe: dropping it leaves the queue, and returns an unused grant.
 #[must_use = "futures do nothing unless awaited"]
 pub struct UntilReady<K: Key = ()> {
     shared: Arc<Shared<K>>,

@@ -3,7 +3,7 @@
 //! | place | clock | timers |
 //! |---|---|---|
 //! | on a worker of a Dapple runtime, or a thread that has entered one | that runtime's | that runtime's |
-//! | anywhere else: tokio, smol, a bare thread in any `block_on` | the real one | those of one separate thread, which the first timer starts |
+//! | anywhere else: tokio, smol, a bare thread in any `block_on` | the real one | timers of one separate thread, which the first timer starts |
 //!
 //! A runtime elsewhere in the process is not used: it may shut down while tasks wait for its
 //! timers.
@@ -35,7 +35,7 @@ pub fn now() -> Instant {
     dapple_io::time::Instant::of_thread().map_or_else(Instant::now, |(now, _)| now.into_std())
 }
 
-/// The current time by the real clock, even where that of the runtime stands still.
+/// The current time by the real clock, even if that of the runtime stands still.
 pub fn real_now() -> Instant {
     #[cfg(not(dapple_shuttle))]
     return Instant::now();

@@ -36,7 +36,7 @@ pub fn passed() -> Duration {
     TIMERS.with_borrow(|timers| timers.passed)
 }
 
-/// Lets time pass without firing timers: a handler that works this long.
+/// Lets time pass without firing timers: as a handler does that works this long.
 pub fn spend(duration: Duration) {
     TIMERS.with_borrow_mut(|timers| timers.passed += duration);
 }

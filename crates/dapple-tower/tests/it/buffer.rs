@@ -165,7 +165,7 @@ fn all_waits_for_a_place_see_a_failure() {
 
 type Kept = Arc<Mutex<Option<Pin<Box<ResponseFuture<u32, Ready<Result<u32, BoxError>>>>>>>>;
 
-/// While it takes request 2, it does something with the response to it.
+/// While it takes request 2, it handles the response to it.
 struct Meddles<F> {
     second: Kept,
     with: F,

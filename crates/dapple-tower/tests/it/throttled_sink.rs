@@ -107,7 +107,7 @@ async fn what_the_throttle_refuses_is_dropped_and_the_sink_goes_on() {
     assert_eq!(Refused::find(&*error).unwrap().reason, Reason::Rate);
 }
 
-/// A waiter dropped in line holds up no other, and no part of its item arrives.
+/// A waiter dropped from the queue holds up no other, and no part of its item arrives.
 #[dapple::test]
 async fn dropped_it_leaves_the_line() {
     let (sink, _source) = flow::pipe().unwrap();

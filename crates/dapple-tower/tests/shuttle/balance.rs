@@ -26,7 +26,7 @@ fn config(probe: Probe) -> Config {
     config
 }
 
-/// Checks that nothing is in flight any more.
+/// Checks that no request is in flight any more.
 fn finish<T: Clone>(balancer: &Balancer<u8, T>) {
     for replica in balancer.stats() {
         assert_eq!(replica.in_flight, 0, "{replica:?}");

@@ -81,7 +81,7 @@ impl Service<u32> for OneAtATime {
         state.is_busy = true;
         state.taken.push(request);
         drop(state);
-        // Other threads look at this moment.
+        // Other threads run at this moment.
         thread::yield_now();
         let (free, inside) = (Free(self.state.clone()), self.inside.enter());
         Box::pin(async move {
@@ -92,7 +92,7 @@ impl Service<u32> for OneAtATime {
     }
 }
 
-// Three threads use a queue of two places; one of them looks for a place only once.
+// Three threads use a queue of two slots; one of them tries to get a slot only once.
 #[test]
 fn all_are_answered_and_the_queue_keeps_its_bound() {
     check(SCHEDULES, || {
@@ -124,7 +124,7 @@ fn all_are_answered_and_the_queue_keeps_its_bound() {
     });
 }
 
-// Four threads await the responses to four calls; the second one gives up after some polls.
+// Four threads await the responses to four calls; the second one is dropped after some polls.
 #[test]
 fn a_dropped_response_holds_up_no_other_and_the_order_is_that_of_the_calls() {
     check(SCHEDULES, || {

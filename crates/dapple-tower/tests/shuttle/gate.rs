@@ -1,5 +1,5 @@
 //! The gate of admission: a request that is granted a processor is woken, and one that ends, waits
-//! or gives up leaves the processor to the next. A request that is not woken is a deadlock here.
+//! or is dropped leaves the processor to the next. A request that is not woken is a deadlock here.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn learned(processors: usize, queue_len_max: usize) -> Admission {
     admission
 }
 
-/// A handler that runs twice, and waits for something else in between.
+/// A handler that runs twice, and waits for another event in between.
 async fn work(inside: Inside) {
     for _ in 0..2 {
         let _one_of_them = inside.enter();
@@ -50,7 +50,7 @@ fn finish(admission: &Admission, finished: u64, cancelled: u64) {
     assert!((0..8).any(|_| poll_once(gated.as_mut()).is_ready()), "no processor is free");
 }
 
-// Three run handlers that are suspended in between; a fourth gives up after some polls: while it
+// Three run handlers that are suspended in between; a fourth is dropped after some polls: while it
 // waits, with a processor, within its handler, or at its end.
 #[test]
 fn all_run_in_turns_and_a_dropped_request_leaves_its_processor() {

@@ -29,7 +29,7 @@ pub(crate) async fn pause() {
         shuttle::thread::yield_now();
         if std::mem::replace(&mut is_first, false) {
             cx.waker().wake_by_ref();
-            // A woken thread may look before this one is gone.
+            // A woken thread may check before this one has ended.
             shuttle::thread::yield_now();
             return Poll::Pending;
         }

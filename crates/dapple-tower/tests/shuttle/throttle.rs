@@ -1,5 +1,6 @@
-//! Throttles: a waiting ticket goes when the clock of the model says so, even if others give up. A
-//! result that is given twice or never fails here; a waiter that is not woken is a deadlock.
+//! Throttles: a waiting ticket is released when the clock of the model says so, even if others are
+//! dropped. A result that is given twice or never fails here; a waiter that is not woken is a
+//! deadlock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const SCHEDULES: usize = 5_000;
 /// The amount that can be kept for later, and is used first.
 const BURST: u64 = 9;
 
-/// The released tickets; the clock goes on until all have ended.
+/// The released tickets; the clock runs until all have ended.
 #[derive(Clone, Default)]
 struct Ends {
     passed: Arc<AtomicUsize>,
@@ -60,7 +61,7 @@ fn finish<K: Key>(throttle: &Throttle<K>, key: &K, used: usize) {
     assert!(throttle.try_take(key, 1).is_err(), "something was given back twice");
 }
 
-// Three wait in one line; a fourth gives up, in line or with a grant.
+// Three wait in one queue; a fourth is dropped, while queued or with a grant.
 #[test]
 fn all_go_at_the_rate_and_a_dropped_waiter_takes_nothing() {
     check(SCHEDULES, || {
@@ -142,7 +143,7 @@ impl Service<u8> for Sink {
     }
 }
 
-// One ticket is released, finds the service busy and gives up: its grant is for the others, which
+// One ticket is released, finds the service busy and is dropped: its grant is for the others, which
 // wait in classes.
 #[test]
 fn an_unused_grant_goes_to_the_next() {

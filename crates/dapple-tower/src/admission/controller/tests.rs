@@ -203,7 +203,7 @@ fn handlers_that_wait_for_long_are_not_work_ahead() {
     // A thousand that run briefly, then wait for a minute, and then run for 10 ms.
     let mut waiting = Vec::new();
     for _ in 0..1_000 {
-        let key = controller.offer(Offer::arrived(now), now).expect("nothing is ahead of it");
+        let key = controller.offer(Offer::arrived(now), now).expect("no request is ahead of it");
         now += ms(1);
         controller.suspend(key, ms(1), now);
         waiting.push(key);

@@ -3,7 +3,7 @@
 //! | state of the service | `service` | `driver` | next |
 //! |---|---|---|---|
 //! | at rest | `Some` | `None` | driven, by the first ticket that is polled |
-//! | being driven | `None` | that ticket | at rest (no request waits), awaited (it is not ready), failed |
+//! | being driven | `None` | that ticket | idle (no request waits), awaited (it is not ready), failed |
 //! | awaited: it wakes the driver | `Some` | that ticket | driven, by any ticket that is polled; handed on, when the driver is served or dropped |
 //! | handed on | `Some` | the ticket that was woken for it | as awaited |
 //! | failed | gone | any | none; the places are closed, so that callers waiting for one get the error, too |

@@ -11,7 +11,7 @@ use dapple_sync::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use crate::Refused;
 use crate::middleware::shedding;
 
-/// Waits in line for a permit, and keeps it until it is taken. Dropping it gives up either.
+/// Queues for a permit, and keeps it until it is taken. Dropping it returns either.
 pub(in crate::middleware) struct PermitWait {
     semaphore: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
@@ -35,7 +35,7 @@ impl PermitWait {
         if self.permit.is_some() {
             return Poll::Ready(());
         }
-        // A place in line gets its permit there; the permit may have been granted by now.
+        // A queued limit gets its permit there; the permit may have been granted by now.
         if self.acquires.is_none() {
             self.permit = self.semaphore.clone().try_acquire_owned().ok();
             if self.permit.is_some() {

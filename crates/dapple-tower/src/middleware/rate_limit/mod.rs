@@ -112,7 +112,7 @@ impl<S: Service<Req>, Req> Service<Req> for RateLimit<S> {
     }
 }
 
-/// With the same limit, and not in line yet.
+/// With the same limit, and not queued yet.
 impl<S: Clone> Clone for RateLimit<S> {
     fn clone(&self) -> RateLimit<S> {
         RateLimit::with_throttle(self.inner.clone(), self.throttle.clone())

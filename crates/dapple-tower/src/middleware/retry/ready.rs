@@ -14,10 +14,10 @@ use crate::{BoxError, Reason, Refused};
 
 /// A number of attempts with growing waits, within a [`Budget`], for requests that can be cloned.
 ///
-/// The [`Judge`] decides what is tried again: by default ([`ByError`]) every error except those
-/// that another attempt would only make worse. The wait is that of the backoff, or the time in a
-/// [`Refused`] if that is longer. If that exceeds [`Attempts::wait_max`], the refusal is returned
-/// instead.
+/// The [`Judge`] decides which requests are retried: by default ([`ByError`]) after every error
+/// except those that another attempt would only make worse. The wait is that of the backoff, or the
+/// time in a [`Refused`] if that is longer. If that exceeds [`Attempts::wait_max`], the refusal is
+/// returned instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -75,7 +75,7 @@ impl<J> Attempts<J> {
         Attempts { wait_max, ..self }
     }
 
-    /// Sets the judge of what is tried again.
+    /// Sets the judge of retries.
     pub fn judge<K>(self, judge: K) -> Attempts<K> {
         let Attempts { attempts_max, backoff, wait_max, budget, attempts, .. } = self;
         Attempts { attempts_max, backoff, wait_max, budget, judge, attempts }
@@ -122,7 +122,7 @@ where
     }
 }
 
-/// Judges what is tried again. Closures implement it.
+/// Judges retries. Closures implement it.
 pub trait Judge<Res> {
     /// The verdict on this result.
     fn judge(&self, result: &Result<Res, BoxError>) -> Verdict;

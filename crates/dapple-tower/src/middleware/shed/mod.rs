@@ -18,9 +18,9 @@ use crate::{BoxError, Reason, Refused};
 /// letting it wait. As tower's `LoadShed`, but without its false refusals.
 ///
 /// With limits of this crate inside, it refuses only for those. If they have room and the service
-/// behind them is not ready, it waits. It never enters their waiting lines, where it would get
-/// places that it no longer wants. It looks again when the request comes, because there may be room
-/// by then. Around any other service it refuses when that is not ready, with [`Reason::Busy`].
+/// behind them is not ready, it waits. It never enters their queues, in which it would get permits
+/// that it no longer wants. It checks again when the request comes, because there may be room by
+/// then. Around any other service it refuses when that is not ready, with [`Reason::Busy`].
 ///
 /// ```
 /// use dapple_tower::middleware::{ConcurrencyLimitLayer, ShedLayer};
@@ -90,7 +90,7 @@ where
 
     fn call(&mut self, request: Req) -> Self::Future {
         if !self.is_ready {
-            // Poll now; the last look at readiness may be long ago.
+            // Poll now; the last check of readiness may be long ago.
             let mut cx = Context::from_waker(Waker::noop());
             match shedding::ask(|| self.inner.poll_ready(&mut cx)) {
                 (Poll::Ready(Ok(())), _) => {}
