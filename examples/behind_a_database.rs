@@ -1,5 +1,5 @@
-//! A service that waits for a database with four connections. A stage in front of it finds out how
-//! many concurrent queries pay.
+//! A service that waits for a database with four connections. A stage in front of it determines how
+//! many concurrent queries raise the throughput.
 //!
 //! ```text
 //! cargo run --example behind_a_database -- 7008
@@ -22,7 +22,7 @@ use dapple::time::sleep;
 use http::{Request, Response};
 use tower::service_fn;
 
-/// A stand-in for a database and its pool of connections. The service knows neither number.
+/// A substitute for a database and its pool of connections. The service knows neither number.
 pub(crate) struct Database {
     connections: Semaphore,
 }
@@ -43,7 +43,7 @@ impl Database {
 pub(crate) const REPLY_MAX: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// The rows, with as many concurrent queries as pay.
+/// The rows, with the measured number of concurrent queries.
 pub(crate) fn rows(database: Arc<Database>) -> Stage<u64, String, BoxError> {
     Stage::builder("rows")
         .width(Width::adaptive(1..=64))

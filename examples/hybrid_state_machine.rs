@@ -114,7 +114,7 @@ impl Line {
         let (tell, told) = oneshot::channel();
         let line = self.machine.clone();
         self.machine.with(move |machine| machine.ask(tell, &line)).await;
-        told.await.map_err(|_gone| io::Error::other("the machine is gone"))?
+        told.await.map_err(|_gone| io::Error::other("the machine has ended"))?
     }
 
     /// Waits until the machine is in such a state.
@@ -206,7 +206,7 @@ fn callback<A: Send + 'static>(line: &Colored<Machine>, event: Event<A>) -> dapp
     let machine = line.clone();
     line.color().wrap(move |arg| {
         // It cannot be busy: this callback holds its color. An error: a transition has panicked,
-        // and the machine stands still.
+        // and the machine has stopped.
         let _ = machine.try_with(|inner| event(inner, arg, &machine));
     })
 }

@@ -1,4 +1,4 @@
-//! An event loop of the program's own, next to Dapple's (PLDI 2007, section 4.5): it watches files
+//! The program's own event loop, next to Dapple's (PLDI 2007, section 4.5): it watches files
 //! through inotify.
 //!
 //! ```text

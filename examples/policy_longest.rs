@@ -52,7 +52,8 @@ struct Published {
     passed: AtomicUsize,
 }
 
-/// Picks the longest or the oldest color of one worker. It looks at all, fine for a few hundred.
+/// Picks the longest or the oldest color of one worker. It visits all, which is fine for a few
+/// hundred.
 struct PerWorker {
     worker: usize,
     by_length: bool,

@@ -76,7 +76,7 @@ impl State {
 
 async fn pass(stage: Arc<Stage>) {
     stage.0.lock().unwrap().at_door.insert(Color::current().id());
-    yield_now().await; // from here on, the policy says when this goes on
+    yield_now().await; // from here on, the policy decides when this continues
     while !stage.0.lock().unwrap().enter() {
         stage.1.notified().await;
     }

@@ -75,7 +75,7 @@ enum Problem {
     /// The same, too late for an error, because the client expects bytes: only the end of the
     /// connection can signal it.
     Broken { at: u64, cause: io::Error },
-    /// The client is gone, or does not read.
+    /// The client has left, or does not read.
     Client(io::Error),
 }
 
@@ -97,7 +97,7 @@ async fn copy_data(file: &File, stream: &TcpStream, len: u64) -> Result<(), Prob
     Ok(())
 }
 
-/// The innermost handler: for any error of `copy_data`, the file is closed and the error goes on.
+/// The innermost handler: for any error of `copy_data`, it closes the file and passes the error on.
 async fn send_file(server: &Server, stream: &TcpStream, name: &str) -> Result<u64, Problem> {
     let path = server.path_of(name)?;
     // Opening a pipe would wait for a writer.

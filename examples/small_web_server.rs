@@ -124,8 +124,8 @@ enum Body {
 }
 
 impl Server {
-    /// The page at the end of a path: from the cache, if the server looked at the file a moment
-    /// ago; otherwise it looks again.
+    /// The page for a path: from the cache, if the server checked the file a moment ago; otherwise
+    /// it checks again.
     async fn page(&self, steps: &[Step]) -> io::Result<Arc<Page>> {
         let (last, folders) = steps.split_last().ok_or(ErrorKind::NotFound)?;
         let cached = self.pages.read(|pages| pages.get(last)).await;
@@ -446,7 +446,7 @@ const PAGE_MAX: u64 = 1 << 20;
 const CHUNK: usize = 64 << 10;
 /// The limit of open folders, each with a descriptor.
 const FOLDERS_MAX: usize = 256;
-/// The size of a cached page besides its body and its path, in bytes.
+/// The size of a cached page apart from its body and its path, in bytes.
 const ENTRY_BYTES: usize = 512;
 const HEAD_MAX: usize = 16 << 10;
 /// The limit for a head or a path.

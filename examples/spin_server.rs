@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The handler uses the CPU without ever awaiting, as a computing program does. The admission
-//! control of `dapple::serve`, which is on by default, refuses at once with 503 what would be
-//! answered too late. A request may state its importance; health checks (`/healthz`) need not.
+//! control of `dapple::serve`, which is on by default, refuses requests at once with 503 that would
+//! be answered too late. A request may state its importance; health checks (`/healthz`) need not.
 
 use std::convert::Infallible;
 use std::process::ExitCode;

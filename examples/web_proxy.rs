@@ -215,7 +215,8 @@ impl Pipe {
         Pipe { from: from.clone(), to: to.clone(), pending, is_over: false, waits: None }
     }
 
-    /// Moves what can be moved now, and registers `again` for more. True: some bytes have moved.
+    /// Moves all bytes that can move now, and registers `again` for more. True: some bytes have
+    /// moved.
     fn relay(&mut self, again: impl FnOnce() -> Callback<()>) -> io::Result<bool> {
         let mut moved = false;
         let mut chunk = [0; 16 * 1024];
@@ -248,7 +249,7 @@ impl Pipe {
         }
     }
 
-    /// Passes the end of the stream on; the other direction goes on.
+    /// Passes the end of the stream on; the other direction continues.
     fn end(&mut self) {
         // A closed connection needs no end.
         let _ = self.to.shutdown(Shutdown::Write);

@@ -9,9 +9,9 @@
 //! | exceptions | `Result` in a thread; a panic ends one thread |
 //! | `sys_mutex` | [`Mutex`] |
 //!
-//! The order is the program's own. With [`set_rank`], a thread says how many of those that become
-//! ready later may go first: the one with the least work left should choose the lowest number. So a
-//! thread waits for a bounded number of others.
+//! The order is the program's own. With [`set_rank`], a thread says how many of the threads that
+//! become ready later may go first: the one with the least work left should choose the lowest
+//! number. So a thread waits for a bounded number of others.
 
 #![allow(dead_code, reason = "an example may use a part of it")]
 

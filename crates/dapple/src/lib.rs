@@ -2,7 +2,7 @@
 //!
 //! Every callback and every task has a **color**. Work of one color runs one at a time, in order;
 //! work of different colors may run in parallel. State belongs to a color ([`Colored`]) and can be
-//! touched only while that is held, so there is no lock to forget and no data race to chase.
+//! touched only while that is held, so there is no lock to forget and no data race to find.
 //!
 //! ```
 //! use dapple::Colored;
@@ -51,7 +51,7 @@
 //! | bound queues, shed load, compose services | [`stage`] |
 //! | test without waiting | [`#[dapple::test]`](test) |
 //! | choose what runs next | [`policy`]: priorities, or a policy of your own |
-//! | look at a running program | [`observe`], [`dump`] |
+//! | inspect a running program | [`observe`], [`dump`] |
 //!
 //! tokio users start best with [`coming_from_tokio`].
 //!
@@ -68,7 +68,7 @@
 //! | `store` | tables that survive the process, on redb; `store-fjall` adds an engine for write-heavy tables |
 //! | `remote` | [`stage`]s of other processes and machines over HTTP/2; `remote-tls` the same encrypted |
 //! | `dns` | names looked up on Dapple's own sockets, with a cache (87 crates); without it the system's resolver looks them up, in the blocking pool |
-//! | `hyper`, `tokio`, `futures-io` | the I/O traits of those crates on Dapple's streams; `tokio` brings in the traits, not the runtime |
+//! | `hyper`, `tokio`, `futures-io` | the I/O traits of those crates on Dapple's streams; `tokio` needs only the traits, not the runtime |
 //! | `tokio-compat` | a tokio runtime around Dapple's workers, or around one service, for libraries that need one |
 //! | `hyper-util` | the connector of `http-client` as one for hyper-util's client |
 //! | `full` | all of them but `hyper-util` and `tokio-compat`, which build parts of tokio's runtime, and `store-fjall`, which needs Rust 1.90 |

@@ -1,4 +1,4 @@
-//! Which runnable color goes first: priorities, and a program's own policies.
+//! The choice of the next runnable color: priorities, and a program's own policies.
 
 #[doc(inline)]
 pub use dapple_sched::{Policy, Priority, Runnable, RunnableKey, SeededRandom};

@@ -23,7 +23,7 @@ use dapple_sched::{Builder, Handle, Runtime};
 pub struct Options {
     /// The workers of the test's runtime.
     pub workers: usize,
-    /// A clock that stands still, or the real one.
+    /// A clock that can stand still, or the real one.
     pub standing_clock: bool,
     /// Real time after which the test fails; `None` for the default.
     pub limit_s: Option<u64>,

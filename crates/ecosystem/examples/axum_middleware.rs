@@ -11,7 +11,7 @@ use dapple::stage::middleware::{GlobalConcurrencyLimitLayer, ShedLayer, TimeoutL
 use dapple::stage::{BoxError, Refused};
 use tower::{ServiceBuilder, ServiceExt};
 
-/// 503 for what was refused, 504 for what took too long.
+/// 503 for a refused request, 504 for one that took too long.
 async fn status(error: BoxError) -> (StatusCode, String) {
     let is_refusal = Refused::find(&*error).is_some();
     (if is_refusal { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::GATEWAY_TIMEOUT }, error.to_string())
@@ -19,7 +19,8 @@ async fn status(error: BoxError) -> (StatusCode, String) {
 
 #[dapple::main]
 async fn main() {
-    // Global: axum may apply layers anew for each request, and all are to have one limit.
+    // Global, because axum may apply layers again for each request, and all requests must have one
+    // limit.
     let layers = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(status))
         .layer(ShedLayer::new())

@@ -9,7 +9,7 @@ use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
 #[dapple::main]
 async fn main() {
-    // The requests wait in here until the program lets them go on.
+    // The requests wait in here until the program releases them.
     let gate = Arc::new(Semaphore::new(0));
     let at_gate = gate.clone();
     let work = service_fn(move |number: u32| {

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | axum, over hyper, as server and client | `axum_router` | feature `hyper`: streams, `hyper_rt::Timer` |
 //! | axum, behind Dapple's own middleware | `axum_middleware` | `dapple::stage::middleware` |
-//! | axum, with a stage behind a route | `axum_stage` | `dapple::stage::Stage`, and a reply of what it refuses |
+//! | axum, with a stage behind a route | `axum_stage` | `dapple::stage::Stage`, and a reply for its refusals |
 //! | tonic, its health service, on one port with axum | `tonic_health` | feature `hyper`: streams, `hyper_rt::Executor` |
 //! | axum, by Dapple's own server | `serve_axum` | feature `serve`: `dapple::serve(listener, router)` |
 //! | tonic, the same | `serve_tonic` | feature `serve`: `dapple::serve(listener, service)` |
@@ -16,9 +16,9 @@
 //! | hickory, with a resolver of its own | `hickory_lookup` | feature `dns`: `hickory_rt::Provider` |
 //! | reqwest | `reqwest_client` | `async_compat::Compat`, which brings a tokio runtime of one thread |
 //!
-//! `tests/it/whole_runtime.rs` has those that need tokio's runtime, in a runtime of Dapple's that
-//! was built with `dapple::builder().tokio()`: `tokio::{net, spawn, time}`, reqwest, tonic's
-//! `Channel`, axum's `ws`, tokio-tungstenite, redis.
+//! `tests/it/whole_runtime.rs` has the libraries that need tokio's runtime, in a runtime of
+//! Dapple's that was built with `dapple::builder().tokio()`: `tokio::{net, spawn, time}`, reqwest,
+//! tonic's `Channel`, axum's `ws`, tokio-tungstenite, redis.
 //!
 //! ```text
 //! cargo run -p ecosystem --example axum_router

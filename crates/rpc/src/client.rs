@@ -85,7 +85,7 @@ impl Client {
 
     /// Calls a procedure with arguments in XDR, and waits for its results.
     ///
-    /// Cancel safe: if dropped, the call goes on, and its reply is dropped.
+    /// Cancel safe: if dropped, the call continues, and its reply is dropped.
     ///
     /// # Errors
     ///

@@ -3,9 +3,9 @@
 //! It is an example of a protocol module that other programs use, like libasync's RPC module
 //! (thesis, section 2.2). Calls are dispatched by program, version and procedure, and a call's
 //! reply is a callback in a color. Over UDP the client repeats lost messages, while the server
-//! answers no call twice. Messages are those of the crate `onc-rpc`; arguments and results are
-//! bytes in XDR, for which a program chooses its own library, as the example `nfs_attributes` does.
-//! There is no port mapper: a client knows the port.
+//! answers no call twice. Messages come from the crate `onc-rpc`; arguments and results are bytes
+//! in XDR, for which a program chooses its own library, as the example `nfs_attributes` does. There
+//! is no port mapper: a client knows the port.
 //!
 //! ```
 //! use std::sync::Arc;

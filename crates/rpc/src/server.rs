@@ -18,7 +18,7 @@ impl Service {
     /// connection with [`CALLS_MAX`](crate::CALLS_MAX) calls that are unanswered or have unsent
     /// answers, until there is room.
     ///
-    /// Dropping the future ends accepting; connections go on until they end. Cancel safe.
+    /// Dropping the future ends accepting; connections continue until they end. Cancel safe.
     ///
     /// # Errors
     ///
@@ -27,7 +27,7 @@ impl Service {
         loop {
             let (stream, _peer) = listener.accept().await?;
             let service = self.clone();
-            // An error ends the connection, where the client sees it.
+            // An error ends the connection, so that the client sees it.
             drop(dapple::spawn(async move { drop(service.connection(stream).await) }));
         }
     }

@@ -65,8 +65,8 @@ impl Attack {
 
     /// The number of steps, of a hundred frames each, that no server should tolerate. Where answers
     /// are read, the server has read the frames that they answer. Otherwise some megabytes may
-    /// still be in buffers, before the server has had its turn: those attacks get more steps than
-    /// any buffer holds.
+    /// still be in buffers before the server has read them: those attacks get more steps than any
+    /// buffer holds.
     pub fn steps(self) -> u32 {
         match self {
             Attack::Settings | Attack::Pings | Attack::SmallWindows => 300,

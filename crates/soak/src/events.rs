@@ -10,7 +10,7 @@ use crate::web::{Kept, Server};
 /// One event.
 #[derive(Clone, Copy)]
 pub(crate) enum Event {
-    /// It reloads everything, with new certificates; connections go on.
+    /// It reloads everything, with new certificates; connections continue.
     Reload,
     /// It is stopped for a while.
     Stop,
@@ -32,7 +32,7 @@ impl Event {
     }
 }
 
-/// An earlier connection goes on unchanged; new ones soon get the new certificate.
+/// An earlier connection continues unchanged; new ones soon get the new certificate.
 fn reload(server: &Server, round: &Round<'_>, dice: &mut Dice) -> Result<(), String> {
     let mut kept = Kept::begin(&server.target)?;
     kept.ask(round.site, dice)?;

@@ -48,7 +48,7 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// The server is gone.
+    /// The server has closed the connection.
     pub fn begin(wire: Wire, window: u32) -> io::Result<Frames> {
         let mut frames = Frames { wire, unsent: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec() };
         let mut settings = vec![0, 4];
@@ -62,7 +62,7 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// The server is gone.
+    /// The server has closed the connection.
     pub fn get(&mut self, stream: u32, path: &str, more: &[(&str, &str)]) -> io::Result<()> {
         self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block(path, more))
     }
@@ -71,7 +71,7 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// The server is gone.
+    /// The server has closed the connection.
     pub fn reset(&mut self, stream: u32) -> io::Result<()> {
         self.send(RST_STREAM, 0, stream, &CANCEL)
     }
@@ -120,7 +120,7 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// The server is gone.
+    /// The server has closed the connection.
     pub fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
         self.put(kind, flags, stream, payload);
         self.flush()

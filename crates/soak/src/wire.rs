@@ -90,7 +90,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// The connection is gone, or its version of TLS does not support this.
+    /// The connection has ended, or its version of TLS does not support this.
     pub fn change_keys(&mut self) -> io::Result<()> {
         let Wire::Tls(stream) = self else { return Ok(()) };
         stream.conn.refresh_traffic_keys().map_err(io::Error::other)?;

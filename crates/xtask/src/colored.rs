@@ -3,8 +3,8 @@
 //!
 //! The papers counted calls to `wrap`, each of which makes a callback: their web server of 1,260
 //! lines has 39, and 23 of them got a color or a processor (`cpucb`). This counts, in code without
-//! comments, literals and tests, each call that hands code to the runtime; see [`WAYS`]. It looks
-//! at tokens only, so it may misjudge a few calls: the list of `--list` takes a minute to read.
+//! comments, literals and tests, each call that hands code to the runtime; see [`WAYS`]. It reads
+//! tokens only, so it may misjudge a few calls: the list of `--list` takes a minute to read.
 
 use crate::tidy::Source;
 use crate::workspace::Workspace;
@@ -123,7 +123,7 @@ impl Count {
     }
 }
 
-/// The calls of a line that hand code over: the position of each word, and the way.
+/// The calls of a line that pass code on: the position of each word, and the way.
 fn calls(code: &str) -> Vec<(usize, (&'static str, bool))> {
     let mut found = Vec::new();
     for way in WAYS {

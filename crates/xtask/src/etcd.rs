@@ -36,11 +36,12 @@ pub(crate) fn run_if_there() -> Result<bool, String> {
     }
 }
 
-/// The tests start it themselves; this says where it is.
+/// The tests start it themselves, from this path.
 fn test(etcd: &Etcd) -> Result<bool, String> {
     println!("etcd: {}", etcd.etcd.display());
     let mut command = cargo();
-    // As all tests are built, so that nothing is built twice; those of other packages have none of these names.
+    // Built like all tests, so that nothing is built twice; those of other packages have none of
+    // these names.
     command.arg("test").args(suite::ALL.split(' ')).args(["--test", "it", "--", "real_etcd::", "stage_host::etcd"]);
     command.env("ETCD", &etcd.etcd);
     if let Some(etcdctl) = &etcd.etcdctl {
@@ -50,7 +51,8 @@ fn test(etcd: &Etcd) -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// The etcd that the variable `ETCD` names, the one that Go builds, the one of the system, or Debian's.
+/// The etcd that the variable `ETCD` names, the one that Go builds, the one of the system, or
+/// Debian's.
 fn find(workspace: &Workspace) -> Option<Etcd> {
     let own = std::env::var_os("ETCD")
         .map(|etcd| Etcd { etcd: etcd.into(), etcdctl: std::env::var_os("ETCDCTL").map(PathBuf::from) });
@@ -91,7 +93,8 @@ fn build(workspace: &Workspace) -> Option<Etcd> {
     Some(built)
 }
 
-/// Of a Debian package, which is unpacked and not installed: nothing of the system changes, and no service starts.
+/// From a Debian package, which is unpacked and not installed: the system does not change, and no
+/// service starts.
 fn download(workspace: &Workspace) -> Option<Etcd> {
     let folder = folder(workspace);
     let unpacked = Etcd { etcd: folder.join("usr/bin/etcd"), etcdctl: None };

@@ -90,7 +90,7 @@ fn known(root: &Path) -> Result<Vec<String>, String> {
 }
 
 fn build(fuzz: &Path, target: &Path) -> Result<bool, String> {
-    // With rustup's cargo: the one that runs this has a fixed toolchain already.
+    // With rustup's cargo, because the one that runs this has a fixed toolchain already.
     let mut command = Command::new("cargo");
     command.args(["+nightly", "fuzz", "build", "--fuzz-dir"]).arg(fuzz).arg("any");
     for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTFLAGS"] {

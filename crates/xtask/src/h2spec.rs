@@ -109,7 +109,7 @@ const PACKAGE: &str = "github.com/summerwind/h2spec/cmd/h2spec@latest";
 const INSTALL: &str = "install Go, then `cargo xtask h2spec` installs it, or set H2SPEC to where it is";
 
 /// The number of tests in h2spec 2.6. One may fail: a server that also speaks HTTP/1.1 on the port
-/// answers a wrong preface in HTTP/1.1, where the test expects silence.
+/// answers a wrong preface in HTTP/1.1, and the test expects silence.
 const TESTS_MIN: u32 = 145;
 const FAILED_MAX: u32 = 1;
 

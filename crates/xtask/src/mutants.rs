@@ -165,7 +165,7 @@ fn output(mut command: Command, folder: &Path, timeout: Duration) -> Result<Outp
     Ok(Output { passed, text: String::from_utf8_lossy(&text).into_owned() })
 }
 
-/// The line that says what a failed test found.
+/// The line with the finding of a failed test.
 fn message(text: &str) -> String {
     let mut lines = text.lines();
     let found = lines.by_ref().find(|line| line.contains("panicked at"));

@@ -1,7 +1,7 @@
 //! `cargo xtask sanitize`: the integration tests of crates with unsafe code, with AddressSanitizer,
 //! ThreadSanitizer and Miri.
 //!
-//! If a toolchain lacks a component, the command names it, and goes on with the other tools.
+//! If a toolchain lacks a component, the command names it, and continues with the other tools.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -42,7 +42,7 @@ struct Toolchain {
     host: String,
 }
 
-/// How to run a tool, or what it lacks.
+/// How to run a tool, or its missing component.
 struct Plan {
     steps: Vec<Step>,
     says: String,
@@ -247,7 +247,7 @@ fn parse(args: &[&str]) -> Result<(Vec<Tool>, bool), String> {
 /// Some distributions' toolchains lack it.
 const RUNTIME: &str = "a toolchain with the sanitizer's runtime, as rustup has them for Linux and macOS";
 
-/// The toolchain that may have Miri, besides the current one.
+/// The toolchain that may have Miri, in addition to the current one.
 const NIGHTLY: &str = "nightly";
 
 /// Crates with unsafe code.

@@ -225,7 +225,7 @@ fn follow(output: ChildStdout, silence_max: Duration, mut line: impl FnMut(&str)
     let _ = reader.join();
 }
 
-/// Ends cargo's current children, but not cargo: it reports a failure, and goes on with the other
+/// Ends cargo's current children, but not cargo: it reports a failure, and continues with the other
 /// tests.
 fn end_children(cargo: u32) {
     for (pid, name) in children(cargo) {

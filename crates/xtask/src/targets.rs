@@ -1,4 +1,4 @@
-//! Steps of CI for the oldest Rust and for aarch64, where the machine has what they need. Elsewhere
+//! Steps of CI for the oldest Rust and for aarch64, if the machine has what they need. Elsewhere
 //! each says what is missing.
 
 use crate::steps::Step;
@@ -28,7 +28,7 @@ fn oldest_rust(workspace: &Workspace) -> Step {
     }
 }
 
-/// The library with its server, compiled for aarch64; where a linker and an emulator are there, the
+/// The library with its server, compiled for aarch64; with a linker and an emulator, the
 /// scheduler's tests run, too.
 fn aarch64(workspace: &Workspace) -> Step {
     let installed = printed("rustup", &["target", "list", "--installed"]);
@@ -52,7 +52,7 @@ fn aarch64(workspace: &Workspace) -> Step {
     }
 }
 
-/// The name of a toolchain of that version in what `rustup toolchain list` prints.
+/// The name of a toolchain of that version in the output of `rustup toolchain list`.
 fn toolchain<'a>(list: &'a str, version: &str) -> Option<&'a str> {
     let names = list.lines().filter_map(|line| line.split_whitespace().next());
     names.into_iter().find(|name| {

@@ -213,7 +213,7 @@ fn what_is_no_request_is_refused() {
         assert_eq!(reply.status, status, "{request:.80}");
         assert_eq!((reply.field("connection"), hear(&mut reader, true)), (Some("close"), None), "{request:.80}");
     }
-    // One that comes byte by byte, and one that ends halfway.
+    // One that arrives byte by byte, and one that ends halfway.
     let mut stream = server.connect();
     for byte in b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" {
         stream.write_all(&[*byte]).unwrap();

@@ -264,7 +264,7 @@ async fn a_function_on_the_pool_is_waited_for() {
         7
     });
     assert_eq!(timeout(Duration::from_millis(1), slow).await.expect("the clock stands").unwrap(), 7);
-    // Even one that is not awaited; when it has ended, time goes on.
+    // Even one that is not awaited; when it has ended, the time advances.
     let (tx, rx) = std::sync::mpsc::channel();
     drop(blocking::spawn_blocking(move || {
         std::thread::sleep(Duration::from_millis(50));

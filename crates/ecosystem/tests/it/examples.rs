@@ -47,7 +47,7 @@ fn each_is_short_and_listed() {
     }
 }
 
-/// Each checks its own result; here it is that it ends well, and tells what it did.
+/// Each checks its own result; this test checks that it succeeds, and prints its result.
 #[test]
 fn each_runs_and_says_what_it_did() {
     let names: Vec<String> = sources().into_iter().map(|(name, _)| name).collect();

@@ -73,7 +73,7 @@ fn a_posted_json_is_read_and_a_wrong_one_is_refused() {
     });
 }
 
-/// Sends back what comes, as it comes.
+/// Sends each piece back as it arrives.
 async fn echo(request: Request) -> Response {
     assert_no_tokio();
     Response::new(request.into_body())
@@ -212,7 +212,7 @@ fn a_shutdown_finishes_what_is_in_flight_and_closes_what_is_idle() {
     });
 }
 
-/// A body that the client no longer wants ends the handler's stream, and the server goes on.
+/// A body that the client no longer wants ends the handler's stream, and the server continues.
 #[test]
 fn a_client_that_leaves_in_the_middle_harms_no_other() {
     run(2, async {

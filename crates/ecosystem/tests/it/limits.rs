@@ -38,7 +38,7 @@ impl Work {
         Ok(())
     }
 
-    /// Waits until so many are in it.
+    /// Waits until this many are in it.
     async fn has(&self, count: usize) {
         while self.inside.load(Ordering::SeqCst) != count {
             dapple::yield_now().await;
@@ -58,7 +58,7 @@ fn a_limit_lets_in_so_many_and_the_rest_wait(workers: usize) {
             })
             .collect();
         for _ in 0..20 {
-            // As many as may be are inside, or all that are left.
+            // The most that the limit allows are inside, or all that are left.
             let before = permits_used(&calls);
             work.has(3.min(20 - before)).await;
             work.gate.add_permits(1);
@@ -141,7 +141,8 @@ fn a_route_sheds_its_load() {
             true => StatusCode::SERVICE_UNAVAILABLE,
             false => StatusCode::INTERNAL_SERVER_ERROR,
         });
-        // axum makes the layers of a route anew for each request, so the permits live outside them.
+        // axum makes the layers of a route again for each request, so the permits live outside
+        // them.
         let limits = ServiceBuilder::new().layer(busy).load_shed().layer(GlobalConcurrencyLimitLayer::new(2));
         let server = Server::start(Router::new().route("/", page).layer(limits));
         let mut accepted = Vec::new();

@@ -31,7 +31,7 @@ use std::future::Future;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Runs a test in a task on so many workers.
+/// Runs a test in a task on this many workers.
 fn run<T: Send + 'static>(workers: usize, test: impl Future<Output = T> + Send + 'static) -> T {
     let runtime = dapple::builder().workers(workers).build().unwrap();
     let limited = async move { dapple::time::timeout(LIMIT, test).await.expect("it is done within the limit") };
@@ -39,7 +39,7 @@ fn run<T: Send + 'static>(workers: usize, test: impl Future<Output = T> + Send +
     result.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-/// Panics where a tokio runtime is current.
+/// Panics if a tokio runtime is current.
 fn assert_no_tokio() {
     assert!(dapple::on_worker(), "this is a worker of Dapple's");
     // Without the feature there is no such runtime in the program.

@@ -1,4 +1,4 @@
-//! hickory, inside of Dapple's resolver and with one of its own, asked at once by tasks of many
+//! hickory, inside of Dapple's resolver and with a separate one, asked at once by tasks of many
 //! colors.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -17,7 +17,7 @@ use object_store::{ClientOptions, Error, ObjectStoreExt, PutPayload};
 use crate::LIMIT;
 use crate::whole_runtime::{assert_both, run};
 
-/// Keeps what `PUT` brings, by its path.
+/// Keeps each `PUT`, by its path.
 fn small_store() -> Router {
     let objects = Arc::new(Mutex::new(BTreeMap::<String, Bytes>::new()));
     let (put, removed) = (Arc::clone(&objects), Arc::clone(&objects));

@@ -43,7 +43,7 @@ fn router(seen: &Seen) -> Router {
     Router::new().route("/version", get(page)).route("/echo", post(async |body: Bytes| body))
 }
 
-/// Serves in the background until the test's runtime ends; says what to trust.
+/// Serves in the background until the test's runtime ends; returns the certificate to trust.
 fn start<V: HttpService>(service: V, is_encrypted: bool) -> (SocketAddr, TlsConnector) {
     let certificates = Certificates::self_signed(["localhost"]).unwrap();
     let connector = TlsConnector::with_roots([certificates.first().clone()]).unwrap();
@@ -64,8 +64,8 @@ fn builder() -> Builder {
 }
 
 /// Asks the same server again and again, until a connection has been used twice. With HTTP/2 that
-/// is the first one; one of HTTP/1.1 is given back by a task, so that the next request may not find
-/// it.
+/// is the first one; a connection of HTTP/1.1 is returned by a task, so the next request may not
+/// find it.
 async fn asks(client: &Client<Connector, Body>, origin: &str, version: Version, seen: &Seen) {
     for asked in 1.. {
         let request = Request::get(format!("{origin}/version")).body(Body::empty()).unwrap();

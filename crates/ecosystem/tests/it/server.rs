@@ -41,7 +41,7 @@ impl Server {
         Server { addr, accepting, connections, is_over }
     }
 
-    /// Accepts no more, lets what is in flight finish, and closes what is idle.
+    /// Accepts no more, lets requests in flight finish, and closes idle connections.
     pub(crate) async fn stop(self) {
         self.accepting.abort();
         let _ = self.accepting.await;
@@ -70,8 +70,7 @@ impl Server {
     }
 }
 
-/// Serves one connection until it ends, or until it is over and what is in flight has been
-/// finished.
+/// Serves one connection until it ends, or until shutdown and the end of its requests in flight.
 pub(crate) async fn serve<S: Read + Write + Unpin + Send + 'static>(
     stream: S,
     router: Router,

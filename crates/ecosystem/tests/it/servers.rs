@@ -29,8 +29,8 @@ impl Drop for Server {
     }
 }
 
-/// The program that the variable names, or one in these folders or on the path; `None` where there
-/// is none.
+/// The program that the variable names, or one in these folders or on the path; `None` if there is
+/// none.
 fn find(variable: &str, name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     if let Some(program) = std::env::var_os(variable) {
         let program = PathBuf::from(program);
@@ -66,7 +66,7 @@ fn command(program: &Path, user: Option<(u32, u32)>, folder: &TempDir) -> Comman
     command
 }
 
-/// Returns once the server has its socket; panics where it ends before.
+/// Returns once the server has its socket; panics if it ends before.
 fn wait_for(socket: &str, mut server: Server) -> Server {
     let since = Instant::now();
     while std::os::unix::net::UnixStream::connect(server.folder.path().join(socket)).is_err() {
@@ -104,7 +104,7 @@ async fn connect(folder: PathBuf) -> PgPool {
         let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(LIMIT);
         match pool.connect_with(options.clone()).await {
             Ok(pool) => return pool,
-            // "The database system is starting up", where it has its socket already.
+            // "The database system is starting up", although it has its socket already.
             Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("57P03") => {
                 assert!(since.elapsed() < LIMIT, "{error}");
                 tokio::time::sleep(Duration::from_millis(10)).await;

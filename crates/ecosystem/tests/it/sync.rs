@@ -153,7 +153,7 @@ fn a_bounded_channel_makes_its_senders_wait() {
             taken += 1;
             assert_eq!(number, next[sender], "each sender's numbers come in order");
             next[sender] += 1;
-            // Two lie in the channel, and what was taken was sent.
+            // Two are in the channel, and the received ones were sent.
             assert!(sent.load(Ordering::SeqCst) <= taken + 2);
             dapple::yield_now().await;
         }
@@ -235,7 +235,7 @@ fn a_notification_and_an_answer_wake_a_task() {
     });
 }
 
-/// A task that is ended while it waits gives up its place, and the next one comes in.
+/// A task that is ended while it waits gives up its position, and the next one comes in.
 #[test]
 fn a_task_that_is_aborted_leaves_no_lock_behind() {
     everywhere(async |tasks: Tasks| {

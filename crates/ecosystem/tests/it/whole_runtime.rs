@@ -208,8 +208,8 @@ fn websockets_of_axum_and_tungstenite() {
     });
 }
 
-/// Enough of Redis for one client: it answers `GET` with what `SET` has stored last, and all else
-/// with `+OK`.
+/// Enough of Redis for one client: it answers `GET` with the last value of `SET`, and all else with
+/// `+OK`.
 async fn small_redis(listener: TcpListener) {
     let (stream, _) = listener.accept().await.unwrap();
     let (mut pending, mut stored) = (Vec::new(), Vec::new());
@@ -268,8 +268,8 @@ fn redis_stores_and_reads() {
     });
 }
 
-/// A tokio runtime of Dapple's own drops its tasks when Dapple's runtime ends; one of the program's
-/// goes on.
+/// A tokio runtime that Dapple made drops its tasks when Dapple's runtime ends; the program's own
+/// continues.
 #[test]
 fn the_runtime_of_tokio_ends_with_dapple_unless_it_is_the_programs() {
     let (tx, rx) = mpsc::channel::<()>();

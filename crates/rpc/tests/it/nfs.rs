@@ -1,4 +1,4 @@
-//! `examples/nfs_attributes.rs`, called by this crate's client, and by `rpcinfo` where that is
+//! `examples/nfs_attributes.rs`, called by this crate's client, and by `rpcinfo` if that is
 //! installed.
 
 use std::fs;

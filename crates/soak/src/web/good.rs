@@ -47,7 +47,7 @@ impl Kept {
     }
 }
 
-/// How the connection goes on.
+/// The next step of the connection.
 enum Goes {
     On,
     /// The reply was announced as the last one.

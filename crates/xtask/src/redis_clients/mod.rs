@@ -128,7 +128,7 @@ fn redis_cli(mut command: Command) -> Result<bool, String> {
     Ok(found == expected && output.status.success())
 }
 
-/// Commands, and what redis-cli prints for them where its output is no terminal.
+/// Commands, and redis-cli's output for them if that is not a terminal.
 const REDIS_CLI: &[(&str, &str)] = &[
     ("PING", "PONG"),
     ("FLUSHALL", "OK"),

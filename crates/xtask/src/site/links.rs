@@ -45,7 +45,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Where the bracket is that belongs to the end of `text`.
+/// The position of the bracket that closes `text`.
 fn opening(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in text.bytes().enumerate().rev() {
@@ -59,7 +59,7 @@ fn opening(text: &str) -> Option<usize> {
     None
 }
 
-/// The page with spaces where it has fenced blocks and code spans, so that places stay the same.
+/// The page with spaces in place of fenced blocks and code spans, so that positions stay the same.
 fn without_code(page: &str) -> String {
     let mut prose = String::with_capacity(page.len());
     let mut is_fenced = false;
@@ -70,7 +70,7 @@ fn without_code(page: &str) -> String {
             is_fenced ^= is_fence;
             continue;
         }
-        // A code span that goes on in the next line counts as text; none here has a link in it.
+        // A code span that continues in the next line counts as text; none here has a link in it.
         let parts: Vec<&str> = line.split('`').collect();
         for (index, part) in parts.iter().enumerate() {
             let is_code = index % 2 == 1 && index + 1 < parts.len();

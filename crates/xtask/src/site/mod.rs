@@ -2,7 +2,7 @@
 //! repository shows.
 //!
 //! Pages keep their paths, so that links between them hold. Links to other files of the repository
-//! get a copy of that file, links to folders a page that lists what is in them. A link to nothing
+//! get a copy of that file, links to folders a page that lists their contents. A link to nothing
 //! fails the command, and so does a program that no test runs.
 
 mod links;
@@ -37,7 +37,7 @@ pub(crate) fn check() -> Result<bool, String> {
     Ok(checked(&Workspace::own()?)?.is_some())
 }
 
-/// The site, unless something is wrong with it.
+/// The site, unless it has a problem.
 fn checked(workspace: &Workspace) -> Result<Option<Site>, String> {
     let mut site = Site { root: workspace.root.clone(), ..Site::default() };
     site.gather()?;
@@ -91,7 +91,7 @@ impl Site {
         Ok(())
     }
 
-    /// Checks a link. Returns what to write instead of it, if anything.
+    /// Checks a link. Returns the replacement, if any.
     fn follow(&mut self, page: &Path, link: &Link, left: &mut Vec<PathBuf>) -> Result<Option<String>, String> {
         let Link { text, target, .. } = link;
         if ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme)) {
@@ -141,7 +141,7 @@ impl Site {
         Ok(instead)
     }
 
-    /// A page that lists the files of a folder, which `README.md` does where there is one.
+    /// A page that lists the files of a folder, for folders without a `README.md`.
     fn list(&mut self, folder: &Path) -> Result<PathBuf, String> {
         let mut names = Vec::new();
         for entry in entries(&self.root.join(folder))? {
@@ -205,7 +205,7 @@ impl Site {
         self.problems.push(format!("{}:{}: `{}` {what}", page.display(), link.line, link.target));
     }
 
-    /// Writes what mdBook reads into a folder that is made anew.
+    /// Writes mdBook's input into a new folder.
     fn write(&self, folder: &Path) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("cannot write {}: {error}", folder.display());
         if folder.exists() {
@@ -258,7 +258,8 @@ fn shown(page: &Path) -> PathBuf {
     }
 }
 
-/// The links in the pages of a site that lead to no file of it. `print.html` and `404.html` repeat or stand alone.
+/// The links in the pages of a site that lead to no file of it. `print.html` and `404.html` repeat
+/// other pages or are separate.
 fn broken_links(book: &Path) -> Result<Vec<String>, String> {
     let (mut broken, mut folders) = (Vec::new(), vec![book.to_owned()]);
     while let Some(folder) = folders.pop() {

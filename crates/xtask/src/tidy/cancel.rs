@@ -1,4 +1,5 @@
-//! Every public future says whether it may be dropped before it resolves, and what is lost then.
+//! Every public future documents whether it may be dropped before it resolves, and what is lost
+//! then.
 //!
 //! A function counts if it is `async`, if its result is an `impl Future`, or if that is a public
 //! type of the same crate which is a future. So do the functions of public traits.
@@ -116,7 +117,7 @@ fn last_name(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// Whether the documentation above a line has the words. Attributes may stand between.
+/// Whether the documentation above a line has the words. Attributes may come between.
 fn says_it(source: &Source<'_>, line: usize) -> bool {
     let above = source.lines[..line].iter().rev();
     let belongs = |text: &&&str| {

@@ -1,4 +1,4 @@
-//! House style as a failing test. Each finding says where, what, and what to write instead.
+//! House style as a failing test. Each finding has a place, the fault, and the replacement.
 
 mod cancel;
 mod layers;
@@ -21,7 +21,7 @@ pub(crate) struct Finding {
     file: String,
     /// Line, from 1.
     line: usize,
-    /// What, and what to write instead.
+    /// The fault, and the replacement.
     what: String,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn texts() -> Result<Vec<(String, String)>, String> {
 }
 
 fn texts_of(workspace: &Workspace) -> Result<Vec<(String, String)>, String> {
-    // A listed file that is gone, or is not text, has no style.
+    // A listed file that was removed, or is not text, has no style.
     let read = |path: String| std::fs::read_to_string(workspace.root.join(&path)).ok().map(|text| (path, text));
     Ok(files(workspace)?.into_iter().filter_map(read).collect())
 }

@@ -118,7 +118,7 @@ fn check_names(source: &Source<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The sentence without what is between backticks.
+/// The sentence without the parts between backticks.
 fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect::<Vec<_>>().join(" x ")
 }

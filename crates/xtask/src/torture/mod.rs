@@ -118,7 +118,7 @@ impl Programs {
         Ok(is_linearizable)
     }
 
-    /// Runs one process of the store, and kills it after so many lines. Returns the number of
+    /// Runs one process of the store, and kills it after this many lines. Returns the number of
     /// lines.
     fn epoch(
         &self,
