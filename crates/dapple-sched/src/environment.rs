@@ -1,7 +1,7 @@
 //! Time and randomness: from the kernel, or on a simulating thread from the simulation.
 //!
 //! The crates of Dapple read clocks and take random numbers from here only, so that a simulation
-//! decides both. On an ordinary thread each function is that of the standard library behind one
+//! decides both. On an ordinary thread each function is that of the standard library, after one
 //! test of a thread-local word. A simulation runs its program inside [`Simulated::around`]; nothing
 //! here is a dynamic call, and nothing is shared between threads.
 //!
@@ -133,8 +133,9 @@ impl Simulated {
         Simulated { now, wall, random: seed, measured_ns: 0, noise_ns: 0 }
     }
 
-    /// How much later than the last one each measurement of the scheduler's seems to be: random times, half of which are shorter than
-    /// this. Default: zero, with which no callback seems to take any time.
+    /// The extra delay of each measurement of the scheduler over the last one: random times, half
+    /// of which are shorter than this. Default: zero, with which no callback seems to take any
+    /// time.
     pub fn set_noise(&mut self, noise: Duration) {
         self.noise_ns = u64::try_from(noise.as_nanos()).unwrap_or(u64::MAX / 64).min(u64::MAX / 64);
     }
@@ -163,7 +164,7 @@ impl Simulated {
     /// Runs `f` in this environment, on this thread. May be nested: the innermost one counts.
     ///
     /// # Panics
-    /// As `f` does; the environment before is in force again then.
+    /// As `f` does; the previous environment is then in force again.
     pub fn around<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let within = Within { before: THREAD.with(|thread| thread.swap(self.clone().into())), of: self };
         let done = f();
@@ -226,7 +227,7 @@ impl Thread {
         }
     }
 
-    /// By how much measurements are ahead by now; grows with each.
+    /// The current lead of measurements; grows with each.
     fn drift(&self) -> Duration {
         let noise = self.noise_ns.get();
         if noise > 0 {

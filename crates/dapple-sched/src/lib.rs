@@ -84,7 +84,7 @@ pub use worker::policy::{Policy, Runnable, RunnableKey, SeededRandom};
 
 use std::future::Future;
 
-/// Starts a task with a color of its own in the current runtime.
+/// Starts a task with a separate color in the current runtime.
 ///
 /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
 ///
@@ -117,8 +117,8 @@ where
 ///
 /// Two workers that both have a queue steal nothing from each other. So a server with connections
 /// that all begin on one worker serves those on the other workers faster. Cost: that of [`spawn`],
-/// and a look at each worker; if the task starts elsewhere, also a color and a post to another
-/// worker, some 0.3 us.
+/// and a read of each worker's length; if the task starts elsewhere, also a color and a post to
+/// another worker, some 0.3 us.
 ///
 /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
 ///

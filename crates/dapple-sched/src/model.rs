@@ -27,7 +27,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A runtime of so many workers, none of which runs yet. Panics are counted and not reported:
+    /// A runtime of this many workers, none of which runs yet. Panics are counted and not reported:
     /// the hook that prints them, and fails models, has seen them already.
     pub fn new(workers: usize, driver: Arc<dyn Driver>) -> Model {
         Model::make(workers, driver, None)
@@ -95,7 +95,7 @@ impl Model {
     }
 
     /// The body of the monitor's thread, which returns when the runtime ends. Between two of its
-    /// looks other threads can run.
+    /// checks other threads can run.
     pub fn monitor(&self) -> impl FnOnce() + Send + 'static {
         let (shared, timer) = (Arc::downgrade(&self.shared), self.shared.alarm.timer());
         move || monitor::run(shared, timer)

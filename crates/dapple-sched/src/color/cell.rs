@@ -19,7 +19,7 @@
 //!
 //! A request to read waits in the fifo like any callback. A turn that reaches one ends, and the
 //! color goes to that request and to all requests to read directly after it: a chain, which holds
-//! the color together. While the color is `Reading`, another reader joins only if nothing waits.
+//! the color together. While the color is `Reading`, another reader joins only if no request waits.
 //! Everything else waits until the chain has ended, in the order of acceptance. So neither side
 //! starves (C5), and a turn of plain callbacks never looks for readers.
 //!
@@ -100,8 +100,8 @@ pub(crate) struct ColorCell {
     /// Link in a remote list; written by the thread that set NOTIFIED, read by the thread that
     /// takes the list.
     pub(crate) remote_next: AtomicPtr<ColorCell>,
-    /// Nodes in the inbox. Counted apart, so that they show while a long callback keeps the fifo's
-    /// owner from draining them.
+    /// Nodes in the inbox. Counted separately, so that they show while a long callback keeps the
+    /// fifo's owner from draining them.
     inbox_len: AtomicU32,
     /// The most callbacks that waited at one time.
     pub(crate) len_max: AtomicU32,
@@ -121,7 +121,7 @@ pub(crate) struct Links {
     pub(crate) state: State,
     /// The [`Fifo::rank`] under which it is queued.
     pub(crate) queued_rank: u8,
-    /// Number of readers; not 0 exactly while the color is `Reading`.
+    /// Number of readers; 0 in all states but `Reading`.
     pub(super) readers: u32,
     /// The list that the color is in: that of its rank, or one of a policy's.
     pub(crate) list: u8,
@@ -148,7 +148,7 @@ impl Links {
     }
 
     /// Adds readers. A reader that is granted the color and then leaked (`mem::forget`) stays, so
-    /// the number is bounded by memory only.
+    /// only memory bounds the number.
     #[inline]
     pub(crate) fn add_readers(&mut self, more: u32) {
         self.state = State::Reading;
@@ -205,7 +205,7 @@ impl ColorCell {
         unsafe { &*self.shared }
     }
 
-    /// Replaces freeing in a model: an access that comes later, or is not ordered before this call,
+    /// Replaces freeing in a model: a later access, or one that is not ordered before this call,
     /// fails the model. The memory is never used again.
     ///
     /// # Safety

@@ -38,7 +38,8 @@ impl ExtPtr {
     /// Whether the color has a capacity.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
-        // Relaxed: a thread that must see the capacity learned of it in a way that orders.
+        // Relaxed: a thread that must see the capacity learned of it through another ordered
+        // access.
         self.0.load(Relaxed).addr() & LIMITED != 0
     }
 

@@ -1,4 +1,4 @@
-//! The holder of a `Held` color, for display; nothing depends on it.
+//! The holder of a `Held` color, for display only.
 
 use crate::observe::dump::ColorState;
 use crate::runtime::context;
@@ -14,7 +14,7 @@ pub(crate) enum Holder {
     Foreign,
     /// A request for several colors.
     Request,
-    /// The thread that empties the color after its worker stopped.
+    /// The thread that empties the color after its worker has stopped.
     Dropping,
 }
 

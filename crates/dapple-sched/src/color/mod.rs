@@ -73,7 +73,7 @@ unsafe impl Send for Color {}
 // SAFETY: as above.
 unsafe impl Sync for Color {}
 
-/// A hint which runnable color goes first, never a promise (thesis, section 3.4).
+/// A hint at which runnable color goes first, never a promise (thesis, section 3.4).
 ///
 /// A color ranks by the highest priority that waits in it; among equals the oldest goes first.
 /// Priorities order colors, never the callbacks of one color (C2), and only within a worker: each
@@ -342,8 +342,8 @@ impl Color {
     pub(crate) fn accept_closure<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
         // First of all, so that the closure is built in its final place. A copy from elsewhere
         // would be read back before its parts have left the processor's store buffer: 7 ns. Rare
-        // work is called last: then a callback that ends with a post need not save anything across
-        // it.
+        // work is called at the end, so that a callback that ends with a post need not save
+        // registers across it.
         match try_closure_node(priority, origin, f) {
             Ok(node) => accept_callback(self.alive_cell(), node, priority),
             Err(f) => self.accept_slowly(origin, priority, f),
@@ -465,7 +465,7 @@ impl Color {
     }
 
     /// Starts a task of this color: each poll runs as a callback of it. `Color::DEFAULT.spawn`
-    /// gives the papers' behavior: a task that overlaps with nothing that named no color.
+    /// gives the papers' behavior: the task overlaps with no work that names no color.
     ///
     /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
@@ -534,7 +534,7 @@ impl Color {
         self.with_cell(|color| color.ext.set_capacity(capacity));
     }
 
-    /// The most callbacks that waited in this color at one time, those included that its worker,
+    /// The most callbacks that waited in this color at one time, including those that its worker,
     /// busy with a long callback, had not yet taken into the queue.
     ///
     /// ```
@@ -679,7 +679,7 @@ impl Drop for Color {
 impl Color {
     /// Gives a handle's count back.
     fn forget(color: NonNull<ColorCell>) {
-        // SAFETY: this handle keeps the cell alive until its count is given back.
+        // SAFETY: this handle keeps the cell alive until it gives its count back.
         let cell = unsafe { color.as_ref() };
         if cell.kind == Kind::Default {
             // SAFETY: counted in `retain` or `Handle::default_color`.

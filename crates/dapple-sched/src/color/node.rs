@@ -56,7 +56,7 @@ pub(crate) struct Waits {
     pub(crate) grant: unsafe fn(NonNull<Node>),
     /// The holder of the color once it is held for the node.
     pub(crate) holder: unsafe fn(NonNull<Node>) -> Holder,
-    /// If the color's worker has stopped: whether the node is still granted the color, instead of
+    /// For a color with a stopped worker: whether the node is still granted the color, instead of
     /// being dropped.
     pub(crate) granted_when_stopped: bool,
     /// Whether the wait was dropped for good, so that the node may be removed.
@@ -218,9 +218,9 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
 
     /// Moves the closure out and frees its block before the call, so that a post by the closure
     /// reuses the block, and a panic leaks nothing. A color that posts to itself thus keeps its
-    /// blocks. Freeing the block after the call saved ten instructions, but blocks wandered from
-    /// color to color; after a theft the blocks of two workers lay side by side, and W1 with 64 in
-    /// flight took twice the time on two workers.
+    /// blocks. Freeing the block after the call saved ten instructions, but blocks moved from color
+    /// to color; after a theft the blocks of two workers were adjacent, and W1 with 64 in flight
+    /// took twice the time on two workers.
     ///
     /// # Safety
     /// The node was made by [`closure_node`] for this `F`, and the caller gives it up.
@@ -293,9 +293,9 @@ where
     F: FnOnce() + Send + 'static,
 {
     let block = block.cast::<ClosureNode<F>>();
-    // Field by field: a closure built elsewhere and then copied is read back before its parts have
-    // left the processor's store buffer, which costs 5 ns.
-    // SAFETY: memory for a `ClosureNode<F>`, owned by us.
+    // Field by field: if a closure is built elsewhere and then copied, the processor reads it back
+    // before its parts have left the store buffer, which costs 5 ns. SAFETY: memory for a
+    // `ClosureNode<F>`, owned by us.
     unsafe {
         (&raw mut (*block.as_ptr()).closure).write(ManuallyDrop::new(closure));
         (&raw mut (*block.as_ptr()).node).write(Node::new(ClosureNode::<F>::VTABLE, priority, origin));

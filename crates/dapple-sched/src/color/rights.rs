@@ -346,7 +346,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
             State::Idle => self.push(),
             State::Queued => self.raise(),
             State::Running | State::Held => {}
-            // With a guard of its own, so that this one stays in registers.
+            // With a separate guard, so that this one stays in registers.
             State::Reading => return HomeGuard { queue: &mut *self.queue, color: self.color }.let_read(None),
         }
         Granted::none()
@@ -418,7 +418,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     }
 
     /// Ends a turn in the common case. Returns the turn of a color that may be dead and needs a
-    /// second look.
+    /// second check.
     #[inline]
     pub(crate) fn end_turn(&mut self, mut turn: ColorTurn) -> Option<ColorTurn> {
         turn.fifo().drain_inbox();
@@ -443,7 +443,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.push();
     }
 
-    /// Ends a turn of a color after that second look.
+    /// Ends a turn of a color after that second check.
     #[inline]
     pub(crate) fn make_idle_after(&mut self, mut turn: ColorTurn) {
         self.assert_ran(&turn);
@@ -543,8 +543,8 @@ impl<'c, 'q> HomeGuard<'c, &'q mut RunQueue> {
     }
 }
 
-/// A color that is `Running` on this thread. Keeps it alive, and is the right to its fifo and to
-/// set its next state.
+/// A color that is `Running` on this thread. Keeps the color alive, and gives the right to its fifo
+/// and to set its next state.
 ///
 /// A value that goes out of scope, without one of the calls that consume it, leaves the color
 /// `Running`.

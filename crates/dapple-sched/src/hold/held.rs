@@ -1,4 +1,4 @@
-//! The proof that this thread holds a color. Closures get it from the holder, and show it to the
+//! The proof that this thread holds a color. The holder passes it to closures, which show it to the
 //! state that they touch.
 
 use crate::color::rights::{ColorRef, Hold};
@@ -6,7 +6,7 @@ use crate::hold::request::Request;
 use crate::memory::alive::Alive;
 use crate::runtime::context;
 
-/// This thread holds a color, or several, during `'a`. Public in name only: code outside cannot
+/// This thread holds a color, or several, during `'a`. Public only in name: code outside cannot
 /// reach this module.
 #[derive(Clone, Copy)]
 pub struct Held<'a>(What<'a>);
@@ -51,8 +51,8 @@ impl<'a> Held<'a> {
         context::holds(color.ptr()).then(|| f(Held(What::One(color))))
     }
 
-    /// Runs `f` as a part of a closure or callback of this thread that holds the color; for
-    /// `reads`, holding it for reading is enough.
+    /// Runs `f` as a part of a closure or callback of this thread that holds the color; if it
+    /// `reads`, a hold for reading is enough.
     #[inline]
     pub(crate) fn in_line<F, R>(color: ColorRef<'_>, reads: bool, f: F) -> Result<R, F>
     where

@@ -146,8 +146,8 @@ pub(crate) fn release(hold: Hold) {
     }
 }
 
-/// As [`release`]. The caller [`free`]s the color that this returns: freeing may end the runtime,
-/// of which an argument here is a lock.
+/// As [`release`]. The caller [`free`]s the color that this returns, because freeing may end the
+/// runtime, and an argument here is a lock of it.
 fn release_at<'c>(mut home: HomeGuard<'c, Guard<'c, RunQueue>>, mut hold: Hold) -> Option<Dead> {
     let color = home.color();
     let shared = color.runtime();
@@ -292,8 +292,9 @@ fn drop_or_defer(hold: Hold) -> Option<Hold> {
     while let Some(next) = unsafe { (*list).pop() } {
         // If more arrived meanwhile, `release` defers the color again.
         let release_next = || dispose::drop_callbacks(next).into_iter().for_each(release);
-        // A panic must not leave the other colors `Held` for ever. It came from the destructor of a
-        // runtime that ends with its last color, so there is no runtime to report it to.
+        // If more nodes arrived meanwhile, `release` defers the color again. It came from the
+        // destructor of a runtime that ends with its last color, so there is no runtime to report
+        // it to.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(release_next)) {
             panics::discard(payload);
         }

@@ -1,5 +1,5 @@
-//! A queued wait for a color, or for several: `Colored::with` and its kin post one if the color is
-//! not free.
+//! A queued wait for a color, or for several: `Colored::with` and similar functions post one if the
+//! color is not free.
 //!
 //! The ticket's node waits in the color's fifo like any callback. When its turn comes and the
 //! task's own color is free, the turn polls the waiting task *right there*; the turn ends with the
@@ -8,13 +8,13 @@
 //! `with` future is not polled in a `select` or a `join`) loses the grant: it queues again when it
 //! asks again, and does not block others.
 //!
-//! A grant is held until the task has been polled in its own color. If that color were held by a
-//! waiter in a turn of its own, the two would wait in a circle. So the poll goes before everything
-//! else in the task's color (urgent nodes, `cell.rs`), and a turn that would hand that color to a
-//! waiter lets the poll go first. If that color is already held, the waiter is *outrun*: it gives
-//! the grant back and asks once more, for its own color together with the others. Such a request
-//! needs no poll in another color, and cannot be outrun. (Only then is a task's color held while
-//! the task waits.)
+//! A grant is held until the task has been polled in its own color. If a waiter held that color in
+//! a separate turn, the two would wait for each other. So the poll goes before everything else in
+//! the task's color (urgent nodes, `cell.rs`), and a turn that would hand that color to a waiter
+//! lets the poll go first. If that color is already held, the waiter is *outrun*: it gives the
+//! grant back and asks once more, for its own color together with the others. Such a request needs
+//! no poll in another color, and cannot be outrun. (Only then is a task's color held while the task
+//! waits.)
 //!
 //! A ticket that asks to read is always handed over: its color is then `Reading`, and others read
 //! it at the same time. The ticket of a request for several colors is not queued; the request
@@ -234,7 +234,7 @@ impl Ticket {
     fn new(wanted: Wanted, reads: bool, shared: *const Shared, origin: Origin, waker: &Waker) -> Ticket {
         let task = context::current_task().filter(|task| ptr::eq(task.shared(), shared));
         // The waiter is polled in turns of others, and after a grant before everything else in its
-        // color, so it needs a color of its own.
+        // color, so it needs a separate color.
         if let Some(task) = &task {
             task.color();
         }
@@ -301,7 +301,7 @@ impl Ticket {
         self.change(GRANTED, to).then(|| unsafe { self.granted() })
     }
 
-    /// Whether the future is gone or no longer waits for a grant.
+    /// Whether the future was dropped or no longer waits for a grant.
     pub(crate) fn is_over(&self) -> bool {
         // Acquire pairs with `change`.
         self.state.load(Acquire) == CANCELED
@@ -374,7 +374,7 @@ impl Ticket {
         let Some(task) = &self.task else { return self.wake() };
         task.note_grant(self.clone());
         self.wake();
-        // Whatever the waker does: after the poll the grant is used or given back. The poll goes
+        // Whatever the waker does: after the poll the grant is used or returned. The poll goes
         // before everything else in the task's color, because others wait for the granted colors.
         self.node.become_urgent(Ticket::POLL);
         if let Some(left) = post::place_urgent(task.color().alive(), self.clone().into_node()) {
@@ -383,7 +383,7 @@ impl Ticket {
         }
     }
 
-    /// Another holder has the task's color, and may wait for the colors held here: a circle. The
+    /// Another holder has the task's color, and may wait for the colors held here: a cycle. The
     /// task asks again, for its own color together with the others.
     fn be_outrun(&self) {
         if let Some(grant) = self.take_grant(OUTRUN) {
@@ -417,7 +417,7 @@ impl Ticket {
         }
     }
 
-    /// The runtime has stopped: the waiter is to ask again.
+    /// The runtime has stopped: the waiter has to ask again.
     pub(super) fn miss(&self) {
         if self.change(QUEUED, MISSED) {
             self.wake();
@@ -553,5 +553,5 @@ const OUTRUN: u8 = 6;
 const DROPPING: u8 = 7;
 const LEFT: u8 = 8;
 
-/// Limit of turns inside turns: beyond this depth the color is handed over instead.
+/// Limit of nested turns: beyond this depth the color is handed over instead.
 const NESTING_MAX: usize = 4;

@@ -3,16 +3,15 @@
 //! An allocator call per callback costs a third of the scheduler's speed, so a worker keeps the
 //! blocks that it frees and reuses them. If one worker frees the blocks that another allocates,
 //! chains of 64 blocks travel through a store (`slab`), which gives unused memory back. For 64
-//! bytes that start on a cache line of their own the allocator needs 80 to 192 bytes; a slab needs
-//! 65.
+//! bytes that start on a separate cache line the allocator needs 80 to 192 bytes; a slab needs 65.
 //!
-//! The number of kept blocks is bounded, but any block keeps its slab: after a burst of blocks that
-//! were freed in another order than made, a few kept blocks could hold all of its memory. So a
+//! The number of kept blocks is bounded, but any block keeps its slab: if blocks are freed in
+//! another order than they were made, a few kept blocks could hold all memory of a burst. So a
 //! worker that has passed 4,096 blocks on gives its own and the store's blocks back to the slabs
 //! when it next runs out of work, before it sleeps. A worker that always has work keeps its blocks.
 //!
 //! The small size holds a node and 40 bytes of closure, the large one a request for two or three
-//! colors. Anything larger has an allocation of its own; in models, everything has.
+//! colors. Anything larger has a separate allocation; in models, everything has.
 
 use std::mem::{self, MaybeUninit};
 use std::ptr::NonNull;
@@ -55,10 +54,10 @@ impl Kind for Callbacks {
     /// The size of a page, so that a fresh chain of small blocks fills one page.
     const ALIGN: usize = 4096;
 
-    /// Not in the order of addresses. A color's callbacks cycle through its blocks; at equal steps
-    /// the processor prefetches past the last block, perhaps a line that another worker is writing.
-    /// In address order, nine of 64 runs of W1 with 64 in flight on two workers took 18 to 25 ns of
-    /// CPU instead of 14; in this order, none of 40.
+    /// Not in the order of addresses. A color's callbacks cycle through its blocks. With equal
+    /// steps between blocks the processor prefetches past the last one, perhaps a line that another
+    /// worker is writing. In address order, nine of 64 runs of W1 with 64 in flight on two workers
+    /// took 18 to 25 ns of CPU instead of 14; in this order, none of 40.
     const ORDER: [u8; slab::GROUP] = slab::in_steps(37);
 
     const CHAINS_MAX: usize = 64;
@@ -118,7 +117,7 @@ const fn class_of<T>() -> Option<usize> {
     None
 }
 
-/// Moves `value` into a block, or into an allocation of its own if it is too large.
+/// Moves `value` into a block, or into a separate allocation if it is too large.
 #[inline]
 pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
     let block = alloc_uninit::<T>().cast();
@@ -127,7 +126,7 @@ pub(crate) fn alloc<T>(value: T) -> NonNull<T> {
     block
 }
 
-/// A block for a `T`, or an allocation of its own if it is too large.
+/// A block for a `T`, or a separate allocation if it is too large.
 #[inline]
 pub(crate) fn alloc_uninit<T>() -> NonNull<MaybeUninit<T>> {
     match const { class_of::<T>() } {
@@ -221,7 +220,7 @@ mod tests {
     /// One test at a time measures the slabs.
     static SLABS: Mutex<()> = Mutex::new(());
 
-    /// Callbacks of many colors lie in memory in the order of their posts, and are freed color by
+    /// Callbacks of many colors are in memory in the order of their posts, and are freed color by
     /// color, so the last blocks that a worker keeps come from many slabs.
     #[test]
     fn a_burst_gives_its_memory_back() {
@@ -239,7 +238,7 @@ mod tests {
         }
         assert!(bytes() >= before + 3_000_000, "51,200 blocks of 64 bytes");
         drop(open);
-        // Does not limit how long the work may take, only how long this test hangs if it fails.
+        // This limits only how long the test hangs if it fails, not the work.
         let begin = Instant::now();
         while bytes() > before + 1_000_000 && begin.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::slab::{self, Block, Chain, Kind};
 
 /// It has up to two chains, so that a worker that frees and takes about a chain's length needs no
-/// slabs (the magazines of Bonwick's slab allocator). Fresh blocks of a chain are one stretch of
+/// slabs (the magazines of Bonwick's slab allocator). The fresh blocks of a chain are contiguous
 /// memory for one worker. If the blocks of two workers alternated, the workers would write to the
 /// same lines, or prefetch lines that the other one is writing.
 pub(crate) struct FreeList<K: Kind> {
@@ -47,7 +47,7 @@ impl<K: Kind> FreeList<K> {
         self.freed.push(block);
     }
 
-    /// Makes room if the list's length is a whole chain. True: the blocks passed on so far are a
+    /// Makes room if the list's length is a whole chain. True if the blocks passed on so far are a
     /// burst.
     #[inline]
     pub(crate) fn trim(&self, is_chain: impl FnOnce(usize) -> bool) -> bool {

@@ -22,7 +22,8 @@ struct Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // Release: a thread that sees it sees that the owner is gone. Not a part of the model.
+        // Release: a thread that sees it also sees that the owner was dropped. Not a part of the
+        // model.
         self.gone.store(true, Release);
     }
 }
@@ -70,8 +71,8 @@ struct Content {
     value: UnsafeCell<u32>,
 }
 
-/// A counted reference to a block in use. The last one gives the block back, as a thread does that
-/// is not a worker.
+/// A counted reference to a block in use. The last one frees the block, as a thread does that is
+/// not a worker.
 pub struct Block(NonNull<Content>);
 
 // SAFETY: the count is atomic; loom checks the accesses to the value.

@@ -1,4 +1,4 @@
-//! Memory for colors: each in two cache lines of its own.
+//! Memory for colors: each in two separate cache lines.
 //!
 //! The allocator's 128 bytes do not start on a line, so neighboring colors would share one, and two
 //! workers that run them would write to the same line all the time. Slabs cost only 128.5 bytes a
@@ -26,9 +26,9 @@ impl Kind for Colors {
 
     const ALIGN: usize = 128;
 
-    /// The even ones first, then the odd ones, both in steps of 5. Colors made in a row often run
-    /// in a row. In neighboring places, or at equal steps, the processor would prefetch lines that
-    /// another worker is writing.
+    /// The even ones first, then the odd ones, both in steps of 5. Colors made one after the other
+    /// often run one after the other. If they were adjacent, or at equal steps, the processor would
+    /// prefetch lines that another worker is writing.
     const ORDER: [u8; slab::GROUP] = {
         let (steps, mut order) = (slab::in_steps(5), [0; slab::GROUP]);
         let mut at = 0;
@@ -90,7 +90,7 @@ impl Pool {
 
     /// Visits colors from a position on, until `visit` returns false: the next call continues with
     /// that color. False at the end. No color is freed during the visit; `visit` must not wait for
-    /// a home lock. Callers visit a few at a time, so that threads that make colors can come in
+    /// a home lock. Callers visit a few at a time, so that other threads can make colors in
     /// between.
     pub(crate) fn each(&self, place: &mut Place, mut visit: impl FnMut(&ColorCell) -> bool) -> bool {
         let mut left = slab::GROUP;

@@ -12,10 +12,10 @@
 //!
 //! | | in `partial` of its class | next |
 //! |---|---|---|
-//! | some blocks free | yes | the last one is taken: out of the list; the last one is given back: freed, or kept as the only one |
+//! | some blocks free | yes | the last one is taken: out of the list; the last one is returned: freed, or kept as the only one |
 //! | none free | no | one is given back: into the list |
 //!
-//! A slab counts on its owner while one of its blocks is in use, or kept by a worker or by the
+//! A slab has a count on its owner while one of its blocks is in use, or kept by a worker or by the
 //! store. So the user of a block may use the owner and the slab.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -40,16 +40,16 @@ pub(crate) trait Kind: Sized + 'static {
     /// The first block begins at a multiple of it.
     const ALIGN: usize;
 
-    /// The order in which 64 neighbors are handed out first.
+    /// The order in which 64 neighbors are first used.
     const ORDER: [u8; GROUP] = in_steps(1);
 
     /// Chains that the store keeps for workers.
     const CHAINS_MAX: usize = 0;
 
-    /// Whether the kernel is to provide the slabs, and take them back. Glibc maps an allocation if
-    /// it is at least as large as the largest freed so far; the rest comes from one address range,
-    /// of which only the end can go back. An area that fills whole pages together with glibc's
-    /// header is large enough after others were freed; one of round size is not.
+    /// Whether the kernel must supply the slabs, and take them back. Glibc maps an allocation if it
+    /// is at least as large as the largest freed so far; the rest comes from one address range, of
+    /// which only the end can go back. An area that fills whole pages together with glibc's header
+    /// is large enough after others were freed; one with a round size is not.
     const MAPPED: bool = false;
 
     fn size_of_class(class: usize) -> usize;
@@ -147,8 +147,8 @@ pub(crate) struct Slab<K: Kind> {
 // trait asks.
 unsafe impl<K: Kind> Send for Slab<K> {}
 
-/// Parts that a class gives up. The caller drops them without the class's lock, as they may be the
-/// last that keeps the owner.
+/// Parts that a class gives up. The caller drops them without the class's lock, because they may be
+/// the last that keep the owner.
 pub(crate) type Unused<K> = (Option<Slab<K>>, Option<Count<<K as Kind>::Owner>>);
 
 /// The position of a walk through the blocks of a class.
@@ -323,7 +323,7 @@ impl<K: Kind> Class<K> {
         (slab.used() == 0).then(|| self.let_go(at))
     }
 
-    /// Gives up an unused slab, unless it is the only one, and its count on the owner.
+    /// Frees an unused slab, unless it is the only one, and its count on the owner.
     #[cold]
     fn let_go(&mut self, at: usize) -> Unused<K> {
         let owner = self.slabs[at].as_mut().and_then(|slab| slab.owner.take());
@@ -363,7 +363,7 @@ impl<K: Kind> Slab<K> {
 
     /// The size of allocation that lets a slab begin at a multiple of its size. The parts before
     /// and after the slab are never touched. With the alignment itself as the request, glibc does
-    /// not find freed memory again once it has stopped mapping such sizes one by one: 250,000 tasks
+    /// not find freed memory again once it has stopped mapping such sizes separately: 250,000 tasks
     /// that came and went grew a process by 10 MB each time.
     const AREA: Layout = {
         let (more, align) = if K::MAPPED { (PAGE - 160, 64) } else { (0, 16) };
@@ -487,8 +487,8 @@ fn grow<K: Kind>(owner: &K::Owner, class: usize) {
 /// Gives a chain to the store, or its blocks back if the store is full.
 pub(super) fn give_chain<K: Kind>(chain: Chain<K>) {
     let Some(block) = chain.pop() else { return };
-    // SAFETY: the block keeps the owner. Before the lock is released it is back in the chain, and
-    // the chain in the store.
+    // SAFETY: the block keeps the owner. Before the release of the lock it is in the chain again,
+    // and the chain in the store.
     let slabs = K::class(unsafe { NonNull::from(block.about().owner()).as_ref() }, block.about().class);
     chain.push(block);
     let mut state = slabs.lock();
@@ -538,14 +538,14 @@ pub(super) fn give_back_stored<K: Kind>(owner: &K::Owner, class: usize) -> bool 
 
 /// Visits the results of `look` for all blocks of a class that were handed out once. Some of them
 /// are free, and blocks handed out meanwhile may be missing. `look` runs under a lock; its result
-/// keeps the block from being given back. `visit` runs without the lock.
+/// keeps the block from being freed. `visit` runs without the lock.
 pub(crate) fn walk<K: Kind, T: Clone>(
     class: &Lock<Class<K>>,
     mut look: impl FnMut(NonNull<u8>) -> Option<T>,
     mut visit: impl FnMut(T),
 ) {
     let mut place = Place::default();
-    // Kept until the next stretch was taken, so that the slab still exists.
+    // Kept until the next batch was taken, so that the slab still exists.
     let mut last: Option<T> = None;
     loop {
         let mut found = Vec::with_capacity(STRETCH);
@@ -584,12 +584,12 @@ const fn each_once(order: &[u8; GROUP]) -> bool {
     seen == u64::MAX
 }
 
-/// The number of neighbors that are handed out in an order of their own.
+/// The number of neighbors that have a separate order.
 pub(crate) const GROUP: usize = 64;
 
 const PAGE: usize = 4096;
 
-/// The most blocks that are looked for, or given back, under one lock.
+/// The most blocks that are searched, or freed, under one lock.
 const FREED_MAX: usize = 64;
 
 /// The number of blocks that a walk takes at once.

@@ -14,7 +14,7 @@ use crate::runtime::context;
 /// ([`SlowCallback::about`](crate::SlowCallback::about)).
 ///
 /// For code that polls futures of others, as a server polls handlers: the line that spawned the
-/// task is the server's, and tells the user nothing. The text is made only for a report. Cost: two
+/// task is the server's, and does not help the user. The text is made only for a report. Cost: two
 /// uncontended locks a poll.
 ///
 /// Cancel safety: as the future inside.

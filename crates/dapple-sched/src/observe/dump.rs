@@ -1,4 +1,4 @@
-//! A picture of the runtime, to find the cause of a hang.
+//! A snapshot of the runtime, to find the cause of a hang.
 
 use std::fmt;
 use std::panic::Location;
@@ -47,7 +47,7 @@ pub struct TasksDump {
     pub wait: TaskWait,
 }
 
-/// The wait of a task, as far as the runtime knows. If the task waits for several things at once,
+/// The wait of a task, as far as the runtime knows. If the task waits for several events at once,
 /// one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -110,8 +110,8 @@ pub struct WorkerDump {
     pub callbacks: u64,
     /// Runnable colors in its run queue.
     pub queue_len: usize,
-    /// Tasks that wait to be polled here in colors that do not exist, because nothing has asked for
-    /// them.
+    /// Tasks that wait to be polled here, with colors that do not exist, because they were not
+    /// requested.
     pub tasks: usize,
     /// The first colors of the queue, at most 32: lowest priority and oldest first.
     pub queue: Vec<QueuedDump>,
@@ -123,7 +123,7 @@ pub struct WorkerDump {
 pub struct RunningDump {
     /// Its color, as [`crate::Color::id`] tells it.
     pub color_id: u64,
-    /// It is the poll of a task with a color that does not exist, because nothing has asked for it;
+    /// It is the poll of a task with a color that does not exist, because it was not requested;
     /// `color_id` would be its number.
     pub colorless: bool,
     /// The line that posted it, or that spawned the task.
@@ -184,7 +184,7 @@ pub enum ColorKind {
 #[non_exhaustive]
 pub enum ColorState {
     /// Its home has not yet noticed new callbacks from elsewhere: the home is in a callback, or
-    /// about to look.
+    /// about to check.
     Posted,
     /// It is in the run queue of its home.
     Queued,
@@ -212,13 +212,13 @@ pub enum ColorState {
 }
 
 impl Handle {
-    /// Looks at all workers and colors: which callbacks run or wait, and which holders they wait
-    /// for. For a hung or slow program; works from any thread, at any time, even while workers are
+    /// Reads all workers and colors: which callbacks run or wait, and which holders they wait for.
+    /// For a hung or slow program; works from any thread, at any time, even while workers are
     /// stuck.
     ///
     /// Cost: some microseconds, about a millisecond for 100,000 colors, about ten for 100,000
     /// tasks. It takes the lock of each worker for a few instructions at a time, and never two at
-    /// once, so the parts of the picture may be of slightly different moments.
+    /// once, so the parts of the snapshot may be of slightly different moments.
     ///
     /// ```
     /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;

@@ -1,8 +1,8 @@
 //! Gathers a [`Dump`]: worker by worker, then color by color.
 //!
 //! Lock order: the pool's lock, then a home lock, which is only tried. (Elsewhere a home lock comes
-//! before a shard of the registry, and that before the pool's: waiting here would close the
-//! circle.) While the pool's lock is held, no color in use is freed.
+//! before a shard of the registry, and that before the pool's, so waiting here would make a cycle.)
+//! While the pool's lock is held, no color in use is freed.
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
 }
 
 /// Removes the callback that a worker was seen to run, if its color was seen later and was not
-/// running. The picture was not taken at one moment, so the colors decide. A callback that the
+/// running. The snapshot was not taken at one moment, so the colors decide. A callback that the
 /// monitor reports as long stays in any case.
 fn agree(worker: &mut WorkerDump, colors: &[ColorDump], left_out: usize) {
     let idle = |color: &ColorDump| matches!(color.state, ColorState::Queued | ColorState::Posted);
@@ -104,7 +104,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
     WorkerDump { running, asleep: slot.is_asleep(), stopped, callbacks: 0, queue_len, tasks, queue }
 }
 
-/// For how long the monitor has seen no turn end.
+/// How long ago the monitor saw the last turn end.
 fn stuck_for(shared: &Shared, slot: &Slot) -> Option<Duration> {
     // Relaxed: for statistics.
     let since_ns = slot.stuck_since_ns.load(Relaxed);
@@ -132,7 +132,7 @@ impl<'a> Look<'a> {
         Look { shared, home: None, held, queued, by_home, left_out: 0, alive: 0 }
     }
 
-    /// Looks at one color; false if its home's lock was taken.
+    /// Reads one color; false if its home's lock was taken.
     fn color(&mut self, cell: &ColorCell) -> bool {
         // SAFETY: it is alive for the call, and is not freed through this.
         let color = unsafe { ColorRef::new(NonNull::from(cell)) };

@@ -188,8 +188,8 @@ pub struct ColorStats {
 }
 
 impl Color {
-    /// Counters of this color. They are always kept and cost next to nothing, so call this as often
-    /// as you like.
+    /// Counters of this color. They are always kept at almost no cost, so call this as often as you
+    /// like.
     ///
     /// Cost: the lock of the color's home worker for a few instructions, and some loads. While
     /// callbacks run elsewhere, the numbers may be of slightly different moments.

@@ -1,9 +1,9 @@
 //! Tracing of single callbacks: events for an [`Observer`], and exact times.
 //!
-//! Without a trace, a post pays for one branch, and the run of a callback for another, on the
-//! node's word with the place that posted it. During a trace, a post makes a [`Record`], and that
-//! word holds the record's address with the lowest bit set, until the callback is run or dropped.
-//! So only a traced callback pays for its trace, and nothing has to be cleared when tracing ends.
+//! Without a trace, a post costs one branch, and the run of a callback another, on the node's word
+//! with the place that posted it. During a trace, a post makes a [`Record`], and that word holds
+//! the record's address with the lowest bit set, until the callback is run or dropped. So only a
+//! traced callback pays for its trace, and nothing has to be cleared when tracing ends.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -149,8 +149,8 @@ thread_local! {
     static CURRENT: Current = Current::new();
 }
 
-/// The number of reasons to trace, in all runtimes of the process: a post looks here first, because
-/// this needs no access to its runtime.
+/// The number of reasons to trace, in all runtimes of the process: a post reads this first, because
+/// that needs no access to its runtime.
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
 
 /// The number of the next traced callback. Not per runtime: a callback of one may post to another.
@@ -158,8 +158,8 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Watch {
     pub(crate) fn new(observer: Option<Arc<dyn Observer>>, measures: bool) -> Watch {
-        // Relaxed here and below: a poster has learned of the runtime in a way that orders, or may
-        // miss the change.
+        // Relaxed here and below: a poster has learned of the runtime through an ordered access, or
+        // may miss the change.
         WATCHES.fetch_add(usize::from(observer.is_some()) + usize::from(measures), Relaxed);
         Watch { observer, measures: AtomicBool::new(measures) }
     }
@@ -304,8 +304,8 @@ impl Record {
 impl Worker {
     /// Runs a traced callback, in a color that this worker runs.
     pub(crate) fn run_traced(&self, color: Option<ColorRef<'_>>, record: &Record, run: impl FnOnce()) {
-        // The turn may be over before the callback is, and the color forgotten. SAFETY: the turn
-        // keeps the cell alive so far.
+        // The turn may be over before the callback is, and the color may have been freed. SAFETY:
+        // the turn keeps the cell alive so far.
         let color = color.map(|color| unsafe { Color::retain(color.ptr()) });
         self.slot().set_origin(record.origin);
         let watch = &self.shared.watch;
@@ -365,7 +365,7 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
     f()
 }
 
-/// Notes that a task has panicked in its poll; the poll itself goes on normally.
+/// Notes that a task has panicked in its poll; the poll itself continues normally.
 pub(crate) fn note_panic() {
     CURRENT.with(|current| current.panicked.set(true));
 }
@@ -376,7 +376,7 @@ impl Current {
         (self.callback.replace(callback), self.panicked.replace(false), self.nested_ns.replace(0))
     }
 
-    /// Ends it: whether a task has panicked in it, and how much of its time went to nested
+    /// Ends it; returns whether a task has panicked in it, and how much of its time went to nested
     /// callbacks.
     fn leave(&self, outer: (u64, bool, u64), took_ns: u64) -> (bool, u64) {
         let (callback, panicked, nested_ns) = outer;

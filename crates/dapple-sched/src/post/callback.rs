@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicU8, Ordering::*};
 /// A closure with a color, for any number of calls from anywhere, by code that need not know the
 /// color.
 ///
-/// Clones are cheap. When the last clone is gone and no call is queued, the closure is dropped
+/// Clones are cheap. When the last clone is dropped and no call is queued, the closure is dropped
 /// while its color is held.
 ///
 /// ```
@@ -100,12 +100,13 @@ impl<F: Send + 'static> Drop for Wrapped<F> {
 impl<A: Send + 'static> Callback<A> {
     /// Wraps a closure that is not `Send`, such as one with an `Rc` in it, for the running callback's own color, which is pinned.
     ///
-    /// A program of callbacks that was written for one thread runs with it as it is: post its beginning to a
-    /// [pinned](Color::pinned) color, and wrap its callbacks with this. They run, and are dropped, on that color's worker, one at a
-    /// time. The closure is dropped with the last clone of the callback, or when the runtime ends.
+    /// A program of callbacks that was written for one thread runs unchanged with it: post its
+    /// beginning to a [pinned](Color::pinned) color, and wrap its callbacks with this. They run,
+    /// and are dropped, on that color's worker, one at a time. The closure is dropped with the last
+    /// clone of the callback, or when the runtime ends.
     ///
-    /// Cost: an allocation more than [`Color::wrap`], and a look-up for each call. A panic in the closure ends that call; later calls
-    /// panic, too, as the closure is poisoned (C8).
+    /// Cost: one more allocation than [`Color::wrap`], and a look-up for each call. A panic in the
+    /// closure ends that call; later calls panic, too, as the closure is poisoned (C8).
     ///
     /// # Panics
     /// Unless it is called while a pinned color is held: by a callback of it, or a task's poll.

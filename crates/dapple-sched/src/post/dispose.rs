@@ -25,7 +25,7 @@ pub(super) fn notified(news: Notified) {
             if home.is_closed() {
                 break home;
             }
-            // Stolen from the stopped worker since the look, and perhaps running: its new home
+            // Stolen from the stopped worker since the check, and perhaps running: its new home
             // takes the notification.
             drop(home);
             news = news.link()?;
@@ -44,10 +44,10 @@ pub(super) fn notified(news: Notified) {
 /// from.
 pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
     hold.with_color(|color, hold| {
-        // A count on the runtime, because the color may be gone after the grant.
+        // A count on the runtime, because the color may be freed after the grant.
         let shared = color.counted_runtime();
         let waits = loop {
-            // A node popped before a panic is not met again.
+            // A node popped before a panic is not reached again.
             match catch_unwind(AssertUnwindSafe(|| drop_until_request(&shared, &hold))) {
                 Ok(waits) => break waits,
                 Err(payload) => panics::report(&shared, Some(color.ptr()), payload),

@@ -1,7 +1,7 @@
 //! Posting: how a node reaches its color (this file), the work after the release of the lock
 //! (`afterwards`), and dropping nodes that can no longer run (`dispose`, `sweep`).
 //!
-//! Imports from below: `sync`, `color`, `runtime`, `observe`. From above: the run queue, and
+//! Imports from below: `sync`, `color`, `runtime`, `observe`. From above it uses the run queue, and
 //! `hold`, which frees a color. Begin with the table:
 //!
 //! | poster | path | locked instructions |

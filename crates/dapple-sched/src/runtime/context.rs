@@ -144,9 +144,9 @@ pub fn on_worker() -> bool {
 /// events in time afterwards. Does nothing on other threads.
 ///
 /// A worker reads the clock only now and then, and assumes that callbacks in between take as little
-/// as most did. That is wrong for the few callbacks that take milliseconds, such as handlers among
-/// tasks that only pass something on. Code that measures them anyway can tell the worker here.
-/// Cost: some nanoseconds.
+/// as most did. That assumption is wrong for the few callbacks that take milliseconds, such as
+/// handlers among tasks that only pass data on. Code that measures them anyway can tell the worker
+/// here. Cost: some nanoseconds.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -270,7 +270,7 @@ impl Frame {
         }
     }
 
-    /// The frame of a worker's turns, for now without a turn.
+    /// The frame of a worker's turns, still without a turn.
     pub(crate) fn of_worker() -> Frame {
         Frame { runs: true, ..Frame::none() }
     }
@@ -293,7 +293,7 @@ impl Frame {
     }
 
     /// # Safety
-    /// The task stays alive until the frame has another one, or none, or is no longer asked.
+    /// The task stays alive until the frame has another one, or none, or is not used any more.
     #[inline]
     pub(crate) unsafe fn set_task(&self, task: LiveTask<'_>) {
         self.task.set(task.pointer().as_ptr());
@@ -394,9 +394,8 @@ impl Frame {
     }
 }
 
-/// Takes the turn of `color` out of its frame further down on this thread's stack, for the caller
-/// to end. `None` also if a closure that is still open relies on the turn: then the turn goes on to
-/// its end.
+/// Takes the turn of `color` out of an outer frame of this thread, for the caller to end. `None`
+/// also if a closure that is still open relies on the turn: then the turn continues to its end.
 ///
 /// # Safety
 /// The callback in the turn no longer relies on it.
@@ -470,10 +469,10 @@ pub(crate) fn is_woken() -> bool {
 }
 
 /// Puts a node of that priority into the fifo of the color, if this thread runs a turn of it and
-/// the post needs only a place in the fifo: most posts, and one look tells. Otherwise returns the
-/// node. `None` is the default color; this does not look up its cell.
+/// the post needs only a push to the fifo, as most posts do; one check is enough. Otherwise returns
+/// the node. `None` is the default color; this does not look up its cell.
 ///
-/// The turn has asked once whether such posts are traced or counted. If another thread begins to
+/// The turn has checked once whether such posts are traced or counted. If another thread begins to
 /// trace, or sets a capacity, the color's posts to itself are traced or counted from its next turn
 /// on.
 #[inline]
@@ -587,7 +586,7 @@ fn innermost_task<'a>() -> Option<LiveTask<'a>> {
 #[inline]
 pub(crate) fn with_budget<R>(f: impl FnOnce(Option<&Budget>) -> R) -> R {
     let budget = CONTEXT.with(|context| context.budget.get());
-    // SAFETY: `WorkerScope` and `in_budget` take it back before it is gone, and only this thread
+    // SAFETY: `WorkerScope` and `in_budget` take it back before it is freed, and only this thread
     // reads it.
     f(unsafe { budget.as_ref() })
 }

@@ -23,7 +23,7 @@ pub(crate) struct Cpus {
     pub(crate) active: AtomicUsize,
     /// The root of the system's files; differs from `/` only in tests.
     root: PathBuf,
-    /// The time of the monitor's next look, in nanoseconds since the runtime started. A hint.
+    /// The time of the monitor's next check, in nanoseconds since the runtime started. A hint.
     look_at_ns: AtomicU64,
 }
 

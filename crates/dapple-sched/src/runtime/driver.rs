@@ -16,8 +16,8 @@ use crate::sync::barrier::Membarrier;
 /// [`Driver::poll`]: it wakes tasks and calls callbacks. While it does so on a worker, idle colors
 /// move to that worker.
 ///
-/// If a method panics, the panic handler is told and the runtime goes on. The driver itself must
-/// contain panics of wakers, or the neighbors of these are not woken.
+/// If a method panics, the panic is reported to the panic handler and the runtime continues. The
+/// driver itself must contain panics of wakers, or their neighbors are not woken.
 pub trait Driver: Any + Send + Sync {
     /// Each worker's thread calls this once, before anything else.
     fn attach(&self, worker: usize) {
@@ -38,8 +38,8 @@ pub trait Driver: Any + Send + Sync {
     /// wait if another thread is in the slot.
     fn poll(&self, worker: usize) -> bool;
 
-    /// The calling worker rests, as do all from number `active` on, and is about to park. If it
-    /// waits for events on behalf of others, one of the workers below `active` must do that from
+    /// The calling worker rests, like all workers from number `active` on, and is about to park. If
+    /// it waits for events on behalf of others, one of the workers below `active` must do that from
     /// now on. Default: nothing.
     fn rest(&self, worker: usize, active: usize) {
         let _ = (worker, active);
@@ -60,8 +60,8 @@ pub trait Driver: Any + Send + Sync {
     /// The processor time that the worker's thread has used so far, exact even while it runs;
     /// `None` if unknown.
     ///
-    /// The monitor asks twice when a worker ends no turn while others sleep, to tell a worker in a
-    /// long callback from one that lost its processor to another thread of the machine.
+    /// The monitor asks twice when a worker ends no turn while others sleep, to distinguish a
+    /// worker in a long callback from one that lost its processor to another thread of the machine.
     fn cpu_time(&self, worker: usize) -> Option<Duration> {
         let _ = worker;
         None

@@ -36,7 +36,7 @@ pub struct EnterGuard {
 /// A runtime that this thread has entered.
 pub(crate) struct Entry {
     shared: Arc<Shared>,
-    /// The next older entry that is left; null if there is none.
+    /// The next older remaining entry; null if there is none.
     older: Cell<*mut Entry>,
 }
 
@@ -74,7 +74,7 @@ impl Drop for EnterGuard {
             }
             Box::from_raw(self.entry.as_ptr())
         };
-        // Perhaps the end of the runtime, so only now that the list is whole again.
+        // Perhaps the end of the runtime, so only now that the list is consistent again.
         drop(entry);
     }
 }

@@ -19,7 +19,7 @@
 //! | the payload of a panic that is dropped | [`discard`] |
 //! | the panic handler | nowhere: it is dropped |
 //! | the handler of slow callbacks, a driver | here |
-//! | an observer | nowhere: it is dropped, and the observer goes on |
+//! | an observer | dropped silently, and the observer is used further |
 //! | a policy | the panic handler; the default policy replaces it |
 
 use std::any::Any;
@@ -73,7 +73,7 @@ impl KeptWaker {
     /// The waker itself, for code that contains its panics.
     #[inline]
     pub fn into_waker(mut self) -> Waker {
-        self.0.take().expect("only `wake`, `into_waker` and the drop take it, and each is the end")
+        self.0.take().expect("only `wake`, `into_waker` and the drop take it, and each is the last use")
     }
 }
 

@@ -2,9 +2,8 @@
 //! (`shared`), the state of the current thread (`context`), and calls of foreign code (`driver`,
 //! `foreign`, `panics`).
 //!
-//! Imports from below: `sync`, `memory`, `color`. This file and `shared` put a runtime together out
-//! of parts of nearly all modules, and import those. Begin with the table in `shared`; then read
-//! `context`.
+//! Imports from below: `sync`, `memory`, `color`. This file and `shared` build a runtime from parts
+//! of nearly all modules, and import those. Begin with the table in `shared`; then read `context`.
 
 mod all;
 pub(crate) mod block_on;
@@ -177,7 +176,7 @@ impl Handle {
         EnterGuard::new(self.shared.clone())
     }
 
-    /// Starts a task with a color of its own.
+    /// Starts a task with a separate color.
     ///
     /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     #[track_caller]
@@ -194,7 +193,7 @@ impl Handle {
         task::spawn(place, false, Location::caller(), future)
     }
 
-    /// Starts a task with a color of its own; see [`crate::spawn_balanced`].
+    /// Starts a task with a separate color; see [`crate::spawn_balanced`].
     ///
     /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     #[track_caller]
@@ -445,8 +444,8 @@ impl Builder {
         self
     }
 
-    /// An observer of every callback: accepted, started, ended. Default: none, for two branches a
-    /// callback; an observer costs 64 bytes and three clock readings a callback more.
+    /// An observer of every callback: accepted, started, ended. Default: none, at the cost of two
+    /// branches a callback; an observer costs 64 bytes and three clock readings a callback more.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Builder {
         self.observer = Some(observer);
         self
@@ -480,12 +479,12 @@ impl Builder {
         self
     }
 
-    /// How often a worker that always has work asks the kernel for events and looks for due timers:
-    /// from 10 us to 1 ms. Default: 50 us.
+    /// How often a worker that always has work asks the kernel for events and checks for due
+    /// timers: from 10 us to 1 ms. Default: 50 us.
     ///
     /// An event that arrives while all workers are busy waits at most this long, plus the rest of
-    /// the running callback. Each look costs a system call, half a microsecond: one percent of the
-    /// time at 50 us, a twentieth of that at 1 ms. The interval is kept to about 32 us. See
+    /// the running callback. Each poll costs a system call, half a microsecond: one percent of the
+    /// time at 50 us, a twentieth of that at 1 ms. The interval is exact to about 32 us. See
     /// `docs/scheduler.md`.
     ///
     /// ```
@@ -506,22 +505,22 @@ impl Builder {
         self
     }
 
-    /// How long a color with enough work runs before other colors, events and timers have their
-    /// turn: from 50 us to 1 ms. Default: 500 us.
+    /// How long a color with enough work runs before other colors, events and timers get a turn:
+    /// from 50 us to 1 ms. Default: 500 us.
     ///
     /// A longer callback is not interrupted. The slice ends between two callbacks, up to 32 us
-    /// late. Tasks that have asked for no color run in shared stretches of 20 us; this setting
+    /// late. Tasks that have not requested their color run in shared batches of 20 us; this setting
     /// does not change those.
     pub fn time_slice(mut self, slice: Duration) -> Builder {
         self.tuning.time_slice = Some(slice);
         self
     }
 
-    /// The share of a worker's picks that goes to colors and tasks with something from outside
-    /// (another thread, an I/O event, a timer), while others of the same priority wait as well:
-    /// from 1 to 99 percent. Default: 50.
+    /// The share of a worker's picks for colors and tasks with work from outside (another thread,
+    /// an I/O event, a timer), while others of the same priority wait as well: from 1 to 99
+    /// percent. Default: 50.
     ///
-    /// A share, not a limit: a kind that waits alone gets all picks. A small share finishes begun
+    /// A share, not a limit: a kind that waits alone gets all picks. A small share finishes earlier
     /// work before it serves a flood of new requests; a large one begins requests sooner. Within a
     /// kind the oldest goes first, and neither kind starves. A [`Policy`] replaces this.
     pub fn event_share(mut self, percent: u8) -> Builder {
@@ -529,7 +528,7 @@ impl Builder {
         self
     }
 
-    /// The root of the system's files that tell the quotas; differs from `/` only in tests.
+    /// The root of the system's files with the quotas; differs from `/` only in tests.
     #[doc(hidden)]
     pub fn system_root(mut self, root: impl Into<PathBuf>) -> Builder {
         self.system_root = root.into();
@@ -619,7 +618,7 @@ impl Runtime {
 
     /// Shuts the runtime down. It tells tasks that await [`Handle::closing`], waits until no task
     /// lives and nothing is queued, but no longer than `deadline`, and stops the workers. Then it
-    /// drops everything left, each thing while its color is held, and reports it.
+    /// drops everything left, each item while its color is held, and reports it.
     ///
     /// Waits a little longer for a worker in an endless callback, and then leaves it behind.
     ///
@@ -636,7 +635,8 @@ impl Runtime {
     /// ```
     ///
     /// # Panics
-    /// In a process that was forked after the runtime was built: its workers are not there.
+    /// In a process that was forked after the runtime was built, because its workers do not exist
+    /// there.
     pub fn shutdown(mut self, deadline: Duration) -> ShutdownReport {
         self.handle.shared.check_process();
         self.stop(deadline)
@@ -666,7 +666,8 @@ impl Runtime {
                 report.workers_stuck += 1;
             }
         }
-        // Relaxed: joining a worker's thread orders its counters; of one left behind, an estimate.
+        // Relaxed: joining a worker's thread orders its counters; those of a worker left behind are
+        // an estimate.
         report.callbacks_dropped = shared.callbacks_dropped.load(Relaxed);
         report.tasks_dropped = shared.tasks_dropped.load(Relaxed);
         report
@@ -711,9 +712,9 @@ impl fmt::Debug for Runtime {
 /// No task lives, and every worker sleeps with nothing linked to it.
 ///
 /// Workers are checked one after the other, and a chain of callbacks may move past the check. So
-/// nothing may have run between two looks that find all asleep. Seeing a worker asleep acquires
+/// nothing may have run between two checks that find all asleep. Seeing a worker asleep acquires
 /// what it did before: its counters of turns and tasks, and its posts. A worker that it woke,
-/// asleep at the first look, is at the second look either awake or has counted another turn.
+/// asleep at the first check, is at the second check either awake or has counted another turn.
 fn is_quiet(shared: &Shared) -> bool {
     let turns = || shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
     let all_asleep = || shared.slots.iter().all(|slot| slot.is_asleep());
@@ -722,7 +723,7 @@ fn is_quiet(shared: &Shared) -> bool {
     all_asleep() && shared.tasks_live.load(Relaxed) == 0 && all_asleep() && turns() == before
 }
 
-/// More would be a mistake, and homes are 16 bits.
+/// A larger number would be a mistake, and homes have 16 bits.
 const WORKERS_MAX: usize = 1024;
 
 /// How often a shutdown checks whether everything has ended.

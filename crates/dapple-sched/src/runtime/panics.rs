@@ -83,7 +83,7 @@ fn handle(shared: &Shared, color: Option<NonNull<ColorCell>>, payload: Box<dyn A
             }
         }
     }));
-    // If a payload or a handler panics as well, the worker must go on.
+    // If a payload or a handler panics as well, the worker must continue.
     discard(payload);
     if let Err(payload) = handled {
         discard(payload);
@@ -116,7 +116,7 @@ pub(crate) fn advice(message: &str) -> Option<&'static str> {
     )
 }
 
-/// The text of a panic, with the advice on a line of its own.
+/// The text of a panic, with the advice on a separate line.
 pub(crate) fn advised(message: &str) -> Cow<'_, str> {
     advice(message).map_or(message.into(), |advice| format!("{message}\n{advice}").into())
 }

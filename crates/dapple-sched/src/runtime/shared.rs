@@ -111,8 +111,9 @@ pub(crate) struct Shared {
     next_id: AtomicU64,
 }
 
-/// Models of the scheduler use the plain lock instead of the one with an owner, which has a model
-/// of its own (`tests/loom/lock.rs`): together they have more interleavings than can be searched.
+/// Models of the scheduler use the plain lock instead of the one with an owner, which has a
+/// separate model (`tests/loom/lock.rs`): together they have more interleavings than can be
+/// searched.
 #[cfg(any(dapple_loom, dapple_shuttle))]
 use crate::sync::lock::UnownedLock as QueueLock;
 
@@ -140,7 +141,7 @@ pub(crate) struct Slot {
     pub(crate) about: About,
     /// The task that it polls, if it has a name.
     pub(crate) shown: Shown,
-    /// Whether the worker has ended a turn since the alarm was put off, and its number of turns
+    /// Whether the worker has ended a turn since the alarm was postponed, and its number of turns
     /// then.
     pub(crate) came_round: AtomicBool,
     pub(crate) turns_then: AtomicU64,
@@ -345,8 +346,8 @@ impl Slot {
     /// Falls asleep unless a color is linked. The caller holds the lock and has seen the run queue
     /// empty.
     pub(crate) fn fall_asleep(&self, _queue: &Guard<'_, RunQueue>) -> bool {
-        // AcqRel: acquires a kick's null; releases that our run queue was empty (though the lock
-        // does as well), and to `is_asleep` everything that this worker has done.
+        // AcqRel: acquires a kick's null; releases that our run queue was empty (although the lock
+        // does so as well), and to `is_asleep` everything that this worker has done.
         self.remote.compare_exchange(ptr::null_mut(), mark(SLEEPING), AcqRel, Relaxed).is_ok()
     }
 

@@ -88,7 +88,7 @@ impl Runtime {
             worker.exit();
         }
         for thread in self.threads.drain(..) {
-            // A worker's panic was told to the panic hook.
+            // The panic hook has reported a worker's panic.
             let _ = thread.join();
         }
         io::Error::new(error.kind(), format!("a thread of the runtime cannot be started: {error}"))

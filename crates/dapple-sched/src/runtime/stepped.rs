@@ -3,7 +3,7 @@
 //! The workers are those of any runtime, with their run queues, stealing, placement and sleep. Only
 //! two things differ: one round of a worker's loop is a call, and the call returns where a worker
 //! would wait in the driver. A worker *sleeps* from then on in every protocol, until a post, a kick
-//! or [`Stepped::wake`] ends that; what forgets to wake it leaves it asleep.
+//! or [`Stepped::wake`] ends that. If code forgets to wake it, it stays asleep.
 //!
 //! | worker | `slept_ns` | next |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | asleep | `Some`, and its remote word is `SLEEPING` | `wake`, or another worker takes `SLEEPING` away: to be woken by its next step |
 //! | to be woken | `Some`, and its remote word is another | its next step: awake |
 //!
-//! There is no monitor, since no two workers run at the same time and a callback in the middle of which others would need help is never
-//! seen. The thread's context is that of a worker during its step only.
+//! There is no monitor, because no two workers run at the same time, so no worker can need help in
+//! the middle of a callback. The thread has the context of a worker only during a step.
 
 use std::fmt;
 use std::io;
@@ -62,8 +62,9 @@ pub enum Step {
 }
 
 impl Builder {
-    /// A runtime without threads, for simulations: the caller steps its workers. `seed` decides where workers look first when they
-    /// steal; together with the order of the steps and the [environment](crate::environment), it decides all that the runtime does.
+    /// A runtime without threads, for simulations: the caller steps its workers. `seed` decides
+    /// where workers search first when they steal; together with the order of the steps and the
+    /// [environment](crate::environment), it decides everything that the runtime does.
     ///
     /// Settings about threads do not apply: names, slow callbacks, and workers that come and go. There are as many workers as
     /// [`Builder::workers`] says, or one.

@@ -1,5 +1,5 @@
 //! Parts of the scheduler that a bench can leave out, to show the effect of each (USENIX 2003,
-//! Table 2). Only with the feature `switches`; without it every part is there, and these questions
+//! Table 2). Only with the feature `switches`; without it every part is present, and these checks
 //! cost nothing.
 
 #[cfg(feature = "switches")]
@@ -11,7 +11,7 @@ mod imp {
     pub struct Switches {
         /// One run queue for all workers. Suits only colors that post to themselves.
         pub shared_queue: bool,
-        /// Free lists of blocks per worker; otherwise each callback has an allocation of its own.
+        /// Free lists of blocks per worker; otherwise each callback has a separate allocation.
         pub free_lists: bool,
         /// Workers steal.
         pub stealing: bool,

@@ -58,7 +58,7 @@ fn start(at_most: usize, alive: Sender<()>) -> impl Fn(thread::Builder, Run) -> 
     }
 }
 
-/// Everything that held the other end is gone.
+/// All owners of the other end were dropped.
 fn assert_gone(alive: &Receiver<()>) {
     assert_eq!(alive.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
 }

@@ -72,7 +72,7 @@ impl<T> Lent<T> {
         let enters = !counts || self.closures.load(Relaxed) >= 0;
         enters.then(|| {
             if counts {
-                // No stack has room for as many closures as an `isize` counts.
+                // The stack has no room for as many closures as an `isize` counts.
                 self.count(1);
             }
             Reader { lent: self, value: self.value.with(|value| value).cast(), counts }

@@ -17,7 +17,7 @@ use crate::state::wait::{self, Wait};
 use crate::sync::atomic::{AtomicBool, Ordering::*};
 
 /// A value that belongs to a color, and that only a holder of the color can touch. It has no lock
-/// to forget and no data race: the compiler leaves no other access.
+/// to forget and no data race: the compiler allows no other access.
 ///
 /// A clone is another handle to the same value, as with [`Arc`]. The value is dropped with the last
 /// handle, while its color is held.
@@ -51,7 +51,7 @@ use crate::sync::atomic::{AtomicBool, Ordering::*};
 /// # }
 /// ```
 ///
-/// and nothing that is bound to a thread enters it:
+/// and no value that is bound to a thread enters it:
 ///
 /// ```compile_fail
 /// let state = dapple_sched::Colored::new(std::rc::Rc::new(1));

@@ -70,7 +70,7 @@ impl Fifo {
             return None;
         }
         let (from, to) = (most(self.posts_foreign), most(self.posts_away));
-        // The lower index, if both have a claim.
+        // The lower index, if both qualify.
         let from = if from { last_poster } else { NO_WORKER };
         let to = if to { self.away_to } else { NO_WORKER };
         Some(from.min(to)).filter(|partner| *partner != NO_WORKER)
@@ -82,7 +82,7 @@ impl Fifo {
         self.posts_in /= 2;
         self.posts_out /= 2;
         if !self.rescued {
-            // The counters that bring the color home stay until it can go.
+            // The counters that move the color home are kept until it can go.
             self.posts_foreign /= 2;
             self.posts_away /= 2;
         }
@@ -92,8 +92,8 @@ impl Fifo {
 /// The right to a color's fifo: the home lock of a color that does not run, or the turn of one that
 /// runs on this thread.
 ///
-/// A thread may have several guards of one color: each function here is done with the fifo when it
-/// returns, and calls none that could ask for it.
+/// A thread may have several guards of one color. Each function here has finished with the fifo
+/// when it returns, and calls none that could ask for it.
 pub(crate) struct FifoGuard<'a>(ColorRef<'a>);
 
 impl<'a> FifoGuard<'a> {
@@ -292,7 +292,7 @@ impl<'a> FifoGuard<'a> {
         });
     }
 
-    /// Notes that a post that is counted already went to that other worker.
+    /// Notes that a post that is already counted went to that other worker.
     pub(crate) fn note_post_away(&mut self, worker: usize) {
         self.with(|fifo| fifo.note_away(1, worker));
     }
@@ -339,9 +339,9 @@ impl<'a> FifoGuard<'a> {
         self.with(|fifo| (fifo.posts_away, fifo.posts_foreign, fifo.rescued) = (0, 0, false));
     }
 
-    /// A thief is about to take the color from a worker in a long callback, though the color is not
-    /// worth moving. From here on its traffic with its home counts as traffic with another worker,
-    /// so that the color goes back after the long callback.
+    /// A thief is about to take the color from a worker in a long callback, although the color is
+    /// not worth moving. From here on its traffic with its home counts as traffic with another
+    /// worker, so that the color goes back after the long callback.
     pub(crate) fn note_rescue(&mut self) {
         // Relaxed: this thread has the home lock, or is the home; `last_poster` is a hint.
         let home = self.0.home.load(Relaxed);

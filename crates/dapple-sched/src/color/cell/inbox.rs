@@ -97,8 +97,8 @@ impl ColorCell {
         let mut old = self.inbox.load(Relaxed);
         loop {
             let frozen = old.map_addr(|addr| addr | FROZEN);
-            // Acquires earlier posts. Releases, to a thread that finds the bit and posts or waits,
-            // that the colors frozen before this one are frozen.
+            // Acquires earlier posts. Releases to a thread that finds the bit, and then posts or
+            // waits: the colors frozen before this one are frozen.
             match self.inbox.compare_exchange_weak(old, frozen, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => old = now,

@@ -101,7 +101,7 @@ pub struct Ask {
     pub(crate) origin: Origin,
 }
 
-/// One color of a request. Public in name only: [`crate::Set`] is made of them, and code outside
+/// One color of a request. Public only in name: [`crate::Set`] is made of them, and code outside
 /// cannot reach this module.
 #[repr(C)]
 pub struct Member {
@@ -605,7 +605,7 @@ impl OwnRequest {
     /// All colors are held for the request, `turn` by the turn of the caller.
     #[inline]
     fn run_closure(self, turn: Option<(ColorRef<'_>, &Worker)>) {
-        /// The closure is gone, perhaps by unwinding, and the colors are still held.
+        /// The closure has ended, perhaps by unwinding, and the colors are still held.
         struct Finish(Option<OwnRequest>);
         impl Drop for Finish {
             #[inline]
@@ -615,7 +615,7 @@ impl OwnRequest {
         }
         let finish = Finish(Some(self));
         let Some(request) = &finish.0 else { unreachable!("it was just put there") };
-        // Looked at before the closure runs, so that the processor fetches the color meanwhile.
+        // Read before the closure runs, so that the processor fetches the color meanwhile.
         let other = turn.and_then(|(turn, worker)| request.other_here(turn, worker));
         // SAFETY: the request was posted with a closure, which runs once.
         let run = || context::in_request_frame(request.0, |_| unsafe { (request.work.run)(request.0) });
@@ -629,15 +629,15 @@ impl OwnRequest {
         {
             // The turn has no more to run.
             worker.lets_go_after_turn(hold);
-            // SAFETY: the closure is gone, the request holds nothing any more, and a request with a
-            // closure has no ticket.
+            // SAFETY: the closure has ended, the request holds nothing any more, and a request with
+            // a closure has no ticket.
             unsafe { (request.work.free)(request.0) };
             mem::forget(finish);
         }
     }
 
-    /// The only color held besides that of this turn, if it is at home on this worker: the end of
-    /// the turn can release it under the lock that it takes anyway.
+    /// The only color held in addition to that of this turn, if it is at home on this worker: the
+    /// end of the turn can release it under the lock that it takes anyway.
     #[inline]
     fn other_here(&self, turn: ColorRef<'_>, worker: &Worker) -> Option<&Member> {
         let [one, two] = self.members() else { return None };
@@ -671,14 +671,14 @@ impl OwnRequest {
         self.finish();
     }
 
-    /// Releases, after the waiter has used its chance in this turn, all colors but that of its own
-    /// task. Even the turn's color is released, so that no other work waits for it during the
-    /// rest of the task's poll.
+    /// After the waiter has used its chance in this turn, releases all colors but that of its own
+    /// task. Even the turn's color is released, so that no other work waits for it during the rest
+    /// of the task's poll.
     ///
     /// # Safety
     /// The waiter's future calls this while [`OwnRequest::poll_waiter`] polls it.
     pub(crate) unsafe fn release_in_turn(request: Alive<'_, Request>) {
-        // SAFETY: the poll further out has the request, and releases nothing meanwhile.
+        // SAFETY: the outer poll has the request, and releases nothing meanwhile.
         let this = &*ManuallyDrop::new(unsafe { OwnRequest::new(request) });
         let own = this.ticket().and_then(Ticket::task_color).filter(|color| this.holds(*color, false));
         let turn = this.turn.get();

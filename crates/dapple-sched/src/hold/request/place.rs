@@ -21,7 +21,7 @@ pub(super) type Home<'a> = Guard<'a, RunQueue>;
 /// A color of a request; takes the lock of its home from the held ones.
 type MemberHome<'h, 'c> = HomeGuard<'c, &'h mut RunQueue>;
 
-/// The work that is left after the locks are released.
+/// The remaining work after the release of the locks.
 struct Placed {
     /// Requests to read that were let in, of any poster.
     granted: Granted,
@@ -34,7 +34,7 @@ struct Placed {
 impl Placed {
     const NOTHING_LEFT: Placed = Placed { granted: Granted::none(), notify: Vec::new(), complete: None };
 
-    /// Does the work that is left, with no lock held.
+    /// Does the remaining work, with no lock held.
     #[inline]
     fn settle(self) {
         self.notify.into_iter().for_each(afterwards::pass_on);
@@ -133,8 +133,8 @@ impl OwnRequest {
         for member in members {
             let Some(home) = HomeGuard::of(&mut *queue, member.color()) else { return false };
             let state = home.state();
-            // One look must find all inboxes empty: then a thread that posts to one inbox and later
-            // to another comes after the request in both.
+            // One check must find all inboxes empty: then a thread that posts to one inbox and
+            // later to another comes after the request in both.
             if member.reads() || member.color().inbox_waits() || state == State::Reading {
                 return false;
             }
@@ -171,18 +171,19 @@ impl OwnRequest {
         }
     }
 
-    /// Drains the inboxes so that all colors share one moment of their last drain: a thread that
-    /// posts to one of them and later to another must not come after the request in the first and
-    /// before it in the second. True: the inboxes are frozen until each member has been placed.
+    /// Drains the inboxes so that all colors have one common moment at which they are drained: a
+    /// thread that posts to one of them and later to another must not come after the request in the
+    /// first and before it in the second. True: the inboxes are frozen until each member has been
+    /// placed.
     ///
-    /// The home locks do not suffice for that. A push to an inbox takes none, and a color that runs
-    /// elsewhere drains its inbox and posts to itself without any.
+    /// The home locks do not suffice for that. A push to an inbox takes no lock, and a color that
+    /// runs elsewhere drains its inbox and posts to itself without any.
     ///
-    /// If none runs elsewhere, only this thread drains, and it is enough to go round until nothing
-    /// has arrived for a whole round. A post to one color, made before a post that this thread has
-    /// drained, would have been seen at the next check of that color. Later posts come after the
-    /// request, which goes to the fifo, or has the color at once. Otherwise all inboxes are frozen
-    /// before any of them gets the request, and posters wait for this thread.
+    /// If none runs elsewhere, only this thread drains, and it is enough to repeat until a whole
+    /// round finds nothing. A post to one color, made before a post that this thread has drained,
+    /// would have been seen at the next check of that color. Later posts come after the request,
+    /// which goes to the fifo, or has the color at once. Otherwise all inboxes are frozen before
+    /// any of them gets the request, and posters wait for this thread.
     fn meet(&self, homes: &mut [Home<'_>], poster: Poster<'_>) -> bool {
         let members = self.members();
         if let [member] = members {
@@ -328,7 +329,7 @@ fn home_in<'h, 'c>(queue: &'h mut RunQueue, color: ColorRef<'c>) -> MemberHome<'
     HomeGuard::of(queue, color).expect("its home lock is held")
 }
 
-/// Leaves each color once in a set of members; a color named twice is wanted for writing if one of
+/// Keeps each color once in a set of members; a color named twice is wanted for writing if one of
 /// the two is. Returns how many are left, at the front.
 #[inline]
 pub(super) fn merge_duplicates(members: &mut [Member]) -> usize {
@@ -347,7 +348,7 @@ fn merge_many(members: &mut [Member]) -> usize {
     let mut kept = 0;
     for at in 0..members.len() {
         let color = members[at].color;
-        // In a sorted set the same color can only be the one before.
+        // In a sorted set the same color can only be the previous one.
         let first = if sorted { kept.max(1) - 1 } else { 0 };
         match (first..kept).find(|&other| members[other].color == color) {
             Some(same) => {

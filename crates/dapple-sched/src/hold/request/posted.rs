@@ -35,7 +35,7 @@ impl<M: AsMut<[Member]> + AsRef<[Member]>, F> Posted<M, F> {
 
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]
     const FREE: unsafe fn(NonNull<Request>) = |request| {
-        // SAFETY: made by `allocate` for this type; the closure is gone.
+        // SAFETY: made by `allocate` for this type; the closure has been taken.
         unsafe {
             let posted = request.cast::<Posted<M, F>>();
             std::ptr::drop_in_place(&raw mut (*posted.as_ptr()).members);
@@ -149,8 +149,8 @@ where
 }
 
 /// Runs `f` while all these colors are held, if the first `wanted` ones are free. This thread has
-/// the others already; they take part so that the frame of `f` names every color on which that
-/// relies.
+/// the others already; they take part so that the frame of `f` names every color that `f` relies
+/// on.
 ///
 /// # Safety
 /// As [`submit_closure`].
