@@ -1,12 +1,12 @@
-//! Light tasks on a worker: stretches of polls, wakes, and the switch to a color when something
-//! asks for it. `task` defines light tasks.
+//! Light tasks on a worker: batches of polls, wakes, and the switch to a color when it is
+//! requested. `task` defines light tasks.
 //!
 //! # Stretches
 //!
-//! A worker takes up to [`STRETCH_MAX`] light tasks from its queue at once, under its lock, and
-//! polls them one after the other without the lock. A task that yields stays in the stretch;
-//! afterwards those tasks go to the end of the queue under the same acquisition of the lock that
-//! takes the next ones. So a yield costs no locked instruction.
+//! A worker takes up to [`STRETCH_MAX`] light tasks from its queue at once, a *stretch*, under its
+//! lock, and polls them one after the other without the lock. A task that yields stays in the
+//! stretch; afterwards those tasks go to the end of the queue under the same acquisition of the
+//! lock that takes the next ones. So a yield costs no locked instruction.
 //!
 //! The tasks of a stretch would wait if one of them took long, and C6 demands that a sleeping
 //! worker polls them meanwhile. So they are in an array that thieves can see, and may take from an
@@ -22,10 +22,10 @@
 //! Before a poll the worker writes `at`, then reads `thief`; the thief writes `thief`, then reads
 //! `at`. One of them must see the other, so both sides need a full barrier between the write and
 //! the read. The worker would pay that cost with each poll. So the thief makes all threads pass one
-//! ([`crate::Barrier`], `membarrier`), and the worker's own is for the compiler only. If the thief
-//! saw `at`, all other entries belong to it. The worker finds `thief` set before its next poll,
-//! ends the batch, and takes its lock to find the remaining entries. If the driver has no such
-//! barrier, a stretch is one task.
+//! ([`crate::Barrier`], `membarrier`), and the worker's own barrier is for the compiler only. If
+//! the thief saw `at`, all other entries belong to it. The worker finds `thief` set before its next
+//! poll, ends the batch, and takes its lock to find the remaining entries. If the driver has no
+//! such barrier, a stretch is one task.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,8 +81,8 @@ impl Stretch {
         self.tasks[self.at.load(Relaxed).min(STRETCH_MAX - 1)].load(Relaxed).addr()
     }
 
-    /// Goes on to an entry, which no other thread takes from here on. False: there was a thief, and
-    /// the stretch ends.
+    /// Moves to the next entry, which no other thread takes from here on. False: there was a thief,
+    /// and the stretch ends.
     #[inline(always)]
     fn go_to(&self, at: usize) -> bool {
         // Release: a thief that sees it sees the outcome of earlier entries.
@@ -145,7 +145,7 @@ fn enqueue_from_outside(task: LightTask) {
 }
 
 thread_local! {
-    /// Whether this thread is dropping a light task, and the tasks that are to follow it.
+    /// Whether this thread is dropping a light task, and the tasks that must follow it.
     static DROPPING: (Cell<bool>, Cell<Chunk>) = const { (Cell::new(false), Cell::new(Chunk::EMPTY)) };
 }
 
@@ -160,7 +160,7 @@ fn drop_light(task: LightTask) {
         }
         while let Some(task) = chunk.pop() {
             waiting.set(chunk);
-            // A count on the runtime, because the task may be the last thing that keeps it.
+            // A count on the runtime, because the task may be the last reference to it.
             let shared = task.task().shared().counted();
             let end = || {
                 // Acquire: pairs with the wakers.
@@ -175,7 +175,7 @@ fn drop_light(task: LightTask) {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(end)) {
                 crate::runtime::panics::report(&shared, None, payload);
             }
-            // Neither must the end of the runtime: its driver may be foreign code.
+            // The end of the runtime must not either: its driver may be foreign code.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(shared))) {
                 crate::runtime::panics::discard(payload);
             }
@@ -281,7 +281,7 @@ impl Worker {
         wanted.min(by_time.max(1)).min(self.shared.stretch_max)
     }
 
-    /// Puts the rest of the last stretch to the end of the queue, which is this worker's.
+    /// Puts the rest of the last stretch at the end of the queue, which is this worker's.
     #[inline]
     pub(crate) fn end_stretch(&self, queue: &mut RunQueue) {
         let len = self.stretch.replace(0);
@@ -390,7 +390,7 @@ impl Worker {
     fn prepare(&self, entry: &Entry<'_>, task: LightTask, state: u32) -> Option<LightTask> {
         if state & COLORED != 0 {
             entry.leave();
-            // The previous task may be gone by now.
+            // The previous task may have been freed by now.
             self.frame.clear_task();
             join_color(task);
             return None;
@@ -454,7 +454,7 @@ impl Worker {
 
     /// Ends the poll; if it has become a turn, ends that.
     fn end_turn_of_light(&self) {
-        // The task may be gone, or belong to another thread.
+        // The task may have been freed, or belong to another thread.
         self.frame.clear_task();
         if self.frame.is_light() {
             return;
@@ -482,8 +482,8 @@ impl Worker {
         let at = stretch.at.load(Acquire);
         let mut taken = 0;
         for (_, entry) in stretch.tasks[..len].iter().enumerate().filter(|(entry, _)| *entry != at) {
-            // Relaxed: the worker looks at the entry again only under its lock. An exchange,
-            // because models see only the last access to a word.
+            // Relaxed: the worker reads the entry again only under its lock. An exchange, because
+            // models see only the last access to a word.
             if let Some(task) = NonNull::new(entry.swap(ptr::null_mut(), Relaxed)) {
                 // SAFETY: the worker has not reached the entry, or has finished with it, and sees
                 // us before it continues.
@@ -505,7 +505,7 @@ impl Worker {
 /// Enough tasks in a stretch for the lock to cost each of them less than half a nanosecond.
 pub(crate) const STRETCH_MAX: usize = if cfg!(any(dapple_loom, dapple_shuttle)) { 3 } else { 32 };
 
-/// A stretch is to take no longer than this.
+/// The time limit of a stretch.
 const STRETCH_NS: usize = 20_000;
 
 /// For short polls: stretches between two timed ones.

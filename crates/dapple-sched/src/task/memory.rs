@@ -1,7 +1,7 @@
 //! Memory for tasks: blocks of slabs, which also list all tasks.
 //!
-//! A task is to cost its future plus 32 bytes, including the allocator's own share. So a task has
-//! no pointer to its runtime, which is found from the task's address (`memory/slab`).
+//! A task costs its future plus 32 bytes, including the allocator's own share. So a task has no
+//! pointer to its runtime, which is found from the task's address (`memory/slab`).
 //!
 //! A block is a task if its count is not 0. So a shutdown finds all remaining tasks without a list
 //! of them.

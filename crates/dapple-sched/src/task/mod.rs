@@ -152,7 +152,7 @@ pub(crate) struct TaskLook {
 
 /// The color with which a task starts.
 pub(crate) enum Start {
-    /// A color of its own that nothing has asked for, in this runtime.
+    /// A separate color that was not requested, in this runtime.
     Light(Arc<Shared>),
     /// In this color.
     Colored(Color),
@@ -163,7 +163,7 @@ pub(crate) fn drop_all(shared: &Shared) {
     shared.tasks.each(|task| task.abort());
 }
 
-/// The color of a task; made if nothing has asked for it before.
+/// The color of a task; made if it was not requested before.
 pub(crate) fn ensure_color(task: LiveTask<'_>) -> &Color {
     match task.color() {
         Some(color) => {
@@ -208,8 +208,8 @@ fn make_color(task: LiveTask<'_>) -> &Color {
         }
         Ok(color) => {
             // AcqRel: the thread that ends or begins the light task's poll sees the color; or else
-            // we see that no poll is under way. (A wake after the end sets SCHEDULED, too; and the
-            // poll itself may have set COLORED before.)
+            // this thread sees that no poll is in progress. (A wake after the end sets SCHEDULED,
+            // too; and the poll itself may have set COLORED before.)
             let old = header.state.fetch_or(COLORED, AcqRel);
             if old & COLORED == 0 && (old & SCHEDULED == 0 || old & DONE != 0) {
                 // SAFETY: this thread alone holds it.
@@ -273,7 +273,7 @@ fn drop_queued((task, unfinished): (TaskRef, Option<(u32, Unfinished)>)) {
 
 /// Polls a task that has a color, and does the work that follows.
 fn poll_colored(task: Unfinished) {
-    // A grant during this poll may come too late for it; the next poll is for that grant.
+    // A grant during this poll may arrive too late for it; then the next poll uses it.
     let granted = task.task().header().take_grants();
     let polled = context::in_task(task, |task| budget::in_poll(|| task.poll()));
     Header::revoke(granted);
@@ -435,7 +435,7 @@ impl TaskRef {
         self.color().cell()
     }
 
-    /// Polls the task here. A poll that is queued already notices that it comes too late; it also
+    /// Polls the task here. A poll that is already queued notices the end of the task; it also
     /// handles an abort.
     ///
     /// # Safety
@@ -482,8 +482,8 @@ impl Drop for TaskRef {
     fn drop(&mut self) {
         // AcqRel: as in `Arc`.
         if self.header().refs.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: the last reference. The task gives up its own when it is done, so the future
-            // is gone.
+            // SAFETY: the last reference. The task gives its own count up when it is done, after
+            // the future was dropped.
             unsafe { (self.task().vtable().free)(self.0) };
         }
     }

@@ -1,5 +1,4 @@
-//! The rights of code to a task, as types: each value is made when the right begins, and goes when
-//! it ends.
+//! The rights of code to a task, as types: a value exists for as long as its right.
 //!
 //! | type | its owner | begins | ends |
 //! |---|---|---|---|
@@ -10,8 +9,8 @@
 //! | [`Unfinished`] | has the future: it holds the color or owns the `LightTask`, and the task is not done | from a turn of the color, or a `LightTask` | when the task pauses, or as an `Ended` |
 //! | [`Ended`] | has stored the output, which no other thread knows yet | a poll, or dropping the future | [`Ended::finish`] |
 //!
-//! A task that is not done has a count of its own. So the last three types keep it alive; the last
-//! one gives up that count.
+//! A task that is not done has its own count. So the last three types keep it alive; the last one
+//! gives up that count.
 
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
@@ -51,7 +50,7 @@ pub(super) struct Scheduled<'a> {
 #[must_use = "the task would never be polled"]
 pub(crate) struct LightTask(Unfinished);
 
-/// The right to the future of a task that is not done. The task has a count of its own until then.
+/// The right to the future of a task that is not done. Until then the task has its own count.
 pub(crate) struct Unfinished(ManuallyDrop<TaskRef>);
 
 /// A task with a stored but unpublished output.
@@ -230,7 +229,7 @@ impl Unfinished {
     /// poll is left.
     ///
     /// # Safety
-    /// It comes from a [`LightTask`], and the poll did not go on as a turn of the color.
+    /// It comes from a [`LightTask`], and the poll did not continue as a turn of the color.
     pub(super) unsafe fn pause(self, worker: usize) -> Paused {
         let state = &self.task().header().state;
         // Relaxed: the exchange decides.
@@ -287,7 +286,7 @@ impl Ended {
     }
 
     fn finish_granted(self) {
-        // The grants are over, but each counts on the task, which counts on it.
+        // The grants are over, but each has a count on the task, which has one on it.
         let kept = self.task().retain();
         self.publish();
         kept.header().revoke_grants();
@@ -299,7 +298,7 @@ impl Ended {
         let task = self.task();
         let header = task.header();
         let mut dropped = false;
-        // Acquire, here and below: without JOINED the handle is gone.
+        // Acquire, here and below: without JOINED the handle was dropped.
         let mut state = header.state.load(Acquire);
         let was_light = loop {
             if state & JOINED == 0 && !dropped {

@@ -1,20 +1,21 @@
-//! The alarm that calls the monitor when a worker ends no turn: a dead man's switch.
+//! The alarm that calls the monitor when a worker ends no turn, like a watchdog timer.
 //!
-//! A worker in a long callback cannot look around, and sleeping workers must not tick. A thread
-//! that checked on workers every millisecond would take a processor from them as often, which costs
-//! a busy server a tenth of its processor time. So it works the other way round: a kernel timer
-//! calls the monitor unless the workers postpone it, which they do at their regular polls of the
-//! kernel. Until then the monitor sleeps. When the alarm goes off, the monitor looks twice, in
-//! short order: a worker that has ended no turn in between is in a long callback. A worker that is
-//! awake *comes round* when it gets to this point between two turns.
+//! A worker in a long callback cannot notice anything, and sleeping workers must not wake
+//! periodically. A thread that checked on workers every millisecond would take a processor from
+//! them as often, which costs a busy server a tenth of its processor time. So it works the other
+//! way round: a kernel timer calls the monitor unless the workers postpone it, which they do at
+//! their regular polls of the kernel. Until then the monitor sleeps. When the alarm expires, the
+//! monitor checks twice within a short time: a worker that has ended no turn in between is in a
+//! long callback. A worker that is awake *comes round* when it gets to this point between two
+//! turns.
 //!
 //! One word, the *pulse*, has the number of sleeping workers, the number of those that rest
 //! (`rest`) and so cannot help, and two bits about the timer:
 //!
 //! | bits | the timer | next |
 //! |---|---|---|
-//! | none | on, and near enough for a sleeper to help in time; or the monitor is about to look | postponed: when each worker that is awake has ended a turn. `AT_REST`: all sleep, and the last of them, or the monitor, sets it |
-//! | `FAR` | on, and far off, as no sleeper could help | none: the first worker that falls asleep; or as above |
+//! | none | on, and near enough for a sleeper to help in time; or the monitor is about to check | postponed: when each worker that is awake has ended a turn. `AT_REST`: all sleep, and the last of them, or the monitor, sets it |
+//! | `FAR` | on, and far off, because no sleeper could help | none: the first worker that falls asleep; or as above |
 //! | `AT_REST` | off | none: the first worker that wakes |
 //!
 //! **No worker is missed.** A stuck worker has not ended a turn since the timer was postponed for
@@ -125,15 +126,15 @@ impl Shared {
     /// Notes that the calling worker has ended a turn, without changing the alarm.
     pub(super) fn mark_round(&self, worker: usize) {
         if cfg!(not(dapple_loom)) {
-            // Relaxed here and below: a mark that is seen late puts the alarm off late.
+            // Relaxed here and below: a mark that is seen late only postpones the alarm late.
             self.slots[worker].came_round.store(true, Relaxed);
         }
     }
 
     /// Notes that the calling worker has ended a turn, or has just woken. Returns the time, and
-    /// whether the alarm was put off or set.
+    /// whether the alarm was postponed or set.
     pub(super) fn come_round(&self, worker: usize) -> (u64, bool) {
-        // The monitor is in no model of loom, and its alarm would multiply the states to search.
+        // No loom model includes the monitor, because its alarm would multiply the states to search.
         if cfg!(dapple_loom) {
             return (0, false);
         }
@@ -213,12 +214,12 @@ impl Shared {
         rests
     }
 
-    /// The time until it goes off while a sleeper can help.
+    /// The time until it expires while a sleeper can help.
     fn helped_after(&self) -> Duration {
         if self.alarm.is_wary(self.now_ns()) { NEAR } else { CALM }
     }
 
-    /// A callback took longer than others should wait: for a while the alarm is near.
+    /// A callback took longer than others should wait, so the alarm is near for a while.
     #[cold]
     pub(super) fn be_wary(&self) {
         // Relaxed: a hint.
@@ -248,8 +249,8 @@ const RESTING_MAX: u32 = 0x3ff;
 const FAR: u32 = 1 << 30;
 pub(crate) const AT_REST: u32 = 1 << 31;
 
-/// The time until it goes off after the workers came round, while some of them sleep and could
-/// help, and callbacks were long recently. Together with the second look that is below the two
+/// The time until it expires after the workers' last turns, while some of them sleep and could
+/// help, and callbacks were long recently. Together with the second check, that is below the two
 /// milliseconds of C6.
 ///
 /// A timer that is due before the kernel's next tick costs a virtual machine an exit: 20 us as
@@ -261,10 +262,12 @@ const NEAR: Duration = Duration::from_micros(1_400);
 /// than the next ones.
 const CALM: Duration = Duration::from_millis(5);
 
-/// The same while all are awake, or there is only one: then it serves reports of slow callbacks.
+/// The same while all are awake, or there is only one: then it serves only reports of slow
+/// callbacks.
 const FAR_AFTER: Duration = Duration::from_millis(10);
 
-/// For the second look: whether the worker is still in the same turn, and which thread used the processor.
+/// The delay of the second check: whether the worker is still in the same turn, and which thread
+/// used the processor.
 const SOON: Duration = Duration::from_micros(400);
 
 /// The interval at which it is postponed.
@@ -275,11 +278,11 @@ const FAR_EVERY_NS: u64 = 5_000_000;
 /// How long a long callback is remembered.
 const WARY_NS: u64 = 2_000_000_000;
 
-/// A callback of this time is a long one.
+/// A callback of this length counts as long.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
 /// If a worker's last sleep was longer than this, it turns the timer off when all sleep again; a
-/// worker that wakes more often puts it off instead.
+/// worker that wakes more often postpones it instead.
 pub(super) const SELDOM_NS: u64 = 4_000_000;
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
@@ -306,7 +309,7 @@ mod timer {
             Timer(None)
         }
 
-        /// Makes it go off once, after that time; `None`: not at all. Replaces an earlier setting.
+        /// Makes it expire once, after that time; `None`: not at all. Replaces an earlier setting.
         pub(super) fn set(&self, after: Option<Duration>) {
             let Some(timer) = &self.0 else { return };
             let nanos = after.map_or(0, |after| after.as_nanos() as i64);
@@ -324,7 +327,7 @@ mod timer {
     }
 }
 
-/// Models have no time: a timer goes off as soon as the monitor waits, and others may set it again
+/// Models have no time: a timer expires as soon as the monitor waits, and others may set it again
 /// or turn it off before.
 #[cfg(dapple_shuttle)]
 mod timer {
@@ -344,7 +347,7 @@ mod timer {
             Timer(Mutex::new(false), Condvar::new())
         }
 
-        /// A far timer never goes off by itself, so that nothing can depend on it.
+        /// A far timer never expires by itself, so that nothing can depend on it.
         pub(super) fn set(&self, after: Option<Duration>) {
             *self.0.lock().unwrap() = after.is_some_and(|after| after < super::FAR_AFTER);
             self.1.notify_one();
@@ -362,7 +365,7 @@ mod timer {
     }
 }
 
-/// The monitor is in no model of loom.
+/// No loom model includes the monitor.
 #[cfg(dapple_loom)]
 mod timer {
     use std::io;

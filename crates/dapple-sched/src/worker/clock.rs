@@ -23,7 +23,7 @@ impl Slice {
         self.started.get().is_some()
     }
 
-    /// Whether the slice is over. Ask after as many callbacks as [`until_look`] says.
+    /// Whether the slice is over. Call it after as many callbacks as [`until_look`] says.
     pub(super) fn is_over(&self, slice_ns: u64) -> bool {
         if self.started.get().is_none() {
             self.started.set(Some(measured_now()));
@@ -52,7 +52,7 @@ pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
     if mean_ns == 0 {
         return sample_ns;
     }
-    // Up to a point: a mean of one nanosecond could not grow by less than one.
+    // With a lower limit, because a mean of one nanosecond could not grow by less than one.
     let counted = sample_ns.min(mean_ns.saturating_mul(4).max(COUNTED_MIN_NS));
     (mean_ns / 4 * 3 + counted / 4 + (mean_ns % 4 * 3 + counted % 4) / 4).min(sample_ns.saturating_mul(4))
 }

@@ -25,8 +25,8 @@ impl Drop for Search<'_> {
     }
 }
 
-/// A worker that counts as asleep. Ends as [`Search`] does: a worker that stayed counted as asleep
-/// would disable C6.
+/// A worker that counts as asleep. Like [`Search`], it ends in a drop: a worker that stayed counted
+/// as asleep would disable C6.
 struct Sleep<'a> {
     worker: &'a Worker,
     /// It counts as resting.
@@ -41,7 +41,7 @@ impl Drop for Sleep<'_> {
 }
 
 impl Worker {
-    /// Looks for work for a short while; true if there may be some now.
+    /// Searches for work for a short while; true if there may be some now.
     pub(super) fn find_work(&self) -> bool {
         let _search = Search(&self.shared);
         self.shared.mark_round(self.index);
@@ -253,8 +253,8 @@ impl Worker {
     }
 
     /// Wakes a sleeper to find out whether sharing helps, on a worker that always has a waiting
-    /// color. Less and less often while the woken worker does not stay awake. Called when the alarm
-    /// is put off.
+    /// color. It does so less and less often while the woken worker does not stay awake. Called
+    /// when the alarm is put off.
     fn offer_help(&self) {
         let shared = &*self.shared;
         // Relaxed: a hint.
@@ -357,8 +357,8 @@ const HELP_PAUSE_DOUBLINGS_MAX: u32 = 16;
 /// Waking a sleeping worker costs about 18 us; it pays off if this much work waits.
 const WAKE_WORTH_NS: u64 = 40_000;
 
-/// Moving colors with shorter turns loses a good part of the gain, because they leave their cache
-/// lines behind. For those, a worker calls for help only if they would wait too long, and otherwise
+/// Moving colors with shorter turns loses a good part of the gain, because they leave their cached
+/// data behind. For those, a worker calls for help only if they would wait too long, and otherwise
 /// offers them now and then.
 const SHORT_TURN_NS: u64 = 20_000;
 

@@ -8,8 +8,8 @@
 //! | `SERVED` | as `OVERDUE` | nothing until the monitor marks it again: a thief has just been there |
 //!
 //! A mark names its turn by the number of turns that the worker had ended before. It is void once
-//! that turn has ended, so the worker never removes it: its turns cost nothing more, and no thief
-//! robs a worker for a callback that is over.
+//! that turn has ended, so the worker never removes it. The worker's turns thus cost no more, and
+//! no thief robs a worker for a callback that is over.
 
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -30,12 +30,12 @@ pub(crate) enum Help {
 }
 
 impl Mark {
-    /// Marks the worker, after so many turns, as preempted in the next one.
+    /// Marks the worker, after this many turns, as preempted in the next one.
     pub(super) fn set_preempted(&self, turns: u64) {
         self.0.store(turns << LEVEL_BITS | PREEMPTED, Relaxed);
     }
 
-    /// Marks the worker, after so many turns, as in a long callback.
+    /// Marks the worker, after this many turns, as in a long callback.
     pub(super) fn set_overdue(&self, turns: u64) {
         self.0.store(turns << LEVEL_BITS | OVERDUE, Relaxed);
     }

@@ -2,8 +2,8 @@
 //! for work or sleeps (`idle`).
 //!
 //! Imports everything from below: `sync`, `memory`, `color`, `runtime`, `observe`, `post`. From
-//! above: holds and tasks, which a turn may meet. Begin with this file; then read `run_queue`,
-//! `idle`, `placement`, and `monitor`, which watches all workers.
+//! above it uses holds and tasks, which a turn may meet. Begin with this file; then read
+//! `run_queue`, `idle`, `placement`, and `monitor`, which watches all workers.
 //!
 //! One acquisition of the worker's own lock ends a turn, requeues its color, takes notifications
 //! from other threads and pops the next color. A turn runs the callbacks that were queued when it
@@ -75,7 +75,7 @@ pub(crate) struct Worker {
     held_besides: Cell<Option<NonNull<ColorCell>>>,
     /// The node of a waiter that the current turn has reached, and that gets the color.
     handoff: Cell<Option<OwnedNode>>,
-    /// The current turn goes on until its color has run this many callbacks in all. 0: it ends
+    /// The current turn continues until its color has run this many callbacks in all. 0: it ends
     /// after this callback, because it has reached a waiter, its color was released, or the worker
     /// must poll the kernel.
     stop: Cell<u64>,
@@ -85,8 +85,8 @@ pub(crate) struct Worker {
     glances: Cell<u32>,
     /// The last clock reading for this.
     looked_at: Cell<Option<Instant>>,
-    /// So many callbacks are timed one by one, because some took far longer than their colors' did
-    /// before.
+    /// This many callbacks are timed one by one, because some took far longer than their colors'
+    /// callbacks did before.
     wary: Cell<u32>,
     /// Time until the worker polls the kernel, as far as turns are timed.
     ns_to_poll: Cell<u64>,
@@ -101,7 +101,7 @@ pub(crate) struct Worker {
     /// While a turn is timed: the time that it has spent on traffic with other workers. See
     /// [`away`].
     away_ns: Cell<Option<u64>>,
-    /// The number of light tasks in the stretch that this worker polls, or has polled and not given
+    /// The number of light tasks in the stretch that this worker polls, or has polled and not put
     /// back.
     pub(crate) stretch: Cell<usize>,
     /// Whether the light task that is polled has been woken in its poll.
@@ -120,7 +120,7 @@ pub(crate) struct Worker {
     pub(crate) random: Cell<u32>,
     /// Whether the last sleep was a long one.
     wakes_seldom: Cell<bool>,
-    /// How often in a row it had waiting colors when the alarm was put off.
+    /// How often in a row it had waiting colors when the alarm was postponed.
     backlog: Cell<u32>,
     /// The number of occasions to skip before it offers help again, and the last such number;
     /// doubles while offers do not help.
@@ -145,12 +145,12 @@ impl Ending {
     const SIMPLE: Ending = Ending { cut: Cut::No, looked: false };
 }
 
-/// Whether a turn ended before its batch did, so that callbacks still wait which waited when it
+/// Whether a turn ended before its batch did, so that callbacks still wait that waited when it
 /// began.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
     No,
-    /// By the time slice: the rest waits like anything else.
+    /// By the time slice: the rest waits like any other work.
     Slice,
     /// By a panic, or for a waiter: it has not used up its time.
     Early,
@@ -414,7 +414,7 @@ impl Worker {
         }
     }
 
-    /// Looks at the kernel, if it is due.
+    /// Polls the kernel, if it is due.
     #[inline]
     fn poll_if_due(&self) {
         if self.ns_to_poll.get() == 0 {
@@ -568,7 +568,7 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
 
 /// Callbacks longer than this are timed in every turn: timing costs little then, and a wrong mean,
 /// measured while other threads had the core or while colors were apart, is soon corrected.
-/// Callbacks of this length may also keep the colors of a set apart.
+/// Callbacks of this length may also keep the colors of a set on different workers.
 const LONG_CALLBACK_NS: u16 = (REQUEST_POSTS * TINY_CALLBACK_NS) as u16;
 
 /// Shorter callbacks cost less than moving them between cores: about 130 ns, two cache-line

@@ -1,13 +1,13 @@
-//! The monitor, which keeps C6, no color waits while a worker sleeps, and reports callbacks that
+//! The monitor, which keeps C6 (no color waits while a worker sleeps), and reports callbacks that
 //! run too long (C9).
 //!
-//! The thread sleeps until the alarm calls it (`alarm`): some worker that is awake has not come
-//! round. Then it checks all of them. It marks a worker that has ended no turn since it last came
-//! round as overdue (`mark`), and wakes a sleeper to take over its colors, notifications, events
-//! and timers. If a worker has ended a turn, the monitor checks it again shortly after. If a
+//! The thread sleeps until the alarm calls it (`alarm`): some worker that is awake has not ended a
+//! turn. Then it checks all of them. It marks a worker that has ended no turn since its last mark
+//! of progress as overdue (`mark`), and wakes a sleeper to take over its colors, notifications,
+//! events and timers. If a worker has ended a turn, the monitor checks it again shortly after. If a
 //! worker's queue will take too long, it marks the worker as behind, and a sleeper takes half of
 //! the queue, even where stealing would not pay. While all workers run, or there is only one, none
-//! could help, and it looks for endless callbacks.
+//! could help, and it checks for endless callbacks.
 //!
 //! # Long, blocked, or preempted
 //!
@@ -111,7 +111,7 @@ fn print_slow(slow: &SlowCallback) {
     eprintln!("dapple: {}", slow.text());
 }
 
-/// The monitor's notes about a worker between two looks.
+/// The monitor's notes about a worker between two checks.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     turns: u64,
@@ -123,7 +123,7 @@ struct Seen {
     /// The processor time of its thread at the first question in this turn, and the time of that
     /// question.
     cpu_time: Option<(Duration, Instant)>,
-    /// The number of looks in a row at which the worker was preempted.
+    /// The number of checks in a row at which the worker was preempted.
     preempted: u32,
 }
 
@@ -183,14 +183,14 @@ fn ask_for_short_slices() {
     }
 }
 
-/// Looks at every worker; `help`: a sleeping worker could help. Returns whether to check again
-/// soon, because one check cannot tell what a worker does.
+/// Checks every worker; `help`: a sleeping worker could help. Returns whether to check again soon,
+/// because one check cannot tell what a worker does.
 fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
     let mut soon = false;
     for (worker, seen) in seen.iter_mut().enumerate() {
         let slot = &shared.slots[worker];
         let turns = slot.counters.turns();
-        // Relaxed: written when the alarm was put off; a stale value counts too many turns.
+        // Relaxed: written when the alarm was postponed; a stale value counts too many turns.
         let ended = turns - seen.turns.max(slot.turns_then.load(Relaxed)).min(turns);
         if turns != seen.turns {
             // The notes are about an earlier turn.
@@ -205,7 +205,7 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
             continue;
         }
         watch_callback(shared, worker, seen, ended);
-        // Relaxed here and below: hints; the woken worker looks under the locks.
+        // Relaxed here and below: hints; the woken worker checks under the locks.
         let waiting = slot.len.load(Relaxed) as u64;
         if !help {
             continue;
@@ -305,7 +305,7 @@ fn watch_callback(shared: &Shared, worker: usize, seen: &mut Seen, ended: u64) {
     }
 }
 
-/// The least distance between two looks that can tell how the processor was used.
+/// The least time between two checks that can tell how the processor was used.
 const TELLING: Duration = Duration::from_micros(100);
 
 /// A worker that is preempted for longer (some 20 ms) gets help like a blocked one. The kernel lets

@@ -1,5 +1,5 @@
-//! Turns inside turns: polls a task in the turn of the color that it waits for. And turns that end
-//! before their callback does.
+//! Nested turns: polls a task in the turn of the color that it waits for. It also ends turns before
+//! their callbacks do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -14,13 +14,13 @@ use crate::sync::atomic::Ordering::*;
 use crate::task::TaskRef;
 
 impl Worker {
-    /// Ends the turn of a color before its callback, for a waiter that was polled in it and is done
-    /// with the state: the rest of the waiter's poll must not keep others from the color.
+    /// Ends the turn of a color before its callback, for a waiter that was polled in it and no
+    /// longer needs the state: the rest of the waiter's poll must not keep others from the color.
     ///
     /// # Safety
     /// The callback in the turn no longer relies on it.
     pub(crate) unsafe fn release_turn(&self, color: NonNull<ColorCell>) {
-        // It may be a turn inside the worker's own.
+        // It may be a nested turn.
         let own = self.frame.color() == Some(color);
         // SAFETY: promised by the caller.
         let Some(turn) = (unsafe { context::release_turn_of(color) }) else { return };
@@ -36,9 +36,9 @@ impl Worker {
     /// that color is not free.
     ///
     /// Polls only the task, even if its color has received posts since it was seen to be free.
-    /// Other callbacks in here would have everything that this thread holds further out; and if the
-    /// turn was cut off before the task's poll, the task would lose its place in the order of the
-    /// color that it waits for.
+    /// Other callbacks here would run with everything that the outer frames of this thread hold.
+    /// And if the turn was cut off before the task's poll, the task would lose its place in the
+    /// order of the color that it waits for.
     pub(crate) fn nested_turn(&self, task: &TaskRef, begun: impl FnOnce()) -> bool {
         let Some(turn) = self.begin_nested_turn(task.color().alive()) else { return false };
         let id = turn.color().id;

@@ -2,14 +2,14 @@
 //!
 //! A callback posted to another worker costs two cache-line transfers, as much as ten tiny
 //! callbacks. So tiny callbacks should run on the worker that posts them, and colors that post to
-//! each other on one worker. Stealing does not separate them (`idle.rs`: it takes only colors that
-//! gain more than they cost); these rules bring them together:
+//! each other on one worker. Stealing does not separate them, because it takes only colors that
+//! gain more than they cost (`idle.rs`); these rules bring them together:
 //!
 //! | when | moves | to |
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
 //! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks take less time than spanning workers costs | to the lowest of these workers |
-//! | the first of these is true of a color that was rescued, against the rule for stealing, from a worker in a long callback | the color, once | back to that worker when it is through, whatever its index |
+//! | the first of these is true of a color that was rescued, against the rule for stealing, from a worker in a long callback | the color, once | back to that worker after its callback, whatever its index |
 //! | a task begins to wait for a color that neither runs nor is held | the color | to the worker of the task |
 //! | a long-lived task begins ([`crate::spawn_balanced`]) where many turns wait | its color | to the worker with the shortest queue |
 //! | a worker posts to an idle color on a sleeping worker, or from an I/O event (`post`) | the color | to that worker |
@@ -55,7 +55,7 @@ impl Worker {
             return None;
         }
         // The new home's lock orders our changes of the color before later ones there. Only tried,
-        // as always while another one is held.
+        // as always while another lock is held.
         let theirs = slot.try_lock().filter(|theirs| !theirs.closed)?;
         Some((target, theirs))
     }
@@ -178,9 +178,9 @@ impl Slot {
 pub(crate) const REQUEST_POSTS: u32 = 10;
 
 /// The number of posts that a hold in line counts as. On another worker the lock, the color, its
-/// state and again the lock cross, and the home waits meanwhile. If two workers do so without a
-/// pause it takes 600 ns and more, of which 400 seem to be the callback's own; twice that, so that
-/// they do not stay apart.
+/// state and again the lock cross between the cores, and the home waits meanwhile. If two workers
+/// do so without a pause it takes 600 ns and more, of which 400 seem to be the callback's own; the
+/// estimate is twice that, so that they do not stay apart.
 const HOLD_POSTS: u16 = 8;
 
 /// With fewer waiting turns, a new task does not wait for long.

@@ -142,7 +142,7 @@ impl RunQueue {
     fn take_news(&mut self, news: &mut News) {
         let Some(mut board) = self.board.take() else { return };
         std::mem::swap(&mut news.removed, &mut board.removed);
-        // Before the new ones, which are reported in their present state.
+        // Reported before the new ones, in their present state.
         for slot in std::mem::take(&mut board.changed) {
             let entry = &mut board.slots[slot as usize];
             entry.changed = false;
@@ -241,7 +241,7 @@ impl Worker {
         // Relaxed: a hint for thieves.
         slot.len.store(waiting, Relaxed);
         self.policed.set(Some(policed));
-        // None: while the policy was asked, others have taken everything.
+        // `None`: while the policy was asked, others have taken everything.
         let Some(turn) = next else { return false };
         self.turn(turn);
         true

@@ -62,7 +62,7 @@ pub trait Policy {
     }
 
     /// A color no longer waits, although the policy did not pick it: it was the oldest, or another
-    /// worker took it. The key may be one that the policy has just picked, and has forgotten.
+    /// worker took it. The key may be one that the policy has just picked and forgotten.
     fn removed(&mut self, key: RunnableKey);
 
     /// The color to run next, which the policy forgets: [`Policy::queued`] reports it again if it
@@ -82,7 +82,7 @@ pub struct Runnable {
     pub color_id: u64,
     /// The highest priority that waits in it.
     pub priority: Priority,
-    /// Something from another thread, an I/O event or a timer waits in it, or a task waits for it.
+    /// It has work from another thread, an I/O event or a timer, or a task waits for it.
     pub from_outside: bool,
     /// Number of callbacks that wait in it.
     pub queued: usize,
@@ -102,8 +102,8 @@ pub struct RunnableKey {
 
 /// Picks at random, for tests: each seed gives another order, and the same seed the same one.
 ///
-/// A program with a result that depends on the order of its colors shows it under some seed. On one
-/// worker, with nothing from outside and no turn that its time slice cuts off, runs with the same
+/// If the result of a program depends on the order of its colors, some seed shows it. On one
+/// worker, with no work from outside and no turn that its time slice cuts off, runs with the same
 /// seed pick in the same order; otherwise timing matters, too.
 ///
 /// ```
@@ -125,7 +125,8 @@ pub struct SeededRandom {
 }
 
 impl SeededRandom {
-    /// A policy with that seed. Give each worker another one: they see different colors anyway.
+    /// A policy with that seed. Give each worker a different seed: they see different colors
+    /// anyway.
     pub fn new(seed: u64) -> SeededRandom {
         SeededRandom { state: seed, waiting: Vec::new(), places: HashMap::new() }
     }

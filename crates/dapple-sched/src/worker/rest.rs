@@ -11,9 +11,9 @@
 //! | rests, awake | between turns, when it polls the kernel, it hands its colors and light tasks over to a working worker, except pinned ones; it neither steals nor spins; it gives up the duty of waiting for events | nothing waits here: sleeps |
 //! | rests, asleep | counts as asleep, but not as a helper: no worker wakes it to search for work, and C6 does not require it | a post to a color at home here, a timer, an event of a descriptor that only its workers wait for: awake. The number rises: works |
 //!
-//! So each color at home here wakes the worker once, and is at home elsewhere afterwards. Colors
-//! pinned here still run here, because they can run nowhere else. Holds, readers and sets are as
-//! anywhere, because a color changes its home only from the run queue.
+//! So each color at home here wakes the worker once, and has another home afterwards. Colors pinned
+//! here still run here, because they can run nowhere else. Holds, readers and sets work as on any
+//! worker, because a color changes its home only from the run queue.
 //!
 //! Handing over is stealing in the other direction: it needs the locks of both workers, of which
 //! the second is only tried. If that fails, the worker runs a turn itself, and tries again. A
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// Counts the processors, if it is time to. The monitor calls this.
+    /// Counts the processors, if it is due. The monitor calls this.
     pub(super) fn follow_cpus(&self) {
         let now_ns = self.now_ns();
         if let Some(cpus) = self.cpus.as_ref().filter(|cpus| cpus.is_due(now_ns)) {

@@ -22,8 +22,8 @@
 //!
 //! So a color with `k` others before it in its list starts after at most `2 (k + 1)` picks if all
 //! have the same priority, and otherwise after `2 LEVELS FAIR_PICK (k + 1)`; with another share, of
-//! one pick in `n`, read `n` for 2. In an express list, where later colors may go to the front,
-//! read `2 (k + 1)` + [`FIRSTS_MAX`] for `k + 1`.
+//! one pick in `n`, replace 2 by `n`. In an express list, where later colors may go to the front,
+//! replace `k + 1` by `2 (k + 1)` + [`FIRSTS_MAX`].
 
 use std::ptr::{self, NonNull};
 
@@ -121,7 +121,7 @@ impl RunQueue {
         self.len
     }
 
-    /// How many light tasks, of which there are some, go next; 0: a color does. Compared with
+    /// How many light tasks, of which there are some, go next; 0 if a color does. Compared with
     /// colors of their own priority, the lowest, each task has as many polls as each color has
     /// turns; compared with colors of a higher one they have one pick in [`FAIR_PICK`]. Work from
     /// outside has its share of the picks, whether in tasks or in colors.
@@ -356,7 +356,7 @@ impl RunQueue {
             match NonNull::new(list.head) {
                 Some(next) => {
                     next.as_ref().links(|links| links.prev = ptr::null_mut());
-                    // By its turn the processor has fetched its first node.
+                    // When its turn comes, the processor has fetched its first node.
                     FifoGuard::new(ColorRef::new(next)).prefetch();
                 }
                 None => {
@@ -467,8 +467,8 @@ const UNTOLD: u8 = 0;
 /// Under a policy, the list of colors that it knows.
 pub(super) const TOLD: u8 = 1;
 
-/// Set while a policy of the program's own picks. Never alone, so that [`RunQueue::pop`] needs no
-/// test of its own for it.
+/// Set while a policy of the program's own picks. Never set alone, so that [`RunQueue::pop`] needs
+/// no separate test for it.
 const POLICED: u32 = 1 << 31;
 
 /// Priorities from 0 to 7.
@@ -484,7 +484,7 @@ pub(crate) const EXPRESS: u8 = 1;
 /// front.
 pub(crate) const FIRST: u8 = 1 << 7;
 
-/// So many colors may go to the front in a row.
+/// This many colors may go to the front in a row.
 const FIRSTS_MAX: u8 = 16;
 
 /// The priority of a rank.
@@ -583,7 +583,7 @@ mod tests {
             at
         };
         let picked: Vec<usize> = (0..1_016).map(pick).collect();
-        // As many as allowed in a row, and then the others as well.
+        // The allowed number in a row, and then the others as well.
         assert_eq!(picked[..16], [0; 16]);
         let count = |of| picked[16..].iter().filter(|&&at| at == of).count();
         // All three share the other half in turn.

@@ -1,4 +1,4 @@
-//! The settings of how workers share their time, and their ranges.
+//! The settings by which workers share their time, and their ranges.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use crate::worker::clock::SLICE_NS;
 /// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
-    /// A busy worker looks at the kernel about this often.
+    /// A busy worker polls the kernel about this often.
     pub(crate) poll_every_ns: u64,
     /// The time for which one color may run while others wait.
     pub(crate) slice_ns: u64,
@@ -128,11 +128,11 @@ impl Default for Credit {
 const POLL_EVERY_NS: u64 = 50_000;
 
 /// Shorter ones cannot be kept, because turns are timed about every 32 us; with longer ones a
-/// worker that is not stuck would put the alarm off too late.
+/// worker that is not stuck would postpone the alarm too late.
 const POLL_INTERVALS: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(1);
 
 /// Shorter ones cannot be kept, because the clock is read about every 32 us; a longer turn counts
-/// as a long callback, after which the monitor looks more often.
+/// as a long callback, after which the monitor checks more often.
 const TIME_SLICES: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(1);
 
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]

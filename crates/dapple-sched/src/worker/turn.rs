@@ -79,7 +79,7 @@ impl Worker {
         let passed_ns = self.passed_ns(Some(measured_now())).unwrap_or_default();
         self.ns_to_poll.set(self.ns_to_poll.get().saturating_sub(passed_ns));
         if passed_ns > LOOK_EVERY_NS.into() {
-            // Longer than short callbacks take: time what runs now.
+            // Longer than short callbacks take: the running callbacks are timed.
             return self.glances.set(GLANCES);
         }
         self.glances.set(glances - 1);
@@ -158,7 +158,7 @@ impl Worker {
 }
 
 /// The turn of a worker's own frame. It may be released while it is open, before its callback ends;
-/// the color may be gone then.
+/// the color may be freed then.
 #[derive(Clone, Copy)]
 struct OpenTurn<'w> {
     worker: &'w Worker,
@@ -283,8 +283,8 @@ impl OpenTurn<'_> {
         worker.wary.set(if surprises && mean_ns > 0 { WARY_CALLBACKS } else { wary.saturating_sub(ran) });
         let mut away_ns = worker.away_ns.take().unwrap_or_default();
         if timed && let Some(mut fifo) = self.fifo() {
-            // A post to another worker costs more than its measured time: its block comes back from
-            // there, cold.
+            // A post to another worker costs more than its measured time, because its block comes
+            // back from there with cold caches.
             away_ns += u64::from(fifo.posts_away().saturating_sub(away_before)) * COLD_BLOCK_NS;
             let mean_ns = elapsed_ns / u64::from(ran.max(1));
             let away_share = away_ns.min(elapsed_ns) * u64::from(u8::MAX) / elapsed_ns.max(1);
@@ -344,7 +344,7 @@ const TURNS_BETWEEN_LOOKS_MIN: u32 = 4;
 /// Callbacks from one glance to the next.
 const GLANCE_EVERY: u32 = 128;
 
-/// Glances between two samples, while glances find nothing unusual.
+/// Cheap checks between two samples, while they find nothing unusual.
 const GLANCES: u32 = 7;
 
 /// A turn that takes this many times its expected time, plus this much, is a surprise: then this
@@ -356,8 +356,8 @@ const WARY_CALLBACKS: u32 = 256;
 /// Turns are timed about this often.
 const LOOK_EVERY_NS: u32 = 32_000;
 
-/// A turn of so few short callbacks never reads the clock,
+/// A turn of at most this many short callbacks never reads the clock,
 const SHORT_TURN: u32 = 8;
 
-/// nor does one of so many that are hardly longer than a reading.
+/// nor does one of at most this many that are hardly longer than a reading.
 const SHORT_TURN_TINY: u32 = 64;

@@ -43,7 +43,7 @@ pub(crate) fn panic_twice() -> ! {
     panic_any(DropBomb)
 }
 
-/// Runs `run`, which must panic with a bomb; the caller gets that panic's payload.
+/// Runs `run`, which must panic with one of these values; the caller gets that panic's payload.
 pub(crate) fn blast(run: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(run)).map_err(forget).is_err()
 }

@@ -17,7 +17,7 @@ use crate::support::runtime;
 /// More rounds than any budget has.
 const MANY: usize = 10_000;
 
-/// As many ready awaits as a poll has.
+/// The number of ready awaits in the budget of a poll.
 const BUDGET: usize = 128;
 
 #[test]
@@ -126,7 +126,7 @@ fn c7_callbacks_and_other_executors_have_no_budget() {
         let mut cx = Context::from_waker(Waker::noop());
         (0..MANY).all(|_| pin!(state.with(|n| *n += 1)).poll(&mut cx).is_ready())
     };
-    // A plain thread without a future to drive.
+    // A plain thread that drives no future.
     assert!(ready(&state));
     // A callback, even one after a task that has used up its budget.
     let color = Color::new();
@@ -148,8 +148,7 @@ fn c7_an_executor_inside_a_task_is_not_refused_for_good() {
             self.0.unpark();
         }
     }
-    // Like that of another library, which knows nothing of budgets and polls again as soon as it is
-    // woken.
+    // Like a budget of another library, which ignores ours and polls again as soon as it is woken.
     fn drive<F: Future>(future: F) -> F::Output {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut future = pin!(future);
@@ -262,8 +261,8 @@ where
 
 type Busy = std::pin::Pin<Box<dyn Future<Output = usize> + Send>>;
 
-/// How many rounds, of `MANY`, a task has gone when another task, which it spawned on the only
-/// worker, has started.
+/// The number of rounds, out of `MANY`, that a task makes before another task starts, which it
+/// spawned on the only worker.
 fn rounds_until_another_starts<F>(
     runtime: &Runtime,
     start: impl Fn(Busy) -> JoinHandle<usize> + Clone + Send + 'static,

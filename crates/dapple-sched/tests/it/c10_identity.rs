@@ -8,7 +8,7 @@ use crate::support::{occupy, runtime};
 
 #[test]
 fn c10_colors_never_exclude_one_another() {
-    // Every color but one is free, whatever their names hash to.
+    // Every color but one is free, whatever the hashes of their names.
     let runtime = runtime(2);
     let _entered = runtime.enter();
     let held = Color::named(1);

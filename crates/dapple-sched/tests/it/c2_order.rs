@@ -93,7 +93,7 @@ fn c2_priority_orders_colors_and_never_one_color() {
     for (color, name) in [(&low, "low"), (&high, "high")] {
         for n in 0..3 {
             let tx = tx.clone();
-            // The priority comes with the last one, and must not let it overtake the first two.
+            // The last one has the priority, which must not let it overtake the first two.
             let priority = if name == "high" && n == 2 { Priority::HIGHEST } else { Priority::NORMAL };
             color.post_with(priority, move || tx.send((name, n)).unwrap());
         }
@@ -197,8 +197,8 @@ fn c2_only_the_waiter_has_its_grant() {
     }
 }
 
-/// A poll that runs when its task gets a grant may have looked before: the next poll has it, in its
-/// place.
+/// A poll that runs when its task gets a grant may have checked before: then the next poll has it,
+/// in its place.
 #[test]
 fn c2_a_grant_that_comes_during_a_poll_is_kept() {
     let runtime = runtime(2);

@@ -63,7 +63,8 @@ fn c4_what_a_set_has_held_is_let_go_of_where_it_has_come_to() {
     let handle = runtime.handle();
     let pinned = [0, 1].map(|worker| handle.pinned_color(worker));
     let (held, runner) = (handle.new_color_at(1), handle.new_color_at(1));
-    // The measured callbacks of this color do not keep the other set from being brought together.
+    // The callbacks of this color are long enough to be measured, and do not keep the other set
+    // from being brought together.
     occupy(&pinned[0]).open();
     let (begin, posted) = (Gate::default(), Gate::default());
     let (tx, seen) = collector();
@@ -77,7 +78,7 @@ fn c4_what_a_set_has_held_is_let_go_of_where_it_has_come_to() {
         has_posted.open();
     });
     ready.next();
-    // From a callback there, so that both have their home there when the set is posted.
+    // A callback there posts them, so that both have their home there when the set is posted.
     let (held_first, third) = (held.clone(), tx.clone());
     pinned[1].post(move || {
         when((&held_first, &runner)).post(move |_| {
@@ -374,7 +375,7 @@ fn c4_a_panic_poisons_what_was_held_for_writing() {
     let _entered = runtime.enter();
     let (a, b, c) = (Colored::new(1), Colored::new(2), Colored::new(3));
     when((&a, b.reading(), &c)).post(|_| panic!("in the middle"));
-    // The colors are free again, and say what happened.
+    // The colors are free again, and their states show the result.
     let color = Color::new();
     when((&color, a.color(), b.color(), c.color())).with_blocking(|_| ());
     assert!(a.is_poisoned() && !b.is_poisoned() && c.is_poisoned());

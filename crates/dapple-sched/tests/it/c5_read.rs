@@ -286,7 +286,7 @@ fn c5_a_reader_that_does_not_come_goes_as_a_reader() {
     let _entered = runtime.enter();
     let state = Colored::new(0);
     let gate = occupy(state.color());
-    // Asks to read, and then polls something else.
+    // Asks to read, and then polls another future.
     let (polled, polls) = channel();
     let absent = spawn({
         let state = state.clone();

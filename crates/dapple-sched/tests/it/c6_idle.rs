@@ -73,8 +73,7 @@ fn c6_a_lone_post_wakes_exactly_one_worker() {
         parks() - before
     };
     let exactly_one = (0..POSTS).map(woken).filter(|&woken| woken == 1).count();
-    // If the machine takes the core from the woken worker, another comes to its aid after a
-    // millisecond.
+    // If the machine takes the core from the woken worker, another one helps after a millisecond.
     assert!(exactly_one > POSTS / 2, "only {exactly_one} of {POSTS} posts woke exactly one worker");
 }
 

@@ -112,7 +112,7 @@ fn c9_a_report_tells_what_blocks_from_what_never_yields() {
     let gate = occupy(&Color::new());
     assert_eq!(reports.next().slowness, Slowness::Blocks);
     gate.open();
-    // One that is preempted between two looks may seem to block: then there is one more.
+    // A callback that is preempted between two checks may seem to block: then there is one more.
     let state = Colored::new(0);
     let never_yields = (0..1_000).any(|_| {
         let over = Arc::new(AtomicBool::new(false));

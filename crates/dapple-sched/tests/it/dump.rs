@@ -131,7 +131,7 @@ fn a_color_that_was_handed_over_shows_its_waiter() {
     let dumped = until(&runtime, state.color(), ColorState::HandedToForeign);
     assert_eq!(dumped.held_from.map(|from| from.line()), Some(line));
     assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    // A task with its own color busy when its turn comes.
+    // A task with an own color that is busy at its turn.
     let gate = occupy(state.color());
     let own = Color::new();
     let task = own.spawn({
@@ -293,7 +293,7 @@ fn workers_and_colors_agree_in_a_dump() {
     }
 }
 
-/// Dumps until so many tasks of that line wait like that.
+/// Dumps until this many tasks of that line have that wait.
 fn until_tasks(runtime: &Runtime, line: u32, count: usize, like: impl Fn(&TaskWait) -> bool) -> Dump {
     let deadline = Instant::now() + LONG;
     loop {

@@ -29,7 +29,7 @@ fn guards_may_be_dropped_in_any_order() {
 #[test]
 fn a_guard_that_is_forgotten_keeps_its_runtime_current() {
     let (one, two) = (runtime(1), runtime(2));
-    // A thread of its own, because a forgotten guard stays with its thread.
+    // A separate thread, because a forgotten guard stays with its thread.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let outer = one.enter();

@@ -1,5 +1,5 @@
-//! Work from outside (threads, I/O events, timers) does not wait behind colors that always have
-//! more to run.
+//! Work from outside (threads, I/O events, timers) does not wait for colors that always have more
+//! to run.
 //!
 //! Counted in turns, not in time, because a post waits for turns. By the clock, a post to a fresh
 //! color next to a million yielding tasks on two workers waited 160 ms (median) when it went to the
@@ -35,7 +35,7 @@ impl Polls {
         [0, 1].map(|worker| self.0[worker].load(Ordering::Relaxed))
     }
 
-    /// How many there have been on this worker since then.
+    /// The number of turns on this worker since then.
     fn since(&self, before: [u64; 2]) -> u64 {
         let worker = Handle::current().worker_index().expect("called by tasks");
         self.now()[worker] - before[worker]
@@ -269,8 +269,8 @@ fn an_event_reaches_the_color_that_ran_last() {
     for round in 0..100 {
         let (tx, seen) = collector();
         let (event, driver) = (color.clone(), driver.clone());
-        // The event is there when the turn is over, and the worker looks for events before it has
-        // another one.
+        // The event is ready at the end of the turn, and the worker polls for events before its
+        // next one.
         color.post(move || {
             let posts = move || event.post(move || tx.send(round).unwrap());
             *driver.0.lock().unwrap() = Some(Box::new(posts));
@@ -304,7 +304,7 @@ fn time_that_a_callback_counts_lets_its_worker_look_for_events() {
     let given = driver.clone();
     let runtime = Runtime::builder().workers(1).driver(move |_| Ok(given)).build().unwrap();
     let _entered = runtime.enter();
-    // The other polls take next to nothing, so that the worker does not read the clock for each.
+    // The other polls take almost no time, so that the worker does not read the clock for each.
     let yielders = Yielders::start(&runtime, 3);
     // As a light task, and in turns of a color.
     for color in [None, Some(Color::new())] {
@@ -327,7 +327,7 @@ fn time_that_a_callback_counts_lets_its_worker_look_for_events() {
     drop(yielders);
 }
 
-// Tasks that come to the state later would wait with this one, each keeping its own holds.
+// Tasks that reach the state later would wait with this one, each keeping its own holds.
 #[test]
 fn a_task_that_waits_for_a_state_waits_for_few_turns() {
     let runtime = runtime(1);
@@ -363,7 +363,7 @@ fn a_state_that_is_let_go_of_goes_to_the_task_that_waits_within_few_turns() {
                 state.with(|before| polls.since(*before)).await
             });
             seen.next();
-            // Its poll is over when others have been polled.
+            // Its poll ends after others have been polled.
             let then = yielders.polls.now()[0];
             while yielders.polls.now()[0] == then {
                 std::thread::yield_now();
@@ -430,7 +430,7 @@ fn keep_busy(state: Colored<()>, stop: Arc<AtomicBool>) {
 #[test]
 fn work_from_outside_has_its_turns_among_tasks_that_always_wait_for_states() {
     const COLORS: usize = 200;
-    // Far more than the colors need, and an end to the test if they starve.
+    // Far more than the colors need, and an end of the test if they starve.
     const WAITS: u64 = 100 * COLORS as u64;
     let runtime = runtime(1);
     let (gate, waits, stop) = (Gate::default(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));

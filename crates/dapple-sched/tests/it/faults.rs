@@ -62,7 +62,7 @@ fn readers_are_let_in_next_to_one_with_a_waker_that_panics() {
         let (calls, waker) = counting();
         let mut reads: Vec<_> = (0..3).map(|_| Box::pin(state.read(|n| *n))).collect();
         for (n, read) in reads.iter_mut().enumerate() {
-            // The one in the middle is the bad one.
+            // The middle one is the bad one.
             let waker = if n == 1 { bad() } else { waker.clone() };
             assert!(poll(read.as_mut(), &waker).is_pending());
         }
@@ -77,7 +77,7 @@ fn readers_are_let_in_next_to_one_with_a_waker_that_panics() {
 
 #[test]
 fn a_waker_in_a_task_that_panics_keeps_no_task_from_the_state() {
-    // Each kind of wait, of a task that never comes back to it.
+    // Each kind of wait, of a task that never polls it again.
     for (kind, bad) in (0..3).flat_map(|kind| [(kind, bomb()), (kind, drop_bomb())]) {
         let runtime = quiet(2);
         let _entered = runtime.enter();
@@ -97,7 +97,7 @@ fn a_waker_in_a_task_that_panics_keeps_no_task_from_the_state() {
                     1 => poll(read.as_mut(), &bad).is_pending(),
                     _ => poll(set.as_mut(), &bad).is_pending(),
                 };
-                // From now on the wait has the last of it.
+                // From now on the wait has the last clone.
                 drop(bad);
                 tx.send(waits).unwrap();
                 Poll::Pending
@@ -151,7 +151,7 @@ fn a_waker_is_cloned_under_no_lock() {
     let handle = runtime.handle().clone();
     let inner = handle.clone();
     let waker = on_clone(move || _ = poll(pin!(inner.closing()), Waker::noop()));
-    // On a thread of its own: if it waited for itself, the test would not end.
+    // On a separate thread: if it waited for itself, the test would not end.
     let (tx, rx) = channel();
     std::thread::spawn(move || {
         assert!(poll(pin!(handle.closing()), &waker).is_pending());
@@ -337,7 +337,7 @@ fn c6_stays_on_when_the_driver_panics() {
     let handle = runtime.handle().clone();
     driver.panics.store(true, Ordering::SeqCst);
     for round in 1..5 {
-        // Wakes a worker, which panics on its way; so does the thread that waits.
+        // Wakes a worker, which panics on the way; so does the waiting thread.
         let color = handle.new_color_at(round);
         let ran = runtime.block_on(async { color.spawn(async { 1 }).await.unwrap() });
         assert_eq!(ran, 1);

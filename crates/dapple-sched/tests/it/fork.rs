@@ -1,6 +1,6 @@
 //! The child of a `fork`: it has no workers, and reports that instead of waiting for them.
 //!
-//! Each test forks in a process of its own, in which no other test runs: a fork of a process with
+//! Each test forks in a separate process, in which no other test runs: a fork of a process with
 //! many threads may copy locks that they hold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +48,7 @@ fn assert_refused<R>(f: impl FnOnce() -> R) {
     assert!(message.contains("is a fork of the one in which its Dapple runtime was built"), "{message}");
 }
 
-/// Runs a test of this module in a process of its own.
+/// Runs a test of this module in a separate process.
 fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return test();

@@ -31,7 +31,7 @@ const WAITS: [(&str, Make); 3] = [
 const DROPPED: (&str, fn(Waiting)) = ("dropped", drop);
 const FORGOTTEN: (&str, fn(Waiting)) = ("forgotten", forget);
 
-/// Notes that it was woken, and panics if it is to.
+/// Notes that it was woken, and panics on request.
 struct Signal(Mutex<Sender<()>>, bool);
 
 impl Wake for Signal {
@@ -68,7 +68,7 @@ fn state() -> (Colored<()>, Arc<AtomicUsize>, Closure) {
     (Colored::new(()), runs, Arc::new(move || _ = counted.fetch_add(1, SeqCst)))
 }
 
-/// The color is free, or will be after the callbacks before.
+/// The color is free, or will be after the earlier callbacks.
 fn is_usable(state: &Colored<()>) {
     let (tx, rx) = channel();
     state.post(move |()| tx.send(()).unwrap());
@@ -166,7 +166,7 @@ fn a_wait_that_a_task_forgets_gives_back_what_it_was_granted() {
             let gate = occupy(state.color());
             let (tx, rx) = channel();
             let mut polled = 0;
-            // The first poll asks, the second one comes with the grant.
+            // The first poll asks, the second one has the grant.
             let task = runtime.spawn(poll_fn(move |cx| {
                 polled += 1;
                 if polled == 1 {

@@ -189,7 +189,7 @@ fn the_color_of_a_queued_task_is_asked_for() {
     }
 }
 
-// They are in order among the light tasks, and from the first poll on in the fifos of their colors.
+// They are ordered among the light tasks, and from the first poll on in the fifos of their colors.
 #[test]
 fn tasks_that_ask_for_their_color_leave_their_neighbors() {
     let runtime = runtime(1);
@@ -301,7 +301,7 @@ fn c7_a_shutdown_finds_every_task_also_where_others_go_meanwhile() {
     assert_eq!(drops.count(), 3 * EACH);
 }
 
-/// In a process of its own, because the memory of concurrent tests would count.
+/// In a separate process, because the memory of concurrent tests would count.
 #[test]
 #[cfg_attr(miri, ignore = "it starts a process")]
 fn two_million_tasks_give_their_memory_back() {
@@ -406,7 +406,7 @@ fn c8_a_waker_that_panics_takes_no_neighbor_along() {
     assert_eq!(runtime.handle().stats().workers[0].panics, 1);
 }
 
-// Futures, and outputs, that wake, spawn, and ask for colors when they are dropped: at shutdown
+// Futures, and outputs, that wake, spawn, and request colors when they are dropped: at shutdown
 // too.
 #[test]
 fn destructors_may_do_everything() {

@@ -51,7 +51,7 @@ fn each_wait_is_ended_by_one_wake() {
     assert_eq!((notes.first(), notes.last()), (Some(&Outside::Begins), Some(&Outside::Ends)));
     assert_eq!((count(Outside::Begins), count(Outside::Ends)), (1, 1));
     assert_eq!(count(Outside::Waits), count(Outside::Woken));
-    // A wait and its wake may come in either order, but no two waits, and no two wakes, without the
+    // A wait and its wake may come in either order, but two waits, or two wakes, never without the
     // other between them.
     let waits = notes.iter().scan(0i32, |waits, news| {
         *waits += i32::from(*news == Outside::Waits) - i32::from(*news == Outside::Woken);

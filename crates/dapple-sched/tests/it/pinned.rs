@@ -106,7 +106,7 @@ fn c6_what_is_pinned_waits_for_its_worker_and_nothing_else_does() {
     let also = Color::pinned(0);
     let note = ran.clone();
     also.post(move || note.store(true, Ordering::Relaxed));
-    // The other worker comes often to take what it may.
+    // The other worker comes often to take as much as it may.
     for _ in 0..30 {
         let (tx, seen) = collector();
         lively.post(move || tx.send(here()).unwrap());
@@ -208,14 +208,14 @@ fn try_with_is_for_its_worker_only() {
     assert_eq!(ask(&state), Err(TryWithError::Elsewhere));
     let of_state = state.clone();
     assert_eq!(block_on(Color::pinned(0).spawn(async move { ask(&of_state) })).unwrap(), Err(TryWithError::Elsewhere));
-    // Held by the callback itself, and inside of itself.
+    // Held by the callback itself, and nested in itself.
     let of_state = state.clone();
     let inside = color.spawn(async move {
         let nested = of_state.try_with(|_| of_state.try_with(|n| n.get()));
         (ask(&of_state), nested)
     });
     assert_eq!(block_on(inside).unwrap(), (Ok(1), Ok(Err(TryWithError::Busy))));
-    // Free, and asked for by a neighbor; not free.
+    // Free, and requested by a neighbor; not free.
     let of_state = state.clone();
     let neighbor = Color::pinned(1);
     assert_eq!(block_on(neighbor.spawn(async move { ask(&of_state) })).unwrap(), Ok(2));
@@ -305,7 +305,7 @@ fn aborting_drops_a_future_on_its_worker_and_in_its_color() {
     task.abort();
     assert!(block_on(task).unwrap_err().is_aborted());
     assert_eq!(dropped.next(), ("future", true));
-    // One that has not begun: its maker is dropped, and never called.
+    // A value that has not been made yet: its maker is dropped, and never called.
     let gate = occupy(&color);
     let task = color.spawn_pinned(|| async { panic!("it does not run") });
     task.abort();
@@ -417,7 +417,7 @@ fn shutdown_drops_everything_where_it_lives() {
             let (own, tx, state, running) = (color.clone(), tx.clone(), states[2 * worker].clone(), running.clone());
             drop(color.spawn_pinned(move || async move {
                 let _bound = Bound::new("task", &own, &tx);
-                // Values are there as long as tasks are.
+                // Values exist as long as tasks do.
                 let _uses = Uses(state);
                 drop(running);
                 pending::<()>().await;

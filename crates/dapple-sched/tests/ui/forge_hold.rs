@@ -1,5 +1,4 @@
-//! A hold cannot be forged: the constructor of a hold is private, and so is the proof that it is
-//! held.
+//! A hold cannot be forged: its constructor is private, and so is the proof that it is held.
 use dapple_sched::{Color, Colored};
 
 fn forge(state: &Colored<u32>, color: &Color) {

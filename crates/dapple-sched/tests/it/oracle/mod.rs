@@ -9,9 +9,9 @@
 //! The model knows that a wait is accepted in one step, at some time after the task's earlier
 //! steps. It leaves open that an outrun task asks again. It does not know when a task is polled.
 //!
-//! Seen to catch, as `mutations.txt` has them: an inbox that is drained in the wrong order; a set
-//! that is accepted in parts; a color that has a turn while it is held; a lost callback; a waiter
-//! that loses its place.
+//! Seen to catch, as in `mutations.txt`: an inbox that is drained in the wrong order; a set that is
+//! accepted in parts; a color that has a turn while it is held; a lost callback; a waiter that
+//! loses its place.
 
 mod model;
 mod program;
@@ -89,13 +89,13 @@ fn check_fates(ops: &[Op], fates: &[Fate], capacity: Option<usize>) {
                 assert!(!may_be_full || capacity != Some(0), "{op:?} went over the capacity");
                 check_fates(&op.inner, fates, capacity);
             }
-            // An aborted task did not come that far; the model has checked the others.
+            // An aborted task did not reach that step; the model has checked the others.
             Fate::Unknown => {}
         }
     }
 }
 
-/// Miri runs few, and lets no test read the file with the cases that failed before.
+/// Miri runs few cases, and lets no test read the file with the earlier failures.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 512 });
     if cfg!(miri) {

@@ -1,5 +1,5 @@
-//! The sequential model: colors that accept and run one step at a time. It follows the order that
-//! was observed in each color, and gets stuck if no sequential execution has it.
+//! The sequential model: colors that accept and run one step at a time. It follows the observed
+//! order in each color, and gets stuck if no sequential execution has it.
 
 use super::program::{COLORS, Kind, Op, Part, index};
 use super::real::{Event, Fate};
@@ -101,13 +101,12 @@ impl<'a> Model<'a> {
             ended: vec![false; fates.len()],
             account: [(0, false); COLORS],
         };
-        // No step makes another one impossible, so any order of steps will do.
+        // No step makes another one impossible, so the order of steps does not matter.
         while model.step() {}
         model
     }
 
-    /// Unless everything observed has happened: the agents and what each waits for, which form a
-    /// circle.
+    /// Unless everything observed has happened: the agents and their waits, which form a cycle.
     pub(super) fn stuck(&self) -> Option<String> {
         if self.agents.is_empty() && self.waiting.is_empty() && self.colors.iter().all(Observed::is_over) {
             return None;

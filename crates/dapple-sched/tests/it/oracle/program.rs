@@ -27,7 +27,7 @@ pub(super) struct Part {
 pub(super) enum Kind {
     /// Posted, to one color or to several.
     Post { priority: u8, panics: bool },
-    /// Posted to one color; refused where that is full.
+    /// Posted to one color; refused if that is full.
     TryPost,
     /// Posted to one color; canceled at once, if it has not started.
     Cancel,
@@ -36,7 +36,7 @@ pub(super) enum Kind {
     /// A wait that is polled once, even inside of callbacks, and then dropped. `bomb`: with a waker
     /// that panics.
     Glance { bomb: Option<usize> },
-    /// As that, but then moved to a task, which awaits it.
+    /// The same, but then moved to a task, which awaits it.
     Moved { bomb: Option<usize> },
     /// A task, of one of the colors or of a fresh one, aborted at the end of its agent.
     Task { fresh: bool, aborted: bool },
@@ -86,7 +86,7 @@ impl Op {
     }
 }
 
-/// Gives each operation its number; returns how many there are.
+/// Numbers the operations; returns how many there are.
 pub(super) fn number(ops: &mut [Op], mut count: usize) -> usize {
     for op in ops {
         op.id = count;
@@ -106,7 +106,8 @@ pub(super) fn index<'a>(ops: &'a [Op], by_id: &mut Vec<Option<&'a Op>>) {
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let colors = prop::sample::subsequence((0..COLORS).collect::<Vec<_>>(), 1..=3).prop_shuffle();
     (colors, prop::collection::vec(prop::bool::weighted(0.35), 3)).prop_map(|(colors, reads)| {
-        // The second one's mode is that of the first if there are three: eight types of sets less.
+        // The second one's mode is that of the first if there are three, which saves eight types of
+        // sets.
         let second = if colors.len() == 3 { 0 } else { 1 };
         let modes = [reads[0], reads[second], reads[2]];
         colors.into_iter().zip(modes).map(|(color, reads)| Part { color, reads }).collect()

@@ -166,8 +166,8 @@ impl World {
         .is_ok()
     }
 
-    /// Holds in line, and inside of that once more. The agent holds `held` meanwhile: all of it, or
-    /// none.
+    /// Holds in line, and another one inside of that. The agent holds `held` meanwhile: all of it,
+    /// or none.
     fn hold(&self, op: &Op, held: &[Part]) -> Fate {
         let again = || {
             let may = op.parts.iter().all(|part| part.reads || op.parts.len() > 1);
