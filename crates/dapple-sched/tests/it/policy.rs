@@ -135,7 +135,8 @@ fn c7_every_policy_keeps_the_age_bound() {
 }
 
 /// The order in which one worker runs a hundred colors, each of which posts to itself when it runs.
-/// So no color has two waiting callbacks: a turn would run one or both, depending on the time.
+/// So no color has two waiting callbacks, of which a turn would run one or both, depending on the
+/// time.
 fn order(seed: u64) -> Vec<usize> {
     const COLORS: usize = 100;
     let runtime = runtime(1, move |_| Box::new(SeededRandom::new(seed)));
@@ -235,7 +236,7 @@ fn a_policy_knows_waiting_and_stolen_colors() {
         }
         drop(tx);
         done.all();
-        // All has run, so each knows only colors that come now.
+        // All have run, so each knows only colors that come now.
         for worker in (0..4).cycle().take(200) {
             let (tx, done) = collector();
             Handle::current().new_color_at(worker).post(move || tx.send(()).unwrap());
@@ -248,7 +249,7 @@ fn a_policy_knows_waiting_and_stolen_colors() {
     }
 }
 
-/// Notes how many colors had been reported to a policy when it was last asked, and not its end.
+/// Counts the colors that had been reported to a policy when it was last asked, and not their end.
 struct Known {
     inner: Box<dyn Policy>,
     waiting: HashSet<RunnableKey>,
@@ -365,7 +366,7 @@ fn a_policy_belongs_to_its_worker() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    // Each pick posts, so there is always something to pick: a shutdown ends that as well.
+    // Each pick posts, so there is always a color to pick: a shutdown ends that as well.
     drop(runtime);
     let mut dropped = dropped.all();
     dropped.sort_unstable();

@@ -20,7 +20,7 @@ const VICTIM: usize = 1;
 enum Says {
     /// None: the monitor has to wait for an answer.
     Later,
-    /// It is ready to run, for so many looks; then no answer.
+    /// It is ready to run, for this many checks; then no answer.
     Runnable(u32),
     /// It waits in a system call.
     Blocked,
@@ -30,7 +30,7 @@ struct Kernel {
     threads: [OnceLock<Thread>; 2],
     says: Mutex<Says>,
     said: Condvar,
-    /// How often the other worker has looked at the victim's events.
+    /// How often the other worker has polled the victim's events.
     visits: AtomicU64,
 }
 
@@ -111,8 +111,8 @@ fn behind_a_callback(handle: &Handle, kernel: &Kernel) -> (Color, mpsc::Receiver
     let state = Colored::with_color((), &color);
     let (tx, rx) = mpsc::channel();
     let (held, all_held) = mpsc::channel();
-    // In short turns: a worker with long turns is behind, and thieves may take whatever waits
-    // there.
+    // In short turns: a worker with long turns is behind, and thieves may take everything that
+    // waits there.
     for _ in 0..410 {
         let (state, held) = (state.clone(), held.clone());
         host.post(move || {
@@ -149,7 +149,7 @@ fn c6_a_preempted_worker_keeps_what_is_not_worth_moving() {
     let (color, ran_on, gate) = behind_a_callback(runtime.handle(), &kernel);
     drop(kernel.wait_until(|says| says == Says::Runnable(0)));
     assert_eq!(color.stats().stolen, 0, "visits of the other worker: {}", kernel.visits.load(Relaxed));
-    // The turn ends, as far as the scheduler can see, after a time in which other threads had the
+    // As far as the scheduler can see, the turn ends after a time in which other threads had the
     // processor.
     gate.open();
     (0..20).for_each(|_| assert_eq!(ran_on.recv_timeout(LONG).unwrap(), Some(VICTIM)));

@@ -34,7 +34,7 @@ impl Clock {
         assert!(!wait.1.timed_out(), "time stands still");
     }
 
-    /// Lets a unit pass in which so many callbacks can run; returns them.
+    /// Lets a unit pass in which this many callbacks can run; returns them.
     fn pass(&self, count: usize) -> BTreeSet<u32> {
         let state = self.state.lock().unwrap();
         let wait = self.changed.wait_timeout_while(state, LONG, |state| state.running.len() < count).unwrap();
@@ -64,7 +64,7 @@ fn schedule(zero: Priority) -> Vec<Vec<u32>> {
             let work = |callback| {
                 let (clock, loaded) = (clock.clone(), loaded.clone());
                 move || {
-                    // The other worker looks for work once this one has made its choice.
+                    // The other worker searches for work once this one has made its choice.
                     loaded.open();
                     clock.work(callback);
                 }

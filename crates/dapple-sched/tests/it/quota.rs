@@ -1,4 +1,4 @@
-//! A folder that stands for the system's root, in which a test sets the quota of its process.
+//! A folder in place of the system's root, in which a test sets the quota of its process.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ impl Quota {
         Quota(path)
     }
 
-    /// So many processors; in one step, as the runtime may look at any time.
+    /// Sets this many processors in one step, because the runtime may read them at any time.
     pub(crate) fn set(&self, processors: usize) {
         let beside = self.0.join("new");
         fs::write(&beside, format!("{} 100000\n", processors * 100_000)).unwrap();

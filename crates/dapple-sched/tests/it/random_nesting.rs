@@ -12,7 +12,7 @@ use crate::forget::forget;
 use crate::nested::{Env, Op, Program, World};
 use crate::nested_bomb;
 
-/// Runs the program of these dice; zeros follow.
+/// Runs the program that these dice choose; zeros follow.
 fn check(agents: usize, menu: &[Op], dice: &[u8]) -> Result<(), TestCaseError> {
     let mut dice = dice.iter();
     let program = Program::random(agents, menu, &mut |sides| usize::from(*dice.next().unwrap_or(&0)) % sides);

@@ -49,8 +49,8 @@ fn colors_leave_a_worker_that_rests_and_pinned_ones_stay() {
     let Some(runtime) = following(&quota) else { return };
     let _entered = runtime.enter();
     let handle = runtime.handle().clone();
-    // One that waits in the queue of a worker that is busy while the number falls, one that is
-    // idle, one that is held, and a pinned one.
+    // One color that waits in the queue of a worker that is busy while the number falls, one that
+    // is idle, one that is held, and a pinned one.
     let [queued, idle, held] = [(); 3].map(|()| handle.new_color_at(1));
     let pinned = handle.pinned_color(1);
     let gate = occupy(&pinned);
@@ -108,7 +108,7 @@ fn work_goes_on_while_workers_come_and_go() {
     for active in [1, 2, 1] {
         quota.set(active);
         await_active(&runtime, active);
-        // And with all workers back, everything still moves.
+        // And with all workers back, all colors can still move.
         let before = done.load(Ordering::Relaxed);
         let since = Instant::now();
         while done.load(Ordering::Relaxed) < before + 1_000 {
@@ -154,7 +154,7 @@ fn set_affinity(set: &CpuSet) {
 
 #[test]
 fn workers_follow_the_affinity_of_the_process() {
-    // In a process of its own: the affinity is that of all its threads.
+    // In a separate process, because the affinity is that of all its threads.
     if std::env::var_os(ALONE).is_none() {
         let mut process = Command::new(std::env::current_exe().unwrap());
         process.args(["--exact", "rest::workers_follow_the_affinity_of_the_process", "--nocapture"]).env(ALONE, "");
@@ -178,7 +178,7 @@ fn workers_follow_the_affinity_of_the_process() {
         await_active(&runtime, workers);
         assert_eq!(fixed.handle().stats().workers_active, 2, "round {round}");
     }
-    // A shutdown while all but one rest, and a worker that is awake.
+    // A shutdown while all but one worker rest, and one is awake.
     set_affinity(&one);
     await_active(&runtime, 1);
     let busy = runtime.spawn(async { std::thread::sleep(Duration::from_millis(5)) });

@@ -286,7 +286,7 @@ fn a_wait_that_outlives_its_task_holds_nothing() {
     let waiting = runtime.block_on(task).unwrap().unwrap();
     gate.open();
     assert_eq!(state.with_blocking(|n| *n), 0);
-    // The chance has passed; it may ask again.
+    // It was missed; the future may ask again.
     runtime.block_on(waiting);
     assert_eq!(state.with_blocking(|n| *n), 1);
 }
@@ -380,7 +380,7 @@ fn readers_go_on_when_the_writer_before_them_was_dropped_and_swept() {
             let reader = std::thread::scope(|scope| {
                 scope
                     .spawn(|| {
-                        // As many as a sweep takes when the last one is dropped.
+                        // As many as start a sweep when the last one is dropped.
                         let mut writers: Vec<_> = (0..64).map(|_| Box::pin(state.with(|n| *n = 0))).collect();
                         let mut cx = Context::from_waker(Waker::noop());
                         assert!(writers.iter_mut().all(|writer| writer.as_mut().poll(&mut cx).is_pending()));

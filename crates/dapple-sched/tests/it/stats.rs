@@ -10,7 +10,7 @@ use crate::support::{LONG, collector, occupy, runtime};
 fn a_color_counts_every_callback() {
     let runtime = runtime(2);
     let _entered = runtime.enter();
-    // Not a multiple of the number at which the history is halved, and more than one round of it.
+    // Not a multiple of the number at which the history is halved, and more than one such round.
     for callbacks in [1, 511, 512, 1_023, 1_024, 10_007] {
         let color = Color::new();
         let (tx, seen) = collector::<()>();
@@ -154,7 +154,7 @@ fn closures_in_line_count_for_the_color_of_their_state() {
             }
             state.read(|_| spin(Duration::from_millis(1))).await;
             when((&state, &other)).with(|_| spin(Duration::from_millis(1))).await;
-            // Inside a closure of the same color: a part of that.
+            // Inside a closure of the same color, as a part of that.
             state.with(|_| assert!(other.try_with(|_| spin(Duration::from_millis(1))).is_ok())).await;
         }
     });
@@ -166,7 +166,7 @@ fn closures_in_line_count_for_the_color_of_their_state() {
     let (state, other, task) = (state.color().stats(), other.color().stats(), color.stats());
     assert_eq!((state.measured, other.measured, task.measured), (13, 2, 1));
     assert!(state.run_ns >= 12_000_000 && other.run_ns >= 2_000_000, "{state:?} {other:?}");
-    // No time counts twice, but that of the closure that held both: one worker has run it all.
+    // No time counts twice, except that of the closure that held both: one worker has run it all.
     let all = Duration::from_nanos(state.run_ns + task.run_ns);
     assert!(all <= began.elapsed(), "{all:?} of {:?}", began.elapsed());
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use dapple_sched::environment::Simulated;
 use dapple_sched::{Color, Colored, Runtime, SeededRandom, Step, Stepped, spawn, yield_now};
 
-/// Steps whichever worker is awake, in an order of the seed, until all sleep.
+/// Steps any worker that is awake, in an order from the seed, until all sleep.
 fn run(runtime: &mut Stepped, mut seed: u32) -> Vec<(usize, Step, u64)> {
     let mut trace = Vec::new();
     loop {

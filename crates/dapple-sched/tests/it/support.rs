@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dapple_sched::{Color, Runtime};
 
-/// Longer than anything should take on a loaded machine, even under ThreadSanitizer.
+/// Longer than any operation should take on a loaded machine, even under ThreadSanitizer.
 pub(crate) const LONG: Duration = Duration::from_secs(if cfg!(miri) { 3_600 } else { 120 });
 
-/// So many, or a hundredth under Miri, which takes a thousand times as long for each.
+/// This many, or a hundredth under Miri, which takes a thousand times as long for each.
 pub(crate) const fn rounds(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(100) } else { count }
 }
@@ -51,8 +51,8 @@ pub(crate) fn occupy(color: &Color) -> Gate {
     gate
 }
 
-/// A sender for clones in callbacks, and a receiver that collects their values once all senders are
-/// gone.
+/// A sender for clones in callbacks, and a receiver that collects their values after all senders
+/// were dropped.
 pub(crate) fn collector<T>() -> (Sender<T>, Collected<T>) {
     let (tx, rx) = channel();
     (tx, Collected(rx))

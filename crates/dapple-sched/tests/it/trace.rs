@@ -191,7 +191,7 @@ fn a_wait_to_read_is_traced_too() {
     for task in tasks {
         assert_eq!(runtime.block_on(task).unwrap(), 7);
     }
-    // The callback that kept them waiting, at least two polls and a wait each.
+    // The callback that made the others wait, at least two polls, and a wait for each.
     assert!(by_callback(&log.settled()).len() > 3 * 3);
     assert_over(&log.settled());
 }
@@ -298,7 +298,7 @@ fn times_are_measured_while_that_is_asked_for() {
     let started = Instant::now();
     handle.measure_times(true);
     round();
-    // The last of them may not have ended when its result was there.
+    // The last of them may not have ended when its result arrived.
     let until = Instant::now() + LONG;
     while color.stats().measured < 3 && Instant::now() < until {
         std::thread::yield_now();

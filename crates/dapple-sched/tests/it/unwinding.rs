@@ -87,7 +87,7 @@ fn no_deferred_color_is_lost_where_a_waker_panics() {
         a.try_with(|()| inside()).unwrap();
     }));
     overwrite_stack();
-    // The next color of a stopped runtime that this thread releases with something in it.
+    // The next color of a stopped runtime that this thread releases with nodes in it.
     let dropped = Arc::new(AtomicUsize::new(0));
     let count = Count(dropped.clone());
     c.try_with(|()| c.post(move |()| drop(count))).unwrap();
@@ -113,7 +113,7 @@ fn light_tasks_end_where_the_end_of_one_panics() {
             std::future::pending::<()>().await;
         })
     };
-    // Queued, as the worker is busy; the color of the second one is held until its turn comes.
+    // Queued, because the worker is busy; the color of the second one is held until its turn comes.
     let tasks = [light(), light(), light()];
     let (its, other) = (Colored::with_color((), tasks[1].color()), Colored::new(()));
     let mut both = Box::pin(when((&its, &other)).with(|_| ()));
@@ -126,14 +126,13 @@ fn light_tasks_end_where_the_end_of_one_panics() {
     stopping.join().unwrap();
     // The wait was granted the color of the second task.
     drop(both);
-    // The worker may have been left behind by the shutdown, on a machine that did not let it run.
+    // The shutdown may have left the worker behind, on a machine that did not let it run.
     wait_until("the worker has lost tasks", || {
         dropped.load(Relaxed) == 3 && tasks.iter().all(|task| task.is_finished())
     });
 }
 
-/// Parks threads; the first few times something panics in there, as foreign code called for an
-/// event may.
+/// Parks threads; the first few times it panics there, as foreign code called for an event may.
 struct PanicsInPark {
     threads: [OnceLock<Thread>; 2],
     left: Mutex<usize>,
@@ -194,7 +193,8 @@ fn poll_with_bomb<F: Future>(wait: &mut std::pin::Pin<Box<F>>) {
     assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 }
 
-// Review: `Worker::next` has popped a color when it completes the last turn: the color is lost.
+// Regression: `Worker::next` had popped a color when it completed the last turn, and the color was
+// lost.
 #[test]
 fn no_other_color_is_lost_where_a_waker_panics() {
     let runtime = quiet();
@@ -235,7 +235,7 @@ fn a_set_is_let_go_of_where_the_waker_of_a_missed_chance_panics() {
                         began_tx.send(()).unwrap();
                         std::task::Poll::Pending
                     }
-                    // The wanted color is held, and the task polls something else, as in a
+                    // The wanted color is held, and the task polls another future, as in a
                     // `select!`.
                     2 => {
                         cx.waker().wake_by_ref();
@@ -288,7 +288,7 @@ fn a_state_is_let_go_of_where_the_waker_of_a_grant_panics() {
     task.abort();
 }
 
-/// The data that a waker shares with the test: its clone takes its time, and its wake panics.
+/// The data that a waker shares with the test: its clone takes a while, and its wake panics.
 struct Slow {
     cloning: std::sync::mpsc::Sender<()>,
     go_on: Mutex<std::sync::mpsc::Receiver<()>>,
@@ -341,8 +341,8 @@ struct Plan {
     end: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-/// Its output has its layout, so that the test survives a poll or drop of a future that no longer
-/// exists.
+/// Its output has the same layout, so that the test survives a poll or drop of a future that no
+/// longer exists.
 struct Planned(&'static Plan);
 
 impl Drop for Planned {
@@ -368,9 +368,9 @@ impl Future for Planned {
     }
 }
 
-// Review: `poll_colored` revokes grants that came between the poll and `finish_colored`. A waker
-// that panics there leaves a task that has ended and does not know it: its output is dropped, or
-// polled, as if it was the future.
+// Regression: `poll_colored` revoked grants that came between the poll and `finish_colored`. A
+// waker that panics there leaves a task that has ended without noticing: its output is dropped, or
+// polled, as if it were the future.
 #[test]
 fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
     let runtime = Runtime::builder().workers(2).panic_handler(|_| ()).build().unwrap();
@@ -406,7 +406,7 @@ fn a_future_is_dropped_once_where_the_waker_of_a_revoked_grant_panics() {
         forget(wait);
     });
     is_cloning.recv_timeout(LONG).unwrap();
-    // Dropped when a stopped worker takes the grant back: now the other thread goes on.
+    // Dropped when a stopped worker takes the grant back: now the other thread continues.
     let hook = OnDrop(move || {
         let _ = (go_on.send(()), go_on.send(()));
         let _ = was_polled.recv_timeout(LONG);

@@ -1,5 +1,5 @@
-//! The memory of tasks alone: workers take blocks, and others give them back. A slab has two, and a
-//! worker keeps two.
+//! The memory of tasks alone: workers take blocks, and others give them back. A slab has two
+//! blocks, and a worker keeps two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -15,11 +15,11 @@ fn blocks() -> (Arc<Blocks>, Arc<AtomicBool>) {
     (Arc::new(Blocks::new(gone.clone())), gone)
 }
 
-// A worker takes blocks that another one frees. That one thus has more than it keeps, and takes
-// some itself meanwhile.
+// A worker takes blocks that another one frees. The worker that frees them thus has more than it
+// keeps, and takes some itself meanwhile.
 //
-// Caught: a chain that a worker gives back and keeps (handed out twice); a slab that is not linked
-// when one of its blocks comes back (a slab more).
+// Caught: a chain that a worker both frees and keeps (handed out twice); a slab that is not linked
+// when one of its blocks comes back (one slab too many).
 #[test]
 fn blocks_come_back_to_another_worker() {
     check(4, || {
@@ -55,8 +55,8 @@ fn blocks_come_back_to_another_worker() {
     });
 }
 
-// A worker and a thread that is not one take blocks and give them back while all blocks in use are
-// visited: each visited block is whole, and exists until it is released.
+// A worker and a plain thread take blocks and free them while all blocks in use are visited: each
+// visited block is whole, and exists until it is released.
 //
 // Caught: a visited block that is dropped under the lock (no end).
 #[test]
@@ -86,9 +86,9 @@ fn a_walk_meets_blocks_that_come_and_go() {
     });
 }
 
-// The last blocks are given back while the last reference to their owner is dropped.
+// The last blocks are freed while the last reference to their owner is dropped.
 //
-// Caught: an owner that is counted once only for a slab that is used again (crash).
+// Caught: an owner that is counted only once for a slab that is used again (crash).
 #[test]
 fn the_last_block_frees_its_owner() {
     check(4, || {

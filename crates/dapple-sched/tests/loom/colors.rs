@@ -125,7 +125,7 @@ fn an_overdue_worker_is_robbed() {
     });
 }
 
-// The same with a color that is pinned: the thief takes nothing, and what it puts back is found.
+// The same with a pinned color: the thief takes nothing, and the nodes that it puts back are found.
 //
 // Caught: `steal_news` that ignores the pin (it runs on the thief), or that does not put it back
 // (lost callback).
@@ -327,9 +327,10 @@ fn a_post_meets_the_end_of_the_former_home() {
     });
 }
 
-// The last handle of a named color goes while its turn ends and while a thread looks the name up.
+// The last handle of a named color is dropped while its turn ends and while a thread looks the name
+// up.
 //
-// Caught: `remove_unused` that does not look at the handles again under the lock, `Dead::is` that
+// Caught: `remove_unused` that does not check the handles again under the lock, `Dead::is` that
 // ignores the inbox, and the last handle given up without the home lock (each a use after free).
 #[test]
 fn a_name_is_looked_up_while_its_color_dies() {
@@ -353,7 +354,7 @@ fn a_name_is_looked_up_while_its_color_dies() {
     });
 }
 
-// The last two handles of a color go at the same time, while its turn ends.
+// The last two handles of a color are dropped at the same time, while its turn ends.
 //
 // Caught: `Dead::is` that ignores the inbox (use after free).
 #[test]

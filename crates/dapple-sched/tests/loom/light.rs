@@ -9,8 +9,8 @@ use crate::support::{Count, Crossing, Event, Flag, Log, block_on, check, finish,
 
 // A wake races with the poll, and the end of the task with its joiner.
 //
-// Caught: a poll that ends without a look at WOKEN (deadlock); DONE set without release (data
-// race); a joiner that does not look at DONE again (deadlock).
+// Caught: a poll that ends without a check of WOKEN (deadlock); DONE set without release (data
+// race); a joiner that does not check DONE again (deadlock).
 #[test]
 fn a_wake_meets_the_poll_of_a_light_task() {
     check(3, || {
@@ -74,7 +74,7 @@ fn the_color_of_a_light_task_is_asked_for() {
 
 // The task itself asks for its color, and another thread does so at the same time.
 //
-// Caught: two colors for one task (overlap); a poll that goes on as a turn without an end
+// Caught: two colors for one task (overlap); a poll that continues as a turn without an end
 // (deadlock).
 #[test]
 fn a_light_task_asks_for_its_own_color() {
@@ -109,7 +109,7 @@ fn a_light_task_asks_for_its_own_color() {
 // A worker polls a batch of tasks while a thief takes as many of it as it can: each poll happens
 // once, and after the one before.
 //
-// Caught: a worker that does not look for a thief, or looks before it writes its position
+// Caught: a worker that does not check for a thief, or checks before it writes its position
 // (overlap); a thief that takes the polled task (overlap); entries that are still there after they
 // were taken (crash).
 #[test]
@@ -148,7 +148,7 @@ fn a_stretch_is_stolen() {
 // The last wake of a task meets the end of its worker: its future is dropped once, by one or the
 // other.
 //
-// Caught: a task that is queued where no worker looks any more (leak).
+// Caught: a task that is queued at a worker that no longer checks (leak).
 #[test]
 fn a_wake_meets_the_end_of_a_worker() {
     check(3, || {

@@ -8,8 +8,8 @@ use loom::thread;
 
 use crate::support::{check, driver};
 
-/// A cell under the lock, which loom watches: it fails the model if two are in, or if one does not
-/// happen before the next.
+/// A cell under the lock, which loom watches: it fails the model if two threads are in, or if their
+/// accesses are not ordered.
 #[derive(Clone)]
 struct Protected(Arc<UnsafeCell<u32>>, OwnedLock);
 
@@ -70,8 +70,8 @@ fn the_owner_meets_another_thread() {
 
 // A thread that only tries the lock revokes the privilege, and gives up; then another one comes.
 //
-// Caught: a thread that waits for the owner only where it has revoked the privilege itself (both
-// are in).
+// Caught: a thread that waits for the owner only if it has revoked the privilege itself (both are
+// in).
 #[test]
 fn a_thread_gives_up_before_the_owner_has_left() {
     check(3, || {
@@ -94,7 +94,7 @@ fn a_thread_gives_up_before_the_owner_has_left() {
 
 // The owner changes: the new one is privileged only after it has waited.
 //
-// Caught: nothing so far; it is here for the accesses of `owner`.
+// Caught: nothing so far; the model covers the accesses of `owner`.
 #[test]
 fn the_owner_goes() {
     check(4, || {

@@ -53,7 +53,7 @@ unsafe impl Send for Parcel {}
 // SAFETY: as above.
 unsafe impl Sync for Parcel {}
 
-// A thread wakes another one that is about to wait: the next poll comes, and sees everything from
+// A thread wakes another one that is about to wait: the next poll comes, and sees all writes from
 // before the wake.
 #[test]
 fn a_wake_meets_block_on() {
@@ -82,7 +82,7 @@ fn a_wake_meets_block_on() {
     });
 }
 
-// Two threads wake it at once: it is counted whenever it runs, and once.
+// Two threads wake it at once: whenever it runs it is counted, and counted once.
 #[test]
 fn two_wakes_meet_block_on() {
     check(3, || {

@@ -75,7 +75,7 @@ fn the_last_reader_wakes_the_writer() {
 }
 
 // Two readers hold a color in line; one of them is a worker that then runs the writer posted
-// meanwhile, but not before both have gone.
+// meanwhile, but only after both have left.
 //
 // Caught: readers that are not counted, and a writer that is let in with readers (data race).
 #[test]
@@ -98,7 +98,7 @@ fn a_writer_waits_for_both_readers() {
         crossing.pass();
         let writer = page.clone();
         model.worker(0, |worker| {
-            // Busy, if the other has the lock just now.
+            // Busy, if the other thread has the lock at this moment.
             let _ = state.try_read(|()| overlap.read(|| page.read()));
             state.post(move |()| writer.write(1));
             worker.drain();
@@ -113,7 +113,7 @@ fn a_writer_waits_for_both_readers() {
 }
 
 // Two readers on other executors wait after one writer and before another: they are let in
-// together, and the second writer comes when both have gone.
+// together, and the second writer follows after both have left.
 //
 // Caught: `admit_readers` that lets in one of two (the second writer overtakes, or none ever
 // comes).
@@ -198,7 +198,7 @@ fn a_read_of_a_task_is_aborted() {
         let model = model(2);
         let crossing = Crossing::new();
         let page = Page::new();
-        // Pinned, as it would come to the worker of the task.
+        // Pinned, because it would otherwise move to the worker of the task.
         let state = Colored::with_color((), &model.handle().pinned_color(0));
         let home = model.handle().new_color_at(1);
         let first = page.clone();

@@ -13,7 +13,7 @@ use loom::thread;
 
 use crate::support::{Crossing, Event, Flag, Log, Wait, block_on, check, drain, finish, in_order, model, work_until};
 
-/// Two colors, each with a log, as the models here use them.
+/// Two colors, each with a log, in the form that these models use.
 #[derive(Clone)]
 struct Pair {
     colors: [Color; 2],
@@ -60,8 +60,8 @@ impl Pair {
     }
 }
 
-// Two sets of the same two colors, named in opposite orders by the workers of their homes, which go
-// on to run them.
+// Two sets of the same two colors, named in opposite orders by the workers of their homes, which
+// then run them.
 //
 // Caught: `place_anywhere` that takes one home's lock at a time (the colors accept in different
 // orders, and both sets wait for ever); `take` that does not set `Held` (overlap); `grant` that
@@ -96,7 +96,7 @@ fn two_sets_cross() {
     });
 }
 
-// A set is accepted while one of its colors runs, and something is posted after it.
+// A set is accepted while one of its colors runs, and a callback is posted after it.
 //
 // Caught: a turn that ends at a member and does not hand the color over (the set never runs).
 #[test]
@@ -157,8 +157,8 @@ fn a_set_gathers_its_colors() {
     });
 }
 
-// A set is accepted while its second color is queued elsewhere, or has its turn there: it moves
-// to the worker of the first one, or stays. Then something is posted after it.
+// A set is accepted while its second color is queued elsewhere, or has its turn there: the color
+// moves to the worker of the first one, or stays. Then something is posted after it.
 //
 // Caught: `bring_together` that moves only the home (the color is in the queue of a worker that is
 // not its home).
@@ -221,7 +221,7 @@ fn a_set_moves_a_color_that_is_held() {
         drain(&model);
         let [first, second] = pair.all();
         assert_eq!(first, [2]);
-        // Without the 1 where the holder came too late.
+        // Without the 1 if the holder came too late.
         in_order(&second, if second.len() == 1 { &[&[2]] } else { &[&[1], &[2]] });
         drop(pair);
         finish(&model);
@@ -263,8 +263,8 @@ fn posts_from_outside_meet_a_set() {
 // takes no locked instruction, and to the other one, at home elsewhere. In either order, with the
 // set named in either order.
 //
-// Caught: colors that are checked once, one after the other; only the running color left open (the
-// set goes before the first post and after the second).
+// Caught: colors that are checked once, one after the other; freezing all but the running color
+// (the set goes before the first post and after the second).
 #[test]
 fn posts_of_a_callback_meet_a_set() {
     for (first, own_first) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -353,7 +353,7 @@ fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
         let model = model(2);
         let crossing = Crossing::new();
         let home = model.handle().new_color_at(0);
-        // Pinned: it would come to the worker of the task that waits for it.
+        // Pinned, because it would otherwise move to the worker of the task that waits for it.
         let state = Colored::with_color(0, &model.handle().pinned_color(1));
         model.seem_long(&home);
         let (done, set_done) = (Flag::new(), Flag::new());
@@ -389,10 +389,10 @@ fn a_grant_meets_a_set_that_takes_the_color_of_its_task() {
 }
 
 // A turn reaches a thread's wait for its color, while another worker grants a state to a task of
-// this color: the task goes first, then the thread, and then what was posted after the thread began
-// to wait.
+// this color: the task goes first, then the thread, and then posts after the begin of the thread's
+// wait.
 //
-// Caught: a turn that puts the wait after all others when it gives way to the task (order).
+// Caught: a turn that puts the wait after all others when it lets the task go first (order).
 #[test]
 fn a_wait_that_gives_way_to_a_task_keeps_its_place() {
     check(2, || {
@@ -479,7 +479,7 @@ fn a_wait_is_dropped_while_it_is_granted_a_color() {
         let crossing = Crossing::new();
         let done = Flag::new();
         let states = [0, 1].map(|home| Colored::with_color(0, &model.handle().new_color_at(home)));
-        // Its worker does not run before all else is over.
+        // Its worker does not run before everything else is over.
         states[1].post(|n| *n += 1);
         states[0].post(|n| *n += 1);
         let worker = crossing.spawn({
@@ -501,8 +501,8 @@ fn a_wait_is_dropped_while_it_is_granted_a_color() {
     });
 }
 
-// A wait for two colors is dropped, and with it the last handle to the held one: that color is gone
-// when the turn of the other one reaches its member.
+// A wait for two colors is dropped, and with it the last handle to the held one: that color is
+// freed when the turn of the other one reaches its member.
 #[test]
 fn a_dropped_wait_does_not_look_at_colors_that_it_gave_back() {
     check(2, || {
@@ -589,7 +589,7 @@ fn a_set_meets_the_end_of_its_workers() {
                 when((&pair.colors[1], &pair.colors[0])).post(move |_| drop(inside));
             }
         });
-        // From now on the colors live as long as something is queued in them, or held.
+        // From now on the colors live as long as they are held or have nodes.
         drop(pair);
         crossing.pass();
         model.worker(0, |worker| {
@@ -603,8 +603,8 @@ fn a_set_meets_the_end_of_its_workers() {
     });
 }
 
-// A set releases a color at another worker's home, where it goes on at once, while the last handles
-// go.
+// A set releases a color at another worker's home, where it continues at once, while the last
+// handles are dropped.
 //
 // Caught: a request that is freed before it has released its colors (used after it was freed);
 // `release_but` that releases a color twice (overlap).
@@ -638,8 +638,8 @@ fn a_set_is_over_while_its_colors_go_on() {
     });
 }
 
-// The end of a turn releases the other color of its set, at home here, in which something waits by
-// then; while another thread posts to it, and the last handles go.
+// The end of a turn releases the other color of its set, at home here, which has a waiting node by
+// then; meanwhile another thread posts to it, and the last handles are dropped.
 #[test]
 fn a_set_ends_with_its_turn() {
     check(3, || {
@@ -657,7 +657,7 @@ fn a_set_ends_with_its_turn() {
                 }
             });
             crossing.pass();
-            // It runs in a turn of the color that is named last, which has nothing after it.
+            // It runs in a turn of the color that is named last, which has no nodes after it.
             pair.post_both(0, 2);
             pair.post(0, 3);
             drop(pair);
@@ -681,7 +681,7 @@ fn a_set_ends_with_its_turn() {
 // The same without another thread, and with handles that stay: posts to the other color after the
 // set run when the set has ended.
 //
-// Caught: `release_simply` that makes the color idle with something in its fifo (never run).
+// Caught: `release_simply` that makes the color idle with nodes in its fifo (never run).
 #[test]
 fn posts_after_a_set_run_when_its_turn_has_ended() {
     check(3, || {
@@ -701,7 +701,7 @@ fn posts_after_a_set_run_when_its_turn_has_ended() {
 }
 
 // A worker posts a set after a post of a plain thread. The set ends with the turn that runs it, and
-// its other color with that.
+// so does the hold of its other color.
 //
 // Caught: a set that takes its place before the contents of an inbox (order).
 #[test]

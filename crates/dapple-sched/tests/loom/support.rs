@@ -14,7 +14,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// Runs a model in all interleavings with at most so many preemptions, and says how many there
+/// Runs a model in all interleavings with at most this many preemptions, and returns how many there
 /// were.
 pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
@@ -59,12 +59,11 @@ impl Driver for Parker {
     fn shutdown(&self) {}
 }
 
-// SAFETY: a fence here and one where the other side has a compiler fence: one of the two sees the
-// other.
+// SAFETY: a fence here, and one in place of the other side's compiler fence: one of the two sees
+// the other.
 unsafe impl Barrier for Parker {
     fn pass(&self) -> bool {
-        // Together with the one on the other side, which in models is such a fence too, this does
-        // the work of membarrier.
+        // Together with the fence on the other side, this does the work of membarrier.
         loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
         true
     }
@@ -109,7 +108,7 @@ impl Log {
         });
         color.post(move || {
             let parcel = parcel;
-            // SAFETY: posting has passed it on; loom checks it.
+            // SAFETY: the post has passed it on; loom checks it.
             log.add(parcel.0.with(|parcel| unsafe { *parcel }));
         });
     }
@@ -179,8 +178,8 @@ impl Flag {
     }
 }
 
-/// Runs the rest, and takes linked colors. The last step of a worker may leave something in its own
-/// queue, so it takes two sweeps without a turn to know that there is none.
+/// Runs the rest, and takes linked colors. The last step of a worker may leave nodes in its own
+/// queue, so it takes two sweeps without a turn to know that there are none.
 pub(crate) fn drain(model: &Model) {
     let mut quiet = 0;
     while quiet < 2 {
@@ -195,8 +194,7 @@ pub(crate) fn drain(model: &Model) {
     }
 }
 
-/// Nothing panicked inside of callbacks, and every color was freed. The caller has dropped its
-/// handles.
+/// No callback panicked, and every color was freed. The caller has dropped its handles.
 pub(crate) fn finish(model: &Model) {
     drain(model);
     let panics: u64 = model.handle().stats().workers.iter().map(|worker| worker.panics).sum();

@@ -37,7 +37,7 @@ fn a_wait_is_granted() {
 
 // The future is dropped while its color is being handed over.
 //
-// Caught: a dropped future that keeps its grant, and `cancel` that looks for GRANTED before QUEUED
+// Caught: a dropped future that keeps its grant, and `cancel` that checks GRANTED before QUEUED
 // (deadlock).
 #[test]
 fn a_wait_is_canceled() {
@@ -69,8 +69,8 @@ fn a_wait_is_canceled() {
 // A task waits for a state while a thread posts to it: it is polled in the state's turn, or handed
 // the color.
 //
-// Caught, in the shipped code: a turn that ended at a waiter and forgot it because something new
-// had arrived (deadlock).
+// Caught, in the shipped code: a turn that ended at a waiter and forgot it because new nodes had
+// arrived (deadlock).
 #[test]
 fn a_task_waits_for_a_state() {
     check(2, || {
@@ -207,7 +207,7 @@ fn a_sweep_meets_the_turn_that_drains_the_inbox() {
             move || model.worker(0, |worker| work_until(worker, &done))
         });
         log.post(&color, 2);
-        // Two are as many as make a sweep in a model.
+        // In a model, two dropped waits start a sweep.
         drop(two);
         color.post(move || done.set());
         worker.join().unwrap();

@@ -1,6 +1,6 @@
-//! Random programs of everything that meets inside of closures: holds in holds, futures that are
-//! polled, moved, dropped and forgotten wherever an agent is, and foreign code that panics. `it`
-//! runs them on real threads, `shuttle` in models, and `bench soak scheduler` for hours.
+//! Random programs of nested closures: holds in holds, futures that are polled, moved, dropped and
+//! forgotten wherever an agent is, and foreign code that panics. `it` runs them on real threads,
+//! `shuttle` in models, and `bench soak scheduler` for hours.
 //!
 //! [`program`] declares their steps, [`world`] runs them, [`history`] checks them: a written state
 //! has one user at a time, even on one thread; a color that is held for writing has one agent in it

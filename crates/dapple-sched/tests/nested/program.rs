@@ -6,7 +6,7 @@ pub(crate) const COLORS: usize = 3;
 /// The kinds of wakers that panic: when they are woken, cloned, or dropped.
 pub(crate) const BOMBS: usize = 3;
 
-/// A state of which the color is held, for writing or for reading.
+/// A state with a color that is held, for writing or for reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Use {
     pub(crate) state: usize,
@@ -38,7 +38,7 @@ pub(crate) enum Step {
     Start(Vec<Use>, Vec<Step>, Waking),
     /// Polls a kept future, of any agent.
     Poll(usize, Waking),
-    /// Drops a kept future, which then keeps nothing from others.
+    /// Drops a kept future, which must then block no others.
     Drop(usize),
     /// Forgets a kept future.
     Forget(usize),
@@ -50,7 +50,7 @@ pub(crate) enum Step {
     Sleep,
     /// Another thread runs these steps; the agent waits for it.
     Beside(Vec<Step>),
-    /// Stops the runtime, where no closure is open.
+    /// Stops the runtime, if no closure is open.
     Stop,
     Panic,
 }
@@ -68,7 +68,7 @@ pub(crate) enum Op {
     Beside,
     Stop,
     Panic,
-    /// No step: polls may come with wakers, and posts with destructors, that panic.
+    /// No step of its own: polls may come with wakers, and posts with destructors, that panic.
     Bombs,
     /// No step: holds may be for reading.
     Reads,
@@ -123,7 +123,7 @@ impl Cook<'_> {
         }
     }
 
-    /// The steps of a task; many steps have a poll of their own.
+    /// The steps of a task; many steps are separate polls.
     fn poll_by_poll(&mut self, depth: usize) -> Vec<Step> {
         let steps = self.steps(depth);
         steps.into_iter().flat_map(|step| [Some(step), ((self.roll)(3) > 0).then_some(Step::Sleep)]).flatten().collect()

@@ -142,7 +142,7 @@ impl World {
         self.history.wrong()
     }
 
-    /// Whether something was forgotten, which keeps its color for ever.
+    /// Whether a value was forgotten, which keeps its color for ever.
     #[allow(dead_code, reason = "only models count colors")]
     pub(crate) fn forgot(&self) -> bool {
         self.forgot.load(SeqCst)
@@ -389,7 +389,7 @@ impl World {
         }
     }
 
-    /// Until a step wakes the task, at last when all agents are through.
+    /// Until a step wakes the task, at the latest when all agents have finished.
     async fn sleep(self: &Arc<World>) {
         let mut slept = false;
         poll_fn(|cx| {

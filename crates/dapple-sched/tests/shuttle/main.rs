@@ -1,5 +1,5 @@
-//! The whole scheduler under random schedules: workers that run, sleep, steal and stop, and
-//! everything that reaches them from outside. Larger than loom can search; shuttle's memory is
+//! The whole scheduler under random schedules: workers that run, sleep, steal and stop, and all
+//! their interactions with other threads. Larger than loom can search; shuttle's memory is
 //! sequentially consistent.
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-sched --release --test shuttle`

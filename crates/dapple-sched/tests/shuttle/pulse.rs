@@ -1,5 +1,5 @@
 //! The alarm and the monitor alone: two workers that fall asleep, wake and stay in a callback,
-//! while the monitor looks.
+//! while the monitor checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use shuttle::thread;
 
 use crate::support::{check, finish};
 
-/// A driver that counts the looks of the monitor. Its counters are not a part of the model, so that
+/// A driver that counts the monitor's checks. Its counters are not a part of the model, so that
 /// they add no schedules.
 #[derive(Default)]
 struct Watched {
@@ -107,7 +107,7 @@ impl Scene {
         finish(&self.model);
     }
 
-    /// Worker 1: sleeps, and when the monitor wakes it for worker 0, lets that one's callback end.
+    /// Worker 1: sleeps, and when the monitor wakes it for worker 0, lets worker 0's callback end.
     fn helper(&self, stopped: &Arc<AtomicBool>, served: &Arc<Signal>) -> thread::JoinHandle<()> {
         let (model, stopped, served) = (self.model.clone(), stopped.clone(), served.clone());
         let driver = self.driver.clone();
@@ -130,7 +130,7 @@ impl Scene {
     }
 }
 
-// A worker sleeps, has a short turn, and then a callback that does not end until the other one,
+// A worker sleeps, has a short turn, and then a callback that does not end until the other worker,
 // which the monitor has to wake, has seen the mark; all of that twice.
 //
 // Caught: a worker that falls asleep and does not call the monitor (deadlock); a mark that names
@@ -177,8 +177,8 @@ fn a_worker_that_stays_busy_is_not_missed() {
 // The helper rests at first, so that the monitor may have found that none could help. It counts
 // again when it works again.
 //
-// Caught: a number of workers that rises and wakes none of them (deadlock); a worker that goes on
-// counting as one that rests (deadlock).
+// Caught: a number of workers that rises and wakes none of them (deadlock); a worker that still
+// counts as resting (deadlock).
 #[test]
 fn a_worker_that_works_again_helps() {
     check(3_000, || {
@@ -216,8 +216,8 @@ fn a_worker_that_works_again_helps() {
     });
 }
 
-// The runtime ends while some of its workers, or none, fall asleep, and the monitor is anywhere:
-// its thread ends too, and has dropped the runtime.
+// The runtime ends while some of its workers, or none, fall asleep, and the monitor is at any
+// point: its thread ends too, and has dropped the runtime.
 //
 // Caught: a stop that does not wake the monitor (deadlock); a monitor that keeps the runtime
 // (leak).

@@ -9,7 +9,7 @@ use shuttle::thread;
 
 use crate::support::{Log, Running, block_on, check, finish, in_order, post_around, with};
 
-/// Changes the number of workers that work a few times, and ends with one.
+/// Changes the number of active workers a few times, and ends with one.
 fn changes(running: &Running, workers: usize) -> thread::JoinHandle<()> {
     let model = running.model.clone();
     thread::spawn(move || {
@@ -28,8 +28,8 @@ fn finish_awake(running: Running) {
     finish(&model);
 }
 
-// Posts from outside, from colors, and to a pinned color, while any of three workers goes to rest
-// and comes back.
+// Posts from outside, from colors, and to a pinned color, while any of three workers rests and
+// returns.
 //
 // Caught: a worker that hands over and wakes no worker (deadlock); a color that is handed over and
 // keeps its home (crash, overlap).

@@ -97,7 +97,7 @@ fn sleepers_are_woken() {
     });
 }
 
-// Everything is in flight when the workers stop: each closure and each task is run or dropped,
+// Everything is in progress when the workers stop: each closure and each task is run or dropped,
 // once.
 //
 // Caught: `exit` that leaves linked colors (closures neither run nor dropped).
@@ -142,7 +142,7 @@ fn a_shutdown_in_the_middle() {
 //
 // Caught, in the shipped code: a turn that ended at a waiter and forgot it because something new
 // had arrived (deadlock). And: a dropped future that keeps its grant, and a turn that does not tell
-// a waiter that it missed its chance (deadlock).
+// a waiter that it was missed (deadlock).
 #[test]
 fn a_state_is_contended() {
     check(12_000, || {

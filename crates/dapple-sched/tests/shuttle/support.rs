@@ -35,7 +35,7 @@ pub(crate) fn check(schedules: usize, model: impl Fn() + Send + Sync + 'static) 
     println!("{ran} schedules in {:?}", started.elapsed());
 }
 
-/// Turns inside turns, each with a callback of a test build.
+/// Nested turns, each with a callback of a test build.
 const STACK_BYTES: usize = 0x1_0000;
 
 /// Of the schedules with few preemptions.
@@ -110,7 +110,7 @@ impl Running {
         self.model.handle().new_color_at(home)
     }
 
-    /// Stops the workers while everything else goes on. The caller has dropped its handles when
+    /// Stops the workers while everything else continues. The caller has dropped its handles when
     /// this returns.
     pub(crate) fn stop(mut self) -> Model {
         self.model.stop();
@@ -196,7 +196,7 @@ impl Log {
         color.post(move || log.add(entry));
     }
 
-    /// Waits for so many entries; a lost one is a deadlock.
+    /// Waits for this many entries; a lost one is a deadlock.
     pub(crate) fn wait(&self, count: usize) -> Vec<u32> {
         let mut entries = self.0.1.lock().unwrap();
         while entries.len() < count {
@@ -206,7 +206,7 @@ impl Log {
     }
 }
 
-/// Each part is in order, and nothing else is there.
+/// Each part is in order, and there is nothing else.
 pub(crate) fn in_order(log: &[u32], parts: &[&[u32]]) {
     assert_eq!(log.len(), parts.iter().map(|part| part.len()).sum::<usize>(), "{log:?}");
     for part in parts {

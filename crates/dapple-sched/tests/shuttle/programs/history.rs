@@ -30,7 +30,7 @@ struct Posted {
     over: Option<Over>,
 }
 
-/// A poster: its posts have an order among each other.
+/// A poster, for the order of its posts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Poster {
     Agent(usize),
@@ -80,7 +80,7 @@ impl History {
             for part in parts {
                 let (readers, alone) = &mut seen.inside[part.color];
                 if *alone || (!part.reads && *readers > 0) {
-                    // Printed at once, because what follows may never end.
+                    // Printed at once, because the rest may never end.
                     eprintln!("operation {id} overlaps another one in color {}", part.color);
                     seen.wrong.push(format!("{id} overlaps another one in color {}", part.color));
                 }
