@@ -121,7 +121,7 @@ impl Registry {
             mem::take(&mut companions.all)
         };
         let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
-        // Foreign code, which must not prevent the rest of the shutdown.
+        // It is foreign code, which must not prevent the rest of the shutdown.
         all.iter().for_each(|one| _ = foreign::contain(|| one.stop()));
         let deadline = Instant::now() + STOP_MAX;
         let ended = |one: &&Arc<dyn Companion>| foreign::contain(|| one.await_end(deadline)).unwrap_or(true);

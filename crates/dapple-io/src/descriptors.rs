@@ -1,10 +1,10 @@
 //! The shortage of descriptors, and its effect on accepting.
 //!
-//! A server with an `accept` that fails for lack of a descriptor can do nothing with the error:
-//! returned, it ends a naive accept loop; retried at once, it burns a core, because the connection
-//! stays in the backlog and the listener stays readable. So accepting pauses until the program
-//! closes a descriptor, and for 100 ms at most, because other processes may close some. The log
-//! reports the begin and the end of each shortage.
+//! A server can do nothing about an `accept` that fails for lack of a descriptor. If the error is
+//! returned, it ends a naive accept loop; if the call is retried at once, it uses a whole core,
+//! because the connection stays in the backlog and the listener stays readable. So accepting pauses
+//! until the program closes a descriptor, and for 100 ms at most, because other processes may close
+//! some. The log reports the begin and the end of each shortage.
 
 use std::future::Future;
 use std::io;
@@ -137,7 +137,7 @@ impl Future for OneClosed<'_> {
 }
 
 impl Drop for OneClosed<'_> {
-    /// The next pause reuses the place of this one's waker: otherwise wakers would pile up during a
+    /// The next pause reuses the slot of this one's waker: otherwise wakers would pile up during a
     /// shortage in which the program closes nothing.
     fn drop(&mut self) {
         let mut episode = self.descriptors.episode.lock();
@@ -150,6 +150,6 @@ impl Drop for OneClosed<'_> {
 /// How long accepting pauses if the program closes nothing.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// How long accepting must succeed before the shortage counts as over: at the limit, every close
-/// lets one connection in, and would begin another shortage.
+/// How long accepting must succeed before the shortage counts as over. At the limit every close
+/// lets one connection in, and would otherwise start another shortage.
 const CALM: Duration = Duration::from_secs(1);

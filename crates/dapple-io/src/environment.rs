@@ -114,7 +114,7 @@ pub trait ListenSocket: Watched {
     /// Takes the next connection, with the address of the other side.
     ///
     /// # Errors
-    /// `WouldBlock`, or the listener is of no more use.
+    /// `WouldBlock`, or the listener has failed.
     fn accept(&self) -> io::Result<(Arc<dyn StreamSocket>, SocketAddr)>;
 
     /// The address that it listens on.
@@ -132,13 +132,13 @@ pub trait DatagramSocket: Watched {
     /// Sends one datagram.
     ///
     /// # Errors
-    /// It is too long, or there is no way to that address.
+    /// It is too long, or there is no route to that address.
     fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
 
     /// Takes the next datagram, with its sender. A longer one is cut at `len` bytes.
     ///
     /// # Errors
-    /// `WouldBlock`, or what became of a datagram that was sent earlier.
+    /// `WouldBlock`, or the fate of a datagram that was sent earlier.
     fn receive_from(&self, len: usize) -> io::Result<(Vec<u8>, SocketAddr)>;
 
     /// Sends to, and receives from, this address only.
@@ -220,7 +220,7 @@ pub(crate) fn current() -> Option<Arc<dyn Environment>> {
 }
 
 /// # Panics
-/// In an environment, as `what` is the kernel's.
+/// Checks that there is no environment, because `what` is the kernel's.
 pub(crate) fn refuse(what: &str) {
     if dapple_sched::environment::is_simulated() {
         panic!(

@@ -1,6 +1,6 @@
 //! Functions that block, on threads of their own.
 //!
-//! A worker never blocks (C9): it hands blocking functions to a pool of threads. Both the threads
+//! A worker never blocks (C9): it passes blocking functions to a pool of threads. Both the threads
 //! and the queue in front of them are bounded, see [`Config`](crate::Config). At the bound
 //! [`spawn_blocking`] waits for room, without blocking a thread, and [`try_spawn_blocking`]
 //! refuses.
@@ -173,7 +173,7 @@ pub enum BlockingError {
 
 /// The queue of the blocking pool is full; holds the function.
 /// [`Config::blocking_threads_max`](crate::Config::blocking_threads_max) threads work on the queue,
-/// so try again when one of the functions has had the time to end.
+/// so try again after one of the functions may have ended.
 pub struct BlockingQueueFull<F>(pub F);
 
 /// Runs a function that does blocking I/O.

@@ -46,9 +46,9 @@ struct State {
     idle: Vec<Arc<Condvar>>,
     threads: usize,
     threads_ever: u64,
-    /// Places in the queue that were promised and not taken yet.
+    /// Slots in the queue that were promised and not taken yet.
     promised: usize,
-    /// Waiters for room, oldest first. One that is missing here was promised a place.
+    /// Waiters for room, oldest first. A waiter that is missing here was promised a slot.
     waiters: BTreeMap<u64, KeptWaker>,
     next_place: u64,
     /// Jobs that were run.
@@ -83,7 +83,7 @@ impl Pool {
         }
     }
 
-    /// Promises a place to the caller, unless the queue is full or others wait.
+    /// Promises a slot to the caller, unless the queue is full or others wait.
     pub(crate) fn reserve(&self) -> bool {
         let mut state = self.0.state.lock();
         let has_room = self.0.has_room(&state);
@@ -175,14 +175,14 @@ fn drop_jobs(jobs: VecDeque<Job>) {
 }
 
 impl State {
-    /// Promises a place to the longest waiter; the waker tells it.
+    /// Promises a slot to the longest waiter; the waker tells it.
     fn promise(&mut self) -> Option<KeptWaker> {
         let (_, waker) = self.waiters.pop_first()?;
         self.promised += 1;
         Some(waker)
     }
 
-    /// Takes out all queued jobs, and promises places to all waiters: once woken, they learn the
+    /// Takes out all queued jobs, and promises slots to all waiters: once woken, they learn the
     /// state.
     fn give_up(&mut self) -> (VecDeque<Job>, BTreeMap<u64, KeptWaker>) {
         self.promised += self.waiters.len();
@@ -267,7 +267,7 @@ impl Inner {
             state.idle.push(bell.clone());
             let (woken, timed_out) = wait_timeout(&bell, state, self.config.blocking_idle_timeout);
             state = woken;
-            // Still there: no caller has woken it, and so no job relies on it.
+            // Still in the list: no caller has woken it, and so no job relies on it.
             if let Some(own) = state.idle.iter().position(|thread| Arc::ptr_eq(thread, &bell)) {
                 state.idle.remove(own);
                 if timed_out && state.queue.is_empty() {

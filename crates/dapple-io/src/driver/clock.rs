@@ -55,7 +55,7 @@ fn nanos_in(duration: Duration) -> u64 {
     (seconds * NANOS_PER_SECOND + u64::from(duration.subsec_nanos())).min(NANOS_MAX)
 }
 
-/// Zero of [`nanos`]: long ago, so that past deadlines can be told apart.
+/// Zero of [`nanos`]: long ago, so that past deadlines stay distinct.
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
     // If the clock does not reach back that far, older deadlines count as newer ones; they have

@@ -21,7 +21,7 @@ pub(crate) fn reactor_for_source() -> io::Result<Arc<Reactor>> {
 #[inline]
 pub(crate) fn with_slot_for_timer<R>(f: impl FnOnce(&Slot, bool) -> R) -> io::Result<R> {
     let mut f = Some(f);
-    // An error: the thread is ending, and its locals are gone.
+    // An error: the thread is ending, and its locals were dropped.
     let done = OWN_SLOT.try_with(|own| own.get().map(|slot| f.take().map(|f| f(slot, true))));
     if let Ok(Some(Some(result))) = done {
         return Ok(result);
@@ -67,7 +67,7 @@ pub(crate) fn own(slot: Arc<Slot>) {
 
 /// Now, by the clock of this thread's runtime; `None` if that is the real one.
 pub(crate) fn standing_now() -> Option<Instant> {
-    // Where an environment moves the clock, it is also the thread's.
+    // If an environment moves the clock, it is also the thread's.
     if !standing::exist() || dapple_sched::environment::is_simulated() {
         return None;
     }
@@ -109,7 +109,7 @@ fn with<R>(f: impl FnOnce(&EpollDriver, Option<usize>) -> R) -> io::Result<R> {
 
 #[cfg(not(dapple_loom))]
 thread_local! {
-    /// On a worker, its slot. The runtime knows it, too, but arming a timer should not touch data
+    /// On a worker, its slot. The runtime knows it, too, but arming a timer should not use data
     /// that workers share.
     static OWN_SLOT: OnceCell<Arc<Slot>> = const { OnceCell::new() };
 }

@@ -10,7 +10,7 @@
 //! | `holder + WAITS` | the holder waits in the kernel | `holder`: the holder is back |
 //!
 //! Only the holder sets and clears `WAITS`. A worker that is awake takes the duty over for itself;
-//! or it gets the duty from a helper with another reactor, or from a holder that goes to rest,
+//! or it gets the duty from a helper with another reactor, or from a holder that is about to rest,
 //! which then wakes it. So the holder is always awake or in the kernel, except for a millisecond
 //! while another worker takes in events: some worker always polls the kernel next.
 //!
@@ -39,7 +39,7 @@ impl Duty {
         self.0.load(Ordering::Relaxed) == worker
     }
 
-    /// The holder begins to wait; `None` if `worker` is not the holder, and is to sleep aside.
+    /// The holder begins to wait; `None` if `worker` is not the holder, and must sleep aside.
     pub(super) fn begin_wait(&self, worker: u32) -> Option<Waits<'_>> {
         let began = self.0.compare_exchange(worker, worker | WAITS, Ordering::AcqRel, Ordering::Acquire);
         began.ok().map(|holder| Waits { duty: self, holder })

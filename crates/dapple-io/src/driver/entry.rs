@@ -29,13 +29,13 @@ pub(crate) enum Direction {
 
 /// The place of a waker.
 pub(crate) enum Waiter<'a> {
-    /// The one place of the `poll_*` methods: the last caller is woken.
+    /// The single slot of the `poll_*` methods: only the last caller is woken.
     Poller,
-    /// A place of its own, named by the number; its owner frees it with [`Entry::forget`].
+    /// A separate slot, named by the number; its owner frees it with [`Entry::forget`].
     Listed(&'a mut Option<u64>),
 }
 
-/// Readiness as seen once: an operation that would block clears it.
+/// Readiness at one reading: an operation that would block clears it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sighting(u64);
 
@@ -117,8 +117,8 @@ impl Entry {
         (state & direction.mask() != 0).then_some(Ok(Sighting(state)))
     }
 
-    /// Notes that the operation would have blocked: not ready, unless an event came since the
-    /// sighting.
+    /// Notes that the operation would have blocked: not ready, unless an event arrived since the
+    /// reading.
     pub(crate) fn clear(&self, sighting: Sighting, direction: Direction) {
         self.clear_flags(sighting, direction.mask());
     }
@@ -261,7 +261,7 @@ const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 /// The peer ended the stream, or there is an error: a read does not block.
 const READ_END: u64 = 4;
-/// The peer is gone, or there is an error: a write does not block.
+/// The peer has ended, or there is an error: a write does not block.
 const WRITE_END: u64 = 8;
 const CLOSED: u64 = 16;
 const READ_ANY: u64 = READABLE | READ_END;

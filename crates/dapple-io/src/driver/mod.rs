@@ -137,7 +137,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Tells a standing clock that an answer may be on its way.
+    /// Tells a standing clock that an answer may be in transit.
     #[inline]
     pub(crate) fn note_io(&self) {
         if let Some(standing) = &self.standing {

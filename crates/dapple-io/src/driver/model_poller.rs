@@ -43,7 +43,7 @@ impl Poller {
     }
 
     /// A timeout passes at once if there is no event. A timeout too long for a model counts as
-    /// none: such a wait ends only for a reason.
+    /// none: such a wait ends only by another event.
     pub(super) fn wait<'a>(
         &self,
         room: &'a mut [MaybeUninit<Event>],
@@ -76,7 +76,7 @@ impl Poller {
 pub(super) fn sleep(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     let address = ptr::from_ref(word).addr();
     // The thread is marked as asleep before it reads the word, so a waker that comes after that
-    // ends the sleep. The look is a read-modify-write, which sees the newest value, as the kernel
+    // ends the sleep. The check is a read-modify-write, which sees the newest value, as the kernel
     // does. Relaxed: it orders nothing.
     system(|system| system.fall_asleep(address));
     let timeout = match word.fetch_add(0, Ordering::Relaxed) == expected {

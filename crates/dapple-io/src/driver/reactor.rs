@@ -103,7 +103,7 @@ impl Reactor {
         self.source_count.load(Ordering::Relaxed)
     }
 
-    /// A place for a source, which counts from now on and is woken by a shutdown. Its events begin
+    /// A slot for a source, which counts from now on and is woken by a shutdown. Its events begin
     /// with `watch`.
     pub(crate) fn place(&self, entry: Arc<Entry>) -> io::Result<Token> {
         let token = self.sources.lock().insert(entry).ok_or_else(shut_down_error)?;
@@ -129,8 +129,8 @@ impl Reactor {
         Ok(self.poller.rearm(fd, token.data())?)
     }
 
-    /// Stops reporting; call it before closing the descriptor. An event already on its way finds no
-    /// source for its token.
+    /// Stops reporting; call it before closing the descriptor. An event in transit finds no source
+    /// for its token.
     pub(crate) fn deregister(&self, fd: BorrowedFd<'_>, token: Token) {
         self.poller.unwatch(fd);
         self.forget(token);

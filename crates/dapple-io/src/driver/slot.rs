@@ -130,7 +130,7 @@ impl Slot {
         // wait long either.
         let mut fired = self.fired.lock();
         self.timers.sweep();
-        // Before it counts as parked, because handing calls to the kernel may take a while.
+        // Before it counts as parked, because passing calls to the kernel may take a while.
         let timeout = self.turn_ring(&mut fired, timeout);
         drop(fired);
         match self.reactor.begin_wait(self.member) {
@@ -178,7 +178,7 @@ impl Slot {
     /// callback.
     ///
     /// A worker without the duty leaves the events to the holder: a few events for each worker
-    /// would cost more calls, and separate two tasks that talk.
+    /// would cost more calls, and separate two tasks that talk to each other.
     pub(crate) fn poll(&self, helper: Option<&Slot>) -> bool {
         let served = self.serve();
         let member = match helper {
@@ -248,7 +248,7 @@ impl Slot {
     /// Makes the current or the next `park` return; any thread.
     pub(crate) fn unpark(&self) {
         if self.shared().environment.is_some() {
-            // Its workers are stepped, and see what there is.
+            // Its workers are stepped, and poll by themselves.
             return;
         }
         if let Some(standing) = &self.shared().standing {
@@ -267,7 +267,7 @@ impl Slot {
     /// The first half of `unpark`.
     fn swap_notified(&self) -> u32 {
         // AcqRel pairs with the exchanges of `park`: everything done before this is visible after
-        // the next look there.
+        // the next exchange there.
         self.parking.swap(NOTIFIED, Ordering::AcqRel)
     }
 
@@ -335,7 +335,7 @@ const PARKED: u32 = 1;
 const NOTIFIED: u32 = 2;
 const ASIDE: u32 = 3;
 
-/// So many polls of a busy worker, at least 50 us apart, are about a millisecond.
+/// This many polls of a busy worker, at least 50 us apart, are about a millisecond.
 const PATIENCE: u32 = 16;
 
 /// The time until another try after the kernel was short of memory and refused calls, or after

@@ -99,7 +99,7 @@ impl<T: Descriptor> Source<T> {
         match self.descriptor().simulated() {
             None => self.reactor.watch(self.descriptor().as_fd(), self.token)?,
             Some(socket) => {
-                // Set before, as the socket may wake a task that comes here again.
+                // Set before, because the socket may wake a task that comes here again.
                 self.is_watched.store(true, Ordering::Relaxed);
                 socket.watch(Readiness::of(&self.entry));
             }

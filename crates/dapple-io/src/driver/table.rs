@@ -1,7 +1,7 @@
 //! The sources of one slot, found by the data that epoll returns.
 //!
 //! The data of an event is a key and a generation. Freeing a key raises its generation. So an event
-//! that was on its way when its source went away, or that comes for a duplicate of a closed
+//! that was in transit when its source was removed, or that arrives for a duplicate of a closed
 //! descriptor, finds no source.
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// The calling thread; `None` where it has no clock.
+    /// The calling thread; `None` if it has no clock.
     pub(super) fn current() -> Option<Thread> {
         let mut clock = 0;
         // SAFETY: the thread is alive, because it is this one, and the clock is written to a local.
@@ -34,7 +34,7 @@ impl Thread {
     /// Cost: some 10 us.
     pub(super) fn is_runnable(&self) -> Option<bool> {
         let mut stat = [0; 64];
-        // Opened each time, because it is seldom asked for: a descriptor for each worker would be
+        // Opened each time, because it is rarely needed: a descriptor for each worker would be
         // wasted.
         let len =
             File::open(format!("/proc/self/task/{}/stat", self.id)).and_then(|mut file| file.read(&mut stat)).ok()?;

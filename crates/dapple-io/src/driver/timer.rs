@@ -59,7 +59,8 @@ impl Timer {
     /// Ready when the deadline has passed; otherwise the waker runs at that time. After the runtime
     /// has shut down, nothing will wake it.
     ///
-    /// An armed or fresh timer is not compared with the clock, which would be most of its cost.
+    /// A poll does not compare an armed or fresh timer with the clock, which would be most of its
+    /// cost.
     ///
     /// # Errors
     ///

@@ -112,8 +112,8 @@ impl Queue {
         self.number
     }
 
-    /// Arms a timer; `None` after shutdown. Also returns whether the owner has to look earlier than
-    /// planned.
+    /// Arms a timer; `None` after shutdown. Also returns whether the owner has to check earlier
+    /// than planned.
     ///
     /// # Panics
     ///

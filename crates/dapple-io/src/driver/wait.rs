@@ -19,7 +19,7 @@ pub(crate) fn wait<'a>(
     room: &'a mut [MaybeUninit<Event>],
     timeout: Option<Duration>,
 ) -> Result<&'a [Event], Errno> {
-    // A busy worker asks with zero, which needs no fine clock. Relaxed: a thread that misses the
+    // A busy worker passes zero, which needs no fine clock. Relaxed: a thread that misses the
     // refusal asks again.
     if let Some(timeout) = timeout
         && !timeout.is_zero()

@@ -6,8 +6,8 @@
 //! time, so a caller can stop after any of them, and a bucket with a million timers never holds the
 //! lock for long.
 //!
-//! Deadlines further away than [`HORIZON`] are put there; a timer that comes due too early is put
-//! further.
+//! Deadlines further away than [`HORIZON`] are put there; when such a timer comes due too early it
+//! is moved further.
 //!
 //! A slot belongs to the code that inserted it, which frees it by `remove`. So a number names one
 //! timer at a time, and needs no generation:
@@ -15,7 +15,7 @@
 //! | state | `prev` | waker | next |
 //! |---|---|---|---|
 //! | free | | none | armed (insert) |
-//! | armed | the entry before, or `END` and a bucket | one | armed (reset, poll), fired (advance, drain), free (remove) |
+//! | armed | the previous entry, or `END` and a bucket | one | armed (reset, poll), fired (advance, drain), free (remove) |
 //! | fired | `FIRED` | none | free (remove) |
 //!
 //! The wheel knows neither clock nor lock: `driver::timers` adds both.
@@ -283,7 +283,7 @@ pub(crate) fn low_bits(deadline: u64) -> u64 {
     deadline & LOW_BITS
 }
 
-/// The tick in which a deadline has passed, whatever its bits are that the wheel does not keep.
+/// The tick in which a deadline has passed, whatever the bits that the wheel does not keep.
 pub(crate) fn tick_of(deadline: u64) -> u64 {
     tick_at_or_after(deadline | LOW_BITS)
 }

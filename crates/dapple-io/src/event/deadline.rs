@@ -49,7 +49,7 @@ pub fn at(deadline: impl Into<Instant>, callback: Callback<()>) -> io::Result<Re
 }
 
 /// Calls the callback every `period`, first after one period. If the callback or its color is slow,
-/// runs that were due meanwhile are skipped, and the pattern stays.
+/// runs that became due meanwhile are skipped, and the pattern stays.
 ///
 /// # Errors
 ///
@@ -101,7 +101,7 @@ impl Alarm {
         }
     }
 
-    /// Rings; without a runtime, it ends, because nothing would call.
+    /// Calls the callback; without a runtime, it ends.
     fn ring_or_end(self: &Arc<Self>) {
         match self.is_due() {
             Ok(true) => self.ring(),

@@ -124,7 +124,7 @@ fn start<F>(task: impl FnOnce(Arc<AtomicBool>) -> F) -> io::Result<Registration>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    // For its advice if there is no runtime.
+    // For the advice in its error if there is no runtime.
     current::shared()?;
     let canceled = Arc::new(AtomicBool::new(false));
     // In the background: a shutdown need not wait for a source that waits for events.

@@ -17,9 +17,9 @@ use crate::lock::Mutex;
 /// read tells which.
 ///
 /// For descriptors of other code; the streams of this crate have `on_readable` methods, which cost
-/// fewer system calls. The descriptor is duplicated. So the registration works on, and keeps the
-/// file open, even when the original is closed, and a later descriptor with the same number does
-/// not affect it. It should be non-blocking.
+/// fewer system calls. The descriptor is duplicated. So the registration keeps working, and keeps
+/// the file open, even when the original is closed, and a later descriptor with the same number
+/// does not affect it. It should be non-blocking.
 ///
 /// Costs three system calls, and one more per event.
 ///
@@ -53,15 +53,15 @@ pub(crate) fn watch<T: Descriptor>(source: &Source<T>, direction: Direction, cal
 
 fn watch_foreign(fd: impl AsFd, direction: Direction, callback: Callback<()>) -> io::Result<Registration> {
     let duplicate = fd.as_fd().try_clone_to_owned()?;
-    // Unlike our own streams, other code does not tell us that a read found nothing, so wait for
-    // the kernel's report.
+    // Unlike our own streams, other code does not report that a read found nothing, so wait for the
+    // kernel's report.
     let source = Source::connecting(duplicate)?;
     let entry = source.entry().clone();
     Ok(Watch::start(entry, Some(source), direction, callback))
 }
 
 /// One callback and the direction that it waits for. When the driver wakes it, it posts the
-/// callback, and after it, in the same color, its own return to waiting.
+/// callback, and after it, in the same color, a callback that waits again.
 struct Watch {
     entry: Arc<Entry>,
     /// The duplicate of another code's descriptor, which must be asked again after each run.

@@ -40,7 +40,7 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// Those of the kernel, among them `NotADirectory`; there is no runtime here.
+    /// Errors of the kernel, among them `NotADirectory`; there is no runtime here.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Dir> {
         let mut options = OpenOptions::new();
         options.read(true).path_only(true);

@@ -89,7 +89,7 @@ impl Standing {
             if await_readable(&[own], Some(Duration::ZERO)) {
                 return Verdict::Wait(None);
             }
-            // The worker with the event, or the thread that is to wake one, was not scheduled yet,
+            // The worker with the event, or the thread that should wake one, was not scheduled yet,
             // or has come and gone. All of this ends soon.
             thread::yield_now();
         }
@@ -140,7 +140,7 @@ impl Standing {
         Verdict::Jumped
     }
 
-    /// While calls are in progress: how long to wait for them, in real time. Zero: by the real
+    /// While calls are in progress: how long to wait for them, in real time. Zero if by the real
     /// clock the next deadline would have been reached.
     fn make_up(&self, state: &mut State, fingerprint: u64, next: Instant) -> Duration {
         let real = Instant::now();

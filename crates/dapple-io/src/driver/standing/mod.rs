@@ -26,17 +26,17 @@
 //! |---|---|---|
 //! | 1. `busy` has become 0 | the worker that has just parked; another thread wakes worker 0, which parks again | another participant will come here |
 //! | 2. claim: `busy` 0 → 1 | that worker, under the lock: one worker decides at a time | as above |
-//! | 3. look: no slot's epoll has anything, for as long as the sockets get to settle | that worker | give the claim back; the owner of that slot takes the event. Again, if `busy` is 0 again |
+//! | 3. check that no slot's epoll has any event, for as long as the sockets get to settle | that worker | give the claim back; the owner of that slot takes the event. Again, if `busy` is 0 again |
 //! | 4. `busy` is still 1, and was all the time | that worker, under the lock | give the claim back: the participant that came decides later |
 //! | 5. all workers are asleep to the scheduler | that worker, under the same lock | give the claim back, and again |
 //! | 6. no calls | that worker, under the same lock | wait for them in real time |
 //! | 7. the clock is set, due timers are taken out | that worker, under the same lock | |
 //! | 8. it wakes them, being busy by its claim | that worker | |
 //!
-//! Step 3 sees every event that the kernel has reported and no worker has taken in, because a
-//! parked worker waits with `poll` *on* its epoll descriptor, which takes nothing out: it collects
-//! events only after it counts as busy again. Data from one socket to another in this process has
-//! arrived by then (loopback delivers within the call, with rare exceptions; see [`SETTLE_MAX`]).
+//! Step 3 sees every event that the kernel has reported and no worker has taken in. A parked worker
+//! waits with `poll` *on* its epoll descriptor, which takes nothing out; it collects events only
+//! after it counts as busy again. Data from one socket to another in this process has arrived by
+//! then (loopback delivers within the call, with rare exceptions; see [`SETTLE_MAX`]).
 //!
 //! Step 5 is for threads that are not counted, the scheduler's monitor among them. A thread that
 //! finds a worker asleep undertakes to wake it, and later posters rely on that thread. Until it
@@ -108,8 +108,8 @@ struct State {
     is_shut_down: bool,
 }
 
-/// The due time of a timer. Within an instant, calls of `advance` come last: everything that was
-/// due has run before.
+/// The due time of a timer. At any time, calls of `advance` come last: everything that was due has
+/// run before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Due {
     at: Instant,
@@ -125,9 +125,9 @@ pub(crate) enum Rank {
 
 struct Stalled {
     since: Instant,
-    /// Up to this time of the real clock this stall is made up for.
+    /// This stall lasts until this time of the real clock.
     made_up: Instant,
-    /// The fingerprint of the calls; a new one means progress.
+    /// A fingerprint of the calls; a change means progress.
     fingerprint: u64,
 }
 
@@ -160,7 +160,7 @@ impl Standing {
         self.start + Duration::from_nanos(self.now_ns.load(Ordering::Acquire))
     }
 
-    /// Notes a read, write, accept or event: an answer may be on its way.
+    /// Notes a read, write, accept or event: an answer may be in transit.
     pub(crate) fn note_io(&self) {
         // Relaxed: only a change matters, and the lock orders the reads.
         self.io_count.fetch_add(1, Ordering::Relaxed);

@@ -63,7 +63,7 @@ impl Standing {
         match news {
             Outside::Waits => state.busy -= 1,
             Outside::Woken => state.add_busy(),
-            // One `block_on` inside of another: the thread is counted already.
+            // A nested `block_on`: the thread is counted already.
             Outside::Begins => match self.push_block_on() {
                 Some(Role::BlockOn) => {}
                 before => {
@@ -102,7 +102,7 @@ impl Standing {
 }
 
 impl State {
-    /// Counts that a thread in a call turns busy, or goes `back` into the call.
+    /// Counts that a thread in a call becomes busy, or goes `back` into the call.
     fn swap_call(&mut self, call: Option<Role>, back: bool) {
         if call.is_some() {
             self.calls = if back { self.calls + 1 } else { self.calls - 1 };
@@ -118,8 +118,8 @@ enum Role {
     Call,
 }
 
-/// Also `None` if the thread is ending and its locals are gone: both ends of a `block_on` see the
-/// same then.
+/// Also `None` if the thread is ending and its locals were dropped: both ends of a `block_on` see
+/// the same then.
 fn with_roles<R>(f: impl FnOnce(&mut Vec<(usize, Role)>) -> Option<R>) -> Option<R> {
     ROLES.try_with(|roles| f(&mut roles.borrow_mut())).ok().flatten()
 }

@@ -1,8 +1,8 @@
 //! The registered buffers of one ring: whole regions, each in one place of the ring's table.
 //!
-//! A region is registered with a ring at its first use there, and removed when it is freed, which
-//! is when it has no buffer left, hence none in flight. If the kernel refuses (its limit on locked
-//! memory), the same memory is used unregistered.
+//! A region is registered with a ring at its first use there. It is removed when it is freed, which
+//! is when no buffer of it is left, and so none in flight. If the kernel refuses (its limit on
+//! locked memory), the same memory is used unregistered.
 
 use super::kernel::Kernel;
 use crate::fs::Region;

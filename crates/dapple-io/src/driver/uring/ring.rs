@@ -54,7 +54,7 @@ pub(crate) struct Token {
 pub(crate) enum Next {
     /// Sleep: the ring's descriptor reports completions.
     Wait,
-    /// Come back soon: for now the kernel took no more entries.
+    /// Come back soon: at the moment the kernel takes no more entries.
     Retry,
 }
 

@@ -50,8 +50,8 @@ pub(super) fn make(limits: Limits) -> Result<IoUring, Refused> {
 
 fn build(limits: Limits) -> io::Result<IoUring> {
     let entries = limits.in_flight_max as u32;
-    // Room for everything in flight, as much again for cancellations, and for completions that were
-    // not reaped.
+    // Room for everything in flight, for as many cancellations, and for completions that were not
+    // reaped.
     let uring = IoUring::builder().setup_clamp().setup_cqsize(entries.next_power_of_two() * 4).build(entries)?;
     let params = uring.params();
     if !params.is_feature_nodrop() || !params.is_feature_ext_arg() || !params.is_feature_submit_stable() {

@@ -71,8 +71,8 @@ pub(super) struct Entries {
 }
 
 struct Chunk {
-    /// Places that were in use before; without capacity if there is no memory. Not made at once,
-    /// because the first touch of memory is a good part of a timer's cost.
+    /// Slots that were in use before; without capacity if there is no memory. Not made at once,
+    /// because the first use of memory is a good part of a timer's cost.
     entries: Vec<Entry>,
     /// The first free place in the chunk, linked through `next`.
     free: u32,

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::task::{RawWakerVTable, Waker};
 
-/// A waker in parts. Dropping it without putting it together leaks it.
+/// A waker in parts. Dropping it without unpacking leaks it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packed {
     pub(super) data: *const (),
@@ -21,7 +21,7 @@ impl Packed {
         match number_of(waker.vtable()) {
             Some(table) => {
                 let data = waker.data();
-                // The waker's count, or whatever it owns, lives on in `data`.
+                // The waker's count, or any other resource of it, lives on in `data`.
                 std::mem::forget(waker);
                 Packed { data, table }
             }
@@ -33,7 +33,7 @@ impl Packed {
     ///
     /// # Safety
     ///
-    /// `self` comes from [`Packed::new`], and is put together once.
+    /// `self` comes from [`Packed::new`], and is unpacked once.
     pub(super) unsafe fn unpack(self) -> Waker {
         if self.table == BOXED {
             // SAFETY: `new` made this box and gave it up.
@@ -143,7 +143,7 @@ mod tests {
         fn nothing(_: *const ()) {}
         // Reachable, so that no leak checker takes them for leaked.
         static MADE: std::sync::Mutex<Vec<&'static RawWakerVTable>> = std::sync::Mutex::new(Vec::new());
-        // The other test needs this number, and may run after all are given out.
+        // The other test needs this number, and may run after all were assigned.
         let before = number_of(&COUNTING);
         assert!(before.is_some());
         let mut boxed = 0;
