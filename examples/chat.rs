@@ -29,7 +29,7 @@ async fn main() -> io::Result<()> {
     }
 }
 
-/// One visitor. `None`: the client left before entering a room, or there is no room.
+/// One visitor. `None` if the client left before entering a room, or there is no room.
 async fn visit(stream: Arc<TcpStream>, rooms: Colored<HashMap<String, Room>>) -> Option<()> {
     let mut received = Vec::new();
     stream.try_write(b"your name, please; then, on a line of its own, a room\n").ok()?;

@@ -28,8 +28,8 @@ async fn main() -> io::Result<()> {
     }
 }
 
-/// Answers each line with the number of times it was sent, by any client. `None`: the client left,
-/// fell silent or stopped reading.
+/// Answers each line with the number of times it was sent, by any client. `None` if the client
+/// left, fell silent or stopped reading.
 async fn visit(stream: TcpStream, counts: Colored<HashMap<String, u64>>) -> Option<()> {
     let mut received = Vec::new();
     loop {

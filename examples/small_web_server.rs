@@ -292,7 +292,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads until there is another line. False: the client has ended.
+    /// Reads until there is another line. False if the client has ended.
     async fn receive(&mut self, deadline: Instant) -> io::Result<bool> {
         loop {
             // Not in a variable that lives while it waits: an idle connection has no buffer.

@@ -133,7 +133,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// `None`: the user wants help.
+    /// `None` if the user wants help.
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
         let mut arguments = Arguments { port: PORT, workers: None, target_delay: None, has_admission: true };
         while let Some(word) = words.next() {

@@ -215,7 +215,7 @@ impl Pipe {
         Pipe { from: from.clone(), to: to.clone(), pending, is_over: false, waits: None }
     }
 
-    /// Moves all bytes that can move now, and registers `again` for more. True: some bytes have
+    /// Moves all bytes that can move now, and registers `again` for more. True if some bytes have
     /// moved.
     fn relay(&mut self, again: impl FnOnce() -> Callback<()>) -> io::Result<bool> {
         let mut moved = false;

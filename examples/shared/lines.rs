@@ -6,7 +6,7 @@ use dapple::net::TcpStream;
 use dapple::time::timeout;
 
 /// The next line, without its end and without control characters; `received` keeps the bytes after
-/// it. `None`: the client has left, has been silent for too long, or sends an endless line.
+/// it. `None` if the client has left, has been silent for too long, or sends an endless line.
 pub(crate) async fn next_line(stream: &TcpStream, received: &mut Vec<u8>) -> Option<String> {
     while !received.contains(&b'\n') {
         if received.len() >= LINE_MAX {

@@ -48,7 +48,7 @@ impl Dial {
         }
     }
 
-    /// Connects only where the rule says so.
+    /// Connects only to addresses that the rule allows.
     #[must_use]
     pub fn rule(mut self, rule: Rule) -> Dial {
         self.rule = Some(rule);

@@ -43,7 +43,7 @@ impl Origin {
             _ => return Err(wrong()),
         };
         let authority = uri.authority().filter(|authority| !authority.host().is_empty()).ok_or_else(wrong)?;
-        // `Authority::port` has none where the number is too large.
+        // `Authority::port` has none if the number is too large.
         let behind_user = authority.as_str().rsplit('@').next().unwrap_or_default();
         let port = match behind_user.strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':')) {
             None | Some("") => scheme.port(),
@@ -78,7 +78,7 @@ impl Origin {
 }
 
 impl Scheme {
-    /// The port where a URI names none.
+    /// The port of a URI without one.
     pub fn port(self) -> u16 {
         if self == Scheme::Https { 443 } else { 80 }
     }

@@ -179,8 +179,8 @@ impl ParticipantMachine {
         format!("{:?}{:?}{:?}", self.floors, self.states, self.outputs)
     }
 
-    /// Forgets a coordinator that will never send anything again. False: a transaction of it is open
-    /// here, so the machine still needs its order.
+    /// Forgets a coordinator that will never send anything again. False if a transaction of it is
+    /// open here, so the machine still needs its order.
     pub fn forget_coordinator(&mut self, coordinator: NodeId) -> bool {
         let mut of_it = self.states.iter().filter(|(id, _)| id.coordinator == coordinator);
         if !of_it.all(|(_, state)| state.is_over()) {

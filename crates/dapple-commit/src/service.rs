@@ -385,7 +385,7 @@ impl Participant {
     /// Forgets a permanently lost coordinator, so that another one can take its slot among
     /// [`Settings::coordinators_max`]. It must never start again with its old log.
     ///
-    /// False: a transaction of it is still open here, and nothing is forgotten.
+    /// False if a transaction of it is still open here, and nothing is forgotten.
     ///
     /// # Errors
     /// The participant has stopped. Cancel safe: the request stays in effect.

@@ -137,7 +137,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the write may have happened or not.
+    /// If dropped before it resolves, the write may have happened or not.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the write may have happened or not.
+    /// If dropped before it resolves, the write may have happened or not.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the removal may have happened or not.
+    /// If dropped before it resolves, the removal may have happened or not.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the transaction may have happened or not.
+    /// If dropped before it resolves, the transaction may have happened or not.
     ///
     /// # Errors
     ///
@@ -220,7 +220,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the transaction may have happened or not.
+    /// If dropped before it resolves, the transaction may have happened or not.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, a lease may stay that ends by itself.
+    /// If dropped before it resolves, a lease may stay that ends by itself.
     ///
     /// # Errors
     ///
@@ -288,7 +288,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it may have happened or not.
+    /// If dropped before it resolves, it may have happened or not.
     ///
     /// # Errors
     ///
@@ -306,7 +306,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it may have happened or not.
+    /// If dropped before it resolves, it may have happened or not.
     ///
     /// # Errors
     ///

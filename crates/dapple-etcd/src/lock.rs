@@ -51,7 +51,7 @@ impl Etcd {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, the place in the queue is given up in the background.
+    /// If dropped before it resolves, the place in the queue is given up in the background.
     ///
     /// # Errors
     ///

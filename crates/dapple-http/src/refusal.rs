@@ -34,7 +34,7 @@ pub enum Refusal {
     /// A version of HTTP other than 1.0 and 1.1.
     #[error("the version is not 1.0 or 1.1")]
     Version,
-    /// The field `Host` is missing where the version requires it.
+    /// The field `Host` is missing although the version requires it.
     #[error("there is no Host")]
     HostMissing,
     /// The field `Host` occurs more than once.

@@ -188,7 +188,7 @@ impl Pipe {
     /// Reads a byte.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, it has read nothing.
+    /// If dropped before it resolves, it has read nothing.
     ///
     /// # Errors
     /// The driver was shut down.
@@ -317,7 +317,7 @@ impl System {
         }
     }
 
-    /// False: it is watched already.
+    /// False if it is watched already.
     pub(crate) fn watch(&mut self, fd: RawFd, data: u64) -> bool {
         if self.of(fd).data.is_some() {
             return false;

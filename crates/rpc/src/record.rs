@@ -8,7 +8,7 @@ use dapple::net::TcpStream;
 use crate::MESSAGE_MAX;
 use crate::message::{LAST_FRAGMENT, MARK, mark};
 
-/// Reads the next record as if it had come in one fragment. `None`: the stream has ended between
+/// Reads the next record as if it had come in one fragment. `None` if the stream has ended between
 /// two records.
 pub(crate) async fn read(stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut message = vec![0; MARK];

@@ -35,7 +35,7 @@ struct Outcome {
     failed: u64,
     took: Duration,
     /// Processor time of all its processes, which other work on the machine does not lengthen; zero
-    /// where the system does not report it.
+    /// if the system does not report it.
     cpu: Duration,
     advice: Option<String>,
 }

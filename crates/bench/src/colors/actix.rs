@@ -6,7 +6,7 @@
 //! Best form: `do_send`, which neither waits for room nor allocates a slot for an answer, to
 //! addresses that are made once. For messages to itself, an actor has `notify`, which is three
 //! times as fast, because it bypasses the mailbox. `notify` does not keep the order of several
-//! messages, so it is used where one is in flight.
+//! messages, so it is used only with one in flight.
 
 use super::case::{Peer, Placement, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};

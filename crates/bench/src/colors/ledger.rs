@@ -142,7 +142,7 @@ impl Run {
     }
 
     /// W2: the poster's next burst. Calls `post` with the color's index, the callback's number in
-    /// that color, and whether it is the last of the burst, which must bring the next one. False:
+    /// that color, and whether it is the last of the burst, which must bring the next one. False if
     /// the run is ending, and nothing was posted.
     #[inline]
     pub(crate) fn burst_w2(&self, mut post: impl FnMut(usize, u64, bool)) -> bool {
@@ -165,7 +165,7 @@ impl Run {
     }
 
     /// W3: the next burst of a poster. Calls `post` with the callback's number among the poster's,
-    /// and whether it is the last of the burst, which must bring the next one. False: the run is
+    /// and whether it is the last of the burst, which must bring the next one. False if the run is
     /// ending, and nothing was posted.
     #[inline]
     pub(crate) fn burst_w3(&self, poster: usize, mut post: impl FnMut(u64, bool)) -> bool {

@@ -28,8 +28,8 @@ pub(super) enum AtOnce {
 
 impl Root {
     /// Looks `name` up. Stops if the file is in the state `known`. Reads files up to `len_max` if
-    /// the kernel has them in memory. `None`: the look-up needs the disk, or the kernel cannot say
-    /// whether it would.
+    /// the kernel has them in memory. `None` if the look-up needs the disk, or the kernel cannot
+    /// say whether it would.
     pub(super) fn look_at_once(&self, name: &[u8], known: Option<Stamp>, len_max: u64) -> Option<AtOnce> {
         let seen = match self.open_at_once(name, OFlags::PATH) {
             Ok(seen) => seen,

@@ -185,7 +185,7 @@ impl FileHandle {
     }
 
     /// Reads the whole file in one of its states, which may be later than that of this handle.
-    /// `None`: the file keeps changing.
+    /// `None` if the file keeps changing.
     pub(crate) async fn read_all(&self) -> io::Result<Option<(State, Bytes)>> {
         let mut before = self.state.stamp;
         for _ in 0..READS_MAX {

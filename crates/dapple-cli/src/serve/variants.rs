@@ -55,7 +55,7 @@ pub(crate) struct Representation {
 }
 
 impl Site {
-    /// Chooses among the variants of a content. `None`: the client accepts none of them.
+    /// Chooses among the variants of a content. `None` if the client accepts none of them.
     pub(crate) async fn choose(
         &self,
         key: &[u8],
@@ -134,7 +134,7 @@ impl Site {
         label
     }
 
-    /// The page compressed here; the first request that asks starts the work. `None`: compression
+    /// The page compressed here; the first request that asks starts the work. `None` if compression
     /// does not make it shorter, or too many compressions are running.
     async fn compressed(&self, key: &[u8], page: &Arc<Page>, coding: Coding) -> Option<Arc<Page>> {
         if let Some(known) = page.variants.compressed[place(coding)].get() {

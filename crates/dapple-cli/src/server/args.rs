@@ -50,6 +50,7 @@ impl<R: Rows> AdmissionLimits for LimitArgs<R> {
     }
 }
 
-/// How many connections there are where nothing says it, and how few of them are worth a warning then.
+/// The number of connections if no option sets it, and the number below which that is worth a
+/// warning.
 const CONNECTIONS: usize = 10_000;
 const CONNECTIONS_FEW: usize = 1_000;

@@ -183,7 +183,8 @@ impl<B: Send + 'static> Host<B> {
         }
     }
 
-    /// A place among the connections of this server. An idle one gives way. `None` where all are in use.
+    /// A place among the connections of this server. An idle one gives way. `None` if all are in
+    /// use.
     pub fn place(self: &Arc<Self>) -> Option<OpenSlot<B>> {
         let is_full = self.open.load(Ordering::Relaxed) >= self.config.limits.connections_max;
         // The closing connection takes a moment to end, so for that long there is one more.
@@ -226,7 +227,8 @@ impl<B: Send + 'static> Host<B> {
         self.with_pool(Pool::drop_oldest)
     }
 
-    /// Drops connections that are too old. Returns false where no connection is left, so that the sweeping task ends.
+    /// Drops connections that are too old. Returns false if no connection is left, so that the
+    /// sweeping task ends.
     pub(super) fn drop_old(&self, age_max: Duration) -> bool {
         self.with_pool(|pool| pool.drop_old(age_max));
         let mut swept = self.lock();
@@ -262,7 +264,7 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it lets go of the connection that it had or was making.
+    /// If dropped before it resolves, it lets go of the connection that it had or was making.
     ///
     /// # Errors
     ///
@@ -306,7 +308,7 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends all attempts.
+    /// If dropped before it resolves, it ends all attempts.
     ///
     /// # Errors
     ///
@@ -323,11 +325,12 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends all attempts.
+    /// If dropped before it resolves, it ends all attempts.
     ///
     /// # Errors
     ///
-    /// The reason why there is no connection; [`ConnectError::NotHttp2`] where the server chose HTTP/1.1.
+    /// The reason why there is no connection; [`ConnectError::NotHttp2`] if the server chose
+    /// HTTP/1.1.
     pub async fn session(self: &Arc<Self>) -> Result<Session<B>, ConnectError> {
         match self.open(self.extra_place(), false, true).await? {
             Opened::Http2(sender, _) => Ok(Session { sender }),
@@ -335,7 +338,7 @@ where
         }
     }
 
-    /// As [`Turn::line`]; `None` where there is no room.
+    /// As [`Turn::line`]; `None` if there is no room.
     async fn line(
         self: &Arc<Self>,
         hosts: Option<&Hosts<B>>,
@@ -409,7 +412,8 @@ where
         if spoken != UNKNOWN {
             self.spoken.store(spoken, Ordering::Relaxed);
         }
-        // It begins here and not where a connection comes back: that may be a place without a runtime.
+        // The task starts here and not when a connection comes back, because that may happen
+        // without a runtime.
         if !std::mem::replace(&mut self.lock().is_swept, true) {
             self.config.spawn.spawn(sweep(Mark(Arc::downgrade(self))));
         }

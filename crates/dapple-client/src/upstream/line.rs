@@ -29,7 +29,7 @@ pub type Respond<B> = Pin<Box<dyn Future<Output = Result<Response<Incoming>, Una
 pub struct Unanswered<B> {
     /// Hyper's error.
     pub error: hyper::Error,
-    /// The request, where nothing of it has left this machine.
+    /// The request, if no part of it has left this machine.
     pub unsent: Option<Box<Request<B>>>,
 }
 

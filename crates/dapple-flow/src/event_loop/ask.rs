@@ -61,7 +61,7 @@ impl<Q: Send + 'static, A: Send + 'static> Future for Ask<Q, A> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(answer) => {
                 this.stage = AskState::Done;
-                // `None`: the answer was lost, which a responder does not do.
+                // `None` if the answer was lost, which a responder does not do.
                 Poll::Ready(answer.unwrap_or(Err(LoopError::Unanswered)))
             }
         }

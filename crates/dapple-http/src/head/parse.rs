@@ -27,8 +27,8 @@ pub struct Head<'a> {
 /// Parses a head found by a [`HeadScan`](super::HeadScan): from its request line to its empty line,
 /// with nothing after it.
 ///
-/// `storage` needs a place for each field. `httparse` does the work; this function checks the cases
-/// where it is lenient.
+/// `storage` needs a place for each field. `httparse` does the work; this function makes the checks
+/// that it leaves out.
 ///
 /// # Errors
 ///

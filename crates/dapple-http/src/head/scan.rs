@@ -39,7 +39,7 @@ impl HeadScan {
         HeadScan::default()
     }
 
-    /// Continues in `input`, which must begin with everything given before. `None`: the end is
+    /// Continues in `input`, which must begin with everything given before. `None` if the end is
     /// still to come.
     ///
     /// # Errors

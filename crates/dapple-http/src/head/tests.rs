@@ -26,7 +26,7 @@ struct Taken {
 }
 
 /// Gives `input` to a scan up to each of `cuts` and then to its end, and parses the head found.
-/// `None`: there is no end.
+/// `None` if there is no end.
 fn read_in_pieces(input: &[u8], cuts: &[usize]) -> Result<Option<Taken>, Refusal> {
     let limits = HeadLimits::default();
     let mut scan = HeadScan::new();

@@ -277,7 +277,7 @@ impl Slot {
         self.swap_notified() == PARKED
     }
 
-    /// Makes the owner awake before it takes events. False: another thread has unparked it.
+    /// Makes the owner awake before it takes events. False if another thread has unparked it.
     pub(super) fn leave_parked(&self) -> bool {
         // AcqRel: as in `park`.
         self.parking.compare_exchange(PARKED, AWAKE, Ordering::AcqRel, Ordering::Acquire).is_ok()

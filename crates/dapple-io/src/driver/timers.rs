@@ -147,7 +147,7 @@ impl Queue {
         Some(place)
     }
 
-    /// Polls a timer of a standing clock. `None`: it is one of the wheel.
+    /// Polls a timer of a standing clock. `None` if the wheel holds that timer.
     fn poll_standing(&self, index: u32, waker: &Waker) -> Option<Answer> {
         let state = self.state.lock();
         let timer = *state.standing.as_ref()?.timers.get(&index)?;

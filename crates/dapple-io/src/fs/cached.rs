@@ -30,7 +30,7 @@ pub fn read_cached_at(file: impl AsFd, offset: u64, len: usize) -> io::Result<Op
 }
 
 /// As [`read_cached_at`], into given memory: `buf` is empty, and its old contents are not needed.
-/// False: nothing was read.
+/// False if nothing was read.
 pub(super) fn fill(file: impl AsFd, offset: u64, buf: &mut Vec<u8>, len: usize) -> io::Result<bool> {
     buf.clear();
     buf.reserve_exact(len);

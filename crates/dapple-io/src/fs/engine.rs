@@ -21,7 +21,8 @@ pub(super) async fn repeat(mut perform: impl FnMut() -> Operation) -> io::Result
     }
 }
 
-/// Opens a file. `None`: there is no ring here, or the standard library has an error for the path.
+/// Opens a file. `None` if there is no ring here, or the standard library has an error for the
+/// path.
 pub(super) async fn open(path: &Path, flags: i32, mode: u32) -> Option<io::Result<std::fs::File>> {
     open_in(PathRoot::default(), path, flags, mode).await
 }
@@ -41,8 +42,8 @@ pub(super) async fn open_in(place: PathRoot, path: &Path, flags: i32, mode: u32)
     Some(opened.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
 }
 
-/// Looks up the file at a path; `flags` say how far to follow links. `None`: there is no ring here,
-/// or no descriptor, which the standard library does not need.
+/// Looks up the file at a path; `flags` say how far to follow links. `None` if there is no ring
+/// here, or no descriptor, which the standard library does not need.
 pub(super) async fn metadata(path: &Path, flags: i32) -> Option<io::Result<Metadata>> {
     match open(path, libc::O_PATH | flags, 0).await? {
         Ok(file) => Some(File::from_std(file).metadata().await),

@@ -28,7 +28,7 @@ use super::tcp::TcpStream;
 ///
 /// # Cancel safety
 ///
-/// Dropped before it resolves, it ends all attempts and closes their descriptors.
+/// If dropped before it resolves, it ends all attempts and closes their descriptors.
 ///
 /// # Errors
 ///
@@ -150,7 +150,7 @@ impl Connector {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends all attempts and closes their descriptors.
+    /// If dropped before it resolves, it ends all attempts and closes their descriptors.
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@ impl TcpStream {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it resolves, it ends all attempts and closes their descriptors.
+    /// If dropped before it resolves, it ends all attempts and closes their descriptors.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use dapple_io::fs::{self, AlignedBuf, BufferPool, File, OpenOptions};
 
 use crate::both_ways;
 
-/// `None` where the file system has no `O_DIRECT`.
+/// `None` if the file system has no `O_DIRECT`.
 async fn open_direct(path: &Path) -> io::Result<Option<File>> {
     match OpenOptions::new().read(true).write(true).create(true).direct(true).open(path).await {
         Ok(file) => Ok(Some(file)),

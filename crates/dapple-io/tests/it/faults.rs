@@ -131,7 +131,7 @@ fn timers_fire_next_to_those_with_wakers_that_panic() {
     }
 }
 
-/// False: some were due before all were set.
+/// False if some were due before all were set.
 fn timers_fire_beside(bad: fn() -> Waker, limit: Duration) -> bool {
     let runtime = quiet(1, Config::default());
     let _entered = runtime.enter();

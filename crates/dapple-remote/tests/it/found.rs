@@ -155,7 +155,7 @@ fn the_targets_of_a_service_are_full_names() {
     let server = DnsServer::start(move |asked| match (asked.name, asked.kind) {
         ("_who._tcp.test.", RecordType::SRV) => Reply::services([(0, 0, *known.get().unwrap(), "one.")]),
         ("one.", RecordType::A) => Reply::addresses([Ipv4Addr::LOCALHOST], 60),
-        // Another host, where no process listens.
+        // Another host, without a listening process.
         ("one.inside.test.", RecordType::A) => Reply::addresses([Ipv4Addr::new(127, 0, 0, 99)], 60),
         _ => Reply::nothing(),
     });

@@ -70,7 +70,7 @@ pub(crate) struct HomeGuard<'c, Q> {
 }
 
 impl<'h, 'c> HomeGuard<'c, &'h mut RunQueue> {
-    /// `None`: the lock of the color's home is not among these.
+    /// `None` if the lock of the color's home is not among these.
     #[inline]
     pub(crate) fn among(queues: &'h mut [Guard<'_, RunQueue>], color: ColorRef<'c>) -> Option<Self> {
         let queue = queues.iter_mut().find(|queue| queue.is_home_of(&color))?;
@@ -79,7 +79,7 @@ impl<'h, 'c> HomeGuard<'c, &'h mut RunQueue> {
 }
 
 impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
-    /// `None`: the color is at home on another worker.
+    /// `None` if the color is at home on another worker.
     #[inline]
     pub(crate) fn of(queue: Q, color: ColorRef<'c>) -> Option<HomeGuard<'c, Q>> {
         if queue.is_home_of(&color) { Some(HomeGuard { queue, color }) } else { None }
@@ -298,7 +298,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     }
 
     /// As [`HomeGuard::hasten`]; the color may also move to the queue of this thread's worker.
-    /// False: it does not.
+    /// False if the color does not move.
     pub(crate) fn hasten_to(mut self, own: &mut RunQueue) -> bool {
         let color = self.color;
         let waits = matches!(self.state(), State::Idle | State::Queued);

@@ -307,7 +307,7 @@ impl Ticket {
         self.state.load(Acquire) == CANCELED
     }
 
-    /// Polls the waiting task inside this turn. False: its color is not free, or it is no Dapple
+    /// Polls the waiting task inside this turn. False if its color is not free, or it is no Dapple
     /// task.
     fn poll_in_turn(&self) -> bool {
         self.poll_nested(|| {
@@ -335,12 +335,12 @@ impl Ticket {
         true
     }
 
-    /// This turn holds the wanted colors. False: the wait is over.
+    /// This turn holds the wanted colors. False if the wait is over.
     pub(crate) fn begin_turn(&self) -> bool {
         self.change(QUEUED, IN_TURN)
     }
 
-    /// The turn cannot poll the task, and hands the colors over instead. False: the wait was
+    /// The turn cannot poll the task, and hands the colors over instead. False if the wait was
     /// dropped meanwhile.
     pub(super) fn put_off(&self) -> bool {
         self.change(IN_TURN, QUEUED)

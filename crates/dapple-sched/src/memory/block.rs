@@ -98,7 +98,7 @@ impl Blocks {
     }
 
     /// For a worker without work: after a burst, gives memory back, one chain of blocks at a time.
-    /// True: there may be more.
+    /// True if there may be more.
     pub(crate) fn give_back_some(&self) -> bool {
         self.lists.iter().enumerate().any(|(class, list)| list.saw_burst() && list.give_back_some(heap(), class))
     }

@@ -68,8 +68,8 @@ impl<K: Kind> FreeList<K> {
         self.spilled.get() >= BURST
     }
 
-    /// After a burst, gives some blocks kept here or in the store back to their slabs. False: none
-    /// is left.
+    /// After a burst, gives some blocks kept here or in the store back to their slabs. False if
+    /// none is left.
     pub(crate) fn give_back_some(&self, owner: &K::Owner, class: usize) -> bool {
         let kept = if self.freed.len() > 0 { &self.freed } else { &self.spare };
         if kept.len() > 0 {

@@ -201,8 +201,8 @@ impl Posted {
         (posted, closure)
     }
 
-    /// Cancels the callback. True: it will not run; its closure is dropped when its turn comes.
-    /// False: it has started, or was canceled before.
+    /// Cancels the callback. True if it will not run; its closure is dropped when its turn comes.
+    /// False if it has started, or was canceled before.
     pub fn cancel(&self) -> bool {
         // AcqRel pairs with the exchange in `new`. Failure is Relaxed: it does not tell whether the
         // callback has run.

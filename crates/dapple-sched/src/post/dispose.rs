@@ -37,8 +37,8 @@ pub(super) fn notified(news: Notified) {
     hold.into_iter().for_each(hold::release);
 }
 
-/// Drops every callback of a color that is `Held`. `None`: it reached a request for several colors,
-/// which now has the hold and continues.
+/// Drops every callback of a color that is `Held`. `None` if it reached a request for several
+/// colors, which now has the hold and continues.
 ///
 /// Does not unwind: a panic is reported, and ends only the callback, or the waker, that it comes
 /// from.

@@ -28,7 +28,7 @@ pub(crate) fn one(color: ColorRef<'_>) {
     }
 }
 
-/// Counts a dropped wait. True: the color is due for a sweep.
+/// Counts a dropped wait. True if the color is due for a sweep.
 pub(crate) fn is_due(color: ColorRef<'_>) -> bool {
     color.ext.get_or_make().count_dropped_wait(color.queued())
 }

@@ -337,7 +337,7 @@ impl Frame {
         self.direct.set(if plain { color.as_ptr() } else { NOT_DIRECT });
     }
 
-    /// Takes the turn of this frame, which is over. `None`: it was released before.
+    /// Takes the turn of this frame, which is over. `None` if it was released before.
     #[inline]
     pub(crate) fn leave(&self) -> Option<ColorTurn> {
         assert!(self.runs, "it is the frame of a turn");

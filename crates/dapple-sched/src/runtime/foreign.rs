@@ -132,7 +132,7 @@ fn contained(waker: &Waker) -> Waker {
     Waker::from(Arc::new(Contained(waker.into())))
 }
 
-/// Runs foreign code. `None`: it panicked, and the panic is reported.
+/// Runs foreign code. `None` if it panicked, and the panic is reported.
 #[inline]
 pub fn contain<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {

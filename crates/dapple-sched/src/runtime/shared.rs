@@ -491,7 +491,7 @@ impl Shared {
         Linked::Yes
     }
 
-    /// Wakes a worker if it sleeps. True: it slept, and this call woke it.
+    /// Wakes a worker if it sleeps. True if it slept, and this call woke it.
     pub(crate) fn kick(&self, worker: usize) -> bool {
         let slot = &self.slots[worker];
         // AcqRel: a worker that sees the word changed sees everything that the caller queued for
@@ -509,7 +509,7 @@ impl Shared {
         foreign::contain_for(self, || self.driver.unpark(worker));
     }
 
-    /// Wakes one sleeping worker to look for work. False: all that sleep also rest.
+    /// Wakes one sleeping worker to look for work. False if all that sleep also rest.
     pub(crate) fn kick_any(&self, except: usize) -> bool {
         (0..self.active()).any(|worker| worker != except && self.slots[worker].is_asleep() && self.kick(worker))
     }

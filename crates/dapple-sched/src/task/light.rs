@@ -81,8 +81,8 @@ impl Stretch {
         self.tasks[self.at.load(Relaxed).min(STRETCH_MAX - 1)].load(Relaxed).addr()
     }
 
-    /// Moves to the next entry, which no other thread takes from here on. False: there was a thief,
-    /// and the stretch ends.
+    /// Moves to the next entry, which no other thread takes from here on. False if there was a
+    /// thief, and the stretch ends.
     #[inline(always)]
     fn go_to(&self, at: usize) -> bool {
         // Release: a thief that sees it sees the outcome of earlier entries.

@@ -92,7 +92,7 @@ impl FreeTasks {
     }
 
     /// For a worker without work: after a burst, gives memory back, one chain of blocks at a time.
-    /// True: there may be more.
+    /// True if there may be more.
     pub(crate) fn give_back_some(&self, shared: &Shared) -> bool {
         let mut lists = self.lists.iter().enumerate();
         if self.burst.get() && !lists.any(|(class, list)| list.saw_burst() && list.give_back_some(shared, class)) {

@@ -109,7 +109,7 @@ impl Worker {
         self.wakes(slept_from_ns);
     }
 
-    /// Steals colors from other workers. True: it took some, or dispatched events of another
+    /// Steals colors from other workers. True if it took some, or dispatched events of another
     /// worker.
     pub(crate) fn steal(&self) -> bool {
         let workers = self.shared.slots.len();

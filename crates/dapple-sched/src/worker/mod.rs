@@ -559,7 +559,7 @@ pub(crate) fn away<R>(traffic: impl FnOnce() -> R) -> R {
     let slice = Slice::start(true);
     let done = traffic();
     context::with_worker(|worker| {
-        // `None`: a destructor has panicked, or the timed turn is over.
+        // `None` if a destructor has panicked, or the timed turn is over.
         let before = worker.away_ns.get();
         worker.away_ns.set(before.map(|away_ns| away_ns + slice.elapsed_ns()));
     });

@@ -32,7 +32,7 @@ impl Worker {
     }
 
     /// Polls a task inside the current turn, which is of the color that the task waits for.
-    /// `begun`, which wakes the task, is called once this thread has the task's own color. False:
+    /// `begun`, which wakes the task, is called once this thread has the task's own color. False if
     /// that color is not free.
     ///
     /// Polls only the task, even if its color has received posts since it was seen to be free.

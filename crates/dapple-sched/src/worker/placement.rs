@@ -11,7 +11,7 @@
 //! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks take less time than spanning workers costs | to the lowest of these workers |
 //! | the first of these is true of a color that was rescued, against the rule for stealing, from a worker in a long callback | the color, once | back to that worker after its callback, whatever its index |
 //! | a task begins to wait for a color that neither runs nor is held | the color | to the worker of the task |
-//! | a long-lived task begins ([`crate::spawn_balanced`]) where many turns wait | its color | to the worker with the shortest queue |
+//! | a long-lived task begins ([`crate::spawn_balanced`]) on a worker with many waiting turns | its color | to the worker with the shortest queue |
 //! | a worker posts to an idle color on a sleeping worker, or from an I/O event (`post`) | the color | to that worker |
 //!
 //! **Always to the lower index**: otherwise two colors that post to each other would keep swapping

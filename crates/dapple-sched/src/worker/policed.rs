@@ -241,7 +241,7 @@ impl Worker {
         // Relaxed: a hint for thieves.
         slot.len.store(waiting, Relaxed);
         self.policed.set(Some(policed));
-        // `None`: while the policy was asked, others have taken everything.
+        // `None` if others have taken everything while the policy was asked.
         let Some(turn) = next else { return false };
         self.turn(turn);
         true

@@ -144,7 +144,7 @@ impl Worker {
     }
 
     /// Notes traffic of this worker's current callback with other colors; see
-    /// [`FifoGuard::note_traffic`]. False: there is no callback, or its turn was released.
+    /// [`FifoGuard::note_traffic`]. False if there is no callback, or its turn was released.
     #[inline]
     pub(crate) fn note_turn(&self, posts: u16, elsewhere: Option<usize>) -> bool {
         let open = self.frame.color().map(|color| OpenTurn { worker: self, color });
@@ -207,7 +207,7 @@ impl OpenTurn<'_> {
         unsafe { FifoGuard::new(ColorRef::new(self.color)) }
     }
 
-    /// Runs the oldest callback, as callback number `number`. False: there is none.
+    /// Runs the oldest callback, as callback number `number`. False if there is none.
     ///
     /// # Safety
     /// As [`OpenTurn::own_fifo`].

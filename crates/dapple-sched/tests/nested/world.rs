@@ -181,7 +181,7 @@ impl World {
         if self.env.unwinds { drop(catch_unwind(AssertUnwindSafe(f))) } else { f() }
     }
 
-    /// With a limit that only a bug reaches. False: it was reached.
+    /// With a limit that only a bug reaches. False if it was reached.
     fn wait_until(&self, what: &str, done: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         while !done() {

@@ -25,7 +25,8 @@ pub struct LimitOption {
     pub unit: Unit,
     /// The smallest and the largest value, in [`Unit::base`]s.
     pub range: (u64, u64),
-    /// The value if none is given, in [`Unit::base`]s; `None` where there is no limit then, or the program finds one.
+    /// The value if none is given, in [`Unit::base`]s; `None` if there is no limit then, or the
+    /// program finds one.
     pub default: Option<u64>,
     /// A program's own words for a default that is no number.
     pub default_note: Option<&'static str>,

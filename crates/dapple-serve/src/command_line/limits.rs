@@ -26,7 +26,7 @@ macro_rules! limits {
     };
 }
 
-// The unit of ranges and defaults is that of the row; where that is seconds, it is milliseconds.
+// The unit of ranges and defaults is that of the row; milliseconds instead of seconds.
 limits! {
     // Clients.
     CONNECTIONS_MAX: "connections_max" was "connections", Count, (1, COUNT), None,

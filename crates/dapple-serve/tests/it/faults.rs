@@ -35,7 +35,7 @@ const FAULTS: [&str; 11] = [
     "/body-panics-and-is-dropped",
 ];
 
-/// A reply's body, and the place where it panics.
+/// A reply's body, and the point at which it panics.
 struct Faulty(&'static str, #[expect(dead_code, reason = "it is dropped")] Option<DropBomb>);
 
 impl Faulty {

@@ -13,7 +13,7 @@
 //! | read state much more often than change it | [`Colored::read`](dapple_sched::Colored::read) | [`RwLock`] only if it must stay locked across an `.await` |
 //! | change several states together | [`when`](dapple_sched::when) with their colors, which cannot deadlock | two `Mutex`es, which can |
 //! | run things one at a time and in order | one [`Color`](dapple_sched::Color) for all of them | |
-//! | wait until a condition may hold | [`Notify`] | [`watch`] where there is a value to look at |
+//! | wait until a condition may hold | [`Notify`] | [`watch`] if there is a value to observe |
 //! | admit at most N at a time | [`Semaphore`] | [`Limit`], with a bounded queue, if the number of callers is not the program's choice |
 //! | start N tasks at the same moment | [`Barrier`] | |
 //! | make a value once, on first use | [`OnceCell`] | [`SetOnce`] where other code makes it |

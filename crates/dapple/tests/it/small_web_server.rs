@@ -54,7 +54,7 @@ impl Reply {
     }
 }
 
-/// The next reply. `None`: the server has closed.
+/// The next reply. `None` if the server has closed.
 fn hear(stream: &mut BufReader<TcpStream>, has_body: bool) -> Option<Reply> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {

@@ -83,7 +83,7 @@ fn start_postgres() -> Option<Server> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders: Vec<_> = versions.map(|version| version.path().join("bin")).collect();
     let postgres = find("POSTGRES", "postgres", &folders)?;
-    // A link on the path says where the other programs are.
+    // A link on the path leads to the other programs.
     let postgres = fs::canonicalize(postgres).unwrap();
     let (folder, user) = folder();
     let data = folder.path().join("data");

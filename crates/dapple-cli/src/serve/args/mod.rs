@@ -105,7 +105,7 @@ impl Rows for ServeRows {
 }
 
 impl Args {
-    /// The admission of reads from the disk; `None` where all are admitted.
+    /// The admission of reads from the disk; `None` if all are admitted.
     pub(crate) fn looks(&self) -> Option<Looks> {
         let target_delay = self.limits.time(&limits::TARGET_DELAY);
         (!target_delay.is_zero()).then(|| Looks::new(target_delay))

@@ -1,5 +1,5 @@
-//! Text of clients, and names of files, in the places where they are written: the access log, the
-//! metrics page, and HTML.
+//! Text of clients, and names of files, in all places that show them: the access log, the metrics
+//! page, and HTML.
 
 use dapple_serve::metrics::exposition::{Exposition, Kind};
 

@@ -218,7 +218,7 @@ impl<T> Queue<T> {
         self.shared.pop_now(|items| take_front(items, max)).unwrap_or_default()
     }
 
-    /// Takes the oldest item, waiting for one. `None`: the queue is closed and empty.
+    /// Takes the oldest item, waiting for one. `None` if the queue is closed and empty.
     ///
     /// Cancel safe: a dropped future has taken nothing.
     pub async fn pop(&self) -> Option<T> {

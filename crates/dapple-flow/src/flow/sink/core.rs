@@ -245,7 +245,7 @@ impl<W: Writer> Core<W> {
         }
     }
 
-    /// The next requests for the task. False: the task has ended, and the writer is back here.
+    /// The next requests for the task. False if the task has ended, and the writer is back here.
     pub(super) fn next(&self, batch: &mut VecDeque<Request>, writer: &mut Option<W>) -> bool {
         let mut state = self.state.lock();
         let count = state.pending.len().min(BATCH_MAX);

@@ -210,7 +210,7 @@ async fn answer(resolver: &Resolver, loaded: &Arc<Loaded>, key: &Key) -> Answer 
                 return answer;
             }
             Found::OnItsWay(receiver) => {
-                // `None`: the task that should ask has ended.
+                // `None` if the task that should ask has ended.
                 if let Some(answer) = receiver.await {
                     Counters::count(&counters.shared);
                     return answer;

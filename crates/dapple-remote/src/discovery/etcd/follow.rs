@@ -90,7 +90,7 @@ impl Known {
         }
     }
 
-    /// The value is the address; where it is empty, the rest of the key is.
+    /// The value is the address; if it is empty, the rest of the key is.
     fn put(&mut self, key: Bytes, value: &[u8], prefix: &str) {
         let address = match value.is_empty() {
             true => key.strip_prefix(prefix.as_bytes()).unwrap_or_default(),

@@ -20,7 +20,7 @@ use crate::discovery::{Discovery, DiscoveryError};
 #[derive(Debug)]
 pub struct Registration {
     ended: CancellationToken,
-    /// Set before `ended` where the entry stays.
+    /// Set before `ended` if the entry stays.
     left: CancellationToken,
     task: Option<JoinHandle<()>>,
 }

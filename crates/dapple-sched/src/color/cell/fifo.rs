@@ -129,7 +129,7 @@ impl<'a> FifoGuard<'a> {
         self.push_as(node, priority);
     }
 
-    /// As [`FifoGuard::push`], where the priority is known.
+    /// As [`FifoGuard::push`], with a known priority.
     #[inline]
     pub(crate) fn push_as(&mut self, node: OwnedNode, priority: Priority) {
         let priority = priority.level();

@@ -31,7 +31,7 @@ use crate::worker::Worker;
 use crate::worker::run_queue::RunQueue;
 
 impl ColorCell {
-    /// Pushes a node from another thread; `outside`: from no worker's callback. True: the caller
+    /// Pushes a node from another thread; `outside`: from no worker's callback. True if the caller
     /// has set NOTIFIED and must link the color.
     pub(in crate::color) fn push_inbox(&self, node: OwnedNode, outside: bool) -> bool {
         self.check_alive();

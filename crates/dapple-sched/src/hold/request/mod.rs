@@ -219,7 +219,7 @@ impl Member {
     }
 
     /// Releases the color if its home is the worker with this lock, and that worker has not
-    /// stopped. False: it is at home elsewhere.
+    /// stopped. False if it is at home elsewhere.
     #[inline]
     fn release_at_home(&self, sole: Sole<'_>, queue: &mut RunQueue, afterwards: &mut Afterwards) -> bool {
         let Some(mut home) = HomeGuard::of(queue, self.color()).filter(|home| !home.is_closed()) else { return false };

@@ -61,8 +61,8 @@ impl<'w> Poster<'w> {
         }
     }
 
-    /// The fifo of a color. `None`: this thread may use only the inbox, because another worker runs
-    /// the color, or because its worker has stopped.
+    /// The fifo of a color. `None` if this thread may use only the inbox, because another worker
+    /// runs the color, or because its worker has stopped.
     fn reaches<'f>(self, home: &'f mut MemberHome<'_, '_>) -> Option<FifoGuard<'f>> {
         if home.is_closed() {
             return None;
@@ -112,8 +112,8 @@ impl OwnRequest {
 
     /// Places a request in the usual case: all colors are at home here and wanted for writing, and
     /// their inboxes are empty. Free colors are held; the others get their member. If all are free,
-    /// the last one gets its member, too, and will run the request. False: it is another case, and
-    /// nothing has changed.
+    /// the last one gets its member, too, and will run the request. False if it is another case,
+    /// and nothing has changed.
     #[inline]
     fn place_simply(&self, queue: &mut RunQueue, worker: &Worker) -> bool {
         if queue.closed || self.pinned {
@@ -173,7 +173,7 @@ impl OwnRequest {
 
     /// Drains the inboxes so that all colors have one common moment at which they are drained: a
     /// thread that posts to one of them and later to another must not come after the request in the
-    /// first and before it in the second. True: the inboxes are frozen until each member has been
+    /// first and before it in the second. True if the inboxes are frozen until each member has been
     /// placed.
     ///
     /// The home locks do not suffice for that. A push to an inbox takes no lock, and a color that

@@ -124,7 +124,7 @@ impl<T> OwnedLock<T> {
         if self.enter() { self.lock.guard_by(&self.inside) } else { self.lock_shared_as_owner() }
     }
 
-    /// Lets the owner in without the lock inside, if it still may. False: it is not in.
+    /// Lets the owner in without the lock inside, if it still may. False if it is not in.
     #[inline]
     fn enter(&self) -> bool {
         debug_assert!(!self.inside.load(Relaxed), "a worker is in its own lock");

@@ -158,7 +158,7 @@ impl<'a> Model<'a> {
         moved
     }
 
-    /// The next step of an agent. False: not yet, or there is none.
+    /// The next step of an agent. False if that step cannot happen yet, or if no step is left.
     fn act(&mut self, agent: &mut Agent<'a>) -> bool {
         if let Some(id) = agent.awaits {
             if self.ended[id] {

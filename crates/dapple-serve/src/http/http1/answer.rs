@@ -30,7 +30,7 @@ struct Outcome {
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
-    /// Answers the request with this head. `None`: the next request may follow; the reply is
+    /// Answers the request with this head. `None` if the next request may follow; the reply is
     /// sent, or waits to be sent.
     pub(super) async fn answer(&mut self, work: &mut Lease, found: Found) -> Option<Next> {
         let mut fields: Vec<Field<'_>> = mem::take(&mut work.fields);
@@ -190,7 +190,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         }
     }
 
-    /// After the reply, reads on the handed-on body of the request. `None`: the next request may
+    /// After the reply, reads on the handed-on body of the request. `None` if the next request may
     /// follow.
     async fn end_of_body(&mut self, work: &mut Lease, mut detached: Box<Detached>, keep_alive: bool) -> Option<Next> {
         if let Some(next) = self.flush(&mut work.out).await {

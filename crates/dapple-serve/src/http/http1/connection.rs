@@ -122,7 +122,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         .await
     }
 
-    /// Waits for a request. Takes the buffer only when there are bytes to read. `None`: the
+    /// Waits for a request. Takes the buffer only when there are bytes to read. `None` if the
     /// connection has ended.
     async fn first_bytes(&mut self, is_first: bool) -> Option<Lease> {
         let mut idle_since_ms = None;
@@ -215,7 +215,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         }
     }
 
-    /// Writes pending output. `None`: all is written.
+    /// Writes pending output. `None` if all is written.
     pub(super) async fn flush(&mut self, out: &mut Outgoing) -> Option<Next> {
         if out.is_empty() {
             return None;
@@ -257,7 +257,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         })
     }
 
-    /// Waits for more of a head. `None`: more has arrived.
+    /// Waits for more of a head. `None` if more has arrived.
     async fn more_of_head(&mut self, work: &mut Lease, is_first: bool) -> Option<Next> {
         if let Some(next) = self.flush(&mut work.out).await {
             return Some(next);

@@ -145,8 +145,8 @@ pub(super) struct Streaming {
 }
 
 impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
-    /// Sends a body after its head was queued, and meanwhile reads a handed-on body of the
-    /// request. `None`: all is written.
+    /// Sends a body after its head was queued, and meanwhile reads a handed-on body of the request.
+    /// `None` if all is written.
     pub(super) async fn stream(
         &mut self,
         out: &mut Outgoing,

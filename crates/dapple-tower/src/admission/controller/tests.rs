@@ -125,7 +125,7 @@ fn a_request_given_up_early_counts_for_its_client() {
     assert!((8.0..=9.0).contains(&had_ms), "{had_ms} of 9 ms");
 }
 
-/// At most one waits where a handler takes half of the target.
+/// At most one waits if a handler takes half of the target.
 #[test]
 fn nor_where_handlers_are_long() {
     let (mut controller, mut now) = learned(Config::default());
