@@ -10,8 +10,8 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::{Connection, time};
 
-/// Any [`Connection`], with hyper's `Read` and `Write`. Connections of this crate implement these
-/// traits themselves, and do not need it.
+/// Any [`Connection`], with hyper's `Read` and `Write`. The connections of this crate implement
+/// these traits themselves, and do not need this.
 #[derive(Debug)]
 pub struct HyperIo<C>(C);
 

@@ -1,10 +1,10 @@
 //! The lock types of this crate, so that there is one place to change them.
 //!
-//! No user code runs under these locks, except under the dispatch lock of a slot. So a panic while
-//! a lock is held leaves no state half changed, and poisoning would only spread the panic to
-//! bystanders. Cloning and dropping a waker is foreign code, too: clone before taking the lock, and
-//! drop the replaced waker after it. (Dropping the last waker of a task may drop the task, and with
-//! it code that takes the lock again.)
+//! No user code runs under these locks, except under the dispatch lock of a slot. A panic while a
+//! lock is held leaves no state half changed, so poisoning would only make other threads panic.
+//! Cloning and dropping a waker is foreign code, too: clone before taking the lock, and drop the
+//! replaced waker after it. (Dropping the last waker of a task may drop the task, and with it code
+//! that takes the lock again.)
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, Condvar, MutexGuard, PoisonError, TryLockError};
@@ -48,8 +48,8 @@ pub(crate) fn wait_timeout<'a, T>(
 }
 
 /// A spin lock for sections of at most a few microseconds that nearly always find it free: one
-/// locked instruction instead of two. No user code runs under it. It is the same as the scheduler's lock, and that
-/// one's loom models cover it.
+/// locked instruction instead of two. No user code runs under it. It is the same as the scheduler's
+/// lock, and the loom models of that lock cover this one.
 ///
 /// | `locked` | means | next |
 /// |---|---|---|
@@ -93,8 +93,8 @@ impl<T> Brief<T> {
     fn lock_contended(&self) -> BriefGuard<'_, T> {
         let mut spins = 0_u32;
         loop {
-            // Relaxed: a hint when to try again; `try_lock` orders. (loom would explore for ever
-            // how stale the hint can be.)
+            // Relaxed: a hint when to try again; `try_lock` orders. (loom would explore without end
+            // how old the hint can be.)
             while cfg!(not(dapple_loom)) && self.locked.load(Ordering::Relaxed) {
                 spins = spins.wrapping_add(1);
                 // The holder may have been preempted, so this yields the core.
@@ -138,7 +138,7 @@ impl<T> Drop for BriefGuard<'_, T> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `try_lock`.
         if cfg!(dapple_loom) {
-            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin
+            // loom does not order a plain store against concurrent exchanges, and lets those spin
             // for ever.
             self.lock.locked.swap(false, Ordering::Release);
         } else {

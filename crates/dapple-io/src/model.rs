@@ -1,7 +1,7 @@
 //! The parts of the driver for the models in `tests/`: one slot or two, threads that the model
 //! steps, and a system that replaces the kernel.
 //!
-//! Compiled only with `--cfg dapple_loom`. The system orders nothing: at a system call loom tries
+//! Compiled only with `--cfg dapple_loom`. That system orders nothing: at a system call loom tries
 //! the other threads, and only the driver makes one thread's changes visible to another.
 
 use std::cell::{Cell, RefCell};
@@ -69,7 +69,7 @@ impl Model {
         self.driver.park(self.worker, None);
     }
 
-    /// For the worker: it is about to park and rests, as do all from number `active` on.
+    /// For the worker: it is about to park, and it and all workers from number `active` on rest.
     pub fn rest(&self, active: usize) {
         self.driver.rest(self.worker, active);
     }
@@ -127,10 +127,10 @@ impl Model {
         system(|system| system.completes_at_once = true);
     }
 
-    /// From now on a thread that sleeps in the kernel blocks instead of spinning, because loom lets
-    /// two of three spinning threads take turns for ever. The kernel then orders the waking thread
-    /// before the sleeper, which hides a missing order of the driver. So models of orders have
-    /// sleepers that spin.
+    /// From now on a thread that sleeps in the kernel blocks instead of spinning: of three spinning
+    /// threads, loom may let only two run, for ever. The kernel then orders the waking thread
+    /// before the sleeper, so the model does not see if the driver fails to. So models of orders
+    /// have sleepers that spin.
     pub fn block_sleepers(&self) {
         system(|system| system.blocks_sleepers = true);
     }
@@ -140,7 +140,7 @@ impl Model {
         self.finish_with(|| ());
     }
 
-    /// As `finish`, with threads that end only after the model has dropped the driver: `join` waits
+    /// As `finish`, for threads that end only after the model has dropped the driver: `join` waits
     /// for them.
     pub fn finish_with(self, join: impl FnOnce()) {
         let slot = Arc::downgrade(self.slot());
@@ -234,8 +234,8 @@ impl ModelTimer {
         ModelTimer(Timer::after(duration))
     }
 
-    /// Whether it has fired; otherwise arms it, to call the waker. The calling thread owns the slot
-    /// or has entered the model.
+    /// Whether the timer has fired; if not, it is armed, to call the waker. The calling thread owns
+    /// the slot or has entered the model.
     pub fn poll(&mut self, waker: &Waker) -> bool {
         self.0.poll(waker).expect("the calling thread has entered the model").is_ready()
     }
@@ -407,7 +407,7 @@ pub(crate) fn system<R>(f: impl FnOnce(&mut System) -> R) -> R {
 
 /// The point at which a thread that sleeps in the kernel yields after it has found no event.
 pub(crate) fn sleep_on() {
-    // Not a system call: loom must not try other threads between the look and the sleep.
+    // Not a system call: loom must not try other threads between the check and the sleep.
     let blocks = SYSTEM.with_borrow_mut(|system| {
         system.sleepers.extend(system.blocks_sleepers.then(thread::current));
         system.blocks_sleepers
@@ -438,7 +438,7 @@ thread_local! {
 
 /// The data of a wake-up event.
 pub(crate) const WAKE_UP: u64 = u64::MAX;
-/// The data of the first member's ring. The rings of the others have nothing to report in a model.
+/// The data of the first member's ring. The other workers' rings have nothing to report in a model.
 pub(crate) const COMPLETION: u64 = WAKE_UP - WORKERS_MAX as u64;
 /// No descriptor of the process has this number or a higher one.
 const FIRST_FD: RawFd = 1 << 29;

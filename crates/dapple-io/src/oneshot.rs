@@ -11,7 +11,7 @@ use dapple_sched::poll_budgeted;
 
 use crate::lock::Mutex;
 
-/// Sends the value; a drop without a value tells the receiver that none will come.
+/// Sends the value; if it is dropped without a value, the receiver learns that none will come.
 pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
 
 /// Resolves to the value, or to `None` if the sender was dropped. Cancel safe: the value waits in

@@ -112,7 +112,7 @@ impl Receiver {
 }
 
 raw_read!(Receiver);
-// A pipe has no call for it: dropping the sender ends the stream.
+// A pipe has no call for this: if the sender is dropped, the stream ends.
 raw_write!(Sender, |_| Ok(()));
 
 fn nonblocking(fd: OwnedFd) -> io::Result<PipeEnd> {

@@ -35,7 +35,7 @@ use crate::{blocking, pipe};
 ///
 /// # Cancel safety
 ///
-/// A child that is being started runs although the future is dropped, and no task will wait for it.
+/// A child that is being started runs even if the future is dropped, and then no task waits for it.
 ///
 /// # Errors
 ///
@@ -49,20 +49,20 @@ pub async fn spawn(mut command: Command) -> io::Result<Child> {
 /// whether there was any.
 ///
 /// glibc keeps free memory between pieces that are still in use, so a program that has freed much
-/// does not shrink by itself. For programs with a memory limit. It walks through the whole heap,
-/// and other threads that allocate may wait for some milliseconds: call it in the [blocking
-/// pool](crate::blocking).
+/// does not shrink by itself. For programs with a memory limit. This walks through the whole heap,
+/// and meanwhile other threads that allocate may wait for some milliseconds: call it in the
+/// [blocking pool](crate::blocking).
 pub fn give_back_memory() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it has no conditions, may be called by any thread at any time, and takes the
+    // SAFETY: it has no conditions, any thread may call it at any time, and it takes the
     // allocator's own locks.
     return unsafe { libc::malloc_trim(0) } != 0;
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     false
 }
 
-/// A child process. Dropping it neither ends nor waits for the child; one that has ended and was
-/// not waited for stays in the kernel's table until this process ends.
+/// A child process. If dropped, it neither ends nor waits for the child; a child that has ended and
+/// was not waited for stays in the kernel's table until this process ends.
 pub struct Child {
     child: std::process::Child,
     exit: Exit,
@@ -72,8 +72,8 @@ pub struct Child {
 enum Exit {
     /// A descriptor that becomes readable (Linux 5.3).
     Pidfd(Source<OwnedFd>),
-    /// If the kernel or a container refuses such descriptors: every end of a child is a reason to
-    /// look.
+    /// If the kernel or a container refuses such descriptors: a signal at the end of any child,
+    /// after which this one is checked.
     Signal(Signal),
 }
 
@@ -86,8 +86,8 @@ impl Child {
     pub fn from_std(child: std::process::Child) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         let exit = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
-            // Kernels before 5.10 know no flag; the descriptor is never read, so it makes no
-            // difference.
+            // Kernels before 5.10 do not know the flag; nothing reads the descriptor, so that makes
+            // no difference.
             Err(Errno::INVAL) => pidfd_open(pid, PidfdFlags::empty()),
             result => result,
         };

@@ -87,8 +87,8 @@ impl SendQueue {
         poll_fn(|cx| self.poll_flush(cx, stream)).await
     }
 
-    /// Like [`flush`](Self::flush), for use in a `poll` function. Keeps the task's waker in the
-    /// stream's one place for writers.
+    /// Like [`flush`](Self::flush), for use in a `poll` function. Keeps the task's waker in the one
+    /// place that the stream has for writers.
     ///
     /// # Errors
     ///

@@ -87,22 +87,22 @@ pub trait Connection: Send + Sync + 'static {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the writing direction: tells the peer that no more will come. Another call changes
-    /// nothing.
+    /// Ends the writing direction: tells the peer that no more bytes will come. Another call
+    /// changes nothing.
     ///
     /// # Errors
     ///
     /// As [`poll_write`](Self::poll_write).
     fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Announces, just before the drop, that the connection ends here as planned; only as far as
-    /// that is possible at once. TLS has a message for it. By default does nothing, for connections
+    /// Announces, just before the drop, that the connection ends here as planned; does only what is
+    /// possible without waiting. TLS has a message for it. By default does nothing, for connections
     /// that announce it by being dropped.
     fn say_end(&self, _cx: &mut Context<'_>) {}
 
-    /// From now on dropping the connection ends it in a way that the peer cannot take for the end
-    /// of the stream: for TCP, by a reset. By default does nothing, for connections without such a
-    /// way.
+    /// From now on, if the connection is dropped, the peer cannot take that for the end of the
+    /// stream: TCP resets the connection. By default does nothing, for connections that cannot do
+    /// this.
     fn abort(&self) {}
 
     /// Ends the writing direction together with these bytes, if both are possible in one step;
@@ -194,7 +194,7 @@ pub trait RawWrite {
     /// Writes a part of the buffers now, or returns that it would block.
     fn raw_try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Tells the peer that no more will come, if the kernel has a call for that.
+    /// Tells the peer that no more bytes will come, if the kernel has a call for that.
     fn raw_close(&self) -> io::Result<()>;
 }
 
@@ -245,7 +245,7 @@ impl Transfer for std::os::unix::net::UnixStream {
     }
 }
 
-/// There is no signal if the peer has ended: the error says so.
+/// If the peer has ended, there is no signal (`SIGPIPE`): the error says so.
 pub(crate) fn send(socket: impl AsFd, buf: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, buf, SendFlags::NOSIGNAL)?)
 }
@@ -261,7 +261,7 @@ fn bounded<'a, 'b>(bufs: &'a [IoSlice<'b>]) -> &'a [IoSlice<'b>] {
     &bufs[..bufs.len().min(SLICES_MAX)]
 }
 
-/// A short transfer has emptied or filled the kernel's buffer.
+/// If a transfer was short, it has emptied or filled the kernel's buffer.
 pub(crate) fn step(transferred: usize, asked: usize) -> Step<usize> {
     if 0 < transferred && transferred < asked { Step::Drained(transferred) } else { Step::More(transferred) }
 }
@@ -389,7 +389,7 @@ macro_rules! read_methods {
 
         /// Calls the callback when a read may succeed, and again after each run while it may.
         ///
-        /// Read with `try_read` in it, which notices when everything has been read. The
+        /// Read with `try_read` in it, which detects that everything has been read. The
         /// registration ends with this stream, with the
         /// [`Registration`](crate::event::Registration), and with the runtime.
         pub fn on_readable(&self, callback: dapple_sched::Callback<()>) -> crate::event::Registration {
@@ -468,8 +468,8 @@ macro_rules! write_methods {
         }
 
         /// Calls the callback when a write may succeed, and again after each run while it may:
-        /// cancel it when the program has no more to write. Write with `try_write` in it. Ends as
-        /// `on_readable` does.
+        /// cancel the registration when the program has no more to write. Write with `try_write` in
+        /// it. Ends as `on_readable` does.
         pub fn on_writable(&self, callback: dapple_sched::Callback<()>) -> crate::event::Registration {
             crate::event::watch(&self.source, crate::driver::Direction::Write, callback)
         }

@@ -1,6 +1,6 @@
 //! The source of atomics and locks: `std`, or in models loom. Only this file knows which.
 //!
-//! The driver's protocols (parking, readiness, timers, the ring) take theirs from here, so that the
+//! The driver's protocols (parking, readiness, timers, the ring) use these types, so that the
 //! models in `tests/loom/` run the shipped code and not a copy of it. The rest of the crate is not
 //! modeled.
 

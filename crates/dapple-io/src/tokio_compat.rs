@@ -22,20 +22,22 @@
 //! | a task of `tokio::spawn`, also if a library calls it | tokio's threads, outside of all colors |
 //! | `tokio::fs`, `tokio::task::spawn_blocking` | tokio's blocking pool |
 //!
-//! Cost: each worker enters tokio's context once and keeps it for life, as does each thread of the blocking pool, and a thread in
-//! [`Runtime::block_on`](dapple_sched::Runtime::block_on) for as long as its future. No poll and no callback costs more. A wake-up by tokio's driver comes from
-//! another thread, and costs more than one by Dapple's own sockets and timers.
+//! Cost: each worker, and each thread of the blocking pool, enters tokio's context once and keeps
+//! it until it ends; a thread in [`Runtime::block_on`](dapple_sched::Runtime::block_on) keeps it
+//! until its future has resolved. No poll and no callback costs more. A wake-up by tokio's driver
+//! comes from another thread, and costs more than one by Dapple's own sockets and timers.
 //!
 //! Without the context, `async_compat::CompatExt::compat` around one future does the same for that future.
 //!
 //! Three things to know:
 //!
-//! - The clock of `#[dapple::test]` stands still and ignores tokio's timers and sockets. Write
-//!   `clock = "real"` if a test waits for these.
+//! - The clock of `#[dapple::test]` stands still without regard to tokio's timers and sockets.
+//!   Write `clock = "real"` if a test waits for these.
 //! - [`Runtime::shutdown`](dapple_sched::Runtime::shutdown) waits for Dapple's tasks, and not for
 //!   tokio's.
-//! - Threads of the program's own get the context in [`Runtime::block_on`](dapple_sched::Runtime::block_on) and [`wait`](dapple_sched::block_on) only; the guard of
-//!   [`Runtime::enter`](dapple_sched::Runtime::enter) does not bring it.
+//! - A thread of the program's own gets the context only in
+//!   [`Runtime::block_on`](dapple_sched::Runtime::block_on) and [`wait`](dapple_sched::block_on);
+//!   the guard of [`Runtime::enter`](dapple_sched::Runtime::enter) does not set it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -120,14 +122,14 @@ impl ThreadContext for Context {
     fn shutdown(&self) {
         let runtime = self.own.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runtime) = runtime {
-            // To drop it would wait for its threads, and panic on a thread of tokio's.
+            // Its drop would wait for its threads, and would panic on a thread of tokio's.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Needed if no runtime's end calls `shutdown`: the Dapple runtime could not be built, its workers do
-/// not end, or a server has ended.
+/// Needed if no end of a runtime calls `shutdown`: the Dapple runtime could not be built, its
+/// workers do not end, or a server has ended.
 impl Drop for Context {
     fn drop(&mut self) {
         self.shutdown();

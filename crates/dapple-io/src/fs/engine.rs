@@ -38,12 +38,12 @@ pub(super) async fn open_in(place: PathRoot, path: &Path, flags: i32, mode: u32)
     let large = if place.resolve == 0 { libc::O_LARGEFILE } else { 0 };
     let flags = flags | libc::O_CLOEXEC | large;
     let opened = repeat(|| ring.perform(Request::open(place.dir.clone(), path, flags, mode, place.resolve))).await;
-    // SAFETY: the kernel has just opened it for us, and no other code knows it.
+    // SAFETY: the kernel has just opened it for this call, and no other code knows it.
     Some(opened.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
 }
 
 /// Looks up the file at a path; `flags` say how far to follow links. `None` if there is no ring
-/// here, or no descriptor, which the standard library does not need.
+/// here, or no descriptor; the standard library needs neither.
 pub(super) async fn metadata(path: &Path, flags: i32) -> Option<io::Result<Metadata>> {
     match open(path, libc::O_PATH | flags, 0).await? {
         Ok(file) => Some(File::from_std(file).metadata().await),
@@ -56,7 +56,7 @@ pub(super) async fn metadata(path: &Path, flags: i32) -> Option<io::Result<Metad
 pub(super) async fn read_to_end(file: &File) -> io::Result<Vec<u8>> {
     let mut read = file.read_at(0, INLINE_MAX).await?;
     let mut part_len = INLINE_MAX;
-    // A short part does not mean the end: files in /proc end late.
+    // A short read does not mean the end: reads of files in /proc can be short before it.
     while !read.is_empty() {
         let part = file.read_at(read.len() as u64, part_len).await?;
         if part.is_empty() {

@@ -44,7 +44,7 @@ struct Inner {
     file: std::fs::File,
     /// Whether reads and writes bypass the kernel's cache.
     is_direct: bool,
-    /// Whether it has offsets; io_uring would read a pipe whatever the offset is.
+    /// Whether it has offsets; io_uring would read a pipe whatever offset it gets.
     has_offsets: bool,
     /// See [`File::direct_alignment`]; asked for once.
     alignment: OnceLock<u64>,
@@ -68,7 +68,7 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// When dropped, it leaves no file open, but may have created or emptied one.
+    /// If dropped, it leaves no file open, but may have created or emptied one.
     ///
     /// # Errors
     ///
@@ -155,8 +155,8 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// It may happen, wholly or in part, although the future is dropped. The data stays with the
-    /// call until the kernel is done with it.
+    /// The write may happen, as a whole or in part, even if the future is dropped. The data stays
+    /// with the call until the kernel is done with it.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// It happens although the future is dropped, unless it still waited for room in the blocking
+    /// It happens even if the future is dropped, except while it waits for room in the blocking
     /// pool; only the result is lost.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl File {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future says nothing about the disk; ask again.
+    /// If the future is dropped, it is unknown whether the data is on the disk; call again.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl File {
     pub async fn metadata(&self) -> io::Result<Metadata> {
         if let Some(ring) = uring::here() {
             // Only the standard library's own call can make a `Metadata`. The server of a network
-            // file system, for which it could wait, has just answered.
+            // file system has just answered, so this need not wait for it.
             engine::repeat(|| ring.perform(Request::stat(self.clone()))).await?;
             return self.0.file.metadata();
         }
@@ -269,7 +269,7 @@ impl File {
     /// The alignment of offsets and lengths.
     pub(super) fn direct_alignment(&self) -> u64 {
         *self.0.alignment.get_or_init(|| {
-            // Linux 6.1 and later knows it, and asks no other machine.
+            // Linux 6.1 and later supports this, and asks no other machine.
             let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
             let told = rustix::fs::statx(&self.0.file, c"", flags, StatxFlags::DIOALIGN).ok();
             let alignment = told.map_or(0, |told| told.stx_dio_offset_align);

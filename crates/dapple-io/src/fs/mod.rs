@@ -1,18 +1,18 @@
 //! Files, through io_uring or the blocking pool.
 //!
-//! The kernel has no readiness for files: a call takes as long as the disk does. So a worker passes
-//! its tasks' calls to the kernel through its ring, and continues: opening, reading, writing,
-//! syncing, and reading metadata. Many calls cost one system call, and no thread waits for any of
-//! them. Reads of data in the kernel's cache are answered at once.
+//! The kernel does not report when a file is ready: a call takes as long as the disk does. So a
+//! worker passes its tasks' calls to the kernel through its ring, and continues: opening, reading,
+//! writing, syncing, and reading metadata. Many calls cost one system call, and no thread waits for
+//! any of them. Reads of data in the kernel's cache are answered at once.
 //!
 //! The rest runs in the bounded pool of [`blocking`](crate::blocking): operations on names and
-//! directories, [`write()`], which thus happens as a whole, and [`File::set_len`]. So does
-//! everything on threads that are not workers (as in `Runtime::block_on`), and everything if the
-//! kernel or a container refuses io_uring, which one line in the log reports. The results are the
-//! same. `DAPPLE_IO_URING=off` in the environment, or
-//! [`Config::io_uring`](crate::Config::io_uring), chooses the pool. The kernel has at most
-//! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker; more wait for their
-//! turn, in order.
+//! directories, [`File::set_len`], and [`write()`], which therefore happens as a whole. If the
+//! thread is not a worker (as in `Runtime::block_on`), or if the kernel or a container refuses
+//! io_uring (one line in the log says so), everything runs in that pool. The results are the same.
+//! `DAPPLE_IO_URING=off` in the environment, or [`Config::io_uring`](crate::Config::io_uring),
+//! chooses the pool. The kernel gets at most
+//! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker at a time; more wait
+//! for their turn, in order.
 //!
 //! A server that lets strangers name files should open them in a [`Dir`]: no name leads out of it.
 //!
@@ -101,8 +101,8 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 ///
 /// # Cancel safety
 ///
-/// It happens as a whole although the future is dropped, or not at all if it still waited for room
-/// in the blocking pool.
+/// It happens as a whole even if the future is dropped, except while it waits for room in the
+/// blocking pool: then not at all.
 ///
 /// # Errors
 ///
@@ -188,7 +188,7 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors
@@ -202,7 +202,7 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors
@@ -216,7 +216,7 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors
@@ -230,7 +230,7 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors
@@ -244,7 +244,7 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors
@@ -258,7 +258,7 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors
@@ -273,7 +273,7 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors
@@ -288,7 +288,7 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
 ///
 /// # Cancel safety
 ///
-/// It happens although the future is dropped, unless it still waited for room in the blocking pool;
+/// It happens even if the future is dropped, except while it waits for room in the blocking pool;
 /// only the result is lost.
 ///
 /// # Errors

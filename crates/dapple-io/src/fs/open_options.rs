@@ -106,10 +106,10 @@ impl OpenOptions {
 
     /// Opens regular files only, and does not affect others, such as pipes, devices and
     /// directories: it looks before it opens, and checks that it opened the same file. Without
-    /// io_uring both take one visit to the pool.
+    /// io_uring, one job in the pool does both.
     ///
-    /// Others are errors: `IsADirectory`, or `InvalidInput`. A file that is replaced at that moment
-    /// is `NotFound`.
+    /// Others are errors: `IsADirectory`, or `InvalidInput`. If the file is replaced at that
+    /// moment, the error is `NotFound`.
     pub fn regular_only(&mut self, regular_only: bool) -> &mut Self {
         self.regular_only = regular_only;
         self
@@ -130,7 +130,7 @@ impl OpenOptions {
         Some(self.known.and_then(Known::flags)? | self.more)
     }
 
-    /// Opens a file. Cancel safe: when dropped, it leaves no file open, but may have created or
+    /// Opens a file. Cancel safe: if dropped, it leaves no file open, but may have created or
     /// emptied one.
     ///
     /// # Errors

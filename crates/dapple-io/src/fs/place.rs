@@ -95,8 +95,8 @@ fn regular(file: &std::fs::File) -> io::Result<(u64, u64)> {
     }
 }
 
-/// The file without the flag that kept the open call from waiting: with it, some file systems
-/// refuse to read data that is not in the kernel's cache.
+/// Removes the flag that kept the open call from waiting: with it, some file systems refuse to read
+/// data that is not in the kernel's cache.
 pub(super) fn waiting(file: std::fs::File) -> io::Result<std::fs::File> {
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
@@ -107,5 +107,5 @@ fn look_flags(flags: i32) -> i32 {
     libc::O_PATH | flags & libc::O_NOFOLLOW
 }
 
-/// In case it has become a pipe or a terminal meanwhile.
+/// In case the file has become a pipe or a terminal meanwhile.
 const NO_WAIT: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;

@@ -7,8 +7,8 @@ use super::host::Host;
 
 /// A value that converts to socket addresses without a look-up.
 ///
-/// Like the trait of this name in `std`, except that a text must be an address (`"127.0.0.1:80"`,
-/// `"[::1]:80"`) or `localhost`. Sockets bind to these; they may connect to a name as well:
+/// Like the trait of this name in `std`, except that a string must be an address (`"127.0.0.1:80"`,
+/// `"[::1]:80"`) or `localhost`. Sockets bind to these; for connecting, a name is possible as well:
 /// [`ToAddresses`].
 ///
 /// ```

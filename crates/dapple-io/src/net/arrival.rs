@@ -15,8 +15,8 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// Relaxed, as all here: the reader of the connection also asks, and nothing else depends on
-    /// it.
+    /// Relaxed, as everywhere here: one thread reads the connection and asks, and nothing else
+    /// depends on it.
     pub(super) fn want(&self, is_wanted: bool) {
         self.is_wanted.store(is_wanted, Ordering::Relaxed);
         // The last time does not apply to the next read.

@@ -43,8 +43,8 @@ impl TcpListener {
     ///
     /// The address can be used again at once after a restart (`SO_REUSEADDR`), the backlog is the
     /// longest that the system allows, and accepted streams inherit `TCP_NODELAY` (see
-    /// [`TcpStream`]). At most some 128 KiB of the bytes written to an accepted stream wait unsent
-    /// in the kernel (`TCP_NOTSENT_LOWAT`). So a peer that reads nothing costs no megabytes of
+    /// [`TcpStream`]). At most some 128 KiB of the bytes written to an accepted stream wait in the
+    /// kernel to be sent (`TCP_NOTSENT_LOWAT`). So a peer that reads nothing costs no megabytes of
     /// memory, nor the time to copy them; sent bytes do not count, so no connection is slower.
     /// Never blocks: names are not looked up, see [`ToSocketAddrs`].
     ///
@@ -68,15 +68,15 @@ impl TcpListener {
     }
 
     /// Takes a listening socket over, for options that [`TcpListener::bind`] does not have, and for
-    /// sockets that a service manager passes on. A limit on unsent bytes that the socket already
-    /// has stays.
+    /// sockets that a service manager passes on. If the socket already limits unsent bytes, that
+    /// limit stays.
     ///
     /// # Errors
     ///
     /// There is no runtime here, or the kernel refuses to watch the socket.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        // Accepted streams inherit both, which saves calls for each.
+        // Accepted streams inherit both, which saves system calls for each stream.
         let socket = SockRef::from(&listener);
         socket.set_tcp_nodelay(true)?;
         if socket.tcp_notsent_lowat()? == 0 {
@@ -93,8 +93,8 @@ impl TcpListener {
     ///
     /// A lack of descriptors is not an error here: accepting pauses until the program closes one,
     /// at most 100 ms at a time, with one line in the log. Connections that ended while they waited
-    /// in the backlog are skipped. So an error means that the listener itself is of no more use,
-    /// and a loop may end on any error.
+    /// in the backlog are skipped. An error means that the listener can accept no more, so a loop
+    /// may end on any error.
     ///
     /// Cancel safe: dropped before it resolves, it has accepted nothing. Several tasks may accept
     /// at once.
@@ -134,17 +134,17 @@ impl TcpListener {
     }
 
     /// Makes the kernel drop the first packets of new connections from now on. Clients repeat them
-    /// after a second, and then meet the next listener. Connections with a handshake under way can
-    /// still be accepted, whereas dropping a listener resets them.
+    /// after a second, and then meet the next listener. The listener can still accept connections
+    /// with a handshake under way; if it were dropped, they would be reset.
     ///
     /// This affects the socket, and so all other processes and listeners that have it: use it for
-    /// the last one, just before the drop.
+    /// the last listener, just before you drop it.
     ///
     /// # Errors
     ///
     /// The kernel refuses the filter.
     pub fn refuse_new(&self) -> io::Result<()> {
-        // The filter sees the segment from its TCP header on; SYN is a bit in the byte of the
+        // The filter gets the segment from its TCP header on; SYN is a bit in the byte of the
         // flags.
         const LOAD_BYTE: u16 = 0x30;
         const JUMP_IF_ANY_BIT: u16 = 0x45;
@@ -226,12 +226,12 @@ pub(crate) fn is_of_connection(error: &io::Error) -> bool {
         )
 }
 
-/// The most bytes of an accepted stream that may wait unsent in the kernel. A lower limit wakes the
-/// writer more often: it is woken when half of them are sent.
+/// The most bytes of an accepted stream that may wait unsent in the kernel. With a lower limit the
+/// writer is woken more often: it is woken when half of the bytes are sent.
 const UNSENT_MAX: u32 = 128 << 10;
 
-/// The longest backlog that the system allows. Clients repeat dropped connection attempts after a
-/// second, so a short backlog shows as a second of latency.
+/// The longest backlog that the system allows. If the backlog is full, connection attempts are
+/// dropped and clients repeat them after a second, so their latency is a second.
 pub(crate) fn backlog_max() -> i32 {
     static BACKLOG_MAX: OnceLock<i32> = OnceLock::new();
     *BACKLOG_MAX.get_or_init(|| {

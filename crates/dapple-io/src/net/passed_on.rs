@@ -16,8 +16,8 @@ pub struct PassedOn {
 }
 
 /// Takes the descriptors that systemd, or another program with its protocol (sd_listen_fds(3)),
-/// passed on to this process. `LISTEN_FDS` is their number; `LISTEN_PID` must be this process, and
-/// not one of its parents.
+/// passed on to this process. `LISTEN_FDS` is their number; `LISTEN_PID` must be this process, not
+/// a parent of it.
 ///
 /// Only the first call returns them; later ones, and processes that got none, get an empty list.
 /// The caller must determine the kind of each descriptor.
@@ -60,8 +60,8 @@ fn take(fd: RawFd) -> io::Result<OwnedFd> {
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)
         .map_err(|error| invalid(format!("LISTEN_FDS promises descriptor {fd}, which is of no use: {error}")))?;
     // SAFETY: the descriptor is open, as the call above has shown. By the protocol this process
-    // owns it from the start; no other code in the process can have opened it, because it was open
-    // already, and `TAKEN` lets no call take it twice.
+    // owns the descriptor from the start. It was open already, so no other code in the process can
+    // have opened it, and `TAKEN` lets no call take it twice.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

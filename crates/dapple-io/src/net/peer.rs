@@ -42,17 +42,17 @@ pub trait Listener: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The listener is of no more use. Problems of one connection, and passing ones, are no errors:
-    /// the listener waits.
+    /// The listener is of no more use. An error of one connection, or one that passes, is no error
+    /// here: the listener waits.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Connection, Peer)>> + Send;
 
     /// [`Connection::read_waited`] will be called for connections accepted from now on.
     fn note_arrivals(&self) {}
 
-    /// From now on new connections are left for their clients to try again, elsewhere; connections
-    /// in progress can still be accepted. For a listener that is about to be dropped, with a socket
-    /// that no other process has, or else the connections would be refused there, too. By default
-    /// does nothing.
+    /// From now on the clients of new connections have to try again, and then reach another
+    /// listener; the program can still accept connections in progress. Only for a listener that is
+    /// about to be dropped, with a socket that no other process shares: that process would get no
+    /// new connections either. By default does nothing.
     fn refuse_new(&self) {}
 }
 

@@ -92,7 +92,7 @@ impl Race {
                 Poll::Ready(Some(ips)) => self.add(ips.into_iter().map(|ip| (ip, port).into())),
                 Poll::Ready(None) => {
                     if self.is_empty() {
-                        // There was no address at all: the look-up has the reason.
+                        // There was no address at all: the look-up returns the reason.
                         return;
                     }
                     self.names = None;
@@ -165,7 +165,7 @@ impl Race {
             let lookup = self.names.as_mut().map(|(lookup, _)| lookup.error());
             return lookup.unwrap_or_else(super::address::no_address);
         }
-        // The answer of a host about the service is more useful than an error on the way to it.
+        // An answer of a host about the service says more than an error on the way to that host.
         let rank = |error: &io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => 0,
             io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => 1,
@@ -206,5 +206,5 @@ impl Future for Race {
 }
 
 /// The most concurrent attempts, each with a descriptor. With more addresses the oldest attempt is
-/// dropped: it has had seconds.
+/// dropped, after some seconds.
 const ATTEMPTS_MAX: usize = 16;

@@ -18,11 +18,11 @@ pub struct ServiceTarget {
 }
 
 /// The hosts and ports of a service: the DNS records at a name such as `_sign._tcp.example.com`
-/// (SRV records, RFC 2782), the lowest priority number first. Empty if the answer is that the
-/// service is decidedly not offered there.
+/// (SRV records, RFC 2782), the lowest priority number first. Empty if the answer says that the
+/// service is not offered there.
 ///
-/// The name is used as it is, without the domains of the search list, and answers are not kept:
-/// each call asks. Needs the feature `dns`.
+/// The name is used without the domains of the search list, and answers are not cached: each call
+/// asks. Needs the feature `dns`.
 ///
 /// ```
 /// let runtime = dapple_io::runtime_builder().workers(1).build()?;

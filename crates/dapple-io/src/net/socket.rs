@@ -45,7 +45,8 @@ impl Stream {
 
     pub(super) fn abort(&self) {
         match self {
-            // With nothing to linger for, closing resets the connection. If the kernel refuses, it is closed all the same.
+            // With a linger time of zero, closing resets the connection. If the kernel refuses, it
+            // is closed all the same.
             Stream::Kernel(stream) => _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)),
             Stream::Simulated(socket) => socket.abort(),
         }

@@ -78,7 +78,7 @@ impl TcpStream {
         Ok(TcpStream::of(source))
     }
 
-    /// Takes a connection over from the standard library, or any socket through it.
+    /// Takes over a connection of the standard library, or another socket converted to one.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl TcpStream {
             Accepted::Kernel(fd) => Stream::Kernel(fd.into()),
             Accepted::Simulated(socket) => Stream::Simulated(socket),
         };
-        // Its first bytes are often there already, and a short conversation ends before any wait.
+        // The first bytes are often there already, and a short connection ends without any wait.
         let source = Source::unwatched(stream)?;
         Ok(TcpStream::of(source))
     }
@@ -135,7 +135,8 @@ impl TcpStream {
     /// short reply that halves the kernel's work. Returns the number of bytes written; if that is
     /// not all of them, the direction has not been ended.
     ///
-    /// Unread data of the peer is not read, so the notes at [`shutdown`](Self::shutdown) apply.
+    /// This does not read the peer's unread data, so the notes at [`shutdown`](Self::shutdown)
+    /// apply.
     ///
     /// ```
     /// use dapple_io::net::{TcpListener, TcpStream};
@@ -159,7 +160,7 @@ impl TcpStream {
     /// `WouldBlock` if there is no room, and those of `write`.
     pub fn try_finish(&self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
-        // Announces more, which is the end; other bytes would be sent together with these.
+        // Says that more follows, namely the end; other bytes would be sent together with these.
         let send = |stream: &Stream| match stream {
             Stream::Kernel(stream) => Ok(step(rustix::net::send(stream, buf, flags)?, buf.len())),
             Stream::Simulated(socket) => Ok(step(socket.send(buf)?, buf.len())),
@@ -201,8 +202,8 @@ impl TcpStream {
     }
 
     /// The time since the peer's latest bytes reached this machine, whether read or not
-    /// (`TCP_INFO`): how long the bytes just read have waited in the kernel, if none came since. In
-    /// steps of the kernel's clock, 1 to 10 ms.
+    /// (`TCP_INFO`). If no bytes came since the last read, the bytes of that read have waited in
+    /// the kernel for this long. In steps of the kernel's clock, 1 to 10 ms.
     ///
     /// On a connection that has received nothing, the time since it was made. One system call,
     /// about half a microsecond.
@@ -223,12 +224,12 @@ impl TcpStream {
         self.arrival.want(is_wanted);
     }
 
-    /// How long the last byte that the I/O traits read has been on this machine by now.
+    /// How long ago the last byte that the I/O traits have read reached this machine.
     ///
     /// Accurate to some microseconds if [`note_arrivals`](Self::note_arrivals) was called before
     /// that read and [`TcpListener::note_arrivals`](super::TcpListener::note_arrivals) before the
-    /// connection was accepted. It uses the system's clock, so a step of that clock shows in it.
-    /// Otherwise as [`since_last_received`](Self::since_last_received).
+    /// connection was accepted. It uses the system's clock: if that clock is set, the value is
+    /// wrong by as much. Otherwise as [`since_last_received`](Self::since_last_received).
     ///
     /// # Errors
     ///

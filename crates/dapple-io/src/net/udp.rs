@@ -150,13 +150,13 @@ impl UdpSocket {
     }
 
     /// Calls the callback when there is a datagram, and again after each run while there are more.
-    /// Receive with [`try_recv_from`](Self::try_recv_from) in it, which notices when none is left.
+    /// Receive with [`try_recv_from`](Self::try_recv_from) in it, which detects that none is left.
     /// Ends with this socket, too.
     pub fn on_readable(&self, callback: dapple_sched::Callback<()>) -> Registration {
         watch(&self.source, Direction::Read, callback)
     }
 
-    /// Receives by a call of your own, such as `recvmmsg`, as soon as that does not block; it
+    /// Receives by your own call, such as `recvmmsg`, as soon as that does not block; your call
     /// returns `WouldBlock` if there is nothing. For use in `poll`: of several tasks only the last
     /// is woken.
     ///
@@ -172,8 +172,8 @@ impl UdpSocket {
         self.source.poll_io(cx, Direction::Read, None, |socket| receive(socket.as_fd()).map(Step::More))
     }
 
-    /// Sends now, by a call of your own, such as `sendmmsg`, which returns `WouldBlock` if there is
-    /// no room; [`writable`](Self::writable) waits for room.
+    /// Sends now, by your own call, such as `sendmmsg`, which returns `WouldBlock` if there is no
+    /// room; [`writable`](Self::writable) waits for room.
     ///
     /// # Errors
     ///

@@ -80,8 +80,8 @@ pub struct UnixStream {
 }
 
 impl UnixStream {
-    /// Connects to a path. If the backlog of the listener is full, which the kernel reports at
-    /// once, tries again every 10 ms. Cancel safe.
+    /// Connects to a path. If the listener's backlog is full, the kernel refuses at once, and this
+    /// tries again every 10 ms. Cancel safe.
     ///
     /// # Errors
     ///

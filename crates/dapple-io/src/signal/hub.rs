@@ -1,8 +1,8 @@
 //! The path from signal handlers, which are allowed to do very little, to wakers.
 //!
 //! A handler sets a flag and writes to an eventfd. The eventfd is a source of the driver like any
-//! other; when it becomes readable, the pump raises a counter for each signal that came and wakes
-//! its waiters.
+//! other; when it is readable, the pump raises a counter for each signal that came and wakes its
+//! waiters.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -54,7 +54,8 @@ struct Pump {
 /// Everything that a handler touches.
 struct Raised {
     flags: [AtomicBool; SIGNALS],
-    /// A duplicate, so that a late handler never writes to a number that was closed and reused.
+    /// A duplicate, so that a late handler never writes to a descriptor number that was closed and
+    /// reused.
     wake_up: OwnedFd,
 }
 
@@ -157,7 +158,7 @@ impl Pump {
             let waiters = {
                 let mut waiters = counter.waiters.lock();
                 // Release pairs with `count`. Under the lock of the waiters, so that a waiter that
-                // misses it is woken.
+                // does not see it yet is woken.
                 counter.count.fetch_add(1, Ordering::AcqRel);
                 std::mem::take(&mut waiters.list)
             };

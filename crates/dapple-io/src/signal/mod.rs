@@ -16,7 +16,7 @@ use hub::{Counter, Received};
 
 /// Ctrl-C in a terminal.
 pub const SIGINT: i32 = libc::SIGINT;
-/// The polite request to end, from `kill`, service managers and containers.
+/// The request to end, from `kill`, service managers and containers.
 pub const SIGTERM: i32 = libc::SIGTERM;
 /// The terminal was closed; by convention, servers read their configuration again.
 pub const SIGHUP: i32 = libc::SIGHUP;
@@ -75,7 +75,7 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Waits until the signal has arrived since the last call, or since the creation. Several
+    /// Waits until the signal has arrived since the last call, or since this was made. Several
     /// signals in a row may count as one, as in the kernel. Cancel safe: dropping it loses no
     /// signal. Never resolves after the runtime has shut down.
     pub async fn recv(&mut self) {

@@ -8,10 +8,10 @@ use crate::driver::{clock, current};
 /// A point in time, as [`std::time::Instant`], but from the clock of the runtime, which in tests
 /// may [stand still](super#a-clock-that-stands-still).
 ///
-/// On a worker, it uses the worker's runtime; on a thread that has entered one, that one; elsewhere
-/// the oldest that runs, and without one the real clock. It converts from and to the standard
-/// library's type, which all functions of this module take as well; that type's `now` always reads
-/// the real clock.
+/// A worker reads the clock of its own runtime; another thread reads that of the runtime that it
+/// has entered, or else of the oldest running one, or else the real clock. It converts from and to
+/// the standard library's type, which all functions of this module take as well; that type's `now`
+/// always reads the real clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,8 +43,8 @@ impl Instant {
     }
 
     /// The current time, for code that works on any executor: by the clock of this thread's
-    /// runtime, or of the one that it has entered, and whether that clock can stand still. `None`
-    /// if the thread has no runtime with its own timers.
+    /// runtime, or of the one that it has entered. Also returns whether that clock can stand still.
+    /// `None` if the thread has no runtime with its own timers.
     #[doc(hidden)]
     pub fn of_thread() -> Option<(Instant, bool)> {
         let standing = current::clock_of_thread()?;

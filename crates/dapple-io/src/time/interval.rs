@@ -42,11 +42,11 @@ pub fn interval_at(start: impl Into<Instant>, period: Duration) -> Interval {
 /// The times of the ticks that follow a late one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// Each missed tick comes at once, one after the other, until the interval has caught up.
+    /// All missed ticks come at once, one after the other, until the interval has caught up.
     /// tokio's default.
     Burst,
-    /// The next tick comes one period after the late one was returned, if that was more than 5 ms
-    /// late, and the pattern shifts.
+    /// If a tick was more than 5 ms late, the next one comes one period after it was returned, and
+    /// the pattern shifts.
     Delay,
     /// Missed ticks are left out, and the next one keeps its place in the pattern.
     #[default]
@@ -62,7 +62,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick and returns its due time. After a late one the next comes as
+    /// Waits for the next tick and returns its due time. After a late tick the next comes as
     /// [`MissedTickBehavior`] says; by default, missed ticks are left out. Cancel safe: dropping it
     /// loses no tick.
     pub async fn tick(&mut self) -> Instant {
@@ -78,7 +78,7 @@ impl Interval {
         due
     }
 
-    /// Sets the times of the ticks that follow a late one.
+    /// Sets the times of the ticks after a late one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -117,8 +117,8 @@ impl Interval {
 pub(crate) fn next_after(due: Instant, period: Duration) -> Instant {
     let late = Instant::now().saturating_duration_since(due);
     let periods_missed = late.as_nanos() / period.as_nanos();
-    // A period of at least `late / u32::MAX` cannot overflow; with a smaller one the pattern starts
-    // again.
+    // If the period is at least `late / u32::MAX`, this cannot overflow; otherwise the pattern
+    // starts again.
     u32::try_from(periods_missed + 1)
         .ok()
         .and_then(|periods| period.checked_mul(periods))
@@ -131,8 +131,8 @@ fn later(due: Instant, period: Duration) -> Instant {
     due.checked_add(period).unwrap_or_else(|| far_from_now(period))
 }
 
-/// A tick that is less late than this does not shift the pattern, as in tokio: wake-ups are never
-/// exact.
+/// A tick that is late by less than this does not shift the pattern, as in tokio: wake-ups are
+/// never exact.
 const LATE_MIN: Duration = Duration::from_millis(5);
 
 /// Now plus the duration, or thirty years from now if the clock cannot express it: no program waits

@@ -1,11 +1,11 @@
 //! Sleeps, time limits and ticks.
 //!
-//! Timers are in a wheel of the worker that arms them. Arming, moving and dropping one takes
-//! constant time, some tens of nanoseconds, and no lock that all workers share. A timer takes 32
-//! bytes, eight of them in the future. It never fires early: it fires in the tick (0.52 ms) after
-//! its deadline. A timer dropped on the worker that armed it is removed at once. A timer dropped
-//! elsewhere may only be marked; its worker removes it, with its waker, when it next checks for due
-//! timers.
+//! Timers are in a wheel of the worker that arms them. To arm, move or drop a timer takes constant
+//! time, some tens of nanoseconds, and no lock that all workers share. A timer takes 32 bytes,
+//! eight of them in the future. It never fires early: it fires in the tick (0.52 ms) after its
+//! deadline. A timer dropped on the worker that armed it is removed at once. If another thread
+//! drops a timer, the timer may only be marked; its worker removes it, with its waker, when it next
+//! checks for due timers.
 //!
 //! # A clock that stands still
 //!
@@ -17,17 +17,17 @@
 //!
 //! | while | the clock |
 //! |---|---|
-//! | a callback or task runs or can run, or a thread in `block_on` does | stands |
-//! | a descriptor is ready, or data is on its way to one from this process | stands |
+//! | a callback or task runs or can run, or a thread is in `block_on` and does not wait | stands |
+//! | a descriptor is ready, or this process has sent data to one that is still on its way | stands |
 //! | a function runs on the blocking pool, an event loop of the program has a question, or a call on a file is in progress | stands; after 5 s of real time runs like the real one |
 //! | a child process, or its output, is awaited | the same |
 //! | there is a [`Pause`] | goes as far as [`advance`] says |
 //! | otherwise | jumps to the next deadline: timers that are due then fire in the order in which they were armed |
 //!
-//! Everything else outside (a thread that the program starts itself, another host, a name server)
-//! is not seen: the clock may jump before it answers. If descriptors were used since the last jump,
-//! it gets at most 5 ms of real time. For certainty take a [`pause`] until the answer is there, or
-//! the real clock.
+//! The clock does not see anything else outside (a thread that the program starts itself, another
+//! host, a name server): it may jump before that answers. If descriptors were used since the last
+//! jump, the clock waits up to 5 ms of real time. To be certain, take a [`pause`] until the answer
+//! is there, or use the real clock.
 //!
 //! # Where it works
 //!

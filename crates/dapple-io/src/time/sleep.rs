@@ -11,7 +11,7 @@ use dapple_sched::poll_budget;
 use super::Instant;
 use crate::driver::Timer;
 
-/// Resolves when `duration` has passed since this call; for zero at once.
+/// Resolves when `duration` has passed since this call; at once if it is zero.
 ///
 /// Cancel safe: dropping it disarms the timer.
 ///
@@ -58,8 +58,8 @@ impl Sleep {
         Instant::now() >= self.deadline()
     }
 
-    /// Moves the deadline. A task that waits for this sleep is woken at the new one, and need not
-    /// poll it before. Poll a sleep again that has resolved or was about to.
+    /// Moves the deadline. If a task waits for this sleep, it is woken at the new deadline, and
+    /// need not poll the sleep before. If the sleep has resolved or was about to, poll it again.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let has_waited = self.timer.is_armed();
         match self.timer.poll(cx.waker()) {
-            // A sleep that has waited is not refused: others may use up each poll's budget before
-            // it.
+            // A sleep that has waited is not refused: otherwise other futures could use up the
+            // budget of each poll before it.
             Ok(Poll::Ready(())) if !has_waited => poll_budget(cx),
             Ok(poll) => poll,
             Err(error) => panic!("a timer needs a runtime: {error}"),

@@ -13,9 +13,9 @@ use crate::driver::{Shared, current};
 
 /// Keeps a standing clock from jumping until the guard is dropped: only [`advance`] moves it.
 ///
-/// For tests that check that something has not happened yet; and for the program's own threads, as
-/// the runtime cannot foresee their answers: take a pause before the thread starts, and drop it
-/// there when the answer is given. Several pauses add up.
+/// For tests that check that something has not happened yet, and for answers of the program's own
+/// threads, which the runtime cannot foresee: take a pause before the thread starts, and drop it
+/// when the thread has answered. Several pauses add up.
 ///
 /// # Panics
 ///
@@ -62,15 +62,15 @@ impl fmt::Debug for Pause {
     }
 }
 
-/// Moves a standing clock on by `duration`, even while it is paused; counted from now, not from the
-/// first poll.
+/// Moves a standing clock on by `duration`, even while it is paused; the duration counts from this
+/// call, not from the first poll.
 ///
 /// The clock stops at each deadline on the way, in order, until everything waits again. When this
-/// resolves, everything due by then has run, unless it had to wait for something else. Without a
+/// resolves, all work due by then has run, unless it had to wait for something else. Without a
 /// [pause](pause()), [`sleep`](super::sleep()) does the same, except for work that is due at the
 /// same time.
 ///
-/// Cancel safe: when dropped, it leaves the clock where it is.
+/// Cancel safe: if dropped, it leaves the clock as it is.
 ///
 /// # Panics
 ///
@@ -99,7 +99,7 @@ impl Future for Advance {
             Some(number) if standing.rewire(number, cx.waker().into()) => Poll::Pending,
             Some(_) => Poll::Ready(()),
             None => {
-                // Even for a deadline that has passed: work that is due now runs first.
+                // Even if the deadline has passed: work that is due now runs first.
                 this.number = standing.arm(this.deadline.into(), Rank::Advance, cx.waker().into());
                 Poll::Pending
             }

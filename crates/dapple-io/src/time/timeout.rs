@@ -73,7 +73,7 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        // The future may have used up the budget, and do so in each poll.
+        // The future may have used up the budget, and may do so in each poll.
         Pin::new(&mut unconstrained(sleep)).poll(cx).map(|()| Err(Elapsed(())))
     }
 }

@@ -77,7 +77,7 @@ fn the_bounds_hold() {
         wait_until("both threads are busy", || gate.waiting.load(Ordering::SeqCst) == 2);
         let queued: Vec<_> = (0..3).map(|i| try_spawn_blocking(move || i).unwrap()).collect();
         assert!(try_spawn_blocking(|| ()).is_err(), "the queue is full");
-        // These wait for room, in tasks on a worker that must stay free.
+        // These wait for room, in tasks on a worker that must not block.
         let waiting: Vec<_> =
             (10..15).map(|i| spawn(async move { spawn_blocking(move || i).await.unwrap() })).collect();
         spawn(async {}).await.unwrap();
@@ -280,8 +280,8 @@ fn thousands_of_waits_for_room_can_be_dropped() {
     assert_eq!(stats(&runtime).waiting, 0);
 }
 
-/// After a burst, one call at a time keeps one thread, although each comes before the others would
-/// have ended.
+/// After a burst, one call at a time keeps one thread, although each call comes before the idle
+/// threads would have ended.
 #[test]
 fn the_pool_shrinks_under_a_little_load() {
     let runtime = small_pool(8, 64);

@@ -18,7 +18,7 @@ fn c7_reads_of_what_has_come_let_others_go() {
     let stream = || async {
         let (writer, reader) = UnixStream::pair().unwrap();
         writer.write_all(&[1; MANY]).await.unwrap();
-        // The event has arrived, and most reads are of a socket that is known to have more.
+        // The event has arrived, and most reads are from a socket that is known to have more.
         reader.readable().await.unwrap();
         (writer, reader)
     };

@@ -1,4 +1,4 @@
-//! C6: no kernel event and no timer waits while a worker sleeps, either.
+//! C6: a kernel event or a timer does not wait while a worker sleeps.
 
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use dapple_sched::{Color, TaskWait, spawn, yield_now};
 
 use crate::{LIMIT, channel_callback, runtime};
 
-/// Occupies the worker until told that the test is over, or for as long as only a bug takes.
+/// Occupies the worker until the test is over, or until a limit that only a bug reaches.
 fn spin_until(done: &AtomicBool) {
     let start = Instant::now();
     while !done.load(Ordering::Acquire) && start.elapsed() < BUSY_MAX {
@@ -21,10 +21,10 @@ fn spin_until(done: &AtomicBool) {
     }
 }
 
-/// Longer than the test waits: an event that no other worker serves is not served at all.
+/// Longer than the test waits: if no other worker serves the event, it is not served at all.
 const BUSY_MAX: Duration = Duration::from_secs(2 * LIMIT.as_secs());
 
-/// Two ends of a connection; a read of the second gives up after a time that only a bug takes.
+/// Two ends of a connection; a read of the second gives up after a limit that only a bug reaches.
 fn connection() -> (StdUnixStream, StdUnixStream) {
     let (near, far) = StdUnixStream::pair().unwrap();
     far.set_read_timeout(Some(LIMIT)).unwrap();
@@ -163,7 +163,7 @@ fn c6_tasks_beside_a_long_poll_are_taken_over() {
     }
 }
 
-// It uses no processor time, and is not preempted either.
+// It uses no processor time, so it is not preempted.
 #[test]
 fn c6_what_waits_behind_a_blocked_worker_runs_elsewhere() {
     let runtime = runtime(2);
@@ -176,7 +176,7 @@ fn c6_what_waits_behind_a_blocked_worker_runs_elsewhere() {
             let tx = tx.clone();
             Color::new().post(move || tx.send(n).unwrap());
         }
-        // Blocks until the test is over, or for as long as only a bug takes.
+        // Blocks until the test is over, or until a limit that only a bug reaches.
         _ = gate.recv_timeout(BUSY_MAX);
     });
     let ran: Result<Vec<_>, _> = (0..10).map(|_| rx.recv_timeout(LIMIT)).collect();

@@ -44,7 +44,7 @@ async fn insist<T, F: Future<Output = T>>(mut make: impl FnMut() -> F) -> T {
         if let Some(output) = hurried(make(), round % 3).await {
             return output;
         }
-        // Usually it is dropped before any event; now and then there was one.
+        // Usually no event has come before the drop; sometimes one has.
         match round % 8 {
             0 => sleep(Duration::from_micros(50)).await,
             _ => yield_now().await,
@@ -59,7 +59,7 @@ fn byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-/// Bytes go through in parts, by futures of which most are dropped; all arrive, in order.
+/// Futures write the bytes in parts, and most of them are dropped; all bytes arrive, in order.
 macro_rules! exchange {
     ($writer:expr, $reader:expr) => {{
         let (writer, reader) = ($writer, $reader);
@@ -78,7 +78,7 @@ macro_rules! exchange {
         let mut buf = [0; 4096];
         loop {
             insist(|| reader.readable()).await?;
-            // One buffer for all dropped reads: bytes that one of them had read would be missing.
+            // All dropped reads have one buffer: bytes that one of them had read would be missing.
             let mut part = [0; 4096];
             let len = loop {
                 if let Some(len) = hurried(reader.read(&mut part), at % 3).await {
@@ -231,7 +231,7 @@ fn a_dropped_flush_goes_on_where_it_was() {
 #[test]
 fn a_signal_or_tick_with_a_dropped_wait_is_not_lost() {
     run(1, async {
-        // Nothing else in these tests has this one, and by itself it does nothing.
+        // No other test uses this signal, and by itself it does nothing.
         let mut signal = signal(Signal::WINCH.as_raw())?;
         for _ in 0..20 {
             assert!(hurried(signal.recv(), 2).await.is_none());
@@ -288,7 +288,7 @@ fn functions_of_the_pool_run_although_no_task_waits() {
             drop(spawn_blocking(move || ran.fetch_add(1, Ordering::SeqCst)));
         }
         drop(hurried(fs::write(&path, vec![7; 100_000]), 0).await);
-        // The runtime ends only now, and with it everything that has not begun.
+        // The runtime ends only now, and with it all work that has not begun.
         wait_until("all have run", || ran.load(Ordering::SeqCst) == 100);
         wait_until("the file is there as a whole", || {
             std::fs::metadata(&path).is_ok_and(|about| about.len() == 100_000)

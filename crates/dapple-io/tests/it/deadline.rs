@@ -88,7 +88,7 @@ fn a_sleep_can_be_moved() {
     });
 }
 
-/// Only checks that arming and disarming the largest durations does no harm.
+/// Only checks that arming and disarming timers with the largest durations does no harm.
 trait ResetAndDrop {
     fn reset_and_drop(self);
 }
@@ -125,7 +125,7 @@ fn a_moved_sleep_wakes_its_waiter() {
         in_time
     }
     for (from, to) in [(LIMIT * 10, Duration::from_millis(3)), (Duration::from_millis(8), Duration::from_millis(16))] {
-        // On a machine that is busy with other things it may have rung before.
+        // On a busy machine, the timer may have fired before.
         run(2, async { while !was_moved_in_time(from, to).await {} });
     }
 }
@@ -278,7 +278,7 @@ fn callbacks_repeat_until_cancelled() {
     }
     assert!(start.elapsed() >= Duration::from_millis(8));
     ticking.cancel();
-    // At most one run was on its way; then the callback is dropped, and with it the sender.
+    // At most one run was queued; then the callback is dropped, and with it the sender.
     wait_until("the callback is gone", || matches!(rx.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected)));
 }
 
@@ -309,7 +309,7 @@ fn a_timer_cancelled_in_its_own_color_does_not_ring_again() {
         let ticks = every(Duration::from_micros(300), callback).unwrap();
         assert_eq!(rx.recv(), Ok(false));
         color.post(move || {
-            // Runs for so long that the next run of the ticks is posted meanwhile.
+            // Runs until the next run of the ticks has been posted.
             let until = Instant::now() + Duration::from_millis(2);
             while Instant::now() < until {
                 std::hint::spin_loop();

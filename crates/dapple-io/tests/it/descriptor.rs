@@ -11,7 +11,8 @@ use dapple_sched::Color;
 
 use crate::{LIMIT, channel_callback, runtime};
 
-/// Tests run in parallel and open descriptors, so getting the old number again may take some tries.
+/// Other tests open descriptors at the same time, so it may take some tries to get the old number
+/// again.
 const TRIES: usize = 1000;
 
 #[test]

@@ -315,8 +315,8 @@ fn concurrent_equal_queries_share_the_answer() {
         for task in tasks {
             assert_eq!(task.await.unwrap(), 2);
         }
-        // Not the server's counts: a query without an answer is sent again, which on a busy machine
-        // can happen to these.
+        // Not the server's counts: a query without an answer is sent again, which can happen to
+        // these on a busy machine.
         let stats = resolver.stats();
         assert_eq!(stats.asked, 2);
         assert_eq!(stats.shared + stats.cache_hits, 398);
@@ -368,7 +368,7 @@ fn a_dropped_lookup_leaves_nothing_behind() {
             let limit = Duration::from_millis(i % 10);
             dapple_io::time::timeout(limit, resolver.resolve(&name)).await.unwrap_err();
         }
-        // A later look-up finds the answer in the cache, unless the others took all the time.
+        // A later look-up finds the answer in the cache, unless the other tests used up the time.
         let late = dapple_io::time::timeout(Duration::from_millis(100), resolver.resolve("late.test")).await;
         assert!(late.is_err() || late.is_ok_and(|found| found.is_ok()));
         let start = Instant::now();

@@ -17,7 +17,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 pub(crate) struct Reply {
     code: Option<ResponseCode>,
     records: Vec<(Option<String>, u32, RData)>,
-    /// The lifetime of the answer that there is nothing.
+    /// The lifetime of an answer that says that there is nothing.
     negative_ttl: Option<u32>,
     truncate: bool,
     silent: bool,
@@ -43,7 +43,7 @@ impl Reply {
         Reply { records: targets.into_iter().map(|target| (None, 0, data(target))).collect(), ..Reply::default() }
     }
 
-    /// There is such a name, without an address of this kind.
+    /// The name exists, without an address of this kind.
     pub(crate) fn nothing() -> Reply {
         Reply::default()
     }

@@ -33,7 +33,7 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Outpu
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// A pair of streams; a future that waits with this waker reads the second.
+/// A pair of streams; a future with this waker waits for a read of the second.
 fn waiting_read(waker: &Waker) -> (StdStream, Pin<Box<dyn Future<Output = std::io::Result<usize>>>>) {
     let (writer, reader) = StdStream::pair().unwrap();
     let reader = UnixStream::from_std(reader).unwrap();
@@ -54,7 +54,7 @@ fn occupy(color: &Color) -> std::sync::mpsc::Sender<()> {
     tx
 }
 
-/// A worker in a long callback is helped by the other one: C6 is on.
+/// The other worker helps a worker in a long callback: C6 is on.
 fn assert_c6(runtime: &Runtime) {
     let (tx, rx) = channel();
     let (end_tx, end) = channel::<()>();
@@ -124,8 +124,8 @@ fn c6_stays_on_when_wakers_panic_in_a_park() {
 #[test]
 fn timers_fire_next_to_those_with_wakers_that_panic() {
     for bad in [bomb, drop_bomb] {
-        // On a busy machine the first ones may be due before the last ones are set: then with more
-        // time.
+        // On a busy machine the first timers may be due before the last ones are set: then tries
+        // again with more time.
         let mut limits = [20, 200, 2_000, 10_000].map(Duration::from_millis).into_iter();
         assert!(limits.any(|limit| timers_fire_beside(bad, limit)), "the timers were due before they were set");
     }
@@ -140,8 +140,7 @@ fn timers_fire_beside(bad: fn() -> Waker, limit: Duration) -> bool {
     let mut sleeps: Vec<_> = (0..9).map(|_| Box::pin(time::sleep_until(deadline))).collect();
     for (n, sleep) in sleeps.iter_mut().enumerate() {
         let waker = if n % 3 == 0 { bad() } else { waker.clone() };
-        // If the timer is due by now, the first waker is dropped with it, and its bomb goes off
-        // here.
+        // If the timer is due by now, the first waker is dropped with it, and panics here.
         let first = catch_unwind(AssertUnwindSafe(|| poll(sleep.as_mut(), &drop_bomb()).is_pending()));
         // Another waker replaces the first, which is dropped.
         if !first.unwrap_or(false) || poll(sleep.as_mut(), &waker).is_ready() {
@@ -199,7 +198,7 @@ fn the_blocking_pool_survives_what_panics_twice() {
     let _entered = runtime.enter();
     let failed = runtime.block_on(spawn_blocking(|| -> () { panic_twice() })).unwrap_err();
     assert!(matches!(failed, BlockingError::Panicked(_)), "{failed}");
-    // A result without a taker, and the waker of a joiner.
+    // A result that no task takes, and the waker of a joiner.
     let (tx, rx) = channel::<()>();
     drop(spawn_blocking(move || rx.recv()));
     drop(spawn_blocking(|| DropBomb));
@@ -222,7 +221,7 @@ fn a_shutdown_tells_the_neighbors_of_wakers_that_panic() {
         let mut sleep = Box::pin(time::sleep(LIMIT));
         assert!(poll(sleep.as_mut(), &drop_bomb()).is_pending());
         drop(entered);
-        // A worker that reports panics for long counts as stuck, and continues.
+        // A worker that reports panics for a long time counts as stuck, and continues.
         runtime.shutdown(LIMIT);
         wait_until("the neighbors are told", || calls.count() == 3);
         for (_, read) in &mut pairs {

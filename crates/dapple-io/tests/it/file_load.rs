@@ -181,8 +181,8 @@ fn c6_file_of_busy_worker_is_read() {
     let (tx, rx) = mpsc::channel();
     let _entered = runtime.enter();
     Color::new().post(move || {
-        // Begun in the ring of this worker, which is about to be busy; too large to be read at
-        // once.
+        // A call begun in the ring of this worker, which is about to be busy; too large to be read
+        // at once.
         let mut read = Box::pin(async move { file.read_exact_at(0, 64 * 4096).await });
         let waker = std::task::Waker::noop();
         assert!(read.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
@@ -288,8 +288,8 @@ fn without_descriptors_opening_fails_and_looking_works() {
     }
     let full = getrlimit(Resource::Nofile);
     both_ways(1, move || async move {
-        // The worker's ring is made now; otherwise the pool would serve until there is room for
-        // one.
+        // The worker's ring is made now; otherwise the pool would serve calls until the worker has
+        // a descriptor for a ring.
         fs::metadata("/").await?;
         let start = std::time::Instant::now();
         let refused = loop {
@@ -308,7 +308,7 @@ fn without_descriptors_opening_fails_and_looking_works() {
         assert_eq!(refused.raw_os_error(), Some(24));
         File::open("/dev/null").await.map(drop)
     });
-    // A ring that cannot be made for want of a descriptor is made later.
+    // If a ring cannot be made because descriptors run out, it is made later.
     let runtime = file_runtime(1, true);
     let task = runtime.spawn(async move {
         let free = std::fs::File::open("/dev/null")?.as_raw_fd() as u64;

@@ -35,7 +35,7 @@ fn let_go<F: Future>(future: F, polled: bool, forgets: bool) {
     if forgets { forget(future) } else { drop(future) }
 }
 
-/// As [`let_go`], when the kernel may be done by the end of the first poll.
+/// As [`let_go`], if the kernel may be done by the end of the first poll.
 fn let_go_ready_or_not<F: Future>(future: F, polled: bool, forgets: bool) {
     let mut future = Box::pin(future);
     if polled && poll(&mut future).is_ready() {
@@ -269,7 +269,7 @@ fn a_function_in_the_pool_runs_although_it_is_let_go_of() {
 fn a_signal_reaches_others_beside_a_wait_that_is_let_go_of() {
     let runtime = runtime(1);
     let _entered = runtime.enter();
-    // No other test has this one, and by itself it does nothing.
+    // No other test uses this signal, and by itself it does nothing.
     let urgent = Signal::URG;
     let (mut one, mut two) = (signal(urgent.as_raw()).unwrap(), signal(urgent.as_raw()).unwrap());
     for (polled, forgets) in WAYS {

@@ -51,7 +51,7 @@ fn quick() -> Connector {
     connector
 }
 
-/// Runs it, and then checks that all sockets are closed.
+/// Runs the future, and then checks that all sockets are closed.
 fn run_and_count<F: Future<Output = ()>>(test: impl FnOnce(Arc<Runtime>) -> F) {
     let runtime = Arc::new(runtime(2));
     runtime.block_on(dapple_io::time::timeout(LIMIT, test(runtime.clone()))).expect("the test hangs");
@@ -181,7 +181,7 @@ mod with_names {
             let took = start.elapsed();
             assert_eq!(stream.peer_addr().unwrap().port(), port);
             assert!(took >= Duration::from_millis(30), "IPv6 had its chance");
-            // The look-up itself would take ten seconds.
+            // The look-up alone would take ten seconds.
             assert!(took < Duration::from_secs(8), "{took:?}");
         });
     }

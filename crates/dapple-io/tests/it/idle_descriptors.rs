@@ -85,7 +85,7 @@ fn dapple_is_asleep(runtime: &Runtime) -> bool {
     before > 0 && parks() == before
 }
 
-/// No worker wakes up for a second, so the process uses next to no processor time, whatever other
+/// No worker wakes up for a second, so the process uses almost no processor time, whatever other
 /// processes do.
 fn no_worker_wakes_up(runtime: &Runtime) {
     let parks = || runtime.handle().stats().workers.iter().map(|worker| worker.parks).sum::<u64>();

@@ -70,7 +70,7 @@ fn events_do_not_wake_a_worker_that_rests() {
         let wakes = || runtime.handle().stats().workers[1].parks;
         let before = wakes();
         round_trips(&mut streams[..1], ROUNDS);
-        // Each is an event of its own, and some worker waits for it.
+        // Each event is separate, and some worker waits for it.
         let woken = wakes() - before;
         assert!(woken < ROUNDS as u64 / 10, "{woken} times awake at {ROUNDS} round trips");
     }

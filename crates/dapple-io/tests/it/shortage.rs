@@ -1,4 +1,5 @@
-//! Running out of descriptors. The limit is the process's, so the test runs itself in a child.
+//! Running out of descriptors. The limit applies to the process, so the test runs itself in a
+//! child.
 
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -86,7 +87,7 @@ fn in_child() {
     assert_eq!(lines(Level::WARN), 1);
 }
 
-/// Without a look into /proc, which would need a descriptor.
+/// Without a read of /proc, which would need a descriptor.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -95,8 +95,8 @@ fn a_read_knows_when_its_bytes_came() {
         let read = async |stream: &TcpStream| poll_fn(|cx| Connection::poll_read(stream, cx, &mut [0; 8])).await;
         assert_eq!(read(&server).await?, 1);
         let waited = server.read_waited()?;
-        // It came after the call that sent it began, so it waited at most as long as this clock
-        // says, except for its steps.
+        // The byte came after the call that sent it began, so it waited at most as long as this
+        // clock says, apart from steps of that clock.
         assert!(waited >= WAITED - STEP && waited <= sent.elapsed() + STEP, "{waited:?}");
         dapple_io::time::sleep(WAITED).await;
         assert!(server.read_waited()? >= 2 * WAITED - STEP, "it goes on to age");
@@ -105,7 +105,7 @@ fn a_read_knows_when_its_bytes_came() {
         let before = std::time::Instant::now();
         assert_eq!(read(&server).await?, 1);
         assert!(server.read_waited()? < WAITED + before.elapsed(), "what came later is younger");
-        // Without the wish, the last arrival does not apply to the next read.
+        // Without note_arrivals, the last arrival does not apply to the next read.
         server.note_arrivals(false);
         dapple_io::time::sleep(3 * WAITED).await;
         client.write_all(b"d").await?;
@@ -126,7 +126,7 @@ fn a_read_knows_when_its_bytes_came() {
     .unwrap();
 }
 
-/// The step of the system's clock against the monotonic one, while a test runs.
+/// By how much the system's clock was set while a test ran, against the monotonic clock.
 const STEP: std::time::Duration = std::time::Duration::from_millis(5);
 const WAITED: std::time::Duration = std::time::Duration::from_millis(100);
 /// The largest step of its clock.

@@ -53,7 +53,7 @@ fn a_waiting_task_is_woken() {
             (first, second, is_watched(&server), server.read(&mut buf).await.unwrap())
         });
         client.write_all(b"one").unwrap();
-        // Each in a segment of its own, or both in one: the second read waits, or does not.
+        // Two bytes in two segments, or in one: the second read waits, or does not.
         dapple_io::time::sleep(std::time::Duration::from_millis(20)).await;
         client.write_all(b"three").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -89,7 +89,7 @@ fn a_short_read_is_followed_by_later_bytes() {
         let mut buf = [0; 64];
         assert_eq!(server.read(&mut buf).await.unwrap(), 5);
         assert!(!is_watched(&server));
-        // That read has found that there is no more, so this one does not ask.
+        // That read has found that there is no more, so this one makes no system call.
         let later = dapple_sched::spawn(async move { server.read(&mut [0; 64]).await.unwrap() });
         dapple_sched::yield_now().await;
         client.write_all(b"later!").unwrap();

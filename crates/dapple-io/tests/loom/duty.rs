@@ -33,8 +33,9 @@ fn worker(model: &Model, other: &Model, done: &Flag, first: impl FnOnce(&Model) 
 // Two workers park while a byte comes: one of them wakes and dispatches it, in whatever order. The
 // other is woken by the first.
 //
-// Caught: an unpark that does not wake the sleeper aside; a worker that goes aside although it was
-// told not to; a worker that fails to begin to wait and ends the wait of the holder (deadlocks).
+// Caught: an unpark that does not wake a worker that sleeps aside; a worker that goes aside
+// although it was told not to; a worker that fails to begin to wait and ends the wait of the holder
+// (deadlocks).
 #[test]
 fn two_workers_park_while_a_byte_comes() {
     check(4, || {
@@ -49,8 +50,8 @@ fn two_workers_park_while_a_byte_comes() {
     });
 }
 
-// The holder is stuck in a callback. The other worker helps it, and parks: it takes the duty over,
-// and finds the byte.
+// The holder is stuck in a callback. The other worker helps the holder, and parks: it takes the
+// duty over, and finds the byte.
 //
 // Caught: a helper that does not take the duty over (deadlock).
 #[test]
@@ -87,10 +88,10 @@ fn a_worker_helps_one_that_parks() {
 }
 
 // The same without a byte, but with an unpark of the helper: its park returns wherever it waits,
-// and it sees the thread's earlier changes.
+// and the helper sees the thread's earlier changes.
 //
-// Caught: a duty that is taken over while the holder waits; an unpark that does not wake the
-// sleeper aside (deadlocks).
+// Caught: a duty that is taken over while the holder waits; an unpark that does not wake a worker
+// that sleeps aside (deadlocks).
 #[test]
 fn an_unpark_meets_a_worker_that_has_helped() {
     check(4, || {

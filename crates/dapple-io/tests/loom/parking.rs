@@ -10,8 +10,8 @@ use crate::support::{Flag, Parcel, check, spawn};
 // sees the thread's earlier changes.
 //
 // Caught: a park that sleeps although it was told not to (hang); an unpark that releases nothing,
-// and a park that acquires nothing when it has slept, or when it need not (data races); an unpark
-// that does not wake a parked worker (hang).
+// and a park that acquires nothing, whether it slept or not (data races); an unpark that does not
+// wake a parked worker (hang).
 #[test]
 fn an_unpark_meets_a_park() {
     check(3, || {
@@ -52,8 +52,8 @@ fn two_unparks_meet_a_park() {
     });
 }
 
-// A thread that is not a worker arms the first timer while the worker parks without one: it wakes
-// for it.
+// A thread that is not a worker arms the first timer while the worker parks without one: the worker
+// wakes for it.
 //
 // Caught: an arming that does not tell the worker (it sleeps for ever).
 #[test]

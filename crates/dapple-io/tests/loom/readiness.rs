@@ -41,7 +41,7 @@ fn a_byte_comes_while_a_task_reads(watched: bool, bytes: usize) {
 
 // A byte comes before, while or after a task finds that there is none.
 //
-// Caught: a waiter that does not look again once its waker is kept; waiters that are woken before
+// Caught: a waiter that does not check again after its waker is kept; waiters that are woken before
 // the flags are set (the task waits for ever).
 #[test]
 fn a_byte_comes_to_a_watched_descriptor() {
@@ -64,7 +64,7 @@ fn two_bytes_come() {
     check(2, || a_byte_comes_while_a_task_reads(true, 2));
 }
 
-// Two tasks wait on one descriptor, one of which is dropped: the other gets the byte.
+// Two tasks wait on one descriptor, and one is dropped: the other gets the byte.
 //
 // Caught: only the first in the list is woken.
 #[test]

@@ -8,8 +8,8 @@ use loom::thread::yield_now;
 
 use crate::support::{Flag, block_on, check, poll_once, spawn};
 
-// A worker in a long callback waits for a call that it has begun: a thief submits it, and takes in
-// completions (C6).
+// A worker in a long callback has begun a call: a thief submits the call, and handles completions
+// (C6).
 //
 // Caught: a poll that does not turn the ring.
 #[test]
@@ -50,8 +50,8 @@ impl Wake for Task {
     }
 }
 
-// The worker parks, and a thief turns its ring at the same time, when calls complete; the limit
-// lets the kernel have one at a time.
+// The worker parks while a thief submits and handles completions of its ring; the kernel may have
+// one call at a time.
 //
 // Caught: a queued call that is not submitted when there is room again; a completion that wakes no
 // task.
@@ -147,8 +147,8 @@ fn another_thread_begins_a_call() {
     });
 }
 
-// The driver shuts down while the kernel has a call and another one waits for its turn, and one
-// thread drops its future.
+// The driver shuts down while the kernel has one call and another waits for its turn; a thread
+// drops one of the two futures.
 //
 // Caught: a shutdown that forgets the queued calls.
 #[test]

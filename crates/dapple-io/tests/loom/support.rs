@@ -16,7 +16,7 @@ pub(crate) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static
     let counted = executions.clone();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // A thread that waits without success checks this often before loom gives up.
+    // A thread that waits in vain checks this often before loom gives up.
     builder.max_branches = 3_000;
     let started = std::time::Instant::now();
     builder.check(move || {

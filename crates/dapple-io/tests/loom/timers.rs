@@ -21,7 +21,7 @@ fn armed(after: Duration, waker: &Waker) -> ModelTimer {
 // A thread that is not a worker drops two timers while the worker fires another one, and parks. The
 // worker sleeps only after they were removed.
 //
-// Two threads, here and below, because loom lets two of three that spin for one lock take turns for
+// Two threads, here and below: of three that spin for one lock, loom may let only two run, for
 // ever.
 //
 // Caught: a mark that does not wake the worker, and one that is cleared unseen (the worker sleeps
@@ -54,7 +54,7 @@ fn timers_are_dropped_while_the_worker_fires_another() {
     });
 }
 
-// The worker itself drops a timer while a thief has the lock, which wakes no thread, and parks: it
+// The worker drops a timer while a thief has the lock, which wakes no thread; then it parks, and
 // sleeps only after the timer was removed.
 //
 // Caught: a park without a look at the marks before it (the timer stays).
@@ -89,8 +89,8 @@ fn the_worker_drops_a_timer_while_a_thief_fires_another() {
     });
 }
 
-// A timer is dropped while the driver shuts down and its slot goes: the queue is freed once, when
-// it has neither an owner nor timers.
+// A timer is dropped while the driver shuts down and its slot is freed: the queue is freed once,
+// when it has neither an owner nor timers.
 //
 // Caught: a queue that is free before its slot has gone (freed twice); marks that the shutdown
 // forgets (never freed).

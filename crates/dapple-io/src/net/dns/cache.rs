@@ -9,7 +9,7 @@
 //! | known | on its way | a query after it has expired |
 //! | | gone | its room is needed |
 //!
-//! Places on their way are bounded by the limit of queries, known ones by the capacity.
+//! The limit of queries bounds the places of answers under way, the capacity bounds the known ones.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -56,7 +56,7 @@ struct Known {
 /// The result of a look into the cache.
 pub(super) enum Found {
     Known(Answer),
-    /// Another task is asking: its answer arrives here, unless it gives up.
+    /// Another task is asking: its answer arrives here, unless that task gives up.
     OnItsWay(oneshot::Receiver<Answer>),
     /// Ask, then call [`Cache::finish`].
     Ask,
@@ -95,7 +95,7 @@ impl Cache {
         match self.on_their_way.get_mut(key) {
             Some(waiting) => {
                 let (sender, receiver) = oneshot::channel();
-                // A waiter that has gone leaves no trace, however often others come.
+                // A waiter that has gone leaves nothing behind, however many come and go.
                 if waiting.len() == waiting.capacity() {
                     waiting.retain(|waiting| !waiting.is_forsaken());
                 }
@@ -147,8 +147,8 @@ impl Cache {
         }
     }
 
-    /// Out of some random answers an expired one, or else the least recently used. Nearly as good
-    /// as the order of all, which would have to be kept.
+    /// Picks an expired one out of some random answers, or else the least recently used of them.
+    /// This is nearly as good as the order of all answers, which would have to be kept.
     fn victim(&mut self, now: Instant) -> usize {
         let mut sample = || {
             self.random ^= self.random << 13;

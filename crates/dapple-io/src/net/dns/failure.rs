@@ -39,13 +39,13 @@ impl Failure {
         }
     }
 
-    /// Whether an authority has answered that there is none.
+    /// Whether a responsible server has answered that there is none.
     pub(super) fn says_no(&self) -> bool {
         matches!(self, Failure::NoName | Failure::NoAddress)
     }
 
-    /// Whether to skip the other names of the search list, as the C library does: each would take
-    /// as long.
+    /// Whether to skip the other names of the search list, as the C library does, because each
+    /// would take as long.
     pub(super) fn ends_search(&self) -> bool {
         matches!(self, Failure::TimedOut | Failure::Io(..) | Failure::ShutDown)
     }

@@ -8,7 +8,7 @@
 //! | `provider` | hickory's interface to a runtime |
 //!
 //! hickory's own cache is off: it has no counters, ignores the lifetime of aliases, and does not
-//! use our clock.
+//! use the runtime's clock.
 
 mod cache;
 mod failure;
@@ -46,11 +46,11 @@ use system::{Settings, Stamps};
 /// it reads `/etc/resolv.conf` and `/etc/hosts` at its first use, and again within a second after a
 /// change. Make one of your own to choose the name servers or the limits.
 ///
-/// The hosts file goes first. A name with fewer dots than `ndots` is first tried with the domains
-/// of the search list, other names as they are. IPv4 and IPv6 are asked at the same time, two
-/// servers at a time, by UDP, and by TCP if the answer does not fit. Equal queries share one
-/// answer. Answers are kept for the shortest of their lifetimes, including the answer that there is
-/// no such name (RFC 2308).
+/// The hosts file goes first. If a name has fewer dots than `ndots`, the resolver first tries it
+/// with the domains of the search list; other names it first tries as they are. It asks for IPv4
+/// and IPv6 at the same time, two servers at a time, by UDP, and by TCP if the answer does not fit.
+/// Equal queries share one answer. Answers are kept for the shortest of their lifetimes, including
+/// the answer that there is no such name (RFC 2308).
 ///
 /// It does not use other sources of `/etc/nsswitch.conf`, such as mDNS or LDAP. For these, switch
 /// the feature `dns` off.
@@ -78,8 +78,8 @@ pub struct ResolverConfig {
     pub name_servers: Vec<SocketAddr>,
     /// Domains that are tried with short names. `None` (the default): those of `resolv_conf`.
     pub search: Option<Vec<String>>,
-    /// A name with this many dots is first tried as it is; at most 15. `None` (the default): the
-    /// value of `resolv_conf`, or else 1.
+    /// If a name has at least this many dots, it is first tried as it is; at most 15. `None` (the
+    /// default): the value of `resolv_conf`, or else 1.
     pub ndots: Option<usize>,
     /// The time limit for each attempt at a name. `None` (the default): the value of `resolv_conf`,
     /// or else 5 s.
@@ -138,7 +138,7 @@ pub struct ResolverStats {
     pub udp_queries: u64,
     /// Connections to servers, for answers that do not fit into a datagram.
     pub tcp_connections: u64,
-    /// Queries without an answer: no server answered, or none could tell.
+    /// Queries without an answer: no server answered, or none knew.
     pub failures: u64,
     /// Answers kept now, including expired ones.
     pub cache_entries: u64,
@@ -195,7 +195,8 @@ impl Counters {
 impl Resolver {
     /// Waits until one more query may begin. Cancel safe: dropped, it leaves the line.
     async fn permit(&self) -> Permit {
-        // Callers wait in the line. Each has a task or a thread of its own, which bounds it.
+        // Callers wait in the line. Each look-up has a task or a thread of its own, so those bound
+        // the line.
         self.0.limit.acquire().await.expect("the line has no bound, and nothing closes the limit")
     }
 
@@ -303,7 +304,7 @@ impl Resolver {
             _ => Settings::read(&config).map(Some),
         });
         let read = match &known {
-            // If the pool has no thread for this, the old settings must do.
+            // If the pool has no thread for this, the old settings stay in use.
             Some(known) => match time::timeout(CHECK_LIMIT, read).await {
                 Ok(read) => read,
                 Err(_) => return Ok(known.clone()),
@@ -366,7 +367,7 @@ impl Loaded {
         Ok(Loaded { settings, servers, resolver, runtime })
     }
 
-    /// The limit for a query, whatever hickory makes of the settings.
+    /// The time limit of a query, however hickory divides it.
     fn question_limit(&self) -> Duration {
         let attempts = u32::try_from(self.settings.attempts).unwrap_or(u32::MAX);
         self.settings.timeout.saturating_mul(attempts).saturating_add(Duration::from_secs(1))

@@ -21,7 +21,7 @@ use crate::time;
 /// `hickory_resolver::Resolver::builder_with_config`, with hickory's features for tokio switched
 /// off (`default-features = false`).
 ///
-/// A name server with a `bind_addr` gets only UDP queries: its TCP connections fail with
+/// A name server with a `bind_addr` gets only UDP queries: TCP connections to it fail with
 /// `Unsupported`.
 ///
 /// ```
@@ -85,8 +85,8 @@ impl RuntimeProvider for Provider {
         let counters = self.0.clone();
         Box::pin(async move {
             let socket = std::net::UdpSocket::bind(local)?;
-            // So that no other host can answer, and a server that does not run is noticed at once.
-            // Linux still allows sending to the same address.
+            // So that no other host can answer, and so that the caller learns at once if the server
+            // does not run. Linux still allows sending to the same address.
             socket.connect(server)?;
             Ok(Datagrams { socket: UdpSocket::from_std(socket)?, counters })
         })
@@ -99,7 +99,7 @@ pub struct Tasks;
 
 impl Spawn for Tasks {
     fn spawn_bg(&mut self, future: impl Future<Output = ()> + Send + 'static) {
-        // Without a runtime nothing would drive it; its request then ends with an error.
+        // Without a runtime nothing would poll it; its request then ends with an error.
         if let Some(handle) = Handle::try_current() {
             let _detached = handle.new_color().spawn_background(future);
         }

@@ -145,8 +145,8 @@ impl Asking {
         }
     }
 
-    /// Keeps the more informative failure: that no server could be reached, or that the name has no
-    /// address, rather than that one name does not exist.
+    /// Keeps the more informative failure: "no server could be reached" or "the name has no
+    /// address" says more than "this name does not exist".
     fn note(&mut self, failure: Failure) {
         if failure.ends_search() {
             self.names.clear();
@@ -242,7 +242,7 @@ async fn ask_in_background(mut asked: Asked, loaded: Arc<Loaded>, permit: Permit
             Counters::count(&counters.failures);
         }
         asked.answer = Some((answer.clone(), holds));
-        // The answer is in the cache before any waiter gets it.
+        // The answer enters the cache before any waiter gets it.
         drop(asked);
         drop(permit);
         sender.send(answer);
@@ -283,8 +283,8 @@ fn address_in(record: &Record) -> Option<IpAddr> {
     }
 }
 
-/// A query that others may wait for. Dropping it gives them the answer, or tells them that there is
-/// none.
+/// A query that others may wait for. If dropped, it gives them the answer, or tells them that there
+/// is none.
 struct Asked {
     resolver: Resolver,
     key: Key,

@@ -63,7 +63,7 @@ fn srv_in(record: &Record) -> Option<&SRV> {
     }
 }
 
-/// The root as a host means that the service is not offered.
+/// If the host is the root (`.`), the service is not offered.
 fn targets(answers: &[Record]) -> Vec<ServiceTarget> {
     let offered = answers.iter().filter_map(srv_in).filter(|srv| !srv.target.is_root() && srv.port > 0);
     let mut targets: Vec<ServiceTarget> = offered

@@ -56,9 +56,9 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// A file exists and cannot be read, or a search domain of the configuration is not a name.
+    /// A file exists but cannot be read, or a search domain of the configuration is not a name.
     pub(super) fn read(config: &ResolverConfig) -> io::Result<Settings> {
-        // Before the read: a file that changes meanwhile is read again.
+        // Before the read, so that a file that changes meanwhile is read again.
         let stamps = Stamps::take(config);
         let file = match &config.resolv_conf {
             Some(path) => resolv_conf(path)?,
