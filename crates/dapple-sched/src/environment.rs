@@ -2,8 +2,8 @@
 //!
 //! The crates of Dapple read clocks and take random numbers from here only, so that a simulation
 //! decides both. On an ordinary thread each function is that of the standard library, after one
-//! test of a thread-local word. A simulation runs its program inside [`Simulated::around`]; nothing
-//! here is a dynamic call, and nothing is shared between threads.
+//! test of a thread-local word. A simulation runs its program inside [`Simulated::around`]; none of
+//! these functions is called through a pointer, and threads share nothing here.
 //!
 //! ```
 //! use dapple_sched::environment::{self, Simulated};
@@ -61,9 +61,9 @@ pub fn is_simulated() -> bool {
     THREAD.with(|thread| thread.now.get().is_some())
 }
 
-/// Now, for the scheduler's measurements. In a simulation it runs a little ahead of [`now`] by a
-/// number from the seed, so that turns take time and are cut short, while the time that programs
-/// see stays the same.
+/// Now, for the scheduler's measurements. In a simulation it runs a little ahead of [`now`], by a
+/// number from the seed: so turns take time and are cut off, while the time that programs see stays
+/// the same.
 #[inline]
 pub(crate) fn measured_now() -> Instant {
     THREAD.with(|thread| thread.now.get().map(|now| now + thread.drift())).unwrap_or_else(Instant::now)
@@ -133,8 +133,8 @@ impl Simulated {
         Simulated { now, wall, random: seed, measured_ns: 0, noise_ns: 0 }
     }
 
-    /// The extra delay of each measurement of the scheduler over the last one: random times, half
-    /// of which are shorter than this. Default: zero, with which no callback seems to take any
+    /// How much longer than the last one each measurement of the scheduler takes: random times,
+    /// half of which are shorter than this. Default: zero, so that no callback seems to take any
     /// time.
     pub fn set_noise(&mut self, noise: Duration) {
         self.noise_ns = u64::try_from(noise.as_nanos()).unwrap_or(u64::MAX / 64).min(u64::MAX / 64);
@@ -164,7 +164,7 @@ impl Simulated {
     /// Runs `f` in this environment, on this thread. May be nested: the innermost one counts.
     ///
     /// # Panics
-    /// As `f` does; the previous environment is then in force again.
+    /// As `f` does; after the panic, the previous environment is in force again.
     pub fn around<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let within = Within { before: THREAD.with(|thread| thread.swap(self.clone().into())), of: self };
         let done = f();
@@ -227,12 +227,13 @@ impl Thread {
         }
     }
 
-    /// The current lead of measurements; grows with each.
+    /// By how much measurements are ahead now; grows with each.
     fn drift(&self) -> Duration {
         let noise = self.noise_ns.get();
         if noise > 0 {
             let random = next_random(&self.random);
-            // Half of them below `noise`, a quarter up to twice that, and so on, up to 64 times.
+            // Half of these times are below `noise`, a quarter up to twice that, and so on, up to
+            // 64 times `noise`.
             let spread = noise << (random >> 32).trailing_ones().min(6);
             self.measured_ns.set(self.measured_ns.get() + (random & 0xffff_ffff) * (spread >> 16) / (1 << 16) + 1);
         }

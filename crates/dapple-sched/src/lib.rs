@@ -101,8 +101,8 @@ use std::future::Future;
 ///
 /// # Source
 ///
-/// Unlike the papers: there, callbacks without a color share the default one (C3). That color
-/// protected data from parallel access in C++; in Rust `Send` does so.
+/// In the papers, callbacks without a color share the default one (C3). That color protected data
+/// from parallel access in C++; in Rust `Send` does so.
 #[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where

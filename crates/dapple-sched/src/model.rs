@@ -106,8 +106,8 @@ impl Model {
         self.shared.slots[worker].is_overdue()
     }
 
-    /// Marks a worker as the monitor marks one in a long callback, whether it is in one or not,
-    /// until a thief comes.
+    /// Marks a worker as the monitor marks one in a long callback, whether the worker is in one or
+    /// not; the mark ends when a thief comes.
     pub fn mark_overdue(&self, worker: usize) {
         self.shared.slots[worker].mark.set_overdue_for_good();
     }

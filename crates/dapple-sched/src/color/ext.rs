@@ -10,8 +10,8 @@ use crate::observe::stats::Times;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use crate::task::LastSide;
 
-/// A color's side record, or none yet. The lowest bit, [`LIMITED`], says that the color has a
-/// record and a capacity, so that a post to a color without capacity only looks at the bit.
+/// A color's side record, or none yet. If its lowest bit, [`LIMITED`], is set, the color has a
+/// record and a capacity. So a post to a color without capacity only reads that bit.
 pub(crate) struct ExtPtr(AtomicPtr<Ext>);
 
 /// The fields of a color beyond its two cache lines.
@@ -91,10 +91,10 @@ impl ExtPtr {
 
 impl Drop for ExtPtr {
     fn drop(&mut self) {
-        // Relaxed: `&mut self` is ordered after all else.
+        // Relaxed: `&mut self` orders this after all other accesses.
         let ext = without_bit(self.0.load(Relaxed));
         if !ext.is_null() {
-            // SAFETY: from a box, and no other thread can reach it any more.
+            // SAFETY: made from a box, and no other thread can reach it any more.
             drop(unsafe { Box::from_raw(ext) });
         }
     }

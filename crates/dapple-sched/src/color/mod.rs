@@ -340,10 +340,10 @@ impl Color {
     /// As [`Color::post_with`], on behalf of that line of the program.
     #[inline]
     pub(crate) fn accept_closure<F: FnOnce() + Send + 'static>(&self, origin: Origin, priority: Priority, f: F) {
-        // First of all, so that the closure is built in its final place. A copy from elsewhere
-        // would be read back before its parts have left the processor's store buffer: 7 ns. Rare
-        // work is called at the end, so that a callback that ends with a post need not save
-        // registers across it.
+        // This comes first, so that the closure is built in its final place. If it were copied from
+        // elsewhere, the processor would read it back before its parts have left the store buffer:
+        // 7 ns. Rare work is called at the end, so that a callback that ends with a post need not
+        // save registers across it.
         match try_closure_node(priority, origin, f) {
             Ok(node) => accept_callback(self.alive_cell(), node, priority),
             Err(f) => self.accept_slowly(origin, priority, f),
@@ -357,7 +357,8 @@ impl Color {
         accept_callback(self.alive_cell(), node, priority);
     }
 
-    /// The cell, unless this is the default color without one, which is not looked up.
+    /// The cell; `None` for the default color, if this handle has no cell: it is not looked up
+    /// here.
     #[inline]
     fn alive_cell(&self) -> Option<ColorRef<'_>> {
         // SAFETY: the handle keeps the cell alive.
@@ -488,7 +489,7 @@ impl Color {
     }
 
     /// As [`Color::spawn`], for a task that only serves others, for example by passing on a
-    /// device's reports. It does not count as live, and a graceful shutdown does not wait for it.
+    /// device's reports. It does not count as live: a graceful shutdown does not wait for it.
     ///
     /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
@@ -638,7 +639,7 @@ impl Color {
     /// The cell is alive: it has a handle, or this thread holds the color.
     pub(crate) unsafe fn retain(cell: NonNull<ColorCell>) -> Color {
         // SAFETY: promised by the caller. Relaxed, as in `Arc`; the count goes from 0 to 1 only
-        // while the color is held, when no thread frees it.
+        // while the color is held, when no thread can free it.
         unsafe {
             if cell.as_ref().kind == Kind::Default {
                 Arc::increment_strong_count(cell.as_ref().shared);
@@ -695,8 +696,8 @@ impl Color {
             }
         }
         if cell.shared().is_left_behind() {
-            // After a fork the lock may be a copy that a worker held, and that worker is not here
-            // to release it.
+            // After a fork the lock may be a copy that a worker held; that worker does not exist in
+            // this process, so no thread will release it.
             return;
         }
         // From 1 to 0 only under the home lock, so that the end of a turn can tell whether to free

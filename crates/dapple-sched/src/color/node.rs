@@ -28,8 +28,8 @@ pub(crate) struct Node {
     tagged: Cell<*const VTable>,
     /// Address of the [`Location`] that posted the callback; or, with [`TRACED`], of its
     /// [`Record`]. Another low bit, [`COUNTED`], says that the node counts against a capacity. With
-    /// [`SIDE`] the node is a task's, and this is the address of a record that has such a word
-    /// itself. Any thread may make that record, so the word is atomic. In all other cases only the
+    /// [`SIDE`] the node is a task's, and this is the address of a record, which has such a word,
+    /// too. Any thread may make that record, so the word is atomic. In all other cases only the
     /// node's owner touches it.
     origin: AtomicPtr<()>,
 }
@@ -56,8 +56,8 @@ pub(crate) struct Waits {
     pub(crate) grant: unsafe fn(NonNull<Node>),
     /// The holder of the color once it is held for the node.
     pub(crate) holder: unsafe fn(NonNull<Node>) -> Holder,
-    /// For a color with a stopped worker: whether the node is still granted the color, instead of
-    /// being dropped.
+    /// For a color with a stopped worker: whether the node is still granted the color, or dropped
+    /// instead.
     pub(crate) granted_when_stopped: bool,
     /// Whether the wait was dropped for good, so that the node may be removed.
     pub(crate) is_dropped: unsafe fn(NonNull<Node>) -> bool,
@@ -114,7 +114,8 @@ impl Node {
     pub(crate) fn plain_origin(&self) -> Option<Origin> {
         // Relaxed, here and below: see the field. `Side::of` acquires.
         let word = self.origin.load(Relaxed);
-        // SAFETY: without bits it is what `new` or `take_record` stored, a `&'static Location`.
+        // SAFETY: without its low bits the word is what `new` or `take_record` stored, a `&'static
+        // Location`.
         (word.addr() & (TRACED | COUNTED | SIDE) == 0).then(|| unsafe { &*word.cast() })
     }
 
@@ -193,7 +194,7 @@ impl Node {
         self.tagged.get().addr() & URGENT != 0
     }
 
-    /// Gives a node that is in no list another purpose, before all others of its color.
+    /// Gives a node that is in no list another purpose: it now goes before all others of its color.
     pub(crate) fn become_urgent(&self, vtable: &'static VTable) {
         let vtable: *const VTable = vtable;
         let kept = self.tagged.get().addr() & PRIORITY_MASK;
@@ -218,9 +219,9 @@ impl<F: FnOnce() + Send + 'static> ClosureNode<F> {
 
     /// Moves the closure out and frees its block before the call, so that a post by the closure
     /// reuses the block, and a panic leaks nothing. A color that posts to itself thus keeps its
-    /// blocks. Freeing the block after the call saved ten instructions, but blocks moved from color
-    /// to color; after a theft the blocks of two workers were adjacent, and W1 with 64 in flight
-    /// took twice the time on two workers.
+    /// blocks. If a block was freed after the call, that saved ten instructions, but blocks moved
+    /// from color to color. After a theft, the blocks of two workers were adjacent, and W1 with 64
+    /// in flight took twice the time on two workers.
     ///
     /// # Safety
     /// The node was made by [`closure_node`] for this `F`, and the caller gives it up.

@@ -21,7 +21,7 @@ pub(crate) struct Registry {
 
 struct Entry(NonNull<ColorCell>);
 
-// SAFETY: a `ColorCell` is `Sync`; an entry is only a way to reach it.
+// SAFETY: a `ColorCell` is `Sync`, and an entry is only a pointer to it.
 unsafe impl Send for Entry {}
 
 impl Registry {

@@ -6,7 +6,7 @@
 //! | [`HomeGuard`] | the lock of its home worker is held | state and links; the fifo too, unless the color runs elsewhere |
 //! | [`FifoGuard`] | this thread owns its fifo | the fifo |
 //! | [`ColorTurn`] | it runs on this thread, in this turn | the color, alive; the fifo; its next state |
-//! | [`Hold`] | it is held for the owner of the value, alone or for reading | the color, alive; a place among the readers |
+//! | [`Hold`] | it is held for the owner of the value, alone or for reading | the color, which stays alive; a place among the readers |
 //! | [`Notified`] | its bit `NOTIFIED` is set, and it is in no remote list | the color, alive; linking it |
 //! | [`Dead`] | it can be reached by this value only | freeing it |
 
@@ -271,8 +271,8 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     }
 
     /// Puts the color, which was held or had a turn, in front of its list if it is queued and its
-    /// next node is a task's wait. At the end of the list each wait would take a whole round,
-    /// during which as many new waits arrive, and so on for ever.
+    /// next node is a task's wait. At the end of the list, each wait would take a whole round; as
+    /// many new waits would arrive meanwhile, and so on for ever.
     pub(crate) fn stay_first(&mut self) {
         if self.state() == State::Queued && self.fifo().is_some_and(|fifo| fifo.has_wait_next()) {
             self.queue_first();
@@ -280,7 +280,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
     }
 
     /// A task waits, in the middle of its poll, for a color to which it has just posted: the color
-    /// goes before others. If the color runs, is held or is read, that happens at the end
+    /// goes before others. If the color runs, is held or is read, it goes first when that ends
     /// ([`HomeGuard::stay_first`]).
     pub(crate) fn hasten(&mut self) {
         if self.is_closed() {
@@ -308,7 +308,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         self.drain_inbox();
         if color.len() > 0 {
             let (_, list) = self.place();
-            // Two workers must not keep taking it from each other.
+            // Otherwise two workers could keep taking it from each other.
             if self.state() == State::Queued && list & FIRST != 0 && !color.runtime().slots[self.index()].is_overdue() {
                 return true;
             }
@@ -346,7 +346,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
             State::Idle => self.push(),
             State::Queued => self.raise(),
             State::Running | State::Held => {}
-            // With a separate guard, so that this one stays in registers.
+            // Uses a separate guard, so that this one stays in registers.
             State::Reading => return HomeGuard { queue: &mut *self.queue, color: self.color }.let_read(None),
         }
         Granted::none()
@@ -498,7 +498,7 @@ impl<'c, Q: DerefMut<Target = RunQueue>> HomeGuard<'c, Q> {
         granted
     }
 
-    /// The right to link this color, if its bit was just set.
+    /// The right to link this color, if this thread has just set its bit.
     pub(super) fn notified(&self, set: bool) -> Option<Notified> {
         set.then_some(Notified(self.color.ptr()))
     }
@@ -578,7 +578,7 @@ impl ColorTurn {
         self.0
     }
 
-    /// Calls `f` with the color's home, in its worker's own queue, and with the turn.
+    /// Calls `f` with the turn, and with the color's home in its worker's own queue.
     #[inline]
     pub(crate) fn at_home<R>(
         self,

@@ -51,7 +51,7 @@ impl<'a> Held<'a> {
         context::holds(color.ptr()).then(|| f(Held(What::One(color))))
     }
 
-    /// Runs `f` as a part of a closure or callback of this thread that holds the color; if it
+    /// Runs `f` as a part of a closure or callback of this thread that holds the color; if `f` only
     /// `reads`, a hold for reading is enough.
     #[inline]
     pub(crate) fn in_line<F, R>(color: ColorRef<'_>, reads: bool, f: F) -> Result<R, F>

@@ -146,8 +146,8 @@ pub(crate) fn release(hold: Hold) {
     }
 }
 
-/// As [`release`]. The caller [`free`]s the color that this returns, because freeing may end the
-/// runtime, and an argument here is a lock of it.
+/// As [`release`]. The caller [`free`]s the color that this returns: freeing may end the runtime,
+/// and an argument of this function is a lock of that runtime.
 fn release_at<'c>(mut home: HomeGuard<'c, Guard<'c, RunQueue>>, mut hold: Hold) -> Option<Dead> {
     let color = home.color();
     let shared = color.runtime();
@@ -252,8 +252,8 @@ pub(crate) unsafe fn free(dead: Dead) {
 
 #[cfg(not(any(dapple_loom, dapple_shuttle)))]
 thread_local! {
-    /// The colors that wait for the drop further up this thread's stack, which owns the list; null
-    /// if there is none. Has no destructor, so that a thread can use it while it ends.
+    /// The colors that a drop further up this thread's stack will empty. That drop owns the list;
+    /// null if there is none. Has no destructor, so that a thread can use it while it ends.
     static DEFERRED: Cell<*mut Deferred> = const { Cell::new(ptr::null_mut()) };
 }
 
@@ -268,7 +268,7 @@ type Deferred = Vec<Hold>;
 /// color, and so on along a chain of tasks. To bound the recursion, only the outermost call drops;
 /// inner ones leave their color to it and return `None`.
 fn drop_or_defer(hold: Hold) -> Option<Hold> {
-    /// Ends the outermost call, even if it unwinds: no thread may find the list after its end.
+    /// Ends the outermost call, even if it unwinds: no thread may use the list after that call.
     struct Outermost;
     impl Drop for Outermost {
         fn drop(&mut self) {
@@ -292,9 +292,9 @@ fn drop_or_defer(hold: Hold) -> Option<Hold> {
     while let Some(next) = unsafe { (*list).pop() } {
         // If more arrived meanwhile, `release` defers the color again.
         let release_next = || dispose::drop_callbacks(next).into_iter().for_each(release);
-        // If more nodes arrived meanwhile, `release` defers the color again. It came from the
-        // destructor of a runtime that ends with its last color, so there is no runtime to report
-        // it to.
+        // If more nodes arrived meanwhile, `release` defers the color again. The panic came from
+        // the destructor of a runtime that ends with its last color, so there is no runtime that
+        // could get a report of it.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(release_next)) {
             panics::discard(payload);
         }

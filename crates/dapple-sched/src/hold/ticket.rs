@@ -8,18 +8,19 @@
 //! `with` future is not polled in a `select` or a `join`) loses the grant: it queues again when it
 //! asks again, and does not block others.
 //!
-//! A grant is held until the task has been polled in its own color. If a waiter held that color in
-//! a separate turn, the two would wait for each other. So the poll goes before everything else in
-//! the task's color (urgent nodes, `cell.rs`), and a turn that would hand that color to a waiter
-//! lets the poll go first. If that color is already held, the waiter is *outrun*: it gives the
-//! grant back and asks once more, for its own color together with the others. Such a request needs
-//! no poll in another color, and cannot be outrun. (Only then is a task's color held while the task
-//! waits.)
+//! The runtime holds a grant until the task has been polled in its own color. If a waiter held the
+//! task's color in a separate turn, the two would wait for each other. So the poll goes before all
+//! other nodes of the task's color (urgent nodes, `cell.rs`). If a turn would hand that color to a
+//! waiter, it first lets the poll run. If another holder has that color already, the waiter is
+//! *outrun*: it gives the grant back and asks once more, for its own color together with the
+//! others. Such a request needs no poll in another color, and cannot be outrun. (Only then is a
+//! task's color held while the task waits.)
 //!
 //! A ticket that asks to read is always handed over: its color is then `Reading`, and others read
 //! it at the same time. The ticket of a request for several colors is not queued; the request
-//! (`request`) has a node in each color, and comes here once it holds them all. A waiter on another
-//! executor cannot be watched like a task: it holds the color until it is polled or dropped.
+//! (`request`) has a node in each color, and comes here once it holds them all. The runtime cannot
+//! watch a waiter on another executor like a task: such a waiter holds the color until it is polled
+//! or dropped.
 //!
 //! # States
 //!
@@ -233,8 +234,8 @@ impl Ticket {
 
     fn new(wanted: Wanted, reads: bool, shared: *const Shared, origin: Origin, waker: &Waker) -> Ticket {
         let task = context::current_task().filter(|task| ptr::eq(task.shared(), shared));
-        // The waiter is polled in turns of others, and after a grant before everything else in its
-        // color, so it needs a separate color.
+        // The waiter is polled in turns of other colors, and after a grant before everything else
+        // in its own color, so it needs a separate color.
         if let Some(task) = &task {
             task.color();
         }
@@ -297,7 +298,7 @@ impl Ticket {
 
     /// Takes the grant, if it was handed over and not used.
     fn take_grant(&self, to: u8) -> Option<Grant> {
-        // SAFETY: `hand_over` left the grant to the thread that makes this change.
+        // SAFETY: `hand_over` left the grant to the one thread that makes this change.
         self.change(GRANTED, to).then(|| unsafe { self.granted() })
     }
 
@@ -307,8 +308,8 @@ impl Ticket {
         self.state.load(Acquire) == CANCELED
     }
 
-    /// Polls the waiting task inside this turn. False if its color is not free, or it is no Dapple
-    /// task.
+    /// Polls the waiting task inside this turn. False if the task's color is not free, or the
+    /// waiter is no Dapple task.
     fn poll_in_turn(&self) -> bool {
         self.poll_nested(|| {
             if self.begin_turn() {
@@ -374,7 +375,7 @@ impl Ticket {
         let Some(task) = &self.task else { return self.wake() };
         task.note_grant(self.clone());
         self.wake();
-        // Whatever the waker does: after the poll the grant is used or returned. The poll goes
+        // The waker may do anything: after the poll the grant is used or returned. The poll goes
         // before everything else in the task's color, because others wait for the granted colors.
         self.node.become_urgent(Ticket::POLL);
         if let Some(left) = post::place_urgent(task.color().alive(), self.clone().into_node()) {
@@ -424,8 +425,8 @@ impl Ticket {
         }
     }
 
-    /// Whether this thread holds the wanted colors. It does not if the future is polled by a thread
-    /// other than the one that polls its task in a turn.
+    /// Whether this thread holds the wanted colors. It does not if a thread polls the future, and
+    /// another one polls its task in a turn.
     fn held_here(&self) -> bool {
         match self.wanted {
             Wanted::One(color) => context::holds(color),
@@ -441,8 +442,8 @@ impl Ticket {
         let new = KeptWaker::from(waker);
         let old = self.waker.lock().replace(new);
         drop(old);
-        // A thread that changes the state takes the waker under its lock afterwards. So it finds
-        // this waker, or its section came first and the change is visible here.
+        // A thread that changes the state takes the waker under the waker's lock afterwards. So
+        // either it finds this waker, or its section came first and the change is visible here.
         self.try_use().unwrap_or(Chance::Wait)
     }
 
@@ -509,11 +510,11 @@ impl Ticket {
         }
     }
 
-    /// Whether the wait was dropped. Called when one of several colors is held for it: either this
-    /// call sees the drop, or the dropping thread sees the hold.
+    /// Whether the wait was dropped. Called when one of several colors is held for the ticket:
+    /// either this call sees the drop, or the dropping thread sees the hold.
     pub(crate) fn is_dropped(&self) -> bool {
-        // A read-modify-write, so that it and `cancel` have an order. AcqRel: releases to `cancel`
-        // that the color is held.
+        // A read-modify-write, so that this and `cancel` have an order. AcqRel: releases to
+        // `cancel` that the color is held.
         matches!(self.state.fetch_or(0, AcqRel), DROPPING | CANCELED)
     }
 
@@ -524,8 +525,8 @@ impl Ticket {
         matches!(self.state.load(Acquire), QUEUED | DROPPING)
     }
 
-    /// Whether the caller, with a request that is over, frees it; otherwise the thread that drops
-    /// the wait does.
+    /// Whether the caller, with a request that is over, has to free it; otherwise the thread that
+    /// drops the wait frees it.
     pub(super) fn is_last(&self) -> bool {
         !self.change(DROPPING, LEFT)
     }

@@ -193,8 +193,8 @@ pub(crate) unsafe fn free_at<T>(worker: &Worker, value: NonNull<T>) {
     }
 }
 
-/// The block sizes. Each is a multiple of a cache line, and blocks begin on a line: neighbors may
-/// belong to two workers, which write to them for every callback.
+/// The block sizes. Each size is a multiple of a cache line, and blocks begin on a line: two
+/// neighbors may belong to two workers, which write to them for every callback.
 const CLASSES: [usize; 2] = [64, 256];
 
 /// The class of most callbacks.

@@ -2,8 +2,8 @@
 //!
 //! Imports from below: `sync`. From above it uses the cell of a color, for `pool`, and the current
 //! worker. Begin with `slab`, the one allocator, and the table of its uses; then read `free_list`,
-//! the blocks that a worker keeps. `block` is for callbacks, `pool` for colors, `task/memory` for
-//! tasks.
+//! for the blocks that a worker keeps. `block` is for callbacks, `pool` for colors, `task/memory`
+//! for tasks.
 
 pub(crate) mod alive;
 pub(crate) mod block;

@@ -1,4 +1,5 @@
-//! [`slab`] and [`FreeList`] alone, for loom: blocks with a count and a value that loom sees.
+//! For loom, [`slab`] and [`FreeList`] alone: blocks with a count and a value, both of which loom
+//! checks.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -71,8 +72,8 @@ struct Content {
     value: UnsafeCell<u32>,
 }
 
-/// A counted reference to a block in use. The last one frees the block, as a thread does that is
-/// not a worker.
+/// A counted reference to a block in use. The thread that drops the last one frees the block, as a
+/// thread does that is not a worker.
 pub struct Block(NonNull<Content>);
 
 // SAFETY: the count is atomic; loom checks the accesses to the value.

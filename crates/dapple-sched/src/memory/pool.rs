@@ -96,8 +96,8 @@ impl Pool {
         let mut left = slab::GROUP;
         self.0.lock().visit(place, |block| {
             let slot = block.cast::<ColorCell>();
-            // SAFETY: a block that was handed out once. Its runtime pointer says whether it has a
-            // color, which cannot change under the lock.
+            // SAFETY: a block that was handed out once. The block's runtime pointer says whether it
+            // has a color; under the lock, that cannot change.
             let color = unsafe { if (*slot.as_ptr()).shared.is_null() { None } else { Some(slot.as_ref()) } };
             left -= 1;
             left > 0 && color.is_none_or(&mut visit)

@@ -48,8 +48,8 @@ pub(crate) trait Kind: Sized + 'static {
 
     /// Whether the kernel must supply the slabs, and take them back. Glibc maps an allocation if it
     /// is at least as large as the largest freed so far; the rest comes from one address range, of
-    /// which only the end can go back. An area that fills whole pages together with glibc's header
-    /// is large enough after others were freed; one with a round size is not.
+    /// which only the end can go back. An area is large enough, after others were freed, if it
+    /// fills whole pages together with glibc's header; one with a round size is not.
     const MAPPED: bool = false;
 
     fn size_of_class(class: usize) -> usize;
@@ -408,8 +408,8 @@ impl<K: Kind> Slab<K> {
         }
     }
 
-    /// Up to `wanted` blocks that were never handed out, in the order of their addresses: then a
-    /// walk through tasks in the order of their making is a walk through memory.
+    /// Up to `wanted` blocks that were never handed out, in the order of their addresses: a walk
+    /// through tasks in the order in which they were made then is a walk through memory.
     fn carve(&mut self, wanted: usize) -> Chain<K> {
         let (from, chain) = (self.fresh, Chain::new());
         self.fresh = cmp::min(from + wanted, self.blocks);
@@ -487,8 +487,8 @@ fn grow<K: Kind>(owner: &K::Owner, class: usize) {
 /// Gives a chain to the store, or its blocks back if the store is full.
 pub(super) fn give_chain<K: Kind>(chain: Chain<K>) {
     let Some(block) = chain.pop() else { return };
-    // SAFETY: the block keeps the owner. Before the release of the lock it is in the chain again,
-    // and the chain in the store.
+    // SAFETY: the block keeps the owner. Before the lock is released, the block is in the chain
+    // again, and the chain in the store.
     let slabs = K::class(unsafe { NonNull::from(block.about().owner()).as_ref() }, block.about().class);
     chain.push(block);
     let mut state = slabs.lock();
@@ -518,7 +518,7 @@ pub(crate) fn give<K: Kind>(chain: Chain<K>) {
             next = chain.pop();
         }
         drop(slabs);
-        // Perhaps the end of the owner, so nothing here may borrow it.
+        // This may end the owner, so nothing here may borrow it.
         drop(unused);
     }
 }
@@ -652,8 +652,7 @@ mod tests {
             give_one(block);
         }
         assert_eq!((own.0.lock().slabs(), Arc::strong_count(&own)), (1, 1));
-        // A stored chain is taken first, and single blocks come from it before there is another
-        // slab.
+        // Stored chains are used first, and then single blocks, before a new slab is made.
         let (first, rest) = take_chain::<Bytes>(&own, 0);
         let (at, len) = (first.pointer(), rest.len() + 1);
         assert_eq!(len, 64);

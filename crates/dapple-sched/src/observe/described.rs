@@ -14,7 +14,7 @@ use crate::runtime::context;
 /// ([`SlowCallback::about`](crate::SlowCallback::about)).
 ///
 /// For code that polls futures of others, as a server polls handlers: the line that spawned the
-/// task is the server's, and does not help the user. The text is made only for a report. Cost: two
+/// task is in the server, and does not help the user. The text is made only for a report. Cost: two
 /// uncontended locks a poll.
 ///
 /// Cancel safety: as the future inside.
@@ -71,7 +71,7 @@ fn showing<R>(about: &(dyn Display + Sync), poll: impl FnOnce() -> R) -> R {
         }
     }
     // SAFETY: only the lifetime changes. This function takes the reference back before it ends,
-    // even by a panic, and readers hold the lock that it takes for that.
+    // even by a panic; readers hold the lock that it takes for that.
     let about =
         unsafe { mem::transmute::<*const (dyn Display + Sync + '_), *const (dyn Display + Sync + 'static)>(about) };
     let before = context::with_worker(|worker| worker.slot().about.replace(Some(Shown(about))));

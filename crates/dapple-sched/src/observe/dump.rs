@@ -110,8 +110,7 @@ pub struct WorkerDump {
     pub callbacks: u64,
     /// Runnable colors in its run queue.
     pub queue_len: usize,
-    /// Tasks that wait to be polled here, with colors that do not exist, because they were not
-    /// requested.
+    /// Light tasks that wait to be polled here: they have no color, because no code asked for one.
     pub tasks: usize,
     /// The first colors of the queue, at most 32: lowest priority and oldest first.
     pub queue: Vec<QueuedDump>,
@@ -123,15 +122,15 @@ pub struct WorkerDump {
 pub struct RunningDump {
     /// Its color, as [`crate::Color::id`] tells it.
     pub color_id: u64,
-    /// It is the poll of a task with a color that does not exist, because it was not requested;
-    /// `color_id` would be its number.
+    /// The poll of a light task: its color does not exist, because no code asked for it; `color_id`
+    /// would be its number.
     pub colorless: bool,
     /// The line that posted it, or that spawned the task.
     pub posted_from: Option<&'static Location<'static>>,
     /// The name of the task, if [`crate::named`] started it.
     pub name: Option<Arc<str>>,
-    /// The least time for which it has kept the worker, as far as the monitor has noticed, which
-    /// takes up to 10 ms.
+    /// The least time for which it has kept the worker: the monitor notices a callback only after
+    /// up to 10 ms.
     pub running_for: Option<Duration>,
 }
 

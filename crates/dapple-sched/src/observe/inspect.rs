@@ -52,8 +52,8 @@ pub(crate) fn dump(shared: &Shared) -> Dump {
 }
 
 /// Removes the callback that a worker was seen to run, if its color was seen later and was not
-/// running. The snapshot was not taken at one moment, so the colors decide. A callback that the
-/// monitor reports as long stays in any case.
+/// running. The parts of the snapshot were not taken at the same moment, so the colors decide. If
+/// the monitor reports a callback as long, it stays in any case.
 fn agree(worker: &mut WorkerDump, colors: &[ColorDump], left_out: usize) {
     let idle = |color: &ColorDump| matches!(color.state, ColorState::Queued | ColorState::Posted);
     let agrees = |running: &RunningDump| {
@@ -69,7 +69,7 @@ fn agree(worker: &mut WorkerDump, colors: &[ColorDump], left_out: usize) {
 pub(crate) fn queued_by_home(shared: &Shared) -> Vec<u64> {
     let mut queued: Vec<u64> = shared.slots.iter().map(|slot| slot.lock().light.len() as u64).collect();
     let mut add = |cell: &ColorCell| {
-        // Relaxed: for statistics; a moving color counts for one home or the other.
+        // Relaxed: only for statistics, in which a moving color counts for one of its homes.
         queued[usize::from(cell.home.load(Relaxed))] += cell.queued();
         true
     };
@@ -93,7 +93,7 @@ fn worker(shared: &Shared, slot: &Slot) -> WorkerDump {
         queue.len() < QUEUED_MAX
     });
     drop(run_queue);
-    // Relaxed: a callback that runs long enough to matter is seen.
+    // Relaxed: if a callback runs long enough to matter, this sees it.
     let running = shared.running_id(slot).map(|color_id| RunningDump {
         color_id,
         colorless: slot.running.now() == Running::LightTasks,
@@ -186,7 +186,7 @@ impl<'a> Look<'a> {
             if !more {
                 break;
             }
-            // The home lock is not kept longer than the pool's.
+            // The home lock is released with the pool's lock.
             self.home = None;
             if missed {
                 self.pause();

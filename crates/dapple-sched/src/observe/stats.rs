@@ -31,8 +31,8 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn add(&self, count: u64, wait_ns: u64, run_ns: u64) {
-        // With locked instructions, because two threads may add at once: readers overlap, and a
-        // turn may end before its last callback does.
+        // By locked instructions, because two threads may add at once: readers overlap, and a turn
+        // may end before its last callback does.
         self.measured.fetch_add(count, Relaxed);
         self.wait_ns.fetch_add(wait_ns, Relaxed);
         self.run_ns.fetch_add(run_ns, Relaxed);

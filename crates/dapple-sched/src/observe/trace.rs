@@ -2,8 +2,8 @@
 //!
 //! Without a trace, a post costs one branch, and the run of a callback another, on the node's word
 //! with the place that posted it. During a trace, a post makes a [`Record`], and that word holds
-//! the record's address with the lowest bit set, until the callback is run or dropped. So only a
-//! traced callback pays for its trace, and nothing has to be cleared when tracing ends.
+//! the record's address with the lowest bit set, until the callback is run or dropped. So only
+//! traced callbacks cost anything, and nothing has to be cleared when tracing ends.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -91,8 +91,8 @@ pub enum TraceKind {
         /// It, or the task, ended by a panic.
         panicked: bool,
     },
-    /// It will not run: the runtime has shut down; or the task, polled because its wait was over,
-    /// must wait once more because its color has another holder.
+    /// It will not run: the runtime has shut down. Or the task was polled because its wait was
+    /// over, and has to wait once more because its color has another holder.
     Dropped,
 }
 
@@ -104,7 +104,8 @@ pub(crate) struct Record {
     origin: Origin,
     accepted_at: Instant,
     color_id: u64,
-    /// The node is that of a wait. A closure runs in line at its end, and counts instead.
+    /// The node is that of a wait. A closure runs in line when the wait ends, and is counted
+    /// instead of the node.
     waits: bool,
     /// Alive while its color is: the color in which the node is queued, or which is held for it.
     shared: *const Shared,
@@ -153,13 +154,14 @@ thread_local! {
 /// that needs no access to its runtime.
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of the next traced callback. Not per runtime: a callback of one may post to another.
+/// The number of the next traced callback. Not per runtime: a callback of one runtime may post to
+/// another.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Watch {
     pub(crate) fn new(observer: Option<Arc<dyn Observer>>, measures: bool) -> Watch {
-        // Relaxed here and below: a poster has learned of the runtime through an ordered access, or
-        // may miss the change.
+        // Relaxed here and below: a poster has learned of the runtime through an ordered access;
+        // otherwise it may miss the change.
         WATCHES.fetch_add(usize::from(observer.is_some()) + usize::from(measures), Relaxed);
         Watch { observer, measures: AtomicBool::new(measures) }
     }
@@ -265,7 +267,7 @@ pub(crate) fn reached(node: &OwnedNode) {
 pub(crate) fn take_from(node: &OwnedNode) -> Option<Record> {
     let record = node.origin().err()?;
     // SAFETY: the node is its owner's. `accepted` put the record there, and it is taken out once,
-    // because the origin that it held replaces it.
+    // because then the origin that the record held replaces it.
     let record = unsafe { take(record) };
     node.set_origin(Ok(record.origin));
     Some(Record { waits: node.vtable().waits.is_some(), ..record })
@@ -304,8 +306,8 @@ impl Record {
 impl Worker {
     /// Runs a traced callback, in a color that this worker runs.
     pub(crate) fn run_traced(&self, color: Option<ColorRef<'_>>, record: &Record, run: impl FnOnce()) {
-        // The turn may be over before the callback is, and the color may have been freed. SAFETY:
-        // the turn keeps the cell alive so far.
+        // The turn may end before the callback does, and the color may then be freed. SAFETY: the
+        // turn keeps the cell alive so far.
         let color = color.map(|color| unsafe { Color::retain(color.ptr()) });
         self.slot().set_origin(record.origin);
         let watch = &self.shared.watch;

@@ -1,4 +1,4 @@
-//! The waits of tasks, gathered for a dump. A waiting task notes its wait only if that is for a
+//! The waits of tasks, gathered for a dump. A task that waits notes its wait only if it waits for a
 //! color. For other waits, the dump asks the object that has the task's waker.
 
 use std::collections::HashMap;
@@ -58,7 +58,7 @@ fn wait_of(look: &TaskLook, waits: &HashMap<usize, TaskWait>, running: &[u64]) -
         return TaskWait::Runs;
     }
     let known = look.wait.or_else(|| waits.get(&look.address).copied());
-    // If its color runs, this task may be the one that is running.
+    // If the color of the task runs, this may be the task that is running.
     let runs = look.color_id.is_some_and(|id| running.contains(&id));
     known.unwrap_or(if runs { TaskWait::Runs } else { TaskWait::Unknown })
 }

@@ -13,7 +13,7 @@ pub(crate) struct Afterwards {
     pub(crate) dead: ColorList<Dead>,
     /// Waiters that have a color held for them now.
     pub(crate) granted: Granted,
-    /// Colors that were taken off this worker's list, but are at home on another worker.
+    /// Colors that this worker took off its list, but that are at home on another worker.
     pub(crate) strays: ColorList<Notified>,
     /// A hold that has ended, of a color at home on another worker.
     pub(crate) held: Option<Hold>,

@@ -75,8 +75,8 @@ impl<A: Send + 'static, F: FnMut(A) + Send + 'static> Run<A> for Wrapped<F> {
             if canceled.is_some_and(|canceled| canceled.load(Acquire)) {
                 return;
             }
-            // SAFETY: this is a callback of the color, and never nested in another: `call` always
-            // posts.
+            // SAFETY: this is a callback of the color, and `call` always posts, so it is never
+            // nested in another.
             this.closure.with_mut(|closure| unsafe { (*closure)(arg) });
         });
     }
@@ -155,7 +155,8 @@ impl<A: Send + 'static> Callback<A> {
     }
 
     /// As [`Callback::call`], but skips the run (and drops `arg`, in the color) if `canceled` is
-    /// set when its turn comes. Set it in a callback of this color, and no run comes after that.
+    /// set when its turn comes. If a callback of this color sets it, no run comes after that
+    /// callback.
     ///
     /// For sources of events: the run counts as posted from the line that wrapped the closure, not
     /// from here.

@@ -47,7 +47,7 @@ pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
         // A count on the runtime, because the color may be freed after the grant.
         let shared = color.counted_runtime();
         let waits = loop {
-            // A node popped before a panic is not reached again.
+            // If a panic occurs, the node popped before it is not reached again.
             match catch_unwind(AssertUnwindSafe(|| drop_until_request(&shared, &hold))) {
                 Ok(waits) => break waits,
                 Err(payload) => panics::report(&shared, Some(color.ptr()), payload),
@@ -55,7 +55,8 @@ pub(crate) fn drop_callbacks(hold: Hold) -> Option<Hold> {
         };
         let Some(node) = waits else { return Some(hold) };
         if node.reads() {
-            // The only reader for the moment; the nodes after it are reached when it has ended.
+            // For the moment this is the only reader; the nodes after it are reached when it has
+            // ended.
             _ = color.lock_home().become_reader(hold);
         }
         // From here on the request has the color, even if a waker panics. SAFETY: the color is held

@@ -196,8 +196,8 @@ impl Worker {
 }
 
 /// Puts an urgent node before all others of a color, from any thread. Returns a node that it did
-/// not place: a thread that may wait for others holds or reads the color, or the color's worker has
-/// stopped.
+/// not place, because a thread that may wait for others holds or reads the color, or because the
+/// color's worker has stopped.
 pub(crate) fn place_urgent(color: ColorRef<'_>, node: OwnedNode) -> Option<OwnedNode> {
     if trace::is_on() {
         trace::accepted(&color, &node);

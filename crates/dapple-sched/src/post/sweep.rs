@@ -42,7 +42,7 @@ pub(crate) fn sweep(color: ColorRef<'_>) {
     if matches!(home.state(), State::Held | State::Reading) {
         from_fifo = home.fifo().expect("it does not run").unlink_dropped();
     }
-    // A dropped writer may have been in front of them.
+    // A dropped writer may have been in front of these readers.
     let admitted = home.admit_readers();
     let from_inbox = home.unlink_dropped_from_inbox();
     drop(home);

@@ -18,8 +18,8 @@ use crate::task::budget;
 /// of the current runtime.
 ///
 /// # Panics
-/// On a worker, which must not block (C9), and while the thread holds a color, which could wait for
-/// itself.
+/// On a worker, because it must not block (C9); and while the thread holds a color, because the
+/// thread could wait for itself.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -116,12 +116,12 @@ impl Drop for Presence {
     }
 }
 
-/// The waker of a waiting thread. Only read-modify-writes change its `state`:
+/// The waker of a waiting thread. All changes of its `state` are read-modify-writes:
 ///
 /// | from | to | by |
 /// |---|---|---|
 /// | `RUNS` | `WAITS` | the thread, with a pending future |
-/// | any | `WOKEN` | the waker; from `WAITS`, it tells the driver before, and unparks the thread afterwards |
+/// | any | `WOKEN` | the waker; if the thread waits (`WAITS`), it tells the driver before, and unparks the thread afterwards |
 /// | `WOKEN` | `RUNS` | the thread, which polls again |
 pub(crate) struct Parker {
     thread: Thread,
@@ -167,7 +167,8 @@ impl Wake for Parker {
         let mut state = self.state.load(Acquire);
         loop {
             if state == WAITS {
-                // Before the change: the thread may run at once, and must be counted by then.
+                // Before the change: after it the thread may run at once, and must be counted by
+                // then.
                 self.tell(Outside::Woken);
             }
             match self.state.compare_exchange(state, WOKEN, AcqRel, Acquire) {

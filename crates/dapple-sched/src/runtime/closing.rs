@@ -13,8 +13,8 @@ use crate::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Whether the runtime is closing, and the waiters for that.
 pub(crate) struct Closing {
-    /// Set before the waiters are woken. Not under the lock, because they may check it in every
-    /// poll.
+    /// Set before the waiters are woken. A separate flag, without the lock, because tasks may check
+    /// it in every poll.
     closing: AtomicBool,
     state: Mutex<State>,
 }

@@ -35,7 +35,7 @@ pub(crate) struct Frame {
     parent: *const Frame,
     /// The task that this frame polls.
     task: Cell<*const Header>,
-    /// That task is a light one, which this frame has for itself; the frame then has no color.
+    /// That task is a light task, and only this frame polls it; the frame then has no color.
     light: Cell<bool>,
     /// The color, if posts to itself go straight to its fifo; see [`is_direct`].
     direct: Cell<*const ColorCell>,
@@ -46,14 +46,15 @@ static NO_FRAME: NoFrame = NoFrame(Frame::none());
 
 struct NoFrame(Frame);
 
-// SAFETY: nothing writes to it (`top` leaves it out, and only its owner knows any other frame).
+// SAFETY: no code writes to it: `top` leaves it out, and only the owner of any other frame knows
+// that frame.
 unsafe impl Sync for NoFrame {}
 
 struct Context {
     worker: Cell<*const Worker>,
     frame: Cell<*const Frame>,
     entered: Cell<*mut Entry>,
-    /// The budget of the current poll, or null; it outlives its stay here.
+    /// The budget of the current poll, or null; the budget lives longer than it is set here.
     budget: Cell<*const Budget>,
 }
 
@@ -143,10 +144,10 @@ pub fn on_worker() -> bool {
 /// Tells the worker that the current callback or poll has run for this long, so that it polls for
 /// events in time afterwards. Does nothing on other threads.
 ///
-/// A worker reads the clock only now and then, and assumes that callbacks in between take as little
-/// as most did. That assumption is wrong for the few callbacks that take milliseconds, such as
-/// handlers among tasks that only pass data on. Code that measures them anyway can tell the worker
-/// here. Cost: some nanoseconds.
+/// A worker seldom reads the clock, and assumes that callbacks in between take as little time as
+/// most did. That assumption is wrong for the few callbacks that take milliseconds, such as
+/// handlers among tasks that only pass data on. Code that measures such a callback anyway can tell
+/// the worker here. Cost: some nanoseconds.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -306,7 +307,7 @@ impl Frame {
 
     #[inline]
     fn task(&self) -> Option<LiveTask<'_>> {
-        // SAFETY: alive while it is polled here, see `set_task` and `in_task`.
+        // SAFETY: the task is alive while it is polled here, see `set_task` and `in_task`.
         NonNull::new(self.task.get().cast_mut()).map(|task| unsafe { LiveTask::new(task) })
     }
 
@@ -358,8 +359,8 @@ impl Frame {
     #[inline]
     fn running(&self) -> Option<FifoGuard<'_>> {
         let color = self.color.get().filter(|_| self.runs)?;
-        // SAFETY: as in `leave`. The callers, which are private, are done with it before the turn
-        // can end.
+        // SAFETY: as in `leave`. The callers, which are private, no longer use it when the turn
+        // ends.
         Some(unsafe { FifoGuard::new(ColorRef::new(color)) })
     }
 
@@ -398,7 +399,7 @@ impl Frame {
 /// also if a closure that is still open relies on the turn: then the turn continues to its end.
 ///
 /// # Safety
-/// The callback in the turn no longer relies on it.
+/// The callback in the turn no longer needs the color.
 pub(crate) unsafe fn release_turn_of(color: NonNull<ColorCell>) -> Option<ColorTurn> {
     let frame = frames().find(|frame| frame.has(color, true))?;
     if frame.runs && frame.color.get() == Some(color) { frame.leave() } else { None }
@@ -409,7 +410,7 @@ pub(crate) fn relies_on(outer: &Frame, color: NonNull<ColorCell>) -> bool {
     frames().take_while(|frame| !ptr::eq(*frame, outer)).any(|frame| frame.has(color, true))
 }
 
-/// The innermost held color: the color of a running callback that asks.
+/// The innermost held color: if a running callback asks, its color.
 #[inline]
 pub(crate) fn current_color() -> Option<NonNull<ColorCell>> {
     frames().find_map(|frame| {
@@ -546,8 +547,8 @@ pub(crate) fn with_frame_of<R>(request: NonNull<Request>, f: impl FnOnce(&Frame)
     frames().find(|frame| ptr::eq(frame.request.get(), request.as_ptr())).map(f)
 }
 
-/// The number of colors, or sets of them, that the thread holds; the color of a light task counts,
-/// made or not.
+/// The number of colors, or sets of colors, that the thread holds; the color of a light task
+/// counts, even if it does not exist.
 pub(crate) fn depth() -> usize {
     let holds = |frame: &&Frame| !frame.is_released() || !frame.request.get().is_null() || frame.light.get();
     frames().filter(holds).count()
@@ -615,8 +616,8 @@ pub(super) fn set_entered(entry: *mut Entry) {
 #[inline]
 fn top<'a>() -> Option<&'a Frame> {
     let frame = CONTEXT.with(|context| context.frame.get());
-    // SAFETY: frames live on this thread's stack, deeper than every caller of this private
-    // function, and unlink themselves when they end, even by unwinding.
+    // SAFETY: frames are on this thread's stack, below every caller of this private function, and
+    // unlink themselves when they end, even by unwinding.
     if ptr::eq(frame, &raw const NO_FRAME.0) { None } else { unsafe { frame.as_ref() } }
 }
 
@@ -628,5 +629,5 @@ fn frames<'a>() -> impl Iterator<Item = &'a Frame> {
     })
 }
 
-/// No color: not null, because the handle of the default color is.
+/// No color: not null, because null in a handle means the default color.
 const NOT_DIRECT: *const ColorCell = ptr::dangling();

@@ -142,7 +142,7 @@ impl Version {
                 (quota_us.to_owned(), period_us.to_owned())
             }
         };
-        // "max" and -1 do not parse as such numbers: there is no quota.
+        // "max" and -1 do not parse as such numbers: they mean that there is no quota.
         let (quota_us, period_us) = (quota_us.trim().parse::<u64>().ok()?, period_us.trim().parse::<u64>().ok()?);
         (period_us > 0).then(|| usize::try_from(quota_us.div_ceil(period_us)).unwrap_or(usize::MAX))
     }

@@ -17,7 +17,8 @@ use crate::sync::barrier::Membarrier;
 /// move to that worker.
 ///
 /// If a method panics, the panic is reported to the panic handler and the runtime continues. The
-/// driver itself must contain panics of wakers, or their neighbors are not woken.
+/// driver itself must contain panics of wakers, because otherwise it would not wake the other
+/// wakers.
 pub trait Driver: Any + Send + Sync {
     /// Each worker's thread calls this once, before anything else.
     fn attach(&self, worker: usize) {
@@ -38,9 +39,9 @@ pub trait Driver: Any + Send + Sync {
     /// wait if another thread is in the slot.
     fn poll(&self, worker: usize) -> bool;
 
-    /// The calling worker rests, like all workers from number `active` on, and is about to park. If
-    /// it waits for events on behalf of others, one of the workers below `active` must do that from
-    /// now on. Default: nothing.
+    /// The calling worker is about to park and rests, like all workers from number `active` on. If
+    /// the worker waits for events on behalf of others, one of the workers below `active` must do
+    /// that from now on. Default: nothing.
     fn rest(&self, worker: usize, active: usize) {
         let _ = (worker, active);
     }
@@ -52,7 +53,7 @@ pub trait Driver: Any + Send + Sync {
     /// none.
     ///
     /// With it a worker takes many light tasks from its queue at once, which thieves can still
-    /// reach, and takes its own lock without a locked instruction.
+    /// reach; and it takes its own lock without a locked instruction.
     fn barrier(&self) -> Option<&dyn Barrier> {
         None
     }
@@ -121,9 +122,9 @@ pub unsafe trait Barrier: Send + Sync {
 /// | `Woken` | the waking thread | runs, or is about to |
 /// | `Ends` | itself | is done, by a panic too |
 ///
-/// `Waits` and the `Woken` that ends it may come in either order: counted, they cancel out. If two
-/// threads wake it at once, one of them takes its `Woken` back by a `Waits`. A thread never runs
-/// without being counted.
+/// `Waits` and the `Woken` that ends it may come in either order: a count of both comes to the same
+/// number. If two threads wake it at once, a `Waits` of one of them takes back that thread's
+/// `Woken`. A thread never runs without being counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outside {
     /// It begins.

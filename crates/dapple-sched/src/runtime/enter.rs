@@ -74,7 +74,7 @@ impl Drop for EnterGuard {
             }
             Box::from_raw(self.entry.as_ptr())
         };
-        // Perhaps the end of the runtime, so only now that the list is consistent again.
+        // This may end the runtime, so it comes after the list is consistent again.
         drop(entry);
     }
 }

@@ -19,7 +19,7 @@
 //! | the payload of a panic that is dropped | [`discard`] |
 //! | the panic handler | nowhere: it is dropped |
 //! | the handler of slow callbacks, a driver | here |
-//! | an observer | dropped silently, and the observer is used further |
+//! | an observer | dropped silently, and the observer stays in use |
 //! | a policy | the panic handler; the default policy replaces it |
 
 use std::any::Any;

@@ -3,8 +3,8 @@
 //!
 //! A handler increments a counter of forks in each child before `fork` returns there. A runtime
 //! remembers the counter's value, and compares it when a thread that is not a worker passes work to
-//! the runtime, at the cost of one load of a word that hardly ever changes. A child may build
-//! runtimes of its own.
+//! the runtime. This costs one load of a word that hardly ever changes. A child may build runtimes
+//! of its own.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 

@@ -387,9 +387,10 @@ impl Builder {
     /// `DAPPLE_WORKERS` are not set.
     ///
     /// About once a second, while it has work, the runtime counts the processors. If there are
-    /// fewer than workers, the last workers rest: they hand their colors over to the others, and
-    /// sleep. If there are more again, they resume. There are never more workers than the runtime
-    /// was built with: if a quota may grow later, set `workers` to the most that may be useful.
+    /// fewer processors than workers, the last workers rest: they hand their colors over to the
+    /// others, and sleep. If there are more again, they resume. There are never more workers than
+    /// the runtime was built with: if a quota may grow later, set `workers` to the most that may be
+    /// useful.
     ///
     /// Colors pinned to a resting worker still run there. The affinity is that of the runtime's own
     /// threads, as `taskset -a -p` or a `cpuset` sets it. At most 1,024 processors are told apart.
@@ -520,9 +521,9 @@ impl Builder {
     /// an I/O event, a timer), while others of the same priority wait as well: from 1 to 99
     /// percent. Default: 50.
     ///
-    /// A share, not a limit: a kind that waits alone gets all picks. A small share finishes earlier
-    /// work before it serves a flood of new requests; a large one begins requests sooner. Within a
-    /// kind the oldest goes first, and neither kind starves. A [`Policy`] replaces this.
+    /// A share, not a limit: if only one kind waits, it gets all picks. A small share finishes
+    /// earlier work before it serves a flood of new requests; a large one begins requests sooner.
+    /// Within a kind the oldest goes first, and neither kind starves. A [`Policy`] replaces this.
     pub fn event_share(mut self, percent: u8) -> Builder {
         self.tuning.event_share_percent = Some(percent);
         self
@@ -620,7 +621,8 @@ impl Runtime {
     /// lives and nothing is queued, but no longer than `deadline`, and stops the workers. Then it
     /// drops everything left, each item while its color is held, and reports it.
     ///
-    /// Waits a little longer for a worker in an endless callback, and then leaves it behind.
+    /// Waits a little longer for a worker in an endless callback, and then leaves that worker
+    /// behind.
     ///
     /// ```
     /// use dapple_sched::Runtime;
@@ -711,10 +713,11 @@ impl fmt::Debug for Runtime {
 
 /// No task lives, and every worker sleeps with nothing linked to it.
 ///
-/// Workers are checked one after the other, and a chain of callbacks may move past the check. So
-/// nothing may have run between two checks that find all asleep. Seeing a worker asleep acquires
-/// what it did before: its counters of turns and tasks, and its posts. A worker that it woke,
-/// asleep at the first check, is at the second check either awake or has counted another turn.
+/// The check visits workers one after the other, and a chain of callbacks may move to workers that
+/// it has already visited. So two checks that find all workers asleep must see that nothing has run
+/// in between. A check that sees a worker asleep acquires what that worker did before: its counters
+/// of turns and tasks, and its posts. If such a worker woke another one that was asleep at the
+/// first check, then at the second check that one is awake or has counted another turn.
 fn is_quiet(shared: &Shared) -> bool {
     let turns = || shared.slots.iter().map(|slot| slot.counters.turns()).sum::<u64>();
     let all_asleep = || shared.slots.iter().all(|slot| slot.is_asleep());

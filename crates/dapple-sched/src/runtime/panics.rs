@@ -132,7 +132,7 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     }
 }
 
-/// The panic texts of tokio, hyper-util, hickory, reqwest, sqlx and others that find no tokio
-/// runtime.
+/// The texts of panics in tokio, hyper-util, hickory, reqwest, sqlx and other libraries that find
+/// no tokio runtime.
 const NO_TOKIO: [&str; 3] =
     ["there is no reactor running", "requires a Tokio context", "must be called from the context of a Tokio"];

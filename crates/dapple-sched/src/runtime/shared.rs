@@ -100,7 +100,7 @@ pub(crate) struct Shared {
     pub(crate) pulse: AtomicU32,
     /// Workers that were woken to search for work and have not found any yet.
     pub(crate) searching: AtomicU32,
-    /// Searches in a row that saw waiting colors, but none worth moving. A hint.
+    /// Searches in a row that saw waiting colors, of which none was worth moving. A hint.
     pub(crate) futile_searches: AtomicU32,
     /// Calls the monitor.
     pub(crate) alarm: Alarm,
@@ -111,9 +111,9 @@ pub(crate) struct Shared {
     next_id: AtomicU64,
 }
 
-/// Models of the scheduler use the plain lock instead of the one with an owner, which has a
-/// separate model (`tests/loom/lock.rs`): together they have more interleavings than can be
-/// searched.
+/// Models of the scheduler use the plain lock instead of the lock with an owner, which has a
+/// separate model (`tests/loom/lock.rs`): together they have more interleavings than loom can
+/// search.
 #[cfg(any(dapple_loom, dapple_shuttle))]
 use crate::sync::lock::UnownedLock as QueueLock;
 
@@ -131,7 +131,7 @@ pub(crate) struct Slot {
     /// thieves may take any half.
     pub(crate) behind: AtomicBool,
     pub(crate) running: RunningWord,
-    /// The line that posted the running callback, or the last one.
+    /// The line that posted the running callback, or else the last one.
     origin: AtomicPtr<Location<'static>>,
     /// The budget left to the worker's current poll.
     pub(crate) budget: Budget,
@@ -275,7 +275,7 @@ impl Slot {
         self.origin.store(ptr::from_ref(origin).cast_mut(), Relaxed);
     }
 
-    /// The line that posted the running callback, or the last one.
+    /// The line that posted the running callback, or else the last one.
     pub(crate) fn origin(&self) -> Option<Origin> {
         // Relaxed: see `set_origin`.
         // SAFETY: `set_origin` stored it; it takes only references that live as long as the
@@ -346,14 +346,15 @@ impl Slot {
     /// Falls asleep unless a color is linked. The caller holds the lock and has seen the run queue
     /// empty.
     pub(crate) fn fall_asleep(&self, _queue: &Guard<'_, RunQueue>) -> bool {
-        // AcqRel: acquires a kick's null; releases that our run queue was empty (although the lock
-        // does so as well), and to `is_asleep` everything that this worker has done.
+        // AcqRel: acquires a kick's null; releases that the run queue was empty (the lock does so
+        // as well), and, to `is_asleep`, everything that this worker has done.
         self.remote.compare_exchange(ptr::null_mut(), mark(SLEEPING), AcqRel, Relaxed).is_ok()
     }
 
     /// The worker itself is awake again, for any reason.
     pub(crate) fn wake_up(&self) {
-        // Fails if another thread has woken us already; `take_remote` then acquires what it wrote.
+        // Fails if another thread has woken the worker already; `take_remote` then acquires what
+        // that thread wrote.
         let _ = self.remote.compare_exchange(mark(SLEEPING), ptr::null_mut(), AcqRel, Relaxed);
     }
 
@@ -477,9 +478,8 @@ impl Shared {
             }
             let next = if old.addr() == SLEEPING { ptr::null_mut() } else { old };
             cell.remote_next.store(next, Relaxed);
-            // Release pairs with `take_remote`. Acquire: a SLEEPING that this replaces was set
-            // after the run queue was seen empty; nothing of that is read here, but unpark follows
-            // it.
+            // Release pairs with `take_remote`. Acquire: the replaced SLEEPING was set after the
+            // run queue was seen empty; this reads nothing of that, but unpark comes after it.
             match slot.remote.compare_exchange_weak(old, color.as_ptr(), AcqRel, Relaxed) {
                 Ok(_) => break,
                 Err(now) => old = now,
@@ -530,8 +530,8 @@ impl Shared {
         // Release pairs with `is_stopping`.
         self.phase.store(STOPPING, Release);
         for worker in 0..self.slots.len() {
-            // A worker checks the phase under its lock before it sleeps: either it comes after this
-            // and sees the phase, or its SLEEPING is there for the kick.
+            // A worker checks the phase under its lock before it sleeps: either the check comes
+            // after this and sees the phase, or the kick finds the worker's SLEEPING.
             drop(self.slots[worker].lock());
             self.kick(worker);
         }

@@ -2,8 +2,8 @@
 //!
 //! The workers are those of any runtime, with their run queues, stealing, placement and sleep. Only
 //! two things differ: one round of a worker's loop is a call, and the call returns where a worker
-//! would wait in the driver. A worker *sleeps* from then on in every protocol, until a post, a kick
-//! or [`Stepped::wake`] ends that. If code forgets to wake it, it stays asleep.
+//! would wait in the driver. From then on a worker *sleeps*, as far as other threads can see, until
+//! a post, a kick or [`Stepped::wake`] ends that. If no code wakes it, it stays asleep.
 //!
 //! | worker | `slept_ns` | next |
 //! |---|---|---|

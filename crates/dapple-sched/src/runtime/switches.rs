@@ -25,7 +25,7 @@ mod imp {
         /// Sets this for all runtimes of the process. Call it before the first color, callback or
         /// runtime is made.
         pub fn set(self) {
-            // Relaxed: before any other thread reads it.
+            // Relaxed: written before any other thread reads it.
             SHARED_QUEUE.store(self.shared_queue, Relaxed);
             FREE_LISTS.store(self.free_lists, Relaxed);
             STEALING.store(self.stealing, Relaxed);

@@ -43,7 +43,7 @@ impl Drop for Counting {
     }
 }
 
-/// Starts this many threads, and then fails. A clone of `alive` lives as long as each.
+/// Starts this many threads, and then fails. A clone of `alive` lives as long as each thread.
 fn start(at_most: usize, alive: Sender<()>) -> impl Fn(thread::Builder, Run) -> io::Result<thread::JoinHandle<()>> {
     let started = AtomicUsize::new(0);
     move |thread, run| {
@@ -58,7 +58,7 @@ fn start(at_most: usize, alive: Sender<()>) -> impl Fn(thread::Builder, Run) -> 
     }
 }
 
-/// All owners of the other end were dropped.
+/// All owners of the other end have been dropped.
 fn assert_gone(alive: &Receiver<()>) {
     assert_eq!(alive.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
 }

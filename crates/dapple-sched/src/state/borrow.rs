@@ -12,7 +12,7 @@
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-// Not the atomics of the models, which check the value and the color that guards both.
+// Not the atomics of the models: those check the value, and the color that guards value and count.
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use crate::sync::UnsafeCell;
@@ -120,8 +120,8 @@ impl<T> Deref for Reader<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a writing closure holds the color for writing; if this thread does so, too, that
-        // closure finds the count.
+        // SAFETY: a writing closure holds the color for writing; if this thread holds it for
+        // writing, too, that closure finds the count.
         unsafe { &*self.value }
     }
 }

@@ -192,11 +192,11 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// - The task is polled while it could run the closure, and does not poll this future, as in a
     ///   `select!` with another branch ready.
-    /// - It is *outrun* if, at its turn, another holder has the task's own color (a
+    /// - The task is *outrun* if, when its turn comes, another holder has the task's own color (a
     ///   [`when`](crate::when()), a reader, a closure in line) and may itself wait for this state.
     ///   The request is then made once more, for both colors as one set, and cannot be outrun
-    ///   again. When the set has reached the task's color, nothing else runs in that color while
-    ///   the set still waits.
+    ///   again. After the set has reached the task's color, nothing else runs in that color until
+    ///   the set's wait ends.
     ///
     /// # Panics
     /// When awaited: if the value is poisoned, or a closure is already inside it. A panic in the

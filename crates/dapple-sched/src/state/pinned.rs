@@ -131,7 +131,7 @@ impl Place {
         Place { color, worker, key }
     }
 
-    /// Calls `f` on the worker's own thread; on others returns `None`.
+    /// Calls `f` on the worker's own thread; returns `None` on other threads.
     fn here<R>(&self, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         context::with_worker(|worker| {
             let here = worker.index == self.worker && ptr::eq(&*worker.shared, self.color.shared());
@@ -141,7 +141,7 @@ impl Place {
     }
 }
 
-/// A task's future that leaves the real one, which is not `Send`, on its worker.
+/// A task's future for one that is not `Send`: the real future stays on its worker.
 struct Local<M, F> {
     place: Place,
     /// `None` once the future was made.
@@ -149,7 +149,7 @@ struct Local<M, F> {
     future: PhantomData<F>,
 }
 
-// Nothing in it is pinned: the future itself has a box of its own.
+// Nothing in it is pinned: the real future has a separate box.
 impl<M, F> Unpin for Local<M, fn() -> F> {}
 
 impl<M: FnOnce() -> F, F: Future + 'static> Future for Local<M, fn() -> F> {
@@ -166,7 +166,7 @@ impl<M: FnOnce() -> F, F: Future + 'static> Future for Local<M, fn() -> F> {
                     kept.expect("a task that has not ended has its future on its worker")
                 }
             };
-            // During its poll only this thread has it: a panic drops it right here.
+            // During its poll only this thread has the future: a panic drops it here.
             let polled = future.as_mut().as_mut().poll(cx);
             if polled.is_pending() {
                 worker.locals.add_future(place.key, place.color.clone(), future);
@@ -179,7 +179,7 @@ impl<M: FnOnce() -> F, F: Future + 'static> Future for Local<M, fn() -> F> {
 
 impl<M, F> Drop for Local<M, F> {
     fn drop(&mut self) {
-        // On another thread: its worker has stopped, and drops it itself.
+        // On another thread: its worker has stopped, and drops it.
         let future = self.place.here(|worker| worker.locals.remove_future(self.place.key));
         drop(future);
     }
@@ -207,7 +207,7 @@ impl<M, F> Drop for Local<M, F> {
 /// ```
 pub struct Pinned<T> {
     inner: Arc<Inner>,
-    /// Handles are `Send` and `Sync` for any `T`, because they contain none.
+    /// Handles are `Send` and `Sync` for any `T`, because they contain no `T`.
     value: PhantomData<fn(T) -> T>,
 }
 

@@ -36,8 +36,8 @@ impl<T> fmt::Debug for Reading<'_, T> {
 impl<T: Send + Sync + 'static> Colored<T> {
     /// Runs a closure on the value while its color is held for reading, in the awaiting task's own
     /// poll. Readers of one color run in parallel, on as many workers as there are; a writer runs
-    /// alone. The first to come goes first, so neither side starves (C5): a reader that comes after
-    /// a writer waits for it.
+    /// alone. The closure that came first goes first, so neither side starves (C5): a reader that
+    /// comes after a writer waits for it.
     ///
     /// It runs at once if nothing waits in the color and the color is free or only read; otherwise
     /// when the color reaches this request. Lazy, works from any executor, and may borrow the

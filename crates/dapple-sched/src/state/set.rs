@@ -136,8 +136,8 @@ impl Part for Color {
     }
 }
 
-/// Keeps a bare color of a request alive. Held or queued colors need nothing for that; the default
-/// color of the runtime that was current does.
+/// Keeps a bare color of a request alive. For held or queued colors the request need not do this;
+/// for the default color of the runtime that was current it must.
 #[doc(hidden)]
 pub struct Kept(Color);
 

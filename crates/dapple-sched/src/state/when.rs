@@ -29,14 +29,14 @@ use crate::sync::atomic::Ordering::Relaxed;
 ///
 /// All of them accept the closure in one step, and it starts when it holds them all. However sets
 /// overlap and in whatever order they name colors, nothing deadlocks: the set accepted first goes
-/// first, in all colors that two sets share. No paper built this; it is the several-color callback
-/// that libasync-mp's authors wished for (thesis, section 7.1).
+/// first, in all colors that two sets share. No paper built this; libasync-mp's authors wished for
+/// such a callback (thesis, section 7.1).
 ///
 /// Acceptance is **one step** for posts to single colors, too. Consider a post to one of the
 /// colors, and a later post to another one by the same thread, or by a thread that learned of the
-/// first. They come both before the set, both after it, or the first before and the second after,
-/// but never the first after and the second before. So a set that reads several states never sees
-/// an effect without its cause.
+/// first. The set comes after both posts, before both, or between the first and the second; never
+/// after the second and before the first. So a set that reads several states never sees an effect
+/// without its cause.
 ///
 /// Two states of the same color, or a color named twice, count as that color once, for writing if
 /// one of them is. A set cannot name the same state twice, because it would need two `&mut` to it.
@@ -60,8 +60,8 @@ use crate::sync::atomic::Ordering::Relaxed;
 /// ```
 ///
 /// # Panics
-/// [`When::post`], [`When::with`] and their kin panic at once, before any color accepts anything,
-/// if a set names the same state twice, or colors of different runtimes.
+/// [`When::post`], [`When::with`] and their variants panic at once, before any color accepts
+/// anything, if a set names the same state twice, or colors of different runtimes.
 pub fn when<S: Set>(set: S) -> When<S> {
     When { set, priority: Priority::NORMAL }
 }
@@ -291,7 +291,7 @@ const NAMED_TWICE: &str =
 #[inline]
 fn runtime_of(members: &[Member]) -> *const Shared {
     let Some(first) = members.first() else {
-        // A set without colors; the closure only needs a place to run.
+        // A set without colors; the closure only needs a color to run in.
         return Arc::as_ptr(Handle::current().shared());
     };
     let shared = |member: &Member| member.color().shared;

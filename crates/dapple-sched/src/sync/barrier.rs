@@ -1,4 +1,4 @@
-//! A barrier that costs nothing on the near side and microseconds on the far side: `membarrier`.
+//! A barrier that costs nothing for one thread and microseconds for the other: `membarrier`.
 //!
 //! The only fence of the scheduler, and its only handshakes on two words. Before each poll of a
 //! light task a worker writes its position, and afterwards checks for a thief (`light.rs`). A
@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::runtime::driver::Barrier;
 
-/// Keeps a store before it in front of a load after it. The far side makes this thread pass a real
-/// fence at that moment, so this tells only the compiler.
+/// Keeps the store before it in front of the load after it. The other thread makes this one pass a
+/// real fence at that moment, so this is only for the compiler.
 #[inline(always)]
 pub(crate) fn light_barrier() {
     #[cfg(not(any(dapple_loom, dapple_shuttle)))]

@@ -80,8 +80,8 @@ impl<T> Lock<T> {
     fn lock_contended(&self) -> Guard<'_, T> {
         let mut spins = 0u32;
         loop {
-            // Relaxed: only a hint for a retry; `try_lock` orders. (loom would explore endlessly
-            // how stale the hint can be.)
+            // Relaxed: only a hint for a retry; `try_lock` orders. (loom would explore without end
+            // how old the hint can be.)
             while cfg!(not(dapple_loom)) && self.locked.load(Relaxed) {
                 wait_a_little(&mut spins);
             }
@@ -123,7 +123,7 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `try_lock`.
         if cfg!(dapple_loom) {
-            // loom leaves a plain store unordered against concurrent exchanges, and lets those spin
+            // loom does not order a plain store against concurrent exchanges, and lets those spin
             // for ever.
             self.held.swap(false, Release);
         } else {
@@ -132,8 +132,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// The holder may have been preempted (more workers than cores), so this yields the core now and
-/// then.
+/// The holder may have been preempted (more workers than cores), so this sometimes yields the core.
 fn wait_a_little(spins: &mut u32) {
     *spins += 1;
     if spins.is_multiple_of(SPINS_BEFORE_YIELD) { yield_now() } else { spin_loop() }

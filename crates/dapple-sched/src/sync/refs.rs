@@ -54,8 +54,8 @@ mod tests {
         let runtime = Runtime::builder().workers(1).build().unwrap();
         let _entered = runtime.enter();
         let color = Color::named(7);
-        // SAFETY: a handle keeps its cell alive. Nothing is freed: the stored count is what
-        // forgotten handles leave behind.
+        // SAFETY: a handle keeps its cell alive. Nothing is freed: forgotten handles leave such a
+        // count behind.
         let count = unsafe { &color.cell().as_ref().refs };
         count.store(REFS_MAX + 1, Relaxed);
         match what {

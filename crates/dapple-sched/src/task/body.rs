@@ -27,13 +27,13 @@ use crate::task::join_error::JoinError;
 #[repr(C)]
 struct TaskCell<F: Future, G> {
     header: Header,
-    /// Callbacks of the color touch it until `DONE`, then the join handle does.
+    /// Callbacks of the color use it until `DONE`, then the join handle does.
     stage: UnsafeCell<Stage<F>>,
     given: PhantomData<G>,
 }
 
-/// The task's state says which it is: the future until `DONE`, then the output, or with `FAILED`
-/// the error.
+/// The task's state says which it is: the future until `DONE`; after that the output, or the error
+/// if `FAILED` is set.
 union Stage<F: Future> {
     future: ManuallyDrop<F>,
     output: ManuallyDrop<F::Output>,
@@ -105,7 +105,7 @@ where
     let flags = SCHEDULED | JOINED | if background { BACKGROUND } else { 0 };
     let place = |shared: &Shared, word, flags| {
         if !background {
-            // Relaxed: a count; a thread that sees a worker asleep sees what it counted before.
+            // Relaxed: a thread that sees a worker asleep sees what the worker counted before.
             shared.tasks_live.fetch_add(1, Relaxed);
         }
         TaskCell::<F, G>::place(shared, word, flags, future)
@@ -143,7 +143,7 @@ where
     const CLASS: usize = match memory::class_of(size_of::<Self>(), align_of::<Self>()) {
         Some(class) => class,
         // `spawn` boxes a future that does not fit, so this class is never used. Not a panic,
-        // because the compiler also evaluates the constants of branches that are never taken.
+        // because the compiler also evaluates the constants of branches that never run.
         None => usize::MAX,
     };
 
@@ -181,13 +181,13 @@ where
     /// result: a callback of the color, or the light task's poll, before DONE; the one handle after
     /// it.
     unsafe fn stage<'a>(task: LiveTask<'_>) -> &'a mut Stage<F> {
-        // SAFETY: promised by the caller. A future that must not move may have references to
-        // itself; then neither it nor the stage is `Unpin`.
+        // SAFETY: promised by the caller. A future that must not move may refer to itself; then
+        // neither it nor the stage is `Unpin`.
         unsafe { task.pointer().cast::<TaskCell<F, G>>().as_ref().stage.with_mut(|stage| &mut *stage) }
     }
 
     /// Polls the future, or without a context drops it. A panic becomes the task's result (C8),
-    /// even one of the destructor.
+    /// even a panic of the destructor.
     ///
     /// # Safety
     /// As [`TaskCell::stage`]; the task is not done. Afterwards the future is gone, unless the

@@ -103,12 +103,12 @@ pub(crate) fn with_own<R>(parker: &Parker, drive: impl FnOnce(&Budget) -> R) -> 
     context::in_budget(&budget, || drive(&budget))
 }
 
-/// Spends one ready await of this thread's current poll. `Pending`, with the task woken: none is
-/// left.
+/// Spends one ready await of this thread's current poll. If none is left, wakes the task and
+/// returns `Pending`.
 ///
-/// For hand-written futures in libraries for Dapple. Ask when the future is about to return `Ready`
-/// without having waited, before it takes its result, and return `Pending` if this does.
-/// [`budgeted`] does so for an existing future.
+/// For hand-written futures in libraries for Dapple. Call it when the future is about to return
+/// `Ready` without having waited, before it takes its result; if this returns `Pending`, return
+/// `Pending`. [`budgeted`] does this for an existing future.
 ///
 /// Never returns `Pending` outside of a task and of `block_on`. Cost: some nanoseconds.
 ///
@@ -156,7 +156,8 @@ pub fn poll_budget(cx: &Context<'_>) -> Poll<()> {
 }
 
 /// Polls by a function, and spends one ready await if it is ready; [`poll_budget`] for code that
-/// cannot tell before it polls. `Pending`, with the task woken and nothing polled: none is left.
+/// cannot tell before it polls. If none is left, polls nothing, wakes the task and returns
+/// `Pending`.
 ///
 /// ```
 /// use std::task::Poll;
@@ -194,7 +195,8 @@ fn refuse(budget: &Budget, left: i64, cx: &Context<'_>) -> Poll<()> {
     if !wake_if_polled(cx.waker()) {
         cx.waker().wake_by_ref();
     }
-    // A waker that leads elsewhere belongs to an executor inside the task, or does nothing.
+    // If the waker does not lead to the task, it belongs to an executor inside the task, or does
+    // nothing.
     if budget.is_woken() { Poll::Pending } else { Poll::Ready(()) }
 }
 
@@ -276,8 +278,8 @@ impl<F: Future> Future for Budgeted<F> {
     }
 }
 
-/// The same future, polled without a budget: none of its awaits is refused, and others wait until
-/// it waits.
+/// The same future, polled without a budget: none of its awaits is refused, and other tasks wait
+/// until it waits.
 ///
 /// Cancel safety: as the future inside.
 ///
@@ -323,8 +325,8 @@ pub(crate) const NO_BUDGET: *const Budget = ptr::null();
 /// The same as tokio's.
 const BUDGET: i64 = if cfg!(any(dapple_loom, dapple_shuttle)) { 4 } else { 128 };
 
-/// A poll with this many refusals does not react to them. A combinator may well poll as many
-/// futures in one go; then some of them are not refused.
+/// A poll with this many refusals does not react to them. A combinator may poll as many futures in
+/// one call; then some of them are not refused.
 const REFUSALS_MAX: i64 = 1_024;
 
 /// More than any poll can spend.

@@ -118,8 +118,8 @@ impl<T> Drop for JoinHandle<T> {
         let header = self.task.header();
         // AcqRel: acquires the output if the task is done.
         let state = header.state.fetch_and(!JOINED, AcqRel);
-        // The joiner's waker may be all that keeps the joiner alive. Dropped now, not with the
-        // task, so that the end of a task does not end a chain of others recursively.
+        // The joiner's waker may be all that keeps the joiner alive. The waker is dropped now, not
+        // with the task, so that the end of a task does not end a chain of others recursively.
         let joiner = header.side().and_then(|side| side.joiner.lock().take());
         drop(joiner);
         if state & DONE != 0 && !self.taken {

@@ -83,7 +83,7 @@ impl fmt::Debug for JoinError {
         match self.message() {
             Some(message) => {
                 write!(f, "JoinError::Panic({message:?})")?;
-                // On a line of its own: `unwrap` prints this.
+                // On a separate line: `unwrap` prints this.
                 panics::advice(&message).map_or(Ok(()), |advice| write!(f, "\n{advice}"))
             }
             None => f.write_str("JoinError::Aborted"),

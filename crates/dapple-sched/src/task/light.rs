@@ -163,7 +163,7 @@ fn drop_light(task: LightTask) {
             // A count on the runtime, because the task may be the last reference to it.
             let shared = task.task().shared().counted();
             let end = || {
-                // Acquire: pairs with the wakers.
+                // The end of the runtime must not do so either: its driver may be foreign code.
                 if task.task().header().state().load(Acquire) & COLORED != 0 {
                     join_color(task);
                 } else {
@@ -186,7 +186,7 @@ fn drop_light(task: LightTask) {
 }
 
 /// Moves a light task to its color, which was requested meanwhile, or is made here. This thread
-/// does not poll the task, so the color is `Held` for it.
+/// does not poll the task, so the color is `Held` for the task.
 fn join_color(task: LightTask) {
     // Retained, because the task may end meanwhile.
     let task = task.task().retain();
@@ -345,7 +345,7 @@ impl Worker {
             // Relaxed: this worker wrote it; a thief takes it only if this worker will see the
             // thief.
             if let Some(task) = NonNull::new(entry.0.load(Relaxed)) {
-                // SAFETY: it was put into the stretch, and this worker is at the entry.
+                // SAFETY: the task was put into the stretch, and this worker is at its entry.
                 each(entry, unsafe { LightTask::from_raw(task) });
             }
         }
@@ -429,7 +429,7 @@ impl Worker {
                 // Before other threads may have the task.
                 entry.leave();
                 self.frame.clear_task();
-                // SAFETY: from the batch; the frame says that it is still light.
+                // SAFETY: from the batch; the frame says that the task is still light.
                 match unsafe { task.pause(self.index) } {
                     Paused::Waits => {}
                     // SAFETY: held for this poll.
@@ -445,7 +445,7 @@ impl Worker {
     /// polls.
     #[cold]
     fn color_stretch(&self, len: usize) {
-        // No thread polls them, so a color that is made is held for its task.
+        // No thread polls them, so a color that is made here is held for its task.
         self.walk_stretch(len, |entry, task| {
             entry.leave();
             join_color(task);
@@ -486,7 +486,7 @@ impl Worker {
             // models see only the last access to a word.
             if let Some(task) = NonNull::new(entry.swap(ptr::null_mut(), Relaxed)) {
                 // SAFETY: the worker has not reached the entry, or has finished with it, and sees
-                // us before it continues.
+                // the thief before it continues.
                 own.light.push(unsafe { LightTask::from_raw(task) }, false);
                 taken += 1;
             }
@@ -502,13 +502,13 @@ impl Worker {
     }
 }
 
-/// Enough tasks in a stretch for the lock to cost each of them less than half a nanosecond.
+/// Enough tasks in a stretch that the lock costs each of them less than half a nanosecond.
 pub(crate) const STRETCH_MAX: usize = if cfg!(any(dapple_loom, dapple_shuttle)) { 3 } else { 32 };
 
 /// The time limit of a stretch.
 const STRETCH_NS: usize = 20_000;
 
-/// For short polls: stretches between two timed ones.
+/// For short polls: the number of stretches between two timed ones.
 const LOOK_EVERY: u32 = 63;
 
 /// Longer polls are timed in every stretch.

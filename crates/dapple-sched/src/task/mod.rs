@@ -1,8 +1,8 @@
 //! Tasks: a future with a color, polled by callbacks of that color.
 //!
-//! Imports everything from below, and not `state`, which is above. Begin with this file; then read
-//! `rights`, the rights of code to a task, `body`, a task's own part, and `light`, the polling of
-//! tasks without a color.
+//! Imports everything from below, and not `state`, which is above. Begin with this file. Then read
+//! `rights` for the rights of code to a task, `body` for a task's own part, and `light` for the
+//! polling of tasks without a color.
 //!
 //! A task is one block of memory: a header of 32 bytes, with the node that a wake queues as its
 //! first field, and the future, which the output later replaces.
@@ -10,10 +10,10 @@
 //! # Light tasks
 //!
 //! A task spawned without a color has a separate one (C3). Until that color is requested, nothing
-//! can post to it, hold it or wait for it, so it only has to keep the task's own polls apart; and
-//! the task's state alone does that. Such a task is *light*: its color is not made, its node is in
-//! a worker's queue of light tasks (`queue`) instead of a color's fifo, and the worker polls it in
-//! a stretch with others (`light.rs`).
+//! can post to it, hold it or wait for it. So the color would only keep the task's own polls apart,
+//! and the task's state alone does that. Such a task is *light*: its color is not made, its node is
+//! in a worker's queue of light tasks (`queue`) instead of a color's fifo, and the worker polls it
+//! in a stretch with others (`light.rs`).
 //!
 //! The first thread that asks for the color makes it. From then on callbacks of the color poll the
 //! task like any other. That thread sets `COLORED`, which decides in one step which side has the

@@ -24,7 +24,7 @@ pub(super) struct Fifo {
     posts_in: u16,
     posts_out: u16,
     posts_foreign: u16,
-    /// Posts made to colors at home on other workers, and the last one of those workers.
+    /// Posts made to colors at home on other workers, and the last of those workers.
     posts_away: u16,
     away_to: u16,
     /// The key under which a policy knows the color while it is queued; see `policed`. It is here
@@ -49,7 +49,7 @@ impl Fifo {
 
     /// Puts back a node that goes before all others: its wait has ended.
     fn push_front(&mut self, node: OwnedNode) {
-        // An urgent node waits for a short time only, or other colors are held until it has run.
+        // An urgent node never waits long; or other colors are held until it has run.
         self.rank = self.rank.max(rank(node.priority())) | EXPRESS;
         self.nodes.push_front(node);
     }
@@ -170,7 +170,7 @@ impl<'a> FifoGuard<'a> {
         self.0.set_len(self.0.len() + 1);
     }
 
-    /// Puts back a node to which the color was to be handed, after the urgent ones.
+    /// Puts back a node that is to get the color itself, after the urgent ones.
     pub(crate) fn put_back(&mut self, node: OwnedNode) {
         self.push_front(node);
         self.with(|fifo| fifo.nodes.sort_urgent());

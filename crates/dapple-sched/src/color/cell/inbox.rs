@@ -35,7 +35,8 @@ impl ColorCell {
     /// has set NOTIFIED and must link the color.
     pub(in crate::color) fn push_inbox(&self, node: OwnedNode, outside: bool) -> bool {
         self.check_alive();
-        // Relaxed, and counted before the push: for statistics, which may run ahead for a moment.
+        // Relaxed, and counted before the push: only for statistics, in which the count may be too
+        // high for a moment.
         self.note_len(self.inbox_len.fetch_add(1, Relaxed) + 1);
         let bits = NOTIFIED | if outside { OUTSIDE } else { 0 };
         let mut old = self.inbox.load(Relaxed);
@@ -55,8 +56,8 @@ impl ColorCell {
         }
     }
 
-    /// Whether the inbox has nodes or is `FROZEN`. The holder of the home lock never sees the
-    /// latter.
+    /// Whether the inbox has nodes or is `FROZEN`. The holder of the home lock never sees it
+    /// `FROZEN`.
     #[inline]
     pub(crate) fn inbox_waits(&self) -> bool {
         // Relaxed: coherence shows every push that happened before; `drain_inbox` acquires.
@@ -80,7 +81,7 @@ impl ColorCell {
     #[cold]
     fn await_thaw(&self) -> *mut Node {
         drop(self.shared().lock_home(self));
-        // Relaxed: as at the first look.
+        // The inbox has neither nodes nor the bit, so no worker will come for this color.
         self.inbox.load(Relaxed)
     }
 
@@ -156,7 +157,7 @@ impl<Q: DerefMut<Target = RunQueue>> HomeGuard<'_, Q> {
         assert!(notified.is_of(color) && self.state() != State::Running, "its home lock owns the fifo");
         // AcqRel: acquires the nodes, releases our read of `remote_next` to the next `push_inbox`.
         let old = color.get().inbox.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: the swap made the nodes ours.
+        // SAFETY: the swap made this thread the owner of the nodes.
         let stack = unsafe { NodeList::from_raw(without_bits(old)) };
         if let Some(mut fifo) = self.fifo() {
             fifo.append(stack, old.addr() & OUTSIDE != 0);

@@ -14,7 +14,7 @@
 //!
 //! | state | `pending` | left by, to |
 //! |---|---|---|
-//! | new | – | `submit`: waiting, or complete if all colors are free and none has to run it |
+//! | new | – | `submit`: waiting; or complete, if all colors are free and no color has to run it |
 //! | waiting | members that wait in fifos | the turn that reaches a member while others wait: the color is `Held` or `Reading`, one less (`grant`); the turn that reaches the last one, for writing: running |
 //! | complete | 0 | `complete`: the runner (a color held for writing) is queued again, the member in front: running; a request that only reads gets a color of its own to run in: running; a waiter on several colors: handed over (`ticket.rs`) |
 //! | running | 0 | the end of the closure: ending, if the turn has no more to run and holds one other color, at home on this worker; otherwise all colors but that of the turn are released, and the memory is freed |
@@ -22,12 +22,12 @@
 //! | stopped | 0 | its runner's worker has stopped: the closure is dropped while all colors are held, then they are released |
 //!
 //! Usually all colors are free. Then the color that runs the request (the *runner*) is queued and
-//! the others are held, so that a request costs one lock, one node in one fifo and one turn; the
-//! end of the turn releases the other color.
+//! the others are held. So a request costs one lock, one node in one fifo and one turn, at the end
+//! of which the other color is released.
 //!
 //! The poster writes `pending` under the locks, before any thread can reach a member. After that,
-//! `grant` counts down when a color is held (AcqRel, so that a thread that sees 1 or 0 also sees
-//! the other colors held). Only a turn that finds itself last skips the countdown.
+//! `grant` counts down when a color is held (AcqRel: a thread that sees 1 or 0 also sees that the
+//! other colors are held). If a turn finds that it is the last one, it skips the countdown.
 
 mod place;
 mod posted;
@@ -117,8 +117,8 @@ pub struct Member {
 impl Member {
     const VTABLE: &'static VTable = &VTable {
         run: Member::run,
-        // Never called: even then a member is granted its color, so that the closure is dropped
-        // while all are held.
+        // Never called: even then the member is granted its color, so that the closure is dropped
+        // while all colors are held.
         drop: Member::grant,
         waits: Some(&Waits {
             grant: Member::grant,
@@ -170,7 +170,7 @@ impl Member {
     #[inline]
     fn keep(&self, hold: Hold) {
         assert!(hold.color().ptr() == self.color, "the hold is one of this color");
-        // Release pairs with `take_hold` of a wait that is being dropped. In all other cases the
+        // Release pairs with `take_hold` by a thread that drops the wait. In all other cases the
         // countdown of `pending`, or the lock of the color's home, passes the hold on.
         self.held.store(true, Release);
     }
@@ -291,7 +291,7 @@ impl Member {
             // The thread that dropped the wait may have missed that this color is held.
             member.take_hold().into_iter().for_each(hold::release);
         }
-        // Relaxed: 0 was written by the turn that has just ended on this very worker, or under the
+        // Relaxed: this worker wrote 0 in the turn that has just ended; or it was written under the
         // lock of the runner's home, from which the node was taken.
         let complete = request.pending().load(Relaxed) == 0;
         // AcqRel: releases this color to the thread that completes the request, and acquires the
@@ -336,7 +336,8 @@ impl Member {
 #[must_use]
 pub(crate) struct OwnRequest(NonNull<Request>);
 
-/// The right to take holds from a request alone: its owner's, unless its wait can be dropped.
+/// The right to take holds from a request without atomics: its owner has it, unless its wait can be
+/// dropped.
 #[derive(Clone, Copy)]
 struct Sole<'r>(PhantomData<&'r OwnRequest>);
 
@@ -439,8 +440,8 @@ impl Request {
     fn find_pin(&self) -> Option<&Member> {
         let own = self.ticket().map(Ticket::task_color);
         let runs = |member: &&Member| own.is_none_or(|own| own == Some(member.color));
-        // The task's color is visited last, and no other: if the wait was dropped, the others may
-        // have been freed.
+        // Reads only the task's color, which is visited last: if the wait was dropped, the others
+        // may have been freed.
         self.members().iter().find(|member| runs(member) && !member.reads() && member.color().is_pinned())
     }
 
@@ -452,8 +453,8 @@ impl Request {
         context::with_worker(|worker| worker.index) == Some(usize::from(pin.color().home.load(Relaxed)))
     }
 
-    /// The member with the color of the waiting task: then the task can be polled only in a turn of
-    /// that color.
+    /// The member with the color of the waiting task: if there is one, the task can be polled only
+    /// in a turn of that color.
     fn member_of(&self, ticket: &Ticket) -> Option<&Member> {
         let own = ticket.task_color()?;
         self.members().iter().find(|member| member.color == own && !member.reads())
@@ -563,7 +564,7 @@ impl OwnRequest {
             return self.finish();
         };
         let mut fifo = home.fifo().expect("a held color does not run");
-        // SAFETY: the node was reached, or never queued; the request is given up.
+        // SAFETY: the node was reached, or was never queued; the caller gives the request up.
         fifo.push_front(unsafe { runner.queued() });
         fifo.drain_inbox();
         home.queue_held(hold);
@@ -615,7 +616,7 @@ impl OwnRequest {
         }
         let finish = Finish(Some(self));
         let Some(request) = &finish.0 else { unreachable!("it was just put there") };
-        // Read before the closure runs, so that the processor fetches the color meanwhile.
+        // Read before the closure runs, so that the processor loads the color meanwhile.
         let other = turn.and_then(|(turn, worker)| request.other_here(turn, worker));
         // SAFETY: the request was posted with a closure, which runs once.
         let run = || context::in_request_frame(request.0, |_| unsafe { (request.work.run)(request.0) });
@@ -671,9 +672,9 @@ impl OwnRequest {
         self.finish();
     }
 
-    /// After the waiter has used its chance in this turn, releases all colors but that of its own
-    /// task. Even the turn's color is released, so that no other work waits for it during the rest
-    /// of the task's poll.
+    /// Releases all colors but that of the waiter's own task, after the waiter has used its chance
+    /// in this turn. Even the turn's color is released, so that no other work waits for it during
+    /// the rest of the task's poll.
     ///
     /// # Safety
     /// The waiter's future calls this while [`OwnRequest::poll_waiter`] polls it.
@@ -704,7 +705,8 @@ impl OwnRequest {
     fn hand_over(self) {
         match self.counted_ticket() {
             Some(ticket) => ticket.hand_over(Grant::Many(self)),
-            // A complete closure, but the runner's worker stopped before its turn came.
+            // A complete closure, but the runner's worker has stopped before the runner's turn
+            // came.
             None => self.stop(),
         }
     }
@@ -729,8 +731,8 @@ impl OwnRequest {
         self.finish();
     }
 
-    /// Releases all colors that are held for the request, and frees it, unless a thread that drops
-    /// the wait does so.
+    /// Releases all colors that are held for the request, and frees the request, unless a thread
+    /// that drops the wait does so.
     pub(crate) fn finish(self) {
         self.release_held(None);
         if self.ticket().is_none_or(Ticket::is_last) {

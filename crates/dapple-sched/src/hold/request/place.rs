@@ -23,7 +23,7 @@ type MemberHome<'h, 'c> = HomeGuard<'c, &'h mut RunQueue>;
 
 /// The remaining work after the release of the locks.
 struct Placed {
-    /// Requests to read that were let in, of any poster.
+    /// Requests to read that got the color now, of any poster.
     granted: Granted,
     /// Colors that this thread must link.
     notify: Vec<Notified>,
@@ -243,7 +243,7 @@ impl OwnRequest {
         self.pending().store(pending as u32, Relaxed);
         let mut placed = Placed::NOTHING_LEFT;
         for member in self.members() {
-            // Nothing has changed since the first look.
+            // Nothing has changed since the first check.
             member.place(home_of(homes, member.color()), frozen, poster, &mut placed);
         }
         if poster.from_callback {
@@ -264,8 +264,8 @@ impl Member {
             self.push_counted(fifo, poster);
             placed.granted.append(home.enqueue());
         } else {
-            // SAFETY: the request is new, and is given up once all its members are queued or hold
-            // their colors.
+            // SAFETY: the request is new, and this gives it up once all its members are queued or
+            // hold their colors.
             let node = unsafe { self.queued() };
             let outside = poster.outside;
             let notified = if frozen { home.thaw_with(node, outside) } else { self.color().push_inbox(node, outside) };

@@ -166,8 +166,7 @@ where
 {
     let len = merge_duplicates(&mut members[..wanted]);
     let all: &[Member] = members;
-    // The others are not for this call to release: they are named twice, or this thread had them
-    // before.
+    // This call does not release the others: they are named twice, or this thread had them before.
     let members = &all[..len];
     // SAFETY: promised by the caller.
     let shared_ref = unsafe { &*shared };

@@ -18,7 +18,7 @@
 //! | true | true | true | a thread waits for the owner to leave, or to see `shared` | the owner: not `inside` |
 //! | true | false | true | a thread is in | that thread: not `locked`; if it is the owner, perhaps not `shared` before |
 //!
-//! `locked` belongs to the lock inside; `shared` and `patience` change only while it is held.
+//! `locked` belongs to the inner lock; `shared` and `patience` change only while it is held.
 //!
 //! The owner writes `inside`, then reads `shared`; a thread that revokes writes `shared`, then
 //! reads `inside`. One of them must see the other, so both sides need a full barrier between the
@@ -27,7 +27,7 @@
 //! the end.
 //!
 //! Revoking costs some microseconds on both sides. So the owner reclaims its privilege only after
-//! it has been in a number of times, and twice as many after each revocation.
+//! it has been inside a number of times, and twice as many after each revocation.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize as Token;
@@ -44,8 +44,8 @@ pub(crate) struct OwnedLock<T> {
     lock: Lock<T>,
     inside: AtomicBool,
     shared: AtomicBool,
-    /// The token of the owner's thread ([`context::thread_token`]), or 0. A thread only asks
-    /// whether it is its own token, and only that thread writes it; so models need not know of this
+    /// The token of the owner's thread ([`context::thread_token`]), or 0. A thread only checks
+    /// whether it is its own token, and only that thread writes it; so models need not know this
     /// word.
     owner: Token,
     patience: UnsafeCell<Patience>,
@@ -61,7 +61,7 @@ struct Patience {
 }
 
 // SAFETY: the value belongs to the lock, and the states let one guard of it exist at a time;
-// `patience` is touched under the lock inside.
+// `patience` is touched under the inner lock.
 unsafe impl<T: Send> Sync for OwnedLock<T> {}
 
 impl<T> OwnedLock<T> {
@@ -85,7 +85,7 @@ impl<T> OwnedLock<T> {
         }
     }
 
-    /// Ends the ownership. The owner calls this while it is not in.
+    /// Ends the ownership. The owner calls this while it is not inside.
     pub(crate) fn unbind(&self) {
         // Relaxed: see the field.
         self.owner.store(0, Relaxed);
@@ -102,7 +102,7 @@ impl<T> OwnedLock<T> {
         if self.is_owner() { self.lock_as_owner() } else { self.lock_as_other() }
     }
 
-    /// Takes the lock unless another thread is in.
+    /// Takes the lock unless another thread is inside.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         if self.is_owner() { self.try_lock_as_owner(Lock::try_lock) } else { self.admit(self.lock.try_lock()?) }
@@ -124,14 +124,14 @@ impl<T> OwnedLock<T> {
         if self.enter() { self.lock.guard_by(&self.inside) } else { self.lock_shared_as_owner() }
     }
 
-    /// Lets the owner in without the lock inside, if it still may. False if it is not in.
+    /// Lets the owner in without the inner lock, if it still may. False if it is not in.
     #[inline]
     fn enter(&self) -> bool {
         debug_assert!(!self.inside.load(Relaxed), "a worker is in its own lock");
-        // Relaxed: it releases nothing. A thread that revokes sees it by the barrier.
+        // Relaxed: it releases nothing. The barrier makes a thread that revokes see it.
         self.inside.store(true, Relaxed);
         light_barrier();
-        // Relaxed: the lock inside shows what other threads have done, and only this thread writes
+        // Relaxed: the inner lock shows what other threads have done, and only this thread writes
         // `false`.
         let shared = self.shared.load(Relaxed);
         if shared {
@@ -150,13 +150,13 @@ impl<T> OwnedLock<T> {
     #[cold]
     fn lock_shared_as_owner(&self) -> Guard<'_, T> {
         let guard = self.lock.lock();
-        // SAFETY: the lock inside is held.
+        // SAFETY: the inner lock is held.
         let waited = self.patience.with_mut(|patience| unsafe {
             (*patience).left = (*patience).left.saturating_sub(1);
             (*patience).left == 0
         });
         if waited && self.driver.is_some() {
-            // Relaxed: others see it under the lock inside.
+            // Relaxed: other threads see it under the inner lock.
             self.shared.store(false, Relaxed);
         }
         guard
@@ -172,8 +172,8 @@ impl<T> OwnedLock<T> {
         guard
     }
 
-    /// For a thread other than the owner, with the lock inside: lets it in, if the owner leaves in
-    /// time.
+    /// For a thread other than the owner that has the inner lock: lets it in, if the owner leaves
+    /// in time.
     fn admit<'a>(&'a self, guard: Guard<'a, T>) -> Option<Guard<'a, T>> {
         self.end_privilege();
         let mut tries = (0..SPINS_BEFORE_YIELD).inspect(|tried| {
@@ -184,18 +184,18 @@ impl<T> OwnedLock<T> {
         tries.any(|_| !self.owner_is_inside()).then_some(guard)
     }
 
-    /// Asked even if the lock is shared: the thread that made it so may have given up before the
-    /// owner left.
+    /// Checked even if the lock is shared: the thread that made it shared may have given up before
+    /// the owner left.
     fn owner_is_inside(&self) -> bool {
         // Acquire pairs with the end of the owner's section.
         self.inside.load(Acquire)
     }
 
     /// Makes the owner, once it is not inside, take the lock like any other thread. The caller
-    /// holds the lock inside.
+    /// holds the inner lock.
     #[inline]
     fn end_privilege(&self) {
-        // Relaxed: it changes only while the lock inside is held.
+        // Relaxed: it changes only while the inner lock is held.
         if !self.shared.load(Relaxed) {
             self.revoke();
         }
@@ -203,7 +203,7 @@ impl<T> OwnedLock<T> {
 
     #[cold]
     fn revoke(&self) {
-        // SAFETY: the lock inside is held.
+        // SAFETY: the inner lock is held.
         self.patience.with_mut(|patience| unsafe {
             let all = ((*patience).all * 2).min(PATIENCE_MAX);
             *patience = Patience { left: all, all };
@@ -211,7 +211,7 @@ impl<T> OwnedLock<T> {
         // Relaxed: the barrier orders it before the read of `inside`.
         self.shared.store(true, Relaxed);
         // The barrier was there when the lock was made. If it fails or panics, no thread can tell
-        // whether the owner is in.
+        // whether the owner is inside.
         let ends = Ends;
         let passed = self.driver.as_ref().and_then(|driver| driver.barrier()).is_some_and(Barrier::pass);
         if passed {
@@ -230,8 +230,8 @@ impl Drop for Ends {
     }
 }
 
-/// How often the owner has to be in before it is privileged: at the beginning, and at most. Once in
-/// a model, which has few steps.
+/// How often the owner has to be inside before it is privileged: at the beginning, and at most.
+/// Once in a model, which has few steps.
 const PATIENCE_MIN: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 1_024 };
 const PATIENCE_MAX: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } else { 65_536 };
 
