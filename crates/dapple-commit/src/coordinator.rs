@@ -94,8 +94,8 @@ impl CoordinatorMachine {
         if payload.len() > self.settings.payload_len_max {
             return Err(Refusal::Long { len: payload.len(), len_max: self.settings.payload_len_max });
         }
-        // Participants remember everything from the oldest to the newest transaction, not only the
-        // open ones.
+        // Participants remember all transactions from the oldest to the newest, not only the open
+        // ones.
         let oldest = self.oldest();
         let span = if oldest.epoch == self.next.epoch { self.next.number - oldest.number } else { self.next.number };
         let max = self.settings.transactions_max;

@@ -19,11 +19,11 @@
 //!
 //! | case | result |
 //! |---|---|
-//! | always | no participant commits what another has aborted, and no caller is told otherwise |
+//! | always | no participant commits what another has aborted, and no caller gets another result |
 //! | a participant votes no, or does not answer in time | none commits |
 //! | a participant dies before its vote | none commits |
 //! | a participant dies after a yes | it learns the outcome after its return, and commits then if the others did |
-//! | the coordinator dies before it has decided | all abort: after its return, or as soon as they find a participant that had not voted, which aborts it for all |
+//! | the coordinator dies before it has decided | all abort: after its return, or as soon as they find a participant that had not voted; that one then aborts it for all |
 //! | the coordinator dies after it has decided | a participant that knows the decision tells the others when they ask. Only if **all** live participants have voted yes and none knows the decision, they wait for the coordinator or for a participant that knows it: any action on their own could be wrong |
 //! | a disk is full | a participant votes no, a coordinator aborts, with the error of the disk as the reason. Earlier promises can be finished: their room in the log is reserved |
 //! | a log cannot be written at all | the node stops and reports it ([`Participant::error`]), as if its process had died |

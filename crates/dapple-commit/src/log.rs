@@ -296,7 +296,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), usize> {
         records.push(record);
         at += len;
     }
-    // After a torn frame there may be whole ones of the same sync; one of a later sync means
+    // After a torn frame there may be whole frames of the same sync; a frame of a later sync means
     // damage.
     let mut rest = at + 1;
     while rest < bytes.len() {
@@ -367,8 +367,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
-        // Whatever a crash leaves after the synced part, that part is read, and perhaps whole
-        // records after it.
+        // The part that was synced is always read, whatever a crash leaves after it, and perhaps
+        // whole records after that part.
         #[test]
         fn a_torn_tail_is_cut_off(lens in prop::collection::vec(0_usize..200, 1..12), synced in 0_usize..12, cut in 0_usize..3000, junk in any::<[u8; 8]>()) {
             let folder = tempfile::tempdir().unwrap();

@@ -59,7 +59,7 @@ impl Default for Settings {
 pub enum Output {
     /// Send this; it may get lost.
     Send(Packet),
-    /// Append this to the log, and call [`Machine::written`]; with `sync`, only after it is
+    /// Append this to the log, and call [`Machine::written`]; if `sync` is set, only after it is
     /// durable.
     Write { record: Record, sync: bool },
     /// Ask the resource whether it can commit; the answer goes to `checked`.

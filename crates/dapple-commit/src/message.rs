@@ -78,7 +78,7 @@ pub enum Message {
     Prepare {
         /// The transaction.
         id: TransactionId,
-        /// Everything that the coordinator began before this is settled, and need not be
+        /// All transactions that the coordinator began before this one are settled, and need not be
         /// remembered.
         oldest: Position,
         /// All participants: ask them if the coordinator is lost.

@@ -14,9 +14,9 @@
 //!
 //! A participant remembers `Committed` and `Aborted` transactions until the coordinator says that
 //! no node can ask for them any more (`oldest`). Three cases depend on this. A late `Prepare` is
-//! refused if another node has been told that this one never voted. A participant that asks after
-//! the commit gets the answer. And a node that asks for a settled and forgotten transaction can
-//! only ask for an abort, because for a commit the coordinator had its `Done`.
+//! refused if another node has been told that this node never voted. A participant that asks after
+//! the commit gets the answer. If a node asks for a settled and forgotten transaction, it can only
+//! ask for an aborted one, because for a commit the coordinator had that node's `Done`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ enum State {
     Promising { work: Work, doomed: bool },
     /// Voted yes, in doubt.
     Prepared { work: Work },
-    /// It is committed: that is being written (then `logged`), and then the resource commits
-    /// (`applying`).
+    /// The transaction is committed: that is being written (then `logged`), and then the resource
+    /// commits (`applying`).
     Committing { work: Work, logged: bool, applying: bool },
     /// The resource has committed it.
     Committed,
@@ -235,8 +235,8 @@ impl ParticipantMachine {
             Some(State::Committed) if committed => self.outputs.send(self.me, id.coordinator, Message::Done { id }),
             Some(State::Committing { .. }) if committed => {}
             Some(State::Aborting { .. } | State::Aborted { .. }) if !committed => {}
-            // A late answer to an earlier question: a guess of a node that had forgotten, and of no
-            // use here any more.
+            // A late answer to an earlier question: a node that had forgotten the transaction
+            // guessed it, and it is of no use here any more.
             Some(State::Committing { .. } | State::Committed) => {}
             None if !committed => {}
             None if settled => self.outputs.send(self.me, id.coordinator, Message::Done { id }),
@@ -250,7 +250,8 @@ impl ParticipantMachine {
             Some(State::Committing { logged: true, .. } | State::Committed) => self.tell(asker, id, Outcome::Committed),
             Some(State::Aborted { durable: true, .. }) => self.tell(asker, id, Outcome::Aborted),
             Some(State::Aborted { durable: false, askers }) => {
-                // Sent only when it is on disk: otherwise this node could vote yes after a crash.
+                // Sent only when the record is on disk: otherwise this node could vote yes after a
+                // crash.
                 let first = askers.is_empty();
                 askers.insert(asker);
                 if first {
@@ -464,7 +465,7 @@ mod tests {
         id
     }
 
-    /// The reason of the no that the machine votes next; none if it asks its resource first.
+    /// The reason of the no that the machine votes next; `None` if it asks its resource first.
     fn refusal(machine: &mut ParticipantMachine) -> Option<Arc<str>> {
         match machine.next_output() {
             Some(Output::Send(Packet { message: Message::Vote { refusal, .. }, .. })) => refusal,

@@ -34,8 +34,8 @@ pub trait Resource: Send + 'static {
     /// Releases the state kept by `prepare`.
     fn abort(&mut self, id: TransactionId, message: &Arc<[u8]>);
 
-    /// Called first, with the promised and undecided transactions: keep (again) the state that
-    /// these need. All other state of `prepare` from before a crash was never promised.
+    /// Called first, with the transactions that are promised and undecided: keep (again) the state
+    /// that these need. All other state of `prepare` from before a crash was never promised.
     fn recovered(&mut self, in_doubt: &[(TransactionId, Arc<[u8]>)]) {
         let _ = in_doubt;
     }

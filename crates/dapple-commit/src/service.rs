@@ -198,7 +198,7 @@ impl Coordinator {
     }
 
     /// Removes a permanently lost participant, and its promises. It must never start again with its
-    /// old log: it could ask for transactions that all have forgotten.
+    /// old log: it could ask for transactions that all others have forgotten.
     pub fn forget_node(&self, node: NodeId) {
         let _failed = self.node.call(Call::ForgetNode(node));
         self.outbox.disconnect(node);

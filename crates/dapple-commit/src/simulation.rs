@@ -174,8 +174,8 @@ impl Node {
             Output::Check { id, .. } => {
                 if !refuse {
                     assert!(self.held.insert(id), "{id} is promised twice");
-                    // A transaction given up before any promise left the node may be asked for
-                    // again after a crash.
+                    // If a transaction was given up before any promise left the node, another node
+                    // may ask for it again after a crash.
                     self.undone.remove(&id);
                 }
                 machine.checked(self.now, id, if refuse { Err("no".into()) } else { Ok(()) });
@@ -445,8 +445,8 @@ impl Scene {
         scene
     }
 
-    /// Runs each node until its next action is other than sending: a packet that is sent and never
-    /// delivered equals one that a crash kept from being sent.
+    /// Runs each node until its next action is not a send: a packet that is sent and never
+    /// delivered is the same as one that was not sent because of a crash.
     fn flush(&mut self) {
         for node in &mut self.nodes {
             while matches!(node.next_output(), Some(Output::Send(_) | Output::Decided { .. })) {

@@ -172,7 +172,7 @@ impl Client {
     }
 }
 
-/// One call of the system for one line, so that a kill leaves whole lines.
+/// One system call for one line, so that a kill leaves whole lines.
 fn write_line(line: &str) {
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {

@@ -5,7 +5,8 @@
 //!   hold all partitions:           apply the last changes; the target now is the store at this moment
 //! ```
 //!
-//! A page is read before the changes that follow it are applied, so the target ends with the newest record of each key.
+//! A page is read before the changes after it are applied, so the target ends with the newest
+//! record of each key.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;

@@ -6,7 +6,7 @@ use dapple_tower::{Reason, Refused};
 
 use crate::Version;
 
-/// The result of an operation that gave no reply, in three cases that callers must tell apart.
+/// The result of an operation that got no reply, in three cases that callers must tell apart.
 ///
 /// ```
 /// use dapple_store::{Error, Refusal};
@@ -82,8 +82,9 @@ pub enum Refusal {
     /// A key or value cannot be encoded, or the stored bytes are of another type.
     #[error("{0}")]
     Codec(String),
-    /// A watcher was slower than the history is long, and missed changes; or the history begins after the cursor, as it
-    /// does when the store was reopened or got another number of partitions. Read the table again, then watch from `resume`.
+    /// A watcher was slower than the history is long, and missed changes. Or the history begins
+    /// after the cursor, as it does when the store was reopened or got another number of
+    /// partitions. Read the table again, then watch from `resume`.
     #[error("changes were missed: they are older than the history that is kept")]
     Lagged {
         /// The moment from which the changes can be had.

@@ -23,9 +23,9 @@ use crate::{Kind, TableOptions, codec};
 ///
 /// Waiting costs no polling, and waiters get the lock in the order in which they came. The lock
 /// ends with its holder: when the guard is dropped, when its lease ends, when the process ends.
-/// Each holder has a greater [`Token`] than all before, also over restarts. A table that is
-/// [guarded](crate::Table::guarded) by a token refuses writes once a later holder has the lock, so
-/// a holder that paused for long cannot overwrite the writes of the next one.
+/// Each holder has a greater [`Token`] than all before, also over restarts. If a table is
+/// [guarded](crate::Table::guarded) by a token, it refuses writes once a later holder has the lock.
+/// So a holder that paused for long cannot overwrite the writes of the next one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -165,7 +165,8 @@ impl<E: Engine> Lock<E> {
         Ok(LockGuard { token, permit: Arc::new(Mutex::new(Some(permit))), _lease: None })
     }
 
-    /// As [`acquire`](Self::acquire), but the lock is free again after `lease`, also if the guard is still there.
+    /// As [`acquire`](Self::acquire), but the lock is free again after `lease`, even if the guard
+    /// still exists.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -198,7 +199,8 @@ impl LockGuard {
         self.token
     }
 
-    /// Whether its lease has not ended. That may change at any moment; a table that is guarded by the token is certain.
+    /// Whether its lease has not ended. The answer may change at any moment; a table that is
+    /// guarded by the token is certain.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner).is_some()

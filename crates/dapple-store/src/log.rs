@@ -21,9 +21,10 @@ use crate::{Kind, TableOptions, codec};
 
 /// A log on an engine. Positions count entries from 0. Clones are handles to the same log.
 ///
-/// A log is in one partition, so its entries have one order, and appends of many tasks share commits. Every operation but
-/// the wait of a [`tail`](Self::tail) has the store's time limit. **Cancel safety:** a dropped append that still waited is
-/// not applied; one in a commit is.
+/// A log is in one partition, so its entries have one order, and appends of many tasks share
+/// commits. Every operation but the wait of a [`tail`](Self::tail) has the store's time limit.
+/// **Cancel safety:** if an append is dropped while it still waits, it is not applied; if a commit
+/// has it, it is.
 ///
 /// ```
 /// use dapple_store::{Log, Memory, Store, StoreOptions, TableOptions};
@@ -149,8 +150,8 @@ where
         self.write(Action::Append { values }).await
     }
 
-    /// Removes the entries below `position`, and returns the first position that is left. It runs in steps, each of which
-    /// is durable; a later entry never goes before an earlier one.
+    /// Removes the entries below `position`, and returns the first position that is left. It runs
+    /// in steps, each of which is durable; a later entry is never removed before an earlier one.
     ///
     /// # Errors
     /// The three cases of [`Error`], for the step that failed.
@@ -267,7 +268,8 @@ where
             let log = &self.entries.log;
             let inner = log.store.inner();
             match &self.notify {
-                // An append between the look and this line has left its permit, and so has a new map.
+                // If an entry was appended between the check and this line, it has left its permit;
+                // so has a new map.
                 Some((epoch, notify)) if *epoch == inner.epoch() => notify.notified().await,
                 _ => {
                     let notify = Arc::new(Notify::new());

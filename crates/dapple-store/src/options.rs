@@ -128,7 +128,7 @@ pub struct StoreOptions {
     pub queue_len_max: usize,
     /// The most bytes of keys and values that wait in one partition; a further write is refused.
     pub queue_bytes_max: usize,
-    /// The time that an operation may take, unless its table handle says otherwise.
+    /// The time that an operation may take, unless its table handle has another limit.
     pub limit: Duration,
     /// The memory for cached records in one partition, bytes.
     pub cache_bytes: usize,

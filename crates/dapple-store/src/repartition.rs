@@ -30,8 +30,9 @@ use crate::store::{
 };
 
 impl<E: Engine> Store<E> {
-    /// Gives the store another number of partitions, while it serves. All data are copied once; operations wait only for
-    /// the last changes, some milliseconds. Watchers get [`Refusal::Lagged`].
+    /// Gives the store another number of partitions, while it serves. All data are copied once;
+    /// operations wait only while the last changes are copied, some milliseconds. Watchers get
+    /// [`Refusal::Lagged`].
     ///
     /// `progress` is called after each page. **Cancel safety:** it continues to its end if the
     /// future is dropped.
@@ -94,7 +95,8 @@ impl<E: Engine> Store<E> {
         match inner.put_layout(&next).await {
             Ok(()) => {}
             Err(error @ Error::Unknown { .. }) => {
-                // The next open finds the old map or the new one, and neither may get writes that the other lacks.
+                // The next open finds the old map or the new one, and neither map may get writes
+                // that the other lacks.
                 let failure = Failure::Io { file: "the catalog".to_owned(), detail: error.to_string() };
                 held.into_iter().for_each(|held| held.stop(failure.clone()));
                 return Err(error);
@@ -107,8 +109,8 @@ impl<E: Engine> Store<E> {
         for source in &sources {
             source.wake_watchers().await;
         }
-        // The data is in its new place. A failure from here on costs room only, and the next open
-        // finishes the work.
+        // The data is in its new place. A failure from here on costs only disk space, and the next
+        // open finishes the work.
         let engine = inner.engine.clone();
         match blocking(move || remove_stale(&*engine, &next)).await {
             Ok(()) => drop(inner.put_layout(&Layout { stale: None, ..next }).await),
@@ -190,8 +192,8 @@ impl<E: Engine> Store<E> {
     }
 }
 
-/// A digest of the content of a table, log, lock or counter: two that are equal have the same keys,
-/// values and times of expiry.
+/// A digest of the content of a table, log, lock or counter: if two digests are equal, so are the
+/// keys, values and times of expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Digest {

@@ -354,7 +354,8 @@ impl<E: Engine> Inner<E> {
         map.map_err(|_| unavailable(Reason::Deadline, Duration::ZERO))
     }
 
-    /// The epoch of the map: what remembers partitions looks here whether they are still the ones.
+    /// The epoch of the map: code that remembers partitions checks it to see whether they still
+    /// exist.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(SeqCst)
     }
@@ -382,7 +383,8 @@ impl<E: Engine> Inner<E> {
     }
 }
 
-/// Runs a change of the catalog to its end, also if its caller goes: half of it would be seen until the next open.
+/// Runs a change of the catalog to its end, even if the caller goes away: otherwise half of it
+/// would be visible until the next open.
 pub(crate) async fn to_the_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {

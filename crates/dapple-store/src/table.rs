@@ -164,8 +164,8 @@ where
         self
     }
 
-    /// A handle that writes only until `lock` has a newer holder than that of `token`: then
-    /// [`Refusal::Fenced`]. Its reads are not checked.
+    /// A handle that writes only until `lock` has a newer holder than that of `token`; after that,
+    /// writes are refused with [`Refusal::Fenced`]. Its reads are not checked.
     ///
     /// # Errors
     /// The lock belongs to another store.

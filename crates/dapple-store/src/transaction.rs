@@ -86,8 +86,8 @@ impl<E: Transactions> Store<E> {
     }
 
     /// Runs `body`, and applies its writes if no value that it read has changed meanwhile;
-    /// otherwise runs it again, until the store's time limit has passed. So all transactions and
-    /// single operations have an order in which each runs alone.
+    /// otherwise runs it again, until the store's time limit has passed. So there is an order of
+    /// all transactions and single operations in which each runs alone.
     ///
     /// `body` may run several times: keep other effects out of it. An error of `body` ends the
     /// transaction without a change. **Cancel safety:** if dropped before the commit begins, it
@@ -335,7 +335,7 @@ impl<E: Transactions> Transaction<E> {
         let found = table.get_versioned(key, crate::Read::Linearizable).await?;
         let expect = found.as_ref().map_or(Expect::Absent, |found| Expect::Version(found.version));
         let mut work = self.work();
-        // The first version counts: if a second read finds another, the commit is refused.
+        // The first version counts: if a second read finds another version, the commit is refused.
         if !work.reads.contains_key(&place) {
             let check = work.batch.prepared(table, key, Action::Check { expect })?;
             work.reads.insert(place, check);
@@ -365,7 +365,7 @@ impl<E: Transactions> Transaction<E> {
         Ok(())
     }
 
-    // A panic of the caller's types while they are encoded leaves whole entries.
+    // If the caller's types panic while they are encoded, all entries are still whole.
     fn work(&self) -> MutexGuard<'_, Work<E>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -239,7 +239,7 @@ impl<E: Engine> RawWatch<E> {
         for partition in partitions {
             partition.add_watcher(notify.clone()).await;
             let known = from.0.iter().find(|(index, _)| *index == partition.index());
-            // A cursor without this partition is from another time: reading from there tells so.
+            // A cursor without this partition is from another time: a read from there reports that.
             let returned = known.map_or(0, |(_, version)| *version);
             let (ready, partition) = (VecDeque::new(), partition.clone());
             sources.push(Source { partition, returned, ready, complete: returned });

@@ -35,7 +35,7 @@ impl Power {
 struct Memory {
     log: Arc<Mutex<(Vec<Record>, usize)>>,
     power: Power,
-    /// Whether it is compacted all the time; then everything remembered is synced.
+    /// Whether the log is compacted all the time; then every remembered record is synced.
     is_long: bool,
 }
 
@@ -160,7 +160,7 @@ fn callers_on_threads_learn_how_it_ended() {
     });
 }
 
-/// The end of a commit: `None` if it is unknown after this many looks of the caller.
+/// The end of a commit: `None` if it is unknown after the caller has checked this often.
 async fn told(commit: impl Future<Output = Result<TransactionId, CommitError>>, mut looks: usize) -> Option<bool> {
     let mut commit = pin!(commit);
     let ended = poll_fn(|cx| match commit.as_mut().poll(cx) {
@@ -230,5 +230,5 @@ fn after_all_have_stopped_and_started_all_agree() {
     });
 }
 
-/// How often a caller looks before it gives up: about as often as necessary.
+/// How often a caller checks before it gives up: about as often as necessary.
 const LOOKS: usize = 40;

@@ -12,8 +12,9 @@ use super::redb::{io_failure, is_empty, table_name};
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
 use crate::Durability;
 
-/// The engine that appends each commit to a log, by the library fjall: faster to write than [`Redb`](super::Redb), slower
-/// to read where memory does not hold the data. Counting a table reads all of it.
+/// The engine that appends each commit to a log, by the library fjall: it writes faster than
+/// [`Redb`](super::Redb), and reads slower if the data do not fit in memory. Counting a table reads
+/// all of it.
 ///
 /// A record that was changed on the disk is found, as in every engine. Opening cuts off a damaged
 /// end of the log, so damage after the last sync looks like a crash.
@@ -137,8 +138,8 @@ impl Partition for FjallPartition {
         })
     }
 
-    /// Tables are dropped before the rest: no operation uses them any more, so a crash between does
-    /// no harm.
+    /// Tables are dropped first: no operation uses them any more, so a crash after this does no
+    /// harm.
     fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
         self.with(|database| {
             let mut batch = database.batch().durability(Some(self.persist));

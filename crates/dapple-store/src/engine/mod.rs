@@ -36,7 +36,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Removes a partition, if it is there. The store does not use it any more; an enumeration that was begun before may
     /// still have it open.
     ///
-    /// An engine that keeps it loses only room: the store empties a partition before it uses the place again.
+    /// If an engine keeps it, that costs only disk space: the store empties a partition before it
+    /// uses the place again.
     ///
     /// # Errors
     /// The system's.
@@ -49,7 +50,7 @@ pub trait Engine: Send + Sync + 'static {
 /// A map from table and key to bytes, in the order of the keys, that changes by atomic commits.
 ///
 /// At most one `commit` or `recover` runs at a time; the other methods may run at the same time,
-/// and see all of a commit or none of it.
+/// and see a commit whole or not at all.
 pub trait Partition: Send + Sync + 'static {
     /// The bytes of one key.
     ///

@@ -260,8 +260,9 @@ fn open(disk: Option<&Arc<dyn Disk>>, path: &Path, synced: bool, page_cache_byte
     let mut builder = Database::builder();
     builder.set_cache_size(page_cache_bytes);
     let opened = guarded(path, || builder.create_with_backend(backend).map_err(|error| failure(path, error.into())));
-    // Tables that promise to survive a kill of the process only need no syncs. Opening syncs nevertheless: a power failure
-    // costs only files that were written since, not the new file of a store that has no such table.
+    // Tables that promise to survive only a kill of the process need no syncs. Opening syncs
+    // nevertheless: a power failure then costs only the files written since, and never the new file
+    // of a store without such a table.
     syncs.store(synced, SeqCst);
     opened
 }
@@ -294,7 +295,8 @@ pub(super) fn io_failure(path: &Path, error: &io::Error) -> Failure {
     let file = path.display().to_string();
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::Full { file, detail: error.to_string() },
-        // redb reads beyond the end of a file that was cut off, and finds other files' first bytes wrong.
+        // redb reads beyond the end of a file that was cut off; in other files it finds that the
+        // first bytes are wrong.
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
             Failure::Corrupt { file, detail: error.to_string() }
         }

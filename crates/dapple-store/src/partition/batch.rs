@@ -46,9 +46,9 @@ pub(crate) enum Action {
     },
     /// Runs once, between the writes before and after it.
     Modify(Mutex<Option<Modification>>),
-    /// All of these or none; table and key of the write around them do not count.
+    /// All of these or none; the table and key of the write around them have no effect.
     All(Vec<Write>),
-    /// Each of these by itself: like single writes, but with one entry in the queue and one answer.
+    /// Each of these by itself: as single writes, but with one entry in the queue and one answer.
     Each(Vec<Write>),
     /// Changes nothing, if `expect` holds.
     Check {
@@ -56,7 +56,7 @@ pub(crate) enum Action {
     },
     /// Removes all of the table from this partition.
     Drop,
-    /// Changes nothing, and so is answered when all that waited before it is.
+    /// Changes nothing, so it is answered when all entries that waited before it are.
     Nothing,
 }
 
@@ -249,7 +249,7 @@ impl<'a, P: Partition> Batch<'a, P> {
         self.changes.insert((table, key.clone()), record);
     }
 
-    /// Applies all writes, or undoes those before the first that is refused.
+    /// Applies all writes; if one is refused, undoes those before it.
     fn apply_all(&mut self, writes: &[Write]) -> Result<Reply, Refusal> {
         let places = writes.iter().map(|write| (write.table.id, write.key.clone()));
         let before: Vec<_> =
@@ -310,7 +310,8 @@ impl<'a, P: Partition> Batch<'a, P> {
             Some(record) => Change::Put(*table, key.to_vec(), record.encode(*table, key)),
             None => Change::Remove(*table, key.to_vec()),
         }));
-        // Counts also where only tables are dropped, so that the file always tells whether a commit is in it.
+        // Counts even if tables are only dropped, so that the file always tells whether a commit is
+        // in it.
         (changes, self.version + 1)
     }
 
@@ -348,7 +349,7 @@ impl<'a, P: Partition> Batch<'a, P> {
 fn modify(modification: &Mutex<Option<Modification>>, previous: Option<&Record>) -> Result<Next, Refusal> {
     let taken = modification.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(closure) = taken else { return Ok(Next::Keep) };
-    // Nothing of the batch is in the closure's hands, so no state can be left half changed.
+    // The closure has no part of the batch, so no state can be left half changed.
     let result = catch_unwind(AssertUnwindSafe(|| closure(previous)));
     result.unwrap_or_else(|_| Err(Refusal::Panicked))
 }

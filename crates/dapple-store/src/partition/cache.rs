@@ -8,7 +8,8 @@ use bytes::Bytes;
 use crate::engine::TableId;
 use crate::record::Record;
 
-/// A cache that evicts in the order of insertion, but passes over records that were read since it last came by.
+/// A cache that evicts in the order of insertion, but skips records that were read since it last
+/// reached them.
 pub(super) struct Cache {
     tables: HashMap<TableId, HashMap<Bytes, Cached>>,
     /// Each cached key once, and keys that were removed since.

@@ -21,7 +21,8 @@ pub(crate) struct Event {
     pub(crate) record: Option<Record>,
 }
 
-/// The watcher asks for changes that the history no longer has; it has those after this version.
+/// The watcher asks for changes that the history no longer has; the history begins after this
+/// version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lagged(pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! Logs in a partition: entries under their positions, and a head that says which there are.
+//! Logs in a partition: entries under their positions, and a head that says which positions exist.
 
 use std::ops::Bound::{Included, Unbounded};
 

@@ -47,7 +47,8 @@ struct Inner<P> {
 pub(crate) struct Held(Grant);
 
 impl Held {
-    /// Releases it for no one: neither reads nor writes are answered until the store is reopened.
+    /// Releases it so that no operation can use it: neither reads nor writes are answered until the
+    /// store is reopened.
     pub(crate) fn stop(self, failure: Failure) {
         // Only a runtime that shuts down has dropped the combiner.
         let _ = self.0.done.send(Joined::Stopped(failure));
@@ -121,8 +122,8 @@ impl<P: Partition> PartitionHandle<P> {
         self.write(write, deadline).await.map(drop)
     }
 
-    /// Waits until this partition is held: all that was queued is done, and no other reads or writes it before the result
-    /// is dropped.
+    /// Waits until this partition is held: all earlier operations are done, and no other operation
+    /// reads or writes it before the result is dropped.
     pub(crate) async fn hold(&self, deadline: Instant) -> Result<Held, Error> {
         Ok(Held(self.join(Vec::new(), deadline).await?))
     }
@@ -132,7 +133,7 @@ impl<P: Partition> PartitionHandle<P> {
         self.inner.state.with(|state| state.history.wake()).await;
     }
 
-    /// Queues a transaction that reads or changes `keys`, and waits until this partition is in its hands.
+    /// Queues a transaction that reads or changes `keys`, and waits until it has this partition.
     async fn join(&self, keys: Keys, deadline: Instant) -> Result<Grant, Error> {
         let (granted, grant) = oneshot::channel();
         self.inner
@@ -145,7 +146,8 @@ impl<P: Partition> PartitionHandle<P> {
         }
     }
 
-    /// The outcome of an abandoned write, after all that was queued before the question.
+    /// The outcome of an abandoned write, after all operations that were queued before the
+    /// question.
     pub(crate) async fn outcome(&self, id: OperationId, deadline: Instant) -> Result<Outcome, Error> {
         match self.barrier(deadline).await {
             Ok(()) | Err(Error::Unavailable(_)) => Ok(self.inner.state.read(|state| state.outcome(id.number)).await),
@@ -253,8 +255,9 @@ impl<P: Partition> PartitionHandle<P> {
         }
     }
 
-    /// Lets the callers that were just answered queue their next writes, for as long as more of them do: without that, the
-    /// first one would get a commit of its own, and all others would wait for it.
+    /// Lets the callers that were just answered queue their next writes, as long as more of them do
+    /// so. Otherwise the first write would get a commit of its own, and all others would wait for
+    /// it.
     async fn gather(&self) {
         let mut len = 0;
         for _ in 0..GATHER_TURNS {

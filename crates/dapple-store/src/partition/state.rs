@@ -123,7 +123,8 @@ impl State {
 
     /// Queues a write and returns its number.
     pub(super) fn enqueue(&mut self, write: Write, answer: Answer, options: &StoreOptions) -> Result<u64, Error> {
-        // A drop adds nothing that grows, and must not fail once the catalog has forgotten the table.
+        // Dropping a table adds nothing that grows, and must not fail after the catalog has
+        // forgotten the table.
         self.check_room(write.len(), matches!(write.action, Action::Drop), options)?;
         self.queue_bytes += write.len();
         let number = self.number();
@@ -174,7 +175,8 @@ impl State {
         self.queue.len()
     }
 
-    /// Takes all that is queued before the next transaction, or that, or ends the combining.
+    /// Takes all writes queued before the next transaction, or that transaction, or ends the
+    /// combining.
     pub(super) fn take_turn(&mut self) -> Option<Turn> {
         // Abandoned writes in the queue need no further work.
         while !self.queue.is_empty() {

@@ -8,10 +8,10 @@
 //!                  release all
 //! ```
 //!
-//! A partition that has granted neither writes nor reads for others until it is released, so no
-//! reader sees a half. A process that ends after the commit point leaves the record; opening the
-//! store applies the part of the record that a partition lacks. The versions show that: the record
-//! has the version that its part gives to a partition, and nothing else gets that version.
+//! A partition that serves no other reads or writes until it is released, so no reader sees half of
+//! a transaction. If a process ends after the commit point, the record stays; opening the store
+//! applies those parts of it that a partition lacks. The versions show this: the record has the
+//! version that each part gives to its partition, and nothing else gets that version.
 
 use std::ops::Bound::{Excluded, Included};
 use std::sync::MutexGuard;
@@ -49,7 +49,8 @@ pub(crate) async fn commit_all<P: Partition>(
         return Ok(Vec::new());
     };
     let (answer, reply) = oneshot::channel();
-    // A task of its own: from here on it has to be finished, also if the caller goes.
+    // A separate task: from here on the transaction has to be finished, even if the caller goes
+    // away.
     drop(Color::new().spawn(async move {
         let known: Vec<Records> = grants.iter_mut().map(|grant| std::mem::take(&mut grant.known)).collect();
         let of_call = partitions.clone();
@@ -71,7 +72,7 @@ pub(crate) async fn commit_all<P: Partition>(
     }
 }
 
-/// How each partition ends the transaction, and what its caller learns.
+/// How each partition ends the transaction, and the result that its caller gets.
 type Ended = (Vec<Joined>, Result<Vec<Reply>, Error>);
 
 /// Evaluates and commits. Blocks.
@@ -103,7 +104,8 @@ fn run<P: Partition>(
         Ok(()) => {}
         Err(Uncommitted::NotApplied(failure)) => return (unchanged(), Err(Refusal::Engine(failure).into())),
         Err(Uncommitted::Unknown(failure)) => {
-            // If the record is in the file, the next open applies all of it, and nothing may come between.
+            // If the record is in the file, the next open applies all of it, and nothing may be
+            // written in between.
             return (inners.iter().map(|_| Joined::Stopped(failure.clone())).collect(), unknown(&failure));
         }
     }
@@ -136,7 +138,7 @@ struct Part {
     changes: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// The change that writes the record of the parts of `others`, if there are any.
+/// The change that writes the record with the parts of `others`; `None` if there are none.
 fn commit_record<P: Partition>(
     inners: &[&Inner<P>],
     batches: &[Batch<'_, P>],

@@ -104,7 +104,7 @@ const DIRECTORY: &str = "DAPPLE_STORE_TEST_DIRECTORY";
 const ENGINE: &str = "DAPPLE_STORE_TEST_ENGINE";
 const FIRST: &str = "DAPPLE_STORE_TEST_FIRST";
 
-/// The program that is killed: it is this test's binary, told so by variables.
+/// The program that is killed: this test's binary, with variables that say so.
 #[test]
 fn writer_that_is_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };

@@ -29,7 +29,7 @@ async fn all_operations<E: Engine>(store: Store<E>) {
     assert_eq!(users.remove(&ann).await.unwrap().map(|old| old.value), Some(4));
     assert_eq!(users.remove(&ann).await.unwrap(), None);
     assert!(!users.contains(&ann).await.unwrap());
-    // A version never comes back, or a late `cas` could hit a later life of the key.
+    // A version never comes back; otherwise a late `cas` could hit a later life of the key.
     let again = users.put(&ann, &5).await.unwrap();
     assert!(again.version > second.version);
     assert_eq!(again.previous, None);

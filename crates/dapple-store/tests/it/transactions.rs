@@ -258,7 +258,7 @@ async fn crash(crash_at: i64, keeps_last: bool) {
     write(1).await.unwrap();
     engine.commits_left.store(crash_at, Ordering::Relaxed);
     let result = write(2).await;
-    // The store that continues with its own state shows no half, either.
+    // The store that continues with its own state does not show half of a transaction either.
     let mut seen: Option<u32> = None;
     for key in 0..KEYS {
         if let Ok(value) = table.get(&key).await {
