@@ -57,7 +57,8 @@ impl Graph {
     }
 }
 
-/// The error's text, unless it equals the last one: a disk that is full for a day is reported once.
+/// The error's text, unless it equals the last one: if a disk is full for a day, one report is
+/// enough.
 fn new_problem<'l>(last: &'l mut Option<String>, result: &io::Result<()>) -> Option<&'l str> {
     let problem = result.as_ref().err().map(io::Error::to_string);
     let is_new = problem.is_some() && problem != *last;

@@ -157,7 +157,7 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     }
 
     /// Sets the default time from arrival after which a response is useless. A request that still
-    /// waits then is dropped; one in service is given up.
+    /// waits then is dropped; if it is in service, the stage gives it up.
     pub fn deadline(mut self, time: Duration) -> Self {
         self.policy.patience = Some(time);
         self
@@ -202,8 +202,8 @@ impl<Req: Send + 'static> StageBuilder<Req> {
     /// Limits the share of all workers' time that its handlers may take, from 0 to 1. The stage
     /// keeps to it over some tenths of a second, so that other stages get their share (Gribble,
     /// 10.1.2). Above the limit no request starts, and a request in service rests at its next
-    /// `.await`. A handler that computes without one cannot be stopped; its excess is deducted
-    /// afterwards. Values below a thousandth count as a thousandth, values above 1 as 1.
+    /// `.await`. A handler that computes without an `.await` cannot be stopped; its excess is
+    /// deducted afterwards. Values below a thousandth count as a thousandth, values above 1 as 1.
     ///
     /// # Panics
     /// If `share` is not a number.

@@ -180,8 +180,8 @@ where
         }
     }
 
-    /// Starts all requests that may start, and schedules the next look if time alone can change
-    /// that.
+    /// Starts all requests that may start, and schedules the next check if time alone can allow
+    /// more.
     pub(crate) fn start_all(self: &Arc<Self>) {
         if std::mem::replace(&mut lock(&self.handlers).starting, true) {
             return;
@@ -233,8 +233,8 @@ where
         Next::Start(Work { taken, next_handler, generation, color, wakes })
     }
 
-    /// Whether the share of the workers' time allows one more call than are in service; otherwise
-    /// the time of the next check, if time can change it.
+    /// Whether the share of the workers' time allows one more call in service; otherwise the time
+    /// of the next check, if time can change that.
     fn share_lets_start(&self, handlers: &Handlers<Req, Resp, E>, now: Instant) -> Result<(), Option<Instant>> {
         let Some(share) = &self.share else { return Ok(()) };
         let mean = handlers.totals.busy.mean();

@@ -347,8 +347,8 @@ where
     Resp: Send + 'static,
     E: Send + 'static,
 {
-    /// Sets when the response becomes useless. A request that still waits then is dropped; one in
-    /// service is given up ([`StageError::Expired`]).
+    /// Sets when the response becomes useless. A request that still waits then is dropped; if it is
+    /// in service, the stage gives it up ([`StageError::Expired`]).
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.order.deadline = Some(deadline);
         self

@@ -307,7 +307,7 @@ impl<A, B: Overload> Overload for PipelineError<A, B> {
     }
 }
 
-/// The end of the first stage: with the response of the next in progress, or without.
+/// The end of the first stage: with the response of the next stage in progress, or without.
 type Handed<F, E, N> = Result<F, PipelineError<E, N>>;
 
 pin_project! {
@@ -431,8 +431,8 @@ where
             }
         };
         let Feed { next, tx, .. } = *self;
-        // A caller that stopped waiting does not want it; dropping the next response cancels that
-        // request.
+        // If a caller has stopped waiting, it does not want the response; the drop of the next
+        // stage's response cancels that request.
         drop_quietly((tx.send(handed), next));
     }
 }

@@ -119,8 +119,8 @@ where
         let Call { mut handler, mut future, requests, replies, early, busy, .. } = call;
         // Drop the rest of the call before its caller learns the end.
         if !requests.is_empty() {
-            // A handler that was not called may be in a waiting line, and would take a place that
-            // it does not use.
+            // A handler that was not called may be in a waiting line, in which it would get a place
+            // that it does not use.
             drop_quietly((handler.take(), requests));
         } else if future.is_some() {
             drop_quietly(future.take());
@@ -128,7 +128,7 @@ where
         let count = replies.len();
         let latency = now().saturating_duration_since(started);
         self.finish(handler, &end, (early, count), Times { waited, latency, busy });
-        // Including results that nothing waits for: the next request starts even if their drop
+        // Including results that no caller waits for: the next request starts even if their drop
         // panics.
         quietly(|| put(replies, end));
         self.core.start_all();
@@ -427,8 +427,8 @@ impl<Req, Resp, E> Call<Req, Resp, E> {
     }
 
     /// Ready when each response has room at its destination or is not awaited any more. Results
-    /// before one that must wait are delivered at once: a cohort that kept their slots in the next
-    /// queue could wait for ever for its own slot.
+    /// before one that must wait are delivered at once: if a cohort kept their slots in the next
+    /// queue, it could wait for ever for its own slot.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(results) = &mut self.results else { return Poll::Ready(()) };
         let mut all = self.replies.iter_mut().zip(results.iter());

@@ -4,9 +4,9 @@
 //! then throughput falls (Gribble, Figures 10 and 15). With `w` in service that take `L` each, the
 //! throughput is `w / L`, so latency alone determines it, even when fewer requests arrive than the
 //! stage could serve. From window to window the controller changes the width by about an eighth (at
-//! first it doubles it), and compares the throughput. If throughput changed by at least half as
-//! much as the width, in proportion, more width is worth it; otherwise less is. So the width
-//! oscillates around the point where more of it stops paying.
+//! first it doubles it), and compares the throughput. If the throughput changed by at least half
+//! the proportion by which the width changed, the controller raises the width; otherwise it lowers
+//! it. So the width oscillates around the point where more of it stops paying.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -135,7 +135,7 @@ impl WidthControl {
             // At a bound: try the other direction next, because load and costs may have changed.
             self.rising = !self.rising;
         } else {
-            // Requests in service now have shared it with as many as before; wait for twice that
+            // Requests in service now began with another width; wait for the end of twice that
             // number.
             self.settling = self.width.max(wanted).saturating_mul(2);
         }
@@ -147,7 +147,8 @@ impl WidthControl {
 const ENDED_MIN: usize = 24;
 /// and takes at least this long.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
-/// More width is worth it if throughput grows by at least this part of its growth.
+/// The controller raises the width if the throughput grows by at least this part of the width's
+/// growth.
 const WORTH: f64 = 0.5;
 
 #[cfg(test)]

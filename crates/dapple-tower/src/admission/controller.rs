@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | waiting | no | yes, if its class is at least the newcomer's |
 //! | granted | yes | yes, minus its run time so far |
-//! | suspended | no | the part expected to come back within the target, judged by earlier suspensions |
+//! | suspended | no | the part of it that is expected to come back within the target, judged by earlier suspensions |
 //! | resuming | no; it goes before all waiting requests | yes |
 //! | dropped, and after the end | no | no |
 //!
@@ -196,7 +196,7 @@ impl Controller {
         Ok(delay_ns + most_ns)
     }
 
-    /// The longest wait before a request begins, if it then costs `most_ns`.
+    /// The longest time that a request waits before it begins, if it then costs `most_ns`.
     fn limit_ns(&self, most_ns: u64) -> u64 {
         let target_ns = ns(self.config.target_delay);
         let in_time_ns = target_ns.saturating_sub(self.margin_ns as u64 + most_ns);
@@ -211,8 +211,7 @@ impl Controller {
     fn yields_to(&mut self, offer: &Offer, now: Instant) -> bool {
         let own = self.queue.len_of(offer.class, offer.client);
         let Some((client, len)) = self.queue.largest(offer.class) else { return false };
-        // By at least one request: a newcomer does not have a stronger claim for having just
-        // arrived.
+        // More by at least one request: having just arrived gives a newcomer no stronger claim.
         let request_ns = self.costs.mean_ns().unwrap_or(0) as f64;
         let has_had_more = || 2.0 * self.recent.of(offer.client, now) + request_ns < self.recent.of(client, now);
         if client == offer.client || (len <= own + 1 && (own > 0 || !has_had_more())) {
@@ -504,7 +503,7 @@ impl Controller {
         debug_assert_eq!(self.requests[key].state, State::Granted, "only a granted request has a processor");
         let request = &mut self.requests[key];
         request.used_ns += ns(ran);
-        // Add it now, because a request that is given up early has used it, too.
+        // Added now, because a request that is given up early has used processor time, too.
         self.recent.add(request.offer.client, ns(ran), now);
         if request.is_exempt {
             self.exempt -= 1;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Learns costs: of each kind of request that comes often enough, and of all together.
 ///
-/// Bounded: a fixed table. A kind that collides with another one replaces it after coming more
-/// often recently.
+/// Bounded: a fixed table. If two kinds collide, the one that came more often recently replaces the
+/// other.
 #[derive(Debug)]
 pub(super) struct Costs {
     kinds: Box<[Kind]>,

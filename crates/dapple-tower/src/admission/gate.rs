@@ -174,7 +174,7 @@ impl Admitted {
 
     /// Whether it may run now; if not, the task is woken when that may have changed.
     fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<Result<Phase, Refused>> {
-        // Cloning and dropping a waker is foreign code: do it without the lock.
+        // Cloning and dropping a waker is foreign code: this happens without the lock.
         let waker = KeptWaker::from(cx.waker());
         let mut core = self.shared.lock();
         // Suspended: it was not polled after its grant, so the grant was taken back.
@@ -221,8 +221,8 @@ impl Admitted {
         let is_busy = core.controller.is_dear();
         core.settle();
         self.is_over = true;
-        // Relaxed: see `Admission::is_busy`. Written only when it changes, so that its cache line
-        // stays with all readers.
+        // Relaxed: see `Admission::is_busy`. Written only when it changes, so that all readers keep
+        // the cache line.
         if self.shared.is_busy.load(Ordering::Relaxed) != is_busy {
             self.shared.is_busy.store(is_busy, Ordering::Relaxed);
         }
@@ -383,7 +383,7 @@ fn processors() -> usize {
     }
 }
 
-/// Between two handlers the executor must poll for events, and then run the tasks that got some, so
+/// Between two handlers the executor must poll for events, and then run the tasks with events, so
 /// that they read their requests. At the first yield the next handler is before these tasks in the
 /// run queue, at the second after them.
 const YIELDS: u8 = 2;

@@ -56,7 +56,7 @@ pub(super) struct Shared<K, T> {
 
 struct State<K, T> {
     replicas: Replicas<K, T>,
-    /// Tasks to wake when other replicas can be picked than before, one entry for each.
+    /// Tasks to wake when the set of replicas that can be picked changes, one entry for each task.
     waiting: HashMap<u64, KeptWaker>,
     next_waiter: u64,
 }

@@ -13,7 +13,8 @@ use crate::time::now;
 /// A replica picked for a request. The request counts as in flight until this is dropped; report
 /// its outcome here.
 ///
-/// Dropped without a report, it counts as canceled, which means nothing for the replica.
+/// If it is dropped without a report, it counts as canceled, and the replica's health does not
+/// change.
 ///
 /// ```
 /// use dapple_tower::balance::{Balancer, Config, Outcome};

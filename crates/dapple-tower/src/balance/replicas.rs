@@ -325,7 +325,8 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
     fn lighter(&self, one: Id, other: Id, now: Instant) -> Id {
         let decay = self.config.decay;
         let (a, b) = (&self.all[&one], &self.all[&other]);
-        // A residual strain must not decide for hours between two with equal numbers in flight.
+        // A small rest of strain must not decide for hours between two replicas with equal numbers
+        // in flight.
         let strain =
             |replica: &Replica<K, T>| Some(replica.strain.now(now, decay)).filter(|strain| *strain >= STRAIN_MIN);
         let queue = |replica: &Replica<K, T>| replica.in_flight as f64 + strain(replica).unwrap_or(0.0);
@@ -338,9 +339,9 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         match one_load.total_cmp(&other_load) {
             Ordering::Less => one,
             Ordering::Greater => other,
-            // Prefer the replica that fails, whichever was drawn first. In turns, each failure
-            // would be retried at the other one, which makes that one the last used, so that all
-            // requests would begin with the failing one.
+            // Prefer the replica that fails, whichever was drawn first. If two replicas took turns,
+            // each failure would be retried at the other one. That one would then be the last used,
+            // so that all requests would begin with the failing one.
             Ordering::Equal if a.failures_in_a_row != b.failures_in_a_row => one,
             // Equal replicas take turns.
             Ordering::Equal => {

@@ -27,7 +27,8 @@ use crate::time::now;
 /// cannot be cloned into a [`Buffer`](crate::middleware::Buffer). tower's `Balance` has one owner,
 /// so users put a buffer in front; this one needs none.
 ///
-/// Dropped while it waits, it keeps no place; a replica that it had found ready is free again.
+/// If it is dropped while it waits, it keeps no place; a replica that it had found ready is free
+/// again.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -108,7 +109,7 @@ impl<K: Clone + Eq + Hash, S: Clone, C> Balance<K, S, C> {
     }
 
     /// All available replicas were tried. Ready with true if there is a change by now, and with
-    /// false if there is nothing to wait for.
+    /// false if nothing can change any more.
     fn poll_more(&mut self, tried: &[Id], cx: &mut Context<'_>) -> Poll<bool> {
         let pending = &mut self.pending;
         let mut next = None;

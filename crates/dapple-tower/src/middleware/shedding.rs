@@ -43,7 +43,7 @@ pub fn ask<R>(poll: impl FnOnce() -> R) -> (R, Said) {
     let _restore = Restore(ASKED.replace(Some(Said::Nothing)));
     let mut result = None;
     let mut poll = Some(poll);
-    // A poll that is pending for the task's budget is not a reached limit.
+    // If a poll is pending because the task's budget is used up, that is not a reached limit.
     let mut asks = unconstrained(poll_fn(|_| {
         result = poll.take().map(|poll| poll());
         Poll::Ready(())

@@ -128,7 +128,8 @@ impl<K: Clone + Eq + Hash + Send> Discipline<K> for Classes<K> {
             return Err(UnknownKey);
         }
         if self.classes[place].line.len() == 0 {
-            // A class that returns has no credit for shares that others borrowed meanwhile.
+            // A class that becomes active again has no credit for shares that others borrowed
+            // meanwhile.
             let waiting = self.classes.iter().filter(|class| class.line.len() > 0);
             let least = waiting.map(|class| class.borrowed).min().unwrap_or(0);
             let class = &mut self.classes[place];

@@ -55,7 +55,7 @@ impl fmt::Display for Rate {
 
 /// A token bucket with the time as an argument: tokens come at a rate, up to a limit.
 ///
-/// An item that costs more than the limit passes when the bucket is full, and leaves a debt that
+/// If an item costs more than the limit, it passes when the bucket is full, and leaves a debt that
 /// must be paid off first. So long periods stay within their rate, at any cost of single items.
 /// Amounts are integers: a token is the number of nanoseconds in the rate's period, and each
 /// nanosecond adds the rate's number, so nothing is lost to rounding.

@@ -1,9 +1,9 @@
 //! The shared handle: a discipline in a lock, the waiting tickets, and the alarm that releases
 //! them.
 //!
-//! This is not a [`Limit`](dapple_sync::sync::limit::Limit), which counts permits that come back, in
-//! one line. A throttle has a line for each key and a cost for each waiter, the clock decides, and a
-//! full line cuts the last waiter of the longest key.
+//! This is not a [`Limit`](dapple_sync::sync::limit::Limit), which counts permits that come back,
+//! in one line. A throttle has a line for each key and a cost for each waiter; the clock decides;
+//! and if the line is full, the last waiter of the longest key is refused.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -49,7 +49,7 @@ fn in_one_line_the_first_goes_first_at_the_rate() {
     push(&mut plain, 0, 3, 2);
     let gone = run(&mut plain, start, start + SECOND);
     assert_eq!(gone.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), [100_000, 100_001, 100_002, 0, 1, 2]);
-    // Tickets of cost 2 go when the bucket is full with one, and leave a debt of one.
+    // A ticket of cost 2 goes when the bucket is full with one, and leaves a debt of one.
     let times: Vec<u128> = gone.iter().map(|(_, at)| at.as_millis()).collect();
     assert_eq!(times, [0, 100, 200, 300, 500, 700]);
 }

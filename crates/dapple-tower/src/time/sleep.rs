@@ -10,8 +10,8 @@ use super::thread::{self, Key};
 
 /// Resolves at its deadline. Cancel safe: dropping it disarms the timer.
 ///
-/// It may move between executors from poll to poll: a poll elsewhere arms a timer again that was
-/// armed on a Dapple runtime, so the end of that runtime cannot block it.
+/// It may move between executors from poll to poll: if a Dapple runtime armed its timer and another
+/// executor polls it, that one arms the timer again, so the end of the runtime cannot block it.
 pub struct Sleep {
     deadline: Instant,
     timer: Timer,

@@ -65,7 +65,7 @@ fn a_budget_bounds_the_retries_of_all_its_users() {
         for n in 0..200 {
             assert!(service.clone().oneshot(n).await.is_err());
         }
-        // All at once, or the window moves on between: never more than a tenth on top.
+        // All requests at once, or in windows that move on: retries never exceed a tenth.
         let calls = calls.load(Ordering::SeqCst);
         assert!((201..=220).contains(&calls), "{calls} calls for 200 requests");
     });

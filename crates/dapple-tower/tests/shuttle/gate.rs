@@ -103,8 +103,8 @@ fn a_handler_that_waits_for_the_next_one_lets_it_begin() {
     });
 }
 
-// One has the processor, one of a low class waits in the only place, and one of a higher class
-// comes.
+// One request has the processor, one of a low class has the only place in the queue, and one of a
+// higher class comes.
 #[test]
 fn a_request_dropped_for_a_higher_class_is_woken() {
     check(SCHEDULES, || {

@@ -91,7 +91,8 @@ fn all_go_at_the_rate_and_a_dropped_waiter_takes_nothing() {
     });
 }
 
-// The line of one key is full; a ticket of another key comes, and the last of the first makes room.
+// The line of one key is full; a ticket of another key comes, and the last ticket of the first key
+// has to go.
 #[test]
 fn a_ticket_that_makes_room_is_woken_and_the_bound_is_kept() {
     check(SCHEDULES, || {
@@ -143,8 +144,8 @@ impl Service<u8> for Sink {
     }
 }
 
-// One ticket is released, finds the service busy and is dropped: its grant is for the others, which
-// wait in classes.
+// One ticket is released, finds the service busy and is dropped: its grant goes to the others,
+// which wait in classes.
 #[test]
 fn an_unused_grant_goes_to_the_next() {
     check(SCHEDULES, || {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// |---|---|---|---|
 /// | `Fifo` | the oldest | gets as much as it sends | no source |
 /// | `RoundRobin` | one of each source that has any, in turn | delays each other source by at most one message | no source |
-/// | `Priority` | of the highest priority that has any, as in `RoundRobin` | delays messages of its priority by one each, lower ones for as long as it sends | lower ones, unless `bypass_max` is set |
+/// | `Priority` | of the highest priority that has any, as in `RoundRobin` | delays messages of its priority by one each, and lower ones as long as it sends | lower ones, unless `bypass_max` is set |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Discipline {
@@ -142,7 +142,8 @@ impl<T> Merge<T> {
         std::iter::from_fn(|| self.pop()).collect()
     }
 
-    /// A source that has been bypassed as often as allowed; of several, the one bypassed longest.
+    /// A source that others have gone before as often as allowed; of several, the one that has
+    /// waited so longest.
     fn bypassed_long(&self) -> Option<u64> {
         let Discipline::Priority { bypass_max: Some(max) } = self.discipline else { return None };
         let long = self.line.iter().filter(|(_, key)| self.sources[key].bypassed >= max);

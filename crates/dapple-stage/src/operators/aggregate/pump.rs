@@ -24,7 +24,7 @@ use dapple_sync::sync::limit::{Limit, Permit};
 ///
 /// | when | then |
 /// |---|---|
-/// | a response is dropped | its message leaves the queue; a message already at the sink continues or stops as the sink decides |
+/// | a response is dropped | its message leaves the queue; if the message is already at the sink, the sink decides whether it continues or stops |
 /// | a source is dropped | its waiting messages are still sent |
 /// | the sink is not ready | all messages wait |
 /// | the sink's `poll_ready` fails | the next message gets the error; the one after it tries again |

@@ -39,10 +39,10 @@ pub struct Sequenced<K, R> {
 /// sequencer*.
 ///
 /// A group has one; senders elsewhere reach it as they reach any service. All messages pass it, so
-/// it bounds the group's rate; for each message it only gives a number and sends it on. When it
-/// dies, another one under another name may take over, and the members join that one; messages in
-/// flight at the old one may be at some members only. From name and number a member can tell at
-/// which message the order was broken.
+/// it bounds the group's rate; for each message it only gives a number and sends it on. If it dies,
+/// another one under another name may take over, and the members join that one; messages in flight
+/// at the old one may then be at some members only. From the name and number of a message a member
+/// can tell where the order was broken.
 ///
 /// ```
 /// use std::convert::Infallible;

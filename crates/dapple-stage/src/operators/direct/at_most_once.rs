@@ -68,8 +68,8 @@ impl Default for Retransmit {
 /// | [`DeliveryError::NotDone`] | has not run and never will | all attempts were refused; or none was answered, and the receiver has withdrawn it |
 /// | [`DeliveryError::Unknown`] | ran once at most | the receiver is out of reach, or has crashed or forgotten this sender after an attempt was made |
 ///
-/// Cancel safe in that nothing runs twice: when the response is dropped, the message is not sent
-/// again, and it may have run. Clones are one sender. A message costs one clone for each attempt.
+/// Cancel safe in that nothing runs twice: if the response is dropped, the message is not sent
+/// again, but it may have run. Clones are one sender. A message costs one clone for each attempt.
 ///
 /// The reliable operator of Gribble's direct composition, "at-most-once delivery" (4.2).
 ///
@@ -96,8 +96,8 @@ pub(crate) struct Link {
     numbers: Mutex<Numbers>,
     /// Locked while a session is being opened.
     session: AsyncMutex<Option<Session>>,
-    /// How often opening failed, and the last reason. Waiting senders use it to fail at once,
-    /// instead of each trying as long again.
+    /// How often opening failed, and the last reason. Waiting senders use it to fail at once;
+    /// otherwise each would try as long again.
     unopened: Mutex<(u64, String)>,
     random: Mutex<Random>,
 }

@@ -108,7 +108,7 @@ where
 
     fn call(&mut self, message: M) -> Self::Future {
         let mut cx = Context::from_waker(Waker::noop());
-        // Not in a waiting line: nothing would come back for a place granted there.
+        // Not in a waiting line: no task would take a place that is granted there.
         let (polled, _) = shedding::ask(|| self.sink.poll_ready(&mut cx));
         let is_ready = matches!(polled, Poll::Ready(Ok(())));
         let future = is_ready.then(|| self.sink.call(message));

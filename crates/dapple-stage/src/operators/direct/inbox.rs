@@ -11,9 +11,9 @@
 //! Each waiter polls the running message: its own, or in an ordered inbox the one at its turn. So
 //! no message needs a task of its own, and none stalls because the waiter that began it was
 //! dropped. Only one waiter polls at a time. All waiters are woken on a change; they register first
-//! and then look, so that they miss no change. A running message that no waiter can poll any more,
-//! because its sender gave it up, is dropped. One lock guards all state; it is free while a message
-//! is polled.
+//! and then check, so that they miss no change. If a sender gives up its running message, so that
+//! no waiter can poll it any more, the message is dropped. One lock guards all state; it is free
+//! while a message is polled.
 
 use std::collections::BTreeMap;
 use std::future::Future;

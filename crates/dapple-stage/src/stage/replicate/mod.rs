@@ -263,7 +263,7 @@ where
     /// Adds a service that others run, such as a remote stage, or replaces the one of that name. It
     /// does not count for the bounds, and reduces the number of replicas started here. Clones that
     /// panic or fail in `poll_ready` are made again, after rests as in
-    /// [`Supervision`](crate::Supervision); these deaths never take the service out.
+    /// [`Supervision`](crate::Supervision); these deaths never take the service out of the stage.
     pub fn join<S>(&self, name: &str, service: S)
     where
         S: Service<Req, Response = Resp, Error = E> + Clone + Send + 'static,

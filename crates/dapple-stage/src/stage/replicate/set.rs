@@ -241,7 +241,8 @@ where
     }
 
     /// Adds a replica that others run, or replaces the one of that name. It never goes out of
-    /// service, because nothing here could start it again: its handlers only rest after deaths.
+    /// service, because nothing here could start it again; after the death of a handler the stage
+    /// only pauses it.
     pub(super) fn join(&self, name: &str, parts: Parts<Req, Resp, E>) {
         let name: Arc<str> = name.into();
         let supervision = Supervision { deaths_max: 0, ..self.supervision.clone() };
@@ -368,7 +369,7 @@ where
     /// that instead of waiting.
     pub(super) fn tell(&self) {
         if let Some(front) = self.front.get().and_then(Weak::upgrade) {
-            // Another thread may store an older value: the last to store checks again.
+            // Another thread may store an older value: so the last thread to store checks again.
             loop {
                 let len = self.balancer.serving_len();
                 front.set_width_to(len.max(1) * self.width);

@@ -169,7 +169,7 @@ async fn a_stage_takes_no_more_of_the_workers_than_its_share() {
         sleep(Duration::from_millis(20)).await;
     }
     let (took, elapsed) = (greedy.stats().worker_time, start.elapsed());
-    // A burst of calls, plus the delay of calls that took too long because other processes had the
+    // A burst of calls, plus the time of calls that took too long because other processes had the
     // processor: a started call runs to its end.
     let most = elapsed.mul_f64(0.2) + Duration::from_millis(170) + *late.lock().unwrap();
     assert!(took <= most, "{took:?} of {elapsed:?}");

@@ -285,7 +285,7 @@ async fn a_request_to_a_pipeline_has_a_deadline_in_each_of_its_stages() {
     let soon = Duration::from_millis(20);
     let (tx, dropped) = std::sync::mpsc::channel();
     let on_drop = move |_: State, why: &dapple_stage::Refused| tx.send(why.reason.clone()).unwrap();
-    // In service in the first stage, and then waiting there for the second.
+    // Requests in service in the first stage, which then wait there for the second.
     let busy = pipeline.ask(state.clone());
     let error = race(busy, pipeline.ask_with(state.clone(), |ask| ask.within(soon).on_drop(on_drop))).await;
     assert!(is_too_late(&error));

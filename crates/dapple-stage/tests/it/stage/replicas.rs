@@ -442,8 +442,8 @@ async fn one_that_goes_is_retired_when_all_that_it_was_sent_is_answered() {
     };
     let many: Vec<_> = (0..9).map(ask).collect();
     eventually(|| gate.inside().0 == 8).await;
-    // All but the last: these few need one replica only, and the leaving one or the other still has
-    // a request.
+    // All but the last: these few need one replica only, and each of the others may still have a
+    // request.
     gate.open(6);
     eventually(|| gate.inside().0 == 3 && stage.replicas().len() == 1).await;
     let busy_one_is_gone = stage.replicas()[0].in_service < 3;

@@ -12,7 +12,7 @@ use tower::{Service, ServiceExt, service_fn};
 
 use super::{check, poll_once};
 
-// Meant to catch: a push that does not wake the pump (deadlock); a pump that looks before it
+// Meant to catch: a push that does not wake the pump (deadlock); a pump that checks before it
 // registers its waker, in two steps (deadlock); a last handle that is dropped without waking the
 // pump (deadlock).
 #[test]

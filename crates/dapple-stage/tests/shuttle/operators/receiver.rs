@@ -25,7 +25,7 @@ fn message(session: Session, n: u32) -> Delivery<u32> {
     Delivery::Message { session, sequence: n.into(), floor: 0, message: Some(n) }
 }
 
-// Meant to catch: a dropped poller that does not wake the other waiters (deadlock); a look before
+// Meant to catch: a dropped poller that does not wake the other waiters (deadlock); a check before
 // the waker is registered (deadlock); a message that is begun although another thread polls it (it
 // runs twice).
 #[test]
@@ -72,7 +72,7 @@ fn a_repeated_message_runs_once_even_if_pollers_give_up() {
     }
 }
 
-// Meant to catch: a message that is withdrawn while it is held, and begins all the same.
+// Meant to catch: a message that is withdrawn while it is held, but begins nevertheless.
 #[test]
 fn what_is_withdrawn_has_run_or_never_will() {
     check(3_000, || {

@@ -74,7 +74,7 @@ fn a_higher_class_passes_and_lower_ones_are_shed() {
     assert_eq!(dropped(&controller, low[1]), None);
     controller.finish(low[0], ms(10), now + ms(10));
     assert_eq!(*controller.state(high), State::Granted, "it goes before all that wait");
-    // Those that fit push the others out, and none of their own class.
+    // Requests that fit drop those of the others, and none of their own class.
     let (more, refused) = fill(&mut controller, Offer::arrived(now).class(Class::HIGH), now + ms(10));
     assert!(matches!(refused.reason, Reason::Delay { .. }), "{refused}");
     let left = low[1..].iter().filter(|&&key| dropped(&controller, key) != Some(Reason::Class)).count();

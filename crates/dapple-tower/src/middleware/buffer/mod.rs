@@ -103,8 +103,8 @@ where
         let bound = self.bound;
         match self.place.poll_taken(cx, || Refused::new(Reason::Full { len: bound }, Duration::ZERO)) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
-            // It may have failed since: then no place comes any more, and a later caller is never
-            // woken.
+            // The queue may have failed since: then no place comes any more, and a later caller
+            // would never be woken.
             Poll::Pending => self.queue.failure().map_or(Poll::Pending, |error| Poll::Ready(Err(error.into()))),
         }
     }

@@ -9,8 +9,9 @@
 //! | failed | gone | any | none; the places are closed, so that callers waiting for one get the error, too |
 //!
 //! A semaphore bounds the queue. The queue itself is not a
-//! [`Limit`](dapple_sync::sync::limit::Limit): it keeps requests, not permits, and one waiter drives
-//! for all. A line of permits knows the next waiter, but not the next driver.
+//! [`Limit`](dapple_sync::sync::limit::Limit): it keeps requests, not permits, and one waiter
+//! drives for all. A limit's line knows the next waiter, but a queue also has to choose the next
+//! driver.
 //!
 //! Foreign code (the service, wakers, requests) is called and dropped outside of the lock.
 

@@ -35,7 +35,7 @@ impl PermitWait {
         if self.permit.is_some() {
             return Poll::Ready(());
         }
-        // A queued limit gets its permit there; the permit may have been granted by now.
+        // A limit with a queued caller grants its permit there; it may have done so by now.
         if self.acquires.is_none() {
             self.permit = self.semaphore.clone().try_acquire_owned().ok();
             if self.permit.is_some() {

@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         /// Over any nine tenths of the period, retries never exceed the deposits of twice that time
-        /// plus the reserve; and a retry that even the shortest window covers is never refused.
+        /// plus the reserve; and if even the shortest window covers a retry, it is never refused.
         #[test]
         fn retries_stay_within_the_share(
             steps in proptest::collection::vec(prop_oneof![

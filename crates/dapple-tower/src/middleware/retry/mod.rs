@@ -22,8 +22,8 @@ use crate::BoxError;
 ///
 /// Policies get errors as [`BoxError`]s, for any error type of the service.
 ///
-/// The service is cloned for each request, and each attempt waits until it is ready. Cancel safety
-/// is that of the service: after the response future is dropped, no more attempts are made.
+/// The service is cloned for each request, and each attempt waits until it is ready. Cancel safe as
+/// the service is: after the response future is dropped, no more attempts are made.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};

@@ -98,7 +98,8 @@ impl<J> Attempts<J> {
         if self.budget.as_ref().is_some_and(|budget| !budget.withdraw()) {
             return None;
         }
-        // Added, not compared: callers with the same time from a refusal must not return together.
+        // Added, not compared: callers that got the same time from a refusal must not return
+        // together.
         let wait = self.backoff.random_wait(self.attempts - 1, &mut Random::fresh());
         Some(asked.saturating_add(wait))
     }
