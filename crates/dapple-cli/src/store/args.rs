@@ -174,8 +174,12 @@ pub(super) struct StoreRows;
 
 impl Rows for StoreRows {
     const HEADING: &'static str = "Limits";
-    const ROWS: &'static [LimitOption] =
-        &[limits::CONNECTIONS_MAX.or(4_096), limits::REQUESTS_MEMORY, limits::DRAIN.or(10_000)];
+    const ROWS: &'static [LimitOption] = &[
+        limits::CONNECTIONS_MAX.or(4_096),
+        limits::REQUESTS_MEMORY,
+        limits::SUBSCRIBER_WAITING_MAX,
+        limits::DRAIN.or(10_000),
+    ];
 }
 
 #[derive(Debug, clap::Args)]

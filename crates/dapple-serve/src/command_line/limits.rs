@@ -85,6 +85,8 @@ limits! {
         "The most memory to use, in MiB; close to it caches shrink, and new connections get 503";
     REQUESTS_MEMORY: "requests_memory_mb" was "tasks_mib", MiB, (1, 1 << 20), Some(256),
         "The most memory for requests of all clients that are read or answered, in MiB, and for answers that are not yet taken";
+    SUBSCRIBER_WAITING_MAX: "subscriber_waiting_max_kb", KiB, (64, 1 << 20), Some(32 << 10),
+        "The most bytes of messages that wait for one subscriber, in KiB; beyond that its connection ends";
     TARGET_DELAY: "target_delay_ms", Milliseconds, (0, HOUR), None,
         "Refuse a request that could not be answered within this time, in milliseconds; 0 never refuses";
 

@@ -1,6 +1,7 @@
 //! Commands on keys, and about the server.
 
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use super::plan::{Database, Plan, Value};
 use super::reply::{OK, Reply, integer};
 use super::session::{Context, wrong_number};
-use super::{Service, glob, hashes, keys, strings};
+use super::{Service, glob, hashes, keys, pubsub, strings};
 
 /// The version of Redis that the commands follow.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
@@ -19,6 +20,8 @@ pub(super) type Answer = Result<Reply, Reply>;
 /// The fewest and the most words of a command, including its name.
 const COMMANDS: &[(&str, usize, usize)] = &[
     ("APPEND", 3, 3),
+    ("AUTH", 2, MANY),
+    ("CLIENT", 2, MANY),
     ("COMMAND", 1, MANY),
     ("CONFIG", 2, MANY),
     ("DAPPLE.PARTITIONS", 1, 2),
@@ -26,7 +29,9 @@ const COMMANDS: &[(&str, usize, usize)] = &[
     ("DECR", 2, 2),
     ("DECRBY", 3, 3),
     ("DEL", 2, MANY),
+    ("DISCARD", 1, 1),
     ("ECHO", 2, 2),
+    ("EXEC", 1, 1),
     ("EXISTS", 2, MANY),
     ("EXPIRE", 3, 3),
     ("EXPIREAT", 3, 3),
@@ -38,6 +43,7 @@ const COMMANDS: &[(&str, usize, usize)] = &[
     ("GETRANGE", 4, 4),
     ("GETSET", 3, 3),
     ("HDEL", 3, MANY),
+    ("HELLO", 1, MANY),
     ("HEXISTS", 3, 3),
     ("HGET", 3, 3),
     ("HGETALL", 2, 2),
@@ -56,24 +62,36 @@ const COMMANDS: &[(&str, usize, usize)] = &[
     ("KEYS", 2, 2),
     ("MGET", 2, MANY),
     ("MSET", 3, MANY),
+    ("MULTI", 1, 1),
     ("PERSIST", 2, 2),
     ("PEXPIRE", 3, 3),
     ("PEXPIREAT", 3, 3),
     ("PING", 1, 2),
     ("PSETEX", 4, 4),
+    ("PSUBSCRIBE", 2, MANY),
     ("PTTL", 2, 2),
+    ("PUBLISH", 3, 3),
+    ("PUBSUB", 2, MANY),
+    ("PUNSUBSCRIBE", 1, MANY),
+    ("QUIT", 1, MANY),
     ("RANDOMKEY", 1, 1),
     ("RENAME", 3, 3),
     ("RENAMENX", 3, 3),
+    ("RESET", 1, 1),
     ("SCAN", 2, MANY),
+    ("SELECT", 2, 2),
     ("SET", 3, MANY),
     ("SETEX", 4, 4),
     ("SETNX", 3, 3),
     ("SETRANGE", 4, 4),
     ("STRLEN", 2, 2),
+    ("SUBSCRIBE", 2, MANY),
     ("TTL", 2, 2),
     ("TYPE", 2, 2),
     ("UNLINK", 2, MANY),
+    ("UNSUBSCRIBE", 1, MANY),
+    ("UNWATCH", 1, 1),
+    ("WATCH", 2, MANY),
 ];
 const MANY: usize = usize::MAX;
 
@@ -116,6 +134,8 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
             }
             Ok(OK)
         }
+        "PUBLISH" => pubsub::publish(context.service, &args[0], &args[1]).await,
+        "PUBSUB" => pubsub::about(&context.service.broker, args).await,
         "DAPPLE.PARTITIONS" => partitions(context.service, args).await,
         "INFO" => info(context).await,
         _ => Err(unknown(words)),
@@ -267,10 +287,14 @@ const FLUSH_LEN: usize = 1000;
 async fn info(context: Context<'_>) -> Answer {
     let keys = context.database().await?.count().await?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (channels, patterns) = context.service.broker.names().await;
+    let cut = context.service.broker.counters().cut.load(Ordering::Relaxed);
     Ok(Reply::Text(format!(
         "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:dapple\r\nprocess_id:{}\r\n\
          tcp_port:{}\r\nserver_time_usec:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\nmaxclients:{}\r\n\r\n\
-         # Persistence\r\nloading:0\r\naof_enabled:1\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
+         # Persistence\r\nloading:0\r\naof_enabled:1\r\n\r\n\
+         # Stats\r\npubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n\
+         client_output_buffer_limit_disconnections:{cut}\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
          # Keyspace\r\ndb{}:keys={keys}\r\n",
         std::process::id(),
         context.service.port,

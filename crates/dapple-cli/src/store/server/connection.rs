@@ -1,6 +1,6 @@
 //! One connection: requests in, replies out, in order.
 
-use std::sync::atomic::Ordering;
+use std::future::pending;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -10,7 +10,9 @@ use dapple::time::timeout;
 use dapple_serve::host::EndStage;
 
 use super::Service;
+use super::memory::Share;
 use super::plan::Plan;
+use super::pubsub::Message;
 use super::reply::Reply;
 use super::request::{Malformed, Requests};
 use super::session::{Context, Session};
@@ -25,18 +27,22 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &EndStage
     let (read, write) = stream.into_split();
     let mut session = Session::new(service);
     let (mut requests, mut buf, mut replies) = (Requests::default(), BytesMut::new(), Vec::new());
-    let mut held = Held { service, bytes: 0 };
+    let mut held = Share::new(&service.memory);
     let mut chunk = vec![0; CHUNK_LEN];
     loop {
         answer(&mut session, &mut requests, &mut buf, &mut replies).await;
         if !held.set(buf.len()) {
-            Reply::Error(NO_MEMORY.to_owned()).encode(&mut replies, session.is_resp3);
+            Reply::no_memory().encode(&mut replies, session.is_resp3);
             session.is_over = true;
         }
+        deliver(&mut session, &mut replies);
         let was_full = replies.len() >= REPLIES_LEN_MAX;
         if !replies.is_empty() {
-            if !matches!(timeout(WRITE_LIMIT, write.write_all(&replies)).await, Ok(Ok(()))) {
-                return;
+            let written = timeout(WRITE_LIMIT, write.write_all(&replies));
+            match race(cut(&mut session), written).await {
+                First::Left(()) => return service.broker.count_cut(),
+                First::Right(Ok(Ok(()))) => {}
+                First::Right(_) => return,
             }
             replies.clear();
             replies.shrink_to(REPLIES_LEN_MAX);
@@ -47,39 +53,40 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &EndStage
         if was_full {
             continue;
         }
-        match race(read.read(&mut chunk), stage.finishing()).await {
+        match race(read.read(&mut chunk), race(message(&mut session), stage.finishing())).await {
             First::Left(Ok(len)) if len > 0 => buf.extend_from_slice(&chunk[..len]),
+            First::Right(First::Left(Some(message))) => message.into_reply().encode(&mut replies, session.is_resp3),
+            First::Right(First::Left(None)) => return service.broker.count_cut(),
             _ => return,
         }
     }
 }
 
-/// The bytes of an unfinished request that count against the limit of all connections.
-struct Held<'a> {
-    service: &'a Service,
-    bytes: usize,
-}
-
-impl Held<'_> {
-    /// Counts `len` bytes from now on; `false` if all connections together have too many.
-    fn set(&mut self, len: usize) -> bool {
-        // Small requests are bounded by the number of connections.
-        let bytes = if len > CHUNK_LEN { len } else { 0 };
-        let before = std::mem::replace(&mut self.bytes, bytes);
-        // Relaxed: a sum; no other memory depends on it.
-        self.service.unfinished_bytes.fetch_sub(before, Ordering::Relaxed);
-        self.service.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.service.unfinished_bytes_max
-            || bytes == 0
+/// Waits for the next message of the client's subscriptions; `None` if it must be disconnected. Cancel safe.
+async fn message(session: &mut Session<'_>) -> Option<Message> {
+    match &mut session.subscriber {
+        Some(subscriber) => subscriber.next().await,
+        None => pending().await,
     }
 }
 
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.set(0);
+/// Encodes the messages that wait.
+fn deliver(session: &mut Session<'_>, replies: &mut Vec<u8>) {
+    let Some(subscriber) = &mut session.subscriber else { return };
+    while replies.len() < REPLIES_LEN_MAX
+        && let Some(message) = subscriber.try_next()
+    {
+        message.into_reply().encode(replies, session.is_resp3);
     }
 }
 
-const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+/// Waits until the client must be disconnected because it does not read its messages. Cancel safe.
+async fn cut(session: &mut Session<'_>) {
+    match &mut session.subscriber {
+        Some(subscriber) => subscriber.cut().await,
+        None => pending().await,
+    }
+}
 
 /// Answers the complete requests. Adjacent writes of different keys run at the same time, so that
 /// they share commits; all others run alone.

@@ -5,7 +5,9 @@ mod connection;
 mod glob;
 mod hashes;
 mod keys;
+mod memory;
 mod plan;
+mod pubsub;
 mod reply;
 mod request;
 mod session;
@@ -17,7 +19,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,7 +37,9 @@ use super::args::ServeArgs;
 use super::engine::FileEngine;
 use super::error::CommandError;
 use super::open;
+use memory::Memory;
 use plan::{Database, Value};
+use pubsub::Broker;
 
 /// The state that connections share.
 pub(super) struct Service {
@@ -45,9 +49,8 @@ pub(super) struct Service {
     port: u16,
     admission: Arc<Admission>,
     next_client: AtomicU64,
-    /// The bytes of incomplete requests, over all connections.
-    unfinished_bytes: AtomicUsize,
-    unfinished_bytes_max: usize,
+    memory: Arc<Memory>,
+    broker: Broker,
     scans: Colored<Scans>,
 }
 
@@ -78,6 +81,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     }
     let admission =
         Arc::new(Admission::new(args.limits.number(&limits::CONNECTIONS_MAX) as usize, PerAddress::Unlimited));
+    let memory = Memory::new(args.limits.bytes(&limits::REQUESTS_MEMORY));
+    let broker = Broker::new(args.limits.bytes(&limits::SUBSCRIBER_WAITING_MAX), memory.clone());
     let service = Arc::new(Service {
         store,
         databases: Default::default(),
@@ -85,8 +90,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         port: addr.port(),
         admission: admission.clone(),
         next_client: AtomicU64::new(1),
-        unfinished_bytes: AtomicUsize::new(0),
-        unfinished_bytes_max: args.limits.bytes(&limits::REQUESTS_MEMORY),
+        memory,
+        broker,
         scans: Colored::new(Scans::default()),
     });
     // A closed stdout must not stop the server.

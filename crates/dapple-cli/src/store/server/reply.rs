@@ -16,6 +16,10 @@ pub(super) enum Reply {
     NullList,
     List(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
+    /// Something that the client did not ask for just now, which version 3 distinguishes.
+    Push(Vec<Reply>),
+    /// Several replies, one after the other.
+    Several(Vec<Reply>),
     Error(String),
 }
 
@@ -35,6 +39,19 @@ impl Reply {
         Reply::Map(entries.into_iter().map(|(name, reply)| (Reply::Text(name.to_owned()), reply)).collect())
     }
 
+    pub(super) fn text(text: &str) -> Reply {
+        Reply::Text(text.to_owned())
+    }
+
+    pub(super) fn no_memory() -> Reply {
+        Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".to_owned())
+    }
+
+    pub(super) fn unknown_subcommand(command: &str, word: &[u8]) -> Reply {
+        let word = String::from_utf8_lossy(&word[..word.len().min(128)]).into_owned();
+        Reply::Error(format!("ERR unknown subcommand '{word}'. Try {command} HELP."))
+    }
+
     pub(super) fn syntax() -> Reply {
         Reply::Error("ERR syntax error".to_owned())
     }
@@ -50,8 +67,13 @@ impl Reply {
             Reply::NullList => write!(out, "*-1\r\n"),
             Reply::Text(text) => return encode_bulk(out, text.as_bytes()),
             Reply::Bulk(bytes) => return encode_bulk(out, bytes),
-            Reply::List(replies) => {
-                let _ = write!(out, "*{}\r\n", replies.len());
+            Reply::List(replies) | Reply::Push(replies) => {
+                let mark = if is_resp3 && matches!(self, Reply::Push(_)) { '>' } else { '*' };
+                let _ = write!(out, "{mark}{}\r\n", replies.len());
+                replies.iter().for_each(|reply| reply.encode(out, is_resp3));
+                Ok(())
+            }
+            Reply::Several(replies) => {
                 replies.iter().for_each(|reply| reply.encode(out, is_resp3));
                 Ok(())
             }

@@ -5,6 +5,7 @@ use dapple::store::{Error, Expect};
 use subtle::ConstantTimeEq;
 
 use super::plan::{Database, Plan, Value};
+use super::pubsub::{self, Subscriber};
 use super::reply::{OK, Reply};
 use super::transaction::{Queue, Queued};
 use super::{DATABASES, Service, commands, transaction};
@@ -28,6 +29,8 @@ pub(super) struct Session<'a> {
     pub(super) queue: Option<Queue>,
     /// The keys that must not change before `EXEC`.
     pub(super) watched: Vec<(Database, Bytes, Expect<Value>)>,
+    /// Since the first subscription.
+    pub(super) subscriber: Option<Subscriber>,
 }
 
 impl<'a> Context<'a> {
@@ -46,41 +49,72 @@ impl<'a> Session<'a> {
     pub(super) fn new(service: &'a Service) -> Session<'a> {
         let is_known = service.password.is_none();
         let (id, name) = (service.client_id(), Bytes::new());
-        let (queue, watched) = (None, Vec::new());
+        let (queue, watched, subscriber) = (None, Vec::new(), None);
         let context = Context { service, index: 0 };
-        Session { context, id, is_resp3: false, is_over: false, is_known, name, queue, watched }
+        Session { context, id, is_resp3: false, is_over: false, is_known, name, queue, watched, subscriber }
     }
 
+    /// Runs one command, or adds it to the transaction.
     pub(super) async fn run(&mut self, words: &[Bytes]) -> Reply {
         let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
-        let args = &words[1..];
+        if let Err(reply) = commands::check(&name, words) {
+            return self.spoil(reply);
+        }
+        if !self.is_known && !matches!(&name[..], "AUTH" | "HELLO" | "QUIT" | "RESET") {
+            return self.spoil(Reply::Error("NOAUTH Authentication required.".to_owned()));
+        }
+        if self.is_subscribed() && !self.is_resp3 && !SUBSCRIBED.contains(&&name[..]) {
+            return self.spoil(Reply::Error(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+                 context",
+                full_name(&name, words)
+            )));
+        }
         match &name[..] {
+            "AUTH" | "HELLO" | "SELECT" | "CLIENT" | "SUBSCRIBE" | "PSUBSCRIBE" | "UNSUBSCRIBE" | "PUNSUBSCRIBE"
+                if self.queue.is_some() =>
+            {
+                self.spoil(Reply::Error(format!("ERR {name} is not allowed in transactions")))
+            }
+            "MULTI" | "EXEC" | "DISCARD" | "WATCH" | "UNWATCH" => {
+                transaction::run(self, &name, &words[1..]).await.unwrap_or_else(|reply| reply)
+            }
+            "QUIT" | "RESET" => self.run_now(&name, words).await,
+            _ if self.queue.is_some() => self.enqueue(&name, words),
+            _ => self.run_now(&name, words).await,
+        }
+    }
+
+    /// Runs a checked command.
+    async fn run_now(&mut self, name: &str, words: &[Bytes]) -> Reply {
+        let args = &words[1..];
+        match name {
             "QUIT" => {
                 self.is_over = true;
                 OK
             }
             "RESET" => {
-                let (id, is_known) = (self.id, self.is_known);
-                *self = Session { id, is_known, ..Session::new(self.context.service) };
+                let id = self.id;
+                *self = Session { id, ..Session::new(self.context.service) };
                 Reply::Simple("RESET")
-            }
-            "AUTH" | "HELLO" | "SELECT" | "CLIENT" if self.queue.is_some() => {
-                self.spoil(Reply::Error(format!("ERR {name} is not allowed in transactions")))
             }
             "AUTH" => self.auth(args),
             "HELLO" => self.hello(args),
-            _ if !self.is_known => Reply::Error("NOAUTH Authentication required.".to_owned()),
             "SELECT" => self.select(args),
             "CLIENT" => self.client(args),
-            "MULTI" | "EXEC" | "DISCARD" | "WATCH" | "UNWATCH" => {
-                transaction::run(self, &name, args).await.unwrap_or_else(|reply| reply)
+            "SUBSCRIBE" | "PSUBSCRIBE" | "UNSUBSCRIBE" | "PUNSUBSCRIBE" => {
+                pubsub::run(self, name, args).await.unwrap_or_else(|reply| reply)
             }
-            _ => match commands::check(&name, words) {
-                Err(reply) => self.spoil(reply),
-                Ok(()) if self.queue.is_some() => self.enqueue(&name, words),
-                Ok(()) => self.context.run(&name, words).await,
-            },
+            "PING" if self.is_subscribed() && !self.is_resp3 => {
+                Reply::List(vec![Reply::text("pong"), Reply::Bulk(args.first().cloned().unwrap_or_default())])
+            }
+            _ => self.context.run(name, words).await,
         }
+    }
+
+    /// Whether the client has subscriptions.
+    fn is_subscribed(&self) -> bool {
+        self.subscriber.as_ref().is_some_and(|subscriber| subscriber.count() > 0)
     }
 
     /// Adds a command to the transaction.
@@ -108,7 +142,7 @@ impl<'a> Session<'a> {
 
     /// The plan of a write that changes only one key, in any order with writes of other keys.
     pub(super) fn single_write(&self, words: &[Bytes]) -> Option<Plan> {
-        if !self.is_known || self.queue.is_some() || words.len() < 2 {
+        if !self.is_known || self.queue.is_some() || self.is_subscribed() || words.len() < 2 {
             return None;
         }
         let name = WRITES.iter().find(|write| words[0].eq_ignore_ascii_case(write.as_bytes()))?;
@@ -214,6 +248,20 @@ impl<'a> Session<'a> {
 pub(super) fn wrong_number(command: &str) -> Reply {
     Reply::Error(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
 }
+
+/// The name of a command as Redis shows it: `config|get`.
+fn full_name(name: &str, words: &[Bytes]) -> String {
+    let lower = name.to_ascii_lowercase();
+    match words.get(1) {
+        Some(word) if matches!(name, "CLIENT" | "COMMAND" | "CONFIG" | "PUBSUB") => {
+            format!("{lower}|{}", String::from_utf8_lossy(word).to_ascii_lowercase())
+        }
+        _ => lower,
+    }
+}
+
+/// The commands of a client with subscriptions in version 2 of the protocol.
+const SUBSCRIBED: &[&str] = &["PING", "PSUBSCRIBE", "PUNSUBSCRIBE", "QUIT", "RESET", "SUBSCRIBE", "UNSUBSCRIBE"];
 
 /// The frequent commands that write one key.
 const WRITES: &[&str] = &[

@@ -27,6 +27,10 @@ impl Server {
         Server { child, addr }
     }
 
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
+    }
+
     /// Sends requests as words, one a line, and returns everything that arrives until the server
     /// closes.
     pub(crate) fn ask(&self, requests: &str) -> String {
