@@ -13,7 +13,7 @@ use crate::table_info::TableInfo;
 pub(crate) type Groups<P> = Vec<(Durability, Vec<PartitionHandle<P>>)>;
 
 /// The partitions of a store.
-pub(crate) struct Map<P> {
+pub(crate) struct Map<P: Partition> {
     pub(crate) groups: Groups<P>,
     pub(crate) layout: Layout,
     /// Grows with each new map of an open store.

@@ -83,12 +83,45 @@ impl<E: Engine> Store<E> {
         let engine = inner.engine.clone();
         let opened = blocking(move || open_empty(&*engine, &next)).await?;
         let targets = targets(&opened);
-        let mut copier = Copier::new(self, &sources, &targets).await;
-        copier.copy(&mut progress).await?;
+        let moved = self.move_to(&sources, &targets, next, opened, &mut progress).await;
+        // The last references of a failed change: closing files blocks.
+        blocking(move || {
+            drop(targets);
+            Ok(())
+        })
+        .await?;
+        let copied = moved?;
+        for source in &sources {
+            source.retire();
+            source.wake_watchers().await;
+        }
+        drop(sources);
+        // The data is in its new place. A failure from here on costs only disk space, and the next
+        // open finishes the work.
+        let engine = inner.engine.clone();
+        match blocking(move || remove_stale(&*engine, &next)).await {
+            Ok(()) => drop(inner.put_layout(&Layout { stale: None, ..next }).await),
+            Err(error) => tracing::warn!(%error, "partitions that are not used any more could not be removed"),
+        }
+        Ok(copied)
+    }
+
+    /// Copies all data to `targets`, which become the partitions of the store.
+    async fn move_to(
+        &self,
+        sources: &[PartitionHandle<E::Partition>],
+        targets: &Targets<E::Partition>,
+        next: Layout,
+        opened: Opened<E::Partition>,
+        progress: &mut (impl FnMut(Copied) + Send),
+    ) -> Result<Copied, Error> {
+        let inner = self.inner();
+        let mut copier = Copier::new(self, sources, targets).await;
+        copier.copy(progress).await?;
         let deadline = inner.deadline();
         let changing = inner.catalog_change.lock().await;
         let mut map = inner.map_alone(deadline).await?;
-        let held = hold(&sources, deadline).await?;
+        let held = hold(sources, deadline).await?;
         let copied = copier.finish().await?;
         let options = inner.options.clone();
         let groups = blocking(move || handles(opened, &options)).await?;
@@ -106,16 +139,6 @@ impl<E: Engine> Store<E> {
         let epoch = map.epoch + 1;
         inner.set_map(&mut map, Map { groups, layout: next, epoch });
         drop((held, map, changing));
-        for source in &sources {
-            source.wake_watchers().await;
-        }
-        // The data is in its new place. A failure from here on costs only disk space, and the next
-        // open finishes the work.
-        let engine = inner.engine.clone();
-        match blocking(move || remove_stale(&*engine, &next)).await {
-            Ok(()) => drop(inner.put_layout(&Layout { stale: None, ..next }).await),
-            Err(error) => tracing::warn!(%error, "partitions that are not used any more could not be removed"),
-        }
         Ok(copied)
     }
 
@@ -159,9 +182,30 @@ impl<E: Engine> Store<E> {
         check_partitions(partitions)?;
         let layout = Layout::new(partitions);
         let (catalog, opened) = blocking(move || open_new(&target, &layout)).await?;
-        let targets = targets(&opened);
-        let mut copier = Copier::new(self, &sources, &targets).await;
-        copier.copy(&mut progress).await?;
+        let (targets, catalog) = (targets(&opened), Arc::new(catalog));
+        drop(opened);
+        let copied = self.copy_to::<F>(&sources, &targets, &catalog, layout, &mut progress).await;
+        // The last references: closing files blocks, and the copy can be opened after that.
+        blocking(move || {
+            drop((targets, catalog));
+            Ok(())
+        })
+        .await?;
+        copied
+    }
+
+    /// Copies all data to `targets` and `catalog`, which are a store after that.
+    async fn copy_to<F: Engine>(
+        &self,
+        sources: &[PartitionHandle<E::Partition>],
+        targets: &Targets<F::Partition>,
+        catalog: &Arc<F::Partition>,
+        layout: Layout,
+        progress: &mut (impl FnMut(Copied) + Send),
+    ) -> Result<Copied, Error> {
+        let inner = self.inner();
+        let mut copier = Copier::new(self, sources, targets).await;
+        copier.copy(progress).await?;
         let deadline = inner.deadline();
         // Neither the catalog nor a partition changes until the copy is complete; partitions do not move, either.
         let _changing = inner.catalog_change.lock().await;
@@ -169,7 +213,7 @@ impl<E: Engine> Store<E> {
         if map.all().map(PartitionHandle::index).ne(sources.iter().map(PartitionHandle::index)) {
             return Err(Refusal::Unsupported("the number of partitions changed during the copy".to_owned()).into());
         }
-        let held = hold(&sources, deadline).await?;
+        let held = hold(sources, deadline).await?;
         let copied = copier.finish().await?;
         let mut changes = Vec::new();
         let mut next_id: i64 = 0;
@@ -181,11 +225,11 @@ impl<E: Engine> Store<E> {
         drop((held, map));
         // Ids begin at a number above 0, so the greatest id is far enough.
         changes.push(record(NEXT_ID, codec::encode(&next_id)?));
-        let encoded = layout.encode()?;
+        let (encoded, catalog) = (layout.encode()?, catalog.clone());
         blocking(move || {
             catalog.commit(&changes)?;
             // The copy is a store from here on.
-            write_layout(&catalog, encoded)
+            write_layout(&*catalog, encoded)
         })
         .await?;
         Ok(copied)

@@ -7,6 +7,7 @@ mod log;
 mod state;
 mod transaction;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -30,14 +31,17 @@ pub(crate) use history::{Event, Lagged};
 pub(crate) use log::{Ends, ends as log_ends, entries as log_entries};
 pub(crate) use transaction::{commit_all, finish_transactions};
 
-pub(crate) struct PartitionHandle<P> {
+pub(crate) struct PartitionHandle<P: Partition> {
     inner: Arc<Inner<P>>,
 }
 
-struct Inner<P> {
+struct Inner<P: Partition> {
     /// Unique among all partitions of the store.
     index: u32,
-    engine: Arc<P>,
+    /// `None` only during the drop.
+    engine: Option<Arc<P>>,
+    /// Whether other partitions have taken its place.
+    is_retired: AtomicBool,
     state: Colored<State>,
     options: Arc<StoreOptions>,
     progress: Mutex<Progress>,
@@ -55,7 +59,7 @@ impl Held {
     }
 }
 
-impl<P> Clone for PartitionHandle<P> {
+impl<P: Partition> Clone for PartitionHandle<P> {
     fn clone(&self) -> Self {
         PartitionHandle { inner: self.inner.clone() }
     }
@@ -67,7 +71,8 @@ impl<P: Partition> PartitionHandle<P> {
         let version = batch::stored_version(&*engine)?;
         let progress = Mutex::new(Progress { version, finished: Vec::new() });
         let state = Colored::new(State::new(options.cache_bytes, version));
-        let inner = Inner { index, engine, state, options: options.clone(), progress };
+        let (engine, is_retired, options) = (Some(engine), AtomicBool::new(false), options.clone());
+        let inner = Inner { index, engine, is_retired, state, options, progress };
         Ok(PartitionHandle { inner: Arc::new(inner) })
     }
 
@@ -76,8 +81,14 @@ impl<P: Partition> PartitionHandle<P> {
         self.inner.index
     }
 
+    /// Notes that other partitions have taken its place. Its files are closed in the blocking pool.
+    pub(crate) fn retire(&self) {
+        // Relaxed: the count of handles orders it before the drop.
+        self.inner.is_retired.store(true, Relaxed);
+    }
+
     pub(crate) fn engine(&self) -> &P {
-        &self.inner.engine
+        self.inner.engine()
     }
 
     /// Reads one record. A record that has expired is returned as well.
@@ -205,7 +216,7 @@ impl<P: Partition> PartitionHandle<P> {
         T: Send + 'static,
         F: FnOnce(&P) -> Result<T, Failure> + Send + 'static,
     {
-        let engine = self.inner.engine.clone();
+        let engine = self.inner.engine().clone();
         let call =
             try_spawn_blocking(move || f(&engine)).map_err(|_| unavailable(Reason::Busy, Duration::from_millis(10)))?;
         match timeout_at(deadline, call).await {
@@ -247,7 +258,7 @@ impl<P: Partition> PartitionHandle<P> {
             let writes = Arc::new(writes);
             let of_call = writes.clone();
             let result =
-                spawn_blocking(move || batch::run(&*inner.engine, &mut inner.progress(), &of_call, known)).await;
+                spawn_blocking(move || batch::run(&**inner.engine(), &mut inner.progress(), &of_call, known)).await;
             let outcome = result.unwrap_or_else(|error| self.failed(error, writes.len()));
             let index = self.inner.index;
             let options = &self.inner.options;
@@ -293,10 +304,26 @@ impl<P: Partition> PartitionHandle<P> {
 /// The most turns of the scheduler for which a commit waits for more writes.
 const GATHER_TURNS: usize = 8;
 
-impl<P> Inner<P> {
+impl<P: Partition> Inner<P> {
+    fn engine(&self) -> &Arc<P> {
+        self.engine.as_ref().expect("a partition has its engine until it is dropped")
+    }
+
     /// A panic in the engine stops the partition, so the progress that it may leave behind is never used.
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(|error| error.into_inner())
+    }
+}
+
+impl<P: Partition> Drop for Inner<P> {
+    /// Closing an engine's files may take seconds, and the last handle of a partition may go on a worker while the store
+    /// serves. A partition whose store ends is closed at once: the next open finds its files free.
+    fn drop(&mut self) {
+        let engine = self.engine.take();
+        if self.is_retired.load(Relaxed) {
+            // A runtime that ends, or a full pool, drops it here.
+            drop(try_spawn_blocking(move || drop(engine)));
+        }
     }
 }
 

@@ -86,7 +86,7 @@ fn run<P: Partition>(
     let mut progress: Vec<MutexGuard<'_, Progress>> = inners.iter().map(|inner| inner.progress()).collect();
     let starts = inners.iter().zip(&progress).zip(known);
     let mut batches: Vec<_> =
-        starts.map(|((inner, progress), known)| Batch::new(&*inner.engine, progress, known)).collect();
+        starts.map(|((inner, progress), known)| Batch::new(&**inner.engine(), progress, known)).collect();
     let replies: Result<Vec<Reply>, Refusal> = writes.iter().map(|(at, write)| batches[*at].apply(write)).collect();
     let unchanged = || inners.iter().map(|_| Joined::Unchanged).collect();
     let replies = match replies {

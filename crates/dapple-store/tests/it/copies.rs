@@ -1,12 +1,12 @@
 //! Another number of partitions, and checkpoints, while others work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use dapple_sched::Color;
-use dapple_store::engine::Engine;
-use dapple_store::{Error, Log, Redb, Refusal, Store, Table, TableOptions};
+use dapple_store::engine::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
+use dapple_store::{Durability, Error, Log, Memory, Redb, Refusal, Store, Table, TableOptions};
 
 use crate::support::{in_memory, on_disk, options, run};
 use crate::transactions::Crashing;
@@ -211,4 +211,100 @@ async fn crash_while_partitions_change(crash_at: i64, keeps_last: bool) -> bool 
         }
     }
     crashed
+}
+
+/// The memory engine; counts the calls and the closings of partitions outside of the blocking pool.
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicUsize>);
+
+struct CountingPartition(<Memory as Engine>::Partition, Counting);
+
+impl Counting {
+    fn note(&self) {
+        let is_in_pool = std::thread::current().name().is_some_and(|name| name.starts_with("dapple-block-"));
+        self.0.fetch_add(usize::from(!is_in_pool), SeqCst);
+    }
+}
+
+impl Engine for Counting {
+    type Partition = CountingPartition;
+
+    const DURABILITIES: &'static [Durability] = Memory::DURABILITIES;
+
+    fn open(&self, place: Place) -> Result<CountingPartition, Failure> {
+        self.note();
+        Ok(CountingPartition(Memory.open(place)?, self.clone()))
+    }
+
+    fn remove(&self, place: Place) -> Result<(), Failure> {
+        self.note();
+        Memory.remove(place)
+    }
+}
+
+impl Transactions for Counting {}
+
+impl Partition for CountingPartition {
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        self.1.note();
+        self.0.get(table, key)
+    }
+
+    fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {
+        self.1.note();
+        self.0.scan(table, range, limit)
+    }
+
+    fn len(&self, table: TableId) -> Result<u64, Failure> {
+        self.1.note();
+        self.0.len(table)
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>, Failure> {
+        self.1.note();
+        self.0.tables()
+    }
+
+    fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
+        self.1.note();
+        self.0.commit(changes)
+    }
+
+    fn recover(&self) -> Result<(), Failure> {
+        self.1.note();
+        self.0.recover()
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        self.1.note();
+        self.0.verify()
+    }
+}
+
+impl Drop for CountingPartition {
+    fn drop(&mut self) {
+        self.1.note();
+    }
+}
+
+#[test]
+fn partitions_are_opened_used_and_closed_in_the_blocking_pool_only() {
+    run(async {
+        let engine = Counting::default();
+        let store = Store::open(engine.clone(), options(3)).await.unwrap();
+        let table: Table<u32, u32, Counting> = store.create("t", TableOptions::default()).await.unwrap();
+        for key in 0..100 {
+            table.put(&key, &key).await.unwrap();
+        }
+        for partitions in [5, 1, 4] {
+            store.repartition(partitions, |_| {}).await.unwrap();
+        }
+        let copy = Counting(engine.0.clone());
+        store.checkpoint(copy, 2, |_| {}).await.unwrap();
+        assert_eq!(engine.0.load(SeqCst), 0, "calls outside of the pool");
+    });
 }
