@@ -17,8 +17,15 @@ pub(crate) struct ToldArgs {
     #[arg(long, value_name = "FORMAT", default_value = "combined")]
     pub(crate) access_log_format: Format,
 
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+}
+
+/// The address of the metrics.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MetricsArgs {
     /// Answer GET /metrics, for Prometheus, and GET /-/healthy at this address; use a separate port
     /// that is not public
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    pub(crate) metrics: Option<(String, u16)>,
+    #[arg(long = "metrics", id = "metrics", value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub(crate) addr: Option<(String, u16)>,
 }

@@ -21,7 +21,7 @@ use dapple::Handle;
 use dapple_http::Request;
 use tracing::{Instrument, debug};
 
-pub(crate) use self::args::ToldArgs;
+pub(crate) use self::args::{MetricsArgs, ToldArgs};
 use self::exchange::Exchange;
 use self::log::Log;
 use self::metrics::Metrics;

@@ -11,7 +11,7 @@ use dapple::signal::{SIGHUP, SIGUSR1, signal};
 use dapple::time::sleep;
 use dapple::{Color, Handle};
 
-use super::args::ToldArgs;
+use super::args::{MetricsArgs, ToldArgs};
 use super::log::{Log, Writing};
 use super::metrics::listener::Numbers;
 use super::metrics::{Metrics, listener};
@@ -43,7 +43,7 @@ pub(crate) fn open(args: &ToldArgs, handle: &Handle) -> Result<(Observing, Optio
             (Some(log), Some(writing))
         }
     };
-    let metrics = args.metrics.is_some().then(|| Metrics::new(handle.workers()));
+    let metrics = args.metrics.addr.is_some().then(|| Metrics::new(handle.workers()));
     Ok((Observing::new(Sinks { handle: handle.clone(), log, metrics }), writing))
 }
 
@@ -73,7 +73,20 @@ pub(crate) fn begin<N: Numbers>(
             drop(Color::new().spawn_background(task));
         }
     }
-    if let Some((host, port)) = &args.metrics {
+    begin_metrics(&args.metrics, numbers, is_successor)
+}
+
+/// Starts to serve metrics, if the options say so.
+///
+/// # Errors
+///
+/// Listening at the metrics address failed.
+pub(crate) fn begin_metrics<N: Numbers>(
+    args: &MetricsArgs,
+    numbers: Arc<N>,
+    is_successor: bool,
+) -> Result<(), ToldError> {
+    if let Some((host, port)) = &args.addr {
         let failed = |error| ToldError::Metrics(host.clone(), *port, error);
         let (host, port) = (host.clone(), *port);
         match listen(&host, port) {
@@ -107,7 +120,7 @@ pub(crate) fn check(args: &ToldArgs) -> Result<(), ToldError> {
     if let Some(path) = &args.access_log {
         crate::observe::log::check(path).map_err(|error| ToldError::AccessLog(path.clone(), error))?;
     }
-    if let Some((host, port)) = &args.metrics {
+    if let Some((host, port)) = &args.metrics.addr {
         let found = (host.as_str(), *port).to_socket_addrs();
         found.map_err(|error| ToldError::Metrics(host.clone(), *port, error))?;
     }

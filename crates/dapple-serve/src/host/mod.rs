@@ -41,3 +41,4 @@ pub use self::upgrade::Upgrade;
 pub use self::watch::watch;
 pub use crate::accept::Host;
 pub use crate::link::Link;
+pub use dapple_io::Connection;

@@ -17,6 +17,7 @@ use dapple_sync::task::{First, race};
 use dapple_tls::{self as tls, CertificateFiles, Certificates, TlsAcceptor, TlsStream};
 use tracing::debug;
 
+use super::stage::EndStage;
 use crate::link::Link;
 
 /// The source of certificates.
@@ -45,12 +46,21 @@ impl Tls {
     ///
     /// A file cannot be used; the message says which, and why.
     pub fn new(source: CertificateSource) -> Result<Arc<Tls>, tls::Error> {
+        Tls::with_alpn(source, &["h2", "http/1.1"])
+    }
+
+    /// As [`new`](Self::new), for clients of another protocol than HTTP: `alpn` has the names that they may ask for.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_alpn(source: CertificateSource, alpn: &[&str]) -> Result<Arc<Tls>, tls::Error> {
         let certificates = match &source {
             CertificateSource::Files(files) => Certificates::load_blocking(files)?,
             CertificateSource::SelfSigned(names) => Certificates::self_signed(names.iter().map(String::as_str))?,
         };
         let fingerprint = fingerprint(certificates.first());
-        let acceptor = TlsAcceptor::with_alpn(certificates.clone(), ["h2", "http/1.1"])?;
+        let acceptor = TlsAcceptor::with_alpn(certificates.clone(), alpn.iter().copied())?;
         Ok(Arc::new(Tls {
             acceptor,
             source,
@@ -106,6 +116,25 @@ impl Tls {
                 debug!(%error, "TLS handshake failed");
                 None
             }
+        }
+    }
+}
+
+impl Tls {
+    /// Makes an encrypted stream of a session's connection; `None` if the handshake failed. It gets less time once `stage`
+    /// says that the server ends.
+    pub async fn accept_session(&self, stream: TcpStream, stage: &EndStage) -> Option<TlsStream<TcpStream>> {
+        let ending = async {
+            stage.finishing().await;
+            sleep(HANDSHAKE_CLOSING_MAX).await;
+        };
+        match race(self.acceptor.accept(stream, HANDSHAKE_MAX), ending).await {
+            First::Left(Ok(stream)) => Some(stream),
+            First::Left(Err(error)) => {
+                debug!(%error, "TLS handshake failed");
+                None
+            }
+            First::Right(()) => None,
         }
     }
 }
