@@ -7,6 +7,7 @@ use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};
 
 use super::url::{StoreUrl, store_url};
 use crate::config::number;
+use crate::observe::MetricsArgs;
 
 /// Keep tables on disk: create them, read and change them, load and dump them
 ///
@@ -151,7 +152,7 @@ pub(super) struct Migration {
 pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) store: Target,
-    /// The address to listen on; addresses other than loopback need a password. Not encrypted: for
+    /// The address to listen on; addresses other than loopback need a password. Without TLS, use
     /// trusted networks only
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     pub(super) host: String,
@@ -161,11 +162,19 @@ pub(super) struct ServeArgs {
     /// The file with the password of clients (AUTH) as its first line
     #[arg(long, value_name = "FILE")]
     pub(super) password_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(super) limits: LimitArgs<StoreRows>,
+    /// Encrypt with this certificate and its chain, in PEM format; SIGHUP reads both files again
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(super) tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM format
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(super) tls_key: Option<PathBuf>,
     /// The number of worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(super) workers: Option<u16>,
+    #[command(flatten)]
+    pub(super) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(super) limits: LimitArgs<StoreRows>,
 }
 
 /// The limits of the clients of a served store.

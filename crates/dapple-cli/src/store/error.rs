@@ -29,9 +29,18 @@ pub(crate) enum CommandError {
     Output(io::Error),
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
+    #[error("{0}; give a certificate and its key in PEM format (--tls-cert FILE --tls-key FILE)")]
+    Tls(dapple::tls::Error),
+    #[error("{0}")]
+    Told(#[from] crate::observe::told::ToldError),
 }
 
 impl CommandError {
+    /// The runtime cannot do something that it can do except when it ends.
+    pub(super) fn runtime(error: impl std::error::Error + Send + Sync + 'static) -> CommandError {
+        CommandError::Runtime(io::Error::other(error))
+    }
+
     /// Whether the command line makes no sense for this store.
     pub(crate) fn is_misuse(&self) -> bool {
         matches!(

@@ -265,7 +265,7 @@ fn a_silent_client_delays_no_other() {
 }
 
 /// A limit that only a bug reaches, even on a busy machine.
-const LIMIT: Duration = Duration::from_secs(40);
+pub(crate) const LIMIT: Duration = Duration::from_secs(40);
 
 /// A process's memory without files, in bytes.
 fn own_memory(server: &Server) -> u64 {

@@ -1,13 +1,15 @@
 //! One connection: requests in, replies out, in order.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use dapple::net::TcpStream;
 use dapple::task::{First, race};
 use dapple::time::timeout;
-use dapple_serve::host::EndStage;
+use dapple_serve::host::{Connection, EndStage};
 
 use super::Service;
 use super::memory::Share;
@@ -23,8 +25,17 @@ const CHUNK_LEN: usize = 16 << 10;
 /// The time in which a client must take at least a part of the replies.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &EndStage) {
-    let (read, write) = stream.into_split();
+/// Serves one connection until its client ends it, breaks the protocol or does not read, or `stage` ends.
+pub(super) async fn serve(stream: impl Connection, service: &Service, stage: &EndStage) {
+    exchange(&stream, service, stage).await;
+    poll_fn(|cx| {
+        stream.say_end(cx);
+        Poll::Ready(())
+    })
+    .await;
+}
+
+async fn exchange(stream: &impl Connection, service: &Service, stage: &EndStage) {
     let mut session = Session::new(service);
     let (mut requests, mut buf, mut replies) = (Requests::default(), BytesMut::new(), Vec::new());
     let mut held = Share::new(&service.memory);
@@ -38,7 +49,7 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &EndStage
         deliver(&mut session, &mut replies);
         let was_full = replies.len() >= REPLIES_LEN_MAX;
         if !replies.is_empty() {
-            let written = timeout(WRITE_LIMIT, write.write_all(&replies));
+            let written = timeout(WRITE_LIMIT, write_all(stream, &replies));
             match race(cut(&mut session), written).await {
                 First::Left(()) => return service.broker.count_cut(),
                 First::Right(Ok(Ok(()))) => {}
@@ -53,13 +64,22 @@ pub(super) async fn serve(stream: TcpStream, service: &Service, stage: &EndStage
         if was_full {
             continue;
         }
-        match race(read.read(&mut chunk), race(message(&mut session), stage.finishing())).await {
+        let arrived = poll_fn(|cx| stream.poll_read(cx, &mut chunk));
+        match race(arrived, race(message(&mut session), stage.finishing())).await {
             First::Left(Ok(len)) if len > 0 => buf.extend_from_slice(&chunk[..len]),
             First::Right(First::Left(Some(message))) => message.into_reply().encode(&mut replies, session.is_resp3),
             First::Right(First::Left(None)) => return service.broker.count_cut(),
             _ => return,
         }
     }
+}
+
+async fn write_all(stream: &impl Connection, mut rest: &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        let len = poll_fn(|cx| stream.poll_write(cx, rest)).await?;
+        rest = &rest[len..];
+    }
+    poll_fn(|cx| stream.poll_flush(cx)).await
 }
 
 /// Waits for the next message of the client's subscriptions; `None` if it must be disconnected. Cancel safe.
@@ -92,8 +112,11 @@ async fn cut(session: &mut Session<'_>) {
 /// they share commits; all others run alone.
 async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut BytesMut, replies: &mut Vec<u8>) {
     let mut group: Vec<Plan> = Vec::new();
+    let mut count = 0;
     while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
-        match requests.take(buf) {
+        let taken = requests.take(buf);
+        count += u64::from(matches!(taken, Ok(Some(_))));
+        match taken {
             Ok(Some(words)) if words.is_empty() => {}
             Ok(Some(words)) => match session.single_write(&words) {
                 Some(plan) => {
@@ -117,6 +140,8 @@ async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut By
         }
     }
     run_group(session.context, session.is_resp3, &mut group, replies).await;
+    // Once for all, because workers share the counter. Relaxed: nothing else depends on it.
+    session.context.service.commands.fetch_add(count, Ordering::Relaxed);
 }
 
 /// The most writes of one connection that run at the same time.

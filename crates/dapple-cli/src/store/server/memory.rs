@@ -24,7 +24,6 @@ impl Memory {
     }
 
     /// The bytes that count now.
-    #[cfg(test)]
     pub(super) fn used(&self) -> usize {
         // Relaxed here and below: a sum; no other memory depends on it.
         self.used.load(Ordering::Relaxed)

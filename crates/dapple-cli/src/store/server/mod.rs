@@ -6,6 +6,7 @@ mod glob;
 mod hashes;
 mod keys;
 mod memory;
+mod numbers;
 mod plan;
 mod pubsub;
 mod reply;
@@ -24,20 +25,27 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dapple::Colored;
+use dapple::blocking::spawn_blocking;
 use dapple::net::TcpStream;
+use dapple::signal::{SIGHUP, Signal, signal};
 use dapple::store::{Error, Refusal, Store, TableOptions};
 use dapple::task::{First, race};
 use dapple::time::sleep;
+use dapple::tls::CertificateFiles;
+use dapple::{Colored, Handle};
 use dapple_serve::command_line::limits;
-use dapple_serve::host::{Admission, EndStage, PerAddress, Sessions, StopSignals, Wanted, listen, serve_sessions};
-use tracing::warn;
+use dapple_serve::host::{
+    Admission, CertificateSource, EndStage, PerAddress, Sessions, StopSignals, Tls, Wanted, listen, serve_sessions,
+};
+use tracing::{error, info, warn};
 
 use super::args::ServeArgs;
 use super::engine::FileEngine;
 use super::error::CommandError;
 use super::open;
+use crate::observe::told::begin_metrics;
 use memory::Memory;
+use numbers::StoreNumbers;
 use plan::{Database, Value};
 use pubsub::Broker;
 
@@ -46,9 +54,13 @@ pub(super) struct Service {
     store: Store<FileEngine>,
     databases: [OnceLock<Database>; DATABASES as usize],
     password: Option<String>,
+    tls: Option<Arc<Tls>>,
     port: u16,
     admission: Arc<Admission>,
     next_client: AtomicU64,
+    handshakes: [AtomicU64; 2],
+    /// Commands that were answered.
+    commands: AtomicU64,
     memory: Arc<Memory>,
     broker: Broker,
     scans: Colored<Scans>,
@@ -68,6 +80,8 @@ const DATABASES: u8 = 16;
 /// Serves until SIGTERM or SIGINT, then answers the requests that have arrived.
 pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     let mut signals = StopSignals::watch().map_err(CommandError::Runtime)?;
+    let renew = signal(SIGHUP).map_err(CommandError::Runtime)?;
+    let tls = tls(args).await?;
     let store = open(&args.store, true).await?;
     let host = args.host.clone();
     let wanted = Wanted { host, port: args.port, reuse_port: false, redirects: false, option: "--host and --port" };
@@ -87,19 +101,46 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         store,
         databases: Default::default(),
         password,
+        tls,
         port: addr.port(),
         admission: admission.clone(),
         next_client: AtomicU64::new(1),
+        handshakes: Default::default(),
+        commands: AtomicU64::new(0),
         memory,
         broker,
         scans: Colored::new(Scans::default()),
     });
     // A closed stdout must not stop the server.
-    let _ = writeln!(io::stdout(), "listening on {addr}, {}", args.store.url.directory.display());
+    let encrypted = if service.tls.is_some() { ", encrypted" } else { "" };
+    let _ = writeln!(io::stdout(), "listening on {addr}, {}{encrypted}", args.store.url.directory.display());
     let serving = serve_sessions(listening, service.clone(), admission, &mut signals, args.limits.time(&limits::DRAIN));
-    match race(serving, expire(service)).await {
+    let numbers = Arc::new(StoreNumbers::new(service.clone(), Handle::current()));
+    begin_metrics(&args.metrics, numbers, false)?;
+    let beside = race(expire(service.clone()), reload(service, renew));
+    match race(serving, beside).await {
         First::Left(served) => served.map_err(CommandError::Runtime),
-        First::Right(never) => match never {},
+        First::Right(First::Left(never) | First::Right(never)) => match never {},
+    }
+}
+
+/// Loads the certificate, if there is one.
+async fn tls(args: &ServeArgs) -> Result<Option<Arc<Tls>>, CommandError> {
+    let Some((chain, key)) = args.tls_cert.clone().zip(args.tls_key.clone()) else { return Ok(None) };
+    let source = CertificateSource::Files(vec![CertificateFiles { chain, key }]);
+    let loaded = spawn_blocking(move || Tls::with_alpn(source, &[])).await.map_err(CommandError::runtime)?;
+    Ok(Some(loaded.map_err(CommandError::Tls)?))
+}
+
+/// Reads the certificate again at each SIGHUP.
+async fn reload(service: Arc<Service>, mut signal: Signal) -> Infallible {
+    loop {
+        signal.recv().await;
+        let Some(tls) = &service.tls else { continue };
+        match tls.reload().await {
+            Ok(()) => info!("read the certificate again"),
+            Err(error) => error!("the certificate stays unchanged: {error}"),
+        }
     }
 }
 
@@ -109,7 +150,13 @@ impl Sessions for Service {
     }
 
     async fn serve(self: Arc<Self>, stream: TcpStream, stage: &EndStage) {
-        connection::serve(stream, &self, stage).await;
+        let Some(tls) = &self.tls else { return connection::serve(stream, &self, stage).await };
+        // Boxed: a handshake needs more memory than an idle connection.
+        let accepted = Box::pin(tls.accept_session(stream, stage)).await;
+        self.handshakes[usize::from(accepted.is_none())].fetch_add(1, Ordering::Relaxed);
+        if let Some(stream) = accepted {
+            connection::serve(stream, &self, stage).await;
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `dapple store`.
 
+mod host;
 mod pubsub;
 mod server;
 mod whole;

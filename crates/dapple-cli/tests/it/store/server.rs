@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) struct Server {
     child: Child,
     addr: String,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -22,13 +23,25 @@ impl Server {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
         let addr = line.strip_prefix("listening on ").and_then(|rest| rest.split(',').next()).unwrap().to_owned();
-        Server { child, addr }
+        Server { child, addr, stdout }
     }
 
     pub(crate) fn addr(&self) -> &str {
         &self.addr
+    }
+
+    /// The next line that the server prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Sends requests as words, one a line, and returns everything that arrives until the server
@@ -48,7 +61,7 @@ impl Server {
     }
 
     pub(crate) fn stop(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         assert!(self.child.wait().unwrap().success());
     }
 }
