@@ -3,6 +3,7 @@
 //! A library would decode frames of any depth; requests are flat lists, so that this code needs no
 //! recursion.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -17,7 +18,13 @@ const LINE_LEN_MAX: usize = 64 << 10;
 
 /// A request that breaks the protocol; the text is the error that Redis sends before it closes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) &'static str);
+pub(super) struct Malformed(pub(super) Cow<'static, str>);
+
+impl Malformed {
+    fn new(text: &'static str) -> Malformed {
+        Malformed(text.into())
+    }
+}
 
 /// Reads requests from a buffer. It remembers its position, so that it reads a request in many
 /// pieces only once.
@@ -42,7 +49,7 @@ impl Requests {
             }
         };
         if missing > WORDS_MAX {
-            return Err(Malformed("Protocol error: invalid multibulk length"));
+            return Err(Malformed::new("Protocol error: invalid multibulk length"));
         }
         while missing > 0 {
             self.missing = Some(missing);
@@ -62,13 +69,16 @@ fn word(buf: &[u8], mut at: usize) -> Result<Option<Range<usize>>, Malformed> {
     match buf.get(at) {
         None => return Ok(None),
         Some(b'$') => {}
-        Some(_) => return Err(Malformed("Protocol error: expected '$'")),
+        Some(other) => {
+            let found = if other.is_ascii_graphic() { char::from(*other) } else { ' ' };
+            return Err(Malformed(format!("Protocol error: expected '$', got '{found}'").into()));
+        }
     }
     let Some(len) = number(buf, &mut at, "Protocol error: invalid bulk length")? else { return Ok(None) };
     let len = usize::try_from(len).ok().filter(|len| *len <= WORD_LEN_MAX);
-    let len = len.ok_or(Malformed("Protocol error: invalid bulk length"))?;
+    let len = len.ok_or(Malformed::new("Protocol error: invalid bulk length"))?;
     if at + len + 2 > REQUEST_LEN_MAX {
-        return Err(Malformed("Protocol error: too big request"));
+        return Err(Malformed::new("Protocol error: too big request"));
     }
     Ok((buf.len() >= at + len + 2).then_some(at..at + len))
 }
@@ -78,23 +88,91 @@ fn number(buf: &[u8], at: &mut usize, problem: &'static str) -> Result<Option<i6
     const DIGITS_MAX: usize = 32;
     let rest = &buf[*at + 1..];
     let Some(len) = rest.iter().take(DIGITS_MAX).position(|byte| *byte == b'\n') else {
-        return if rest.len() >= DIGITS_MAX { Err(Malformed(problem)) } else { Ok(None) };
+        return if rest.len() >= DIGITS_MAX { Err(Malformed::new(problem)) } else { Ok(None) };
     };
     let digits = rest[..len].strip_suffix(b"\r").and_then(|digits| std::str::from_utf8(digits).ok());
     *at += len + 2;
-    digits.and_then(|digits| digits.parse().ok()).map(Some).ok_or(Malformed(problem))
+    digits.and_then(|digits| digits.parse().ok()).map(Some).ok_or(Malformed::new(problem))
 }
 
 /// Takes a request typed by hand.
 fn take_words(buf: &mut BytesMut) -> Result<Option<Vec<Bytes>>, Malformed> {
     let Some(len) = buf.iter().take(LINE_LEN_MAX).position(|byte| *byte == b'\n') else {
         let is_too_long = buf.len() >= LINE_LEN_MAX;
-        return if is_too_long { Err(Malformed("Protocol error: too big inline request")) } else { Ok(None) };
+        return if is_too_long { Err(Malformed::new("Protocol error: too big inline request")) } else { Ok(None) };
     };
     let line = buf.split_to(len).freeze();
     buf.advance(1);
+    if line.iter().any(|byte| matches!(byte, b'"' | b'\'')) {
+        let words = quoted(&line).ok_or_else(|| Malformed::new("Protocol error: unbalanced quotes in request"))?;
+        return Ok(Some(words));
+    }
     let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     Ok(Some(words.map(|word| line.slice_ref(word)).collect()))
+}
+
+/// Splits a line with quoted words; `None` if a quote does not end, or ends inside of a word.
+fn quoted(line: &[u8]) -> Option<Vec<Bytes>> {
+    let (mut words, mut rest) = (Vec::new(), line);
+    loop {
+        rest = rest.trim_ascii_start();
+        if rest.is_empty() {
+            return Some(words);
+        }
+        let mut word = Vec::new();
+        while let Some((&byte, more)) = rest.split_first().filter(|(byte, _)| !byte.is_ascii_whitespace()) {
+            rest = match byte {
+                b'"' | b'\'' => {
+                    let more = quote(byte, more, &mut word)?;
+                    if more.first().is_some_and(|next| !next.is_ascii_whitespace()) {
+                        return None;
+                    }
+                    more
+                }
+                _ => {
+                    word.push(byte);
+                    more
+                }
+            };
+        }
+        words.push(word.into());
+    }
+}
+
+/// Reads up to the end of a quote and returns what follows.
+fn quote<'a>(end: u8, mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
+    loop {
+        rest = match rest {
+            [byte, more @ ..] if *byte == end => return Some(more),
+            [b'\\', b'x', high, low, more @ ..]
+                if end == b'"' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16).map_or(0, |digit| digit as u8);
+                word.push(digit(high) * 16 + digit(low));
+                more
+            }
+            [b'\\', byte, more @ ..] if end == b'"' => {
+                word.push(match byte {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                more
+            }
+            [b'\\', b'\'', more @ ..] => {
+                word.push(b'\'');
+                more
+            }
+            [byte, more @ ..] => {
+                word.push(*byte);
+                more
+            }
+            [] => return None,
+        };
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +205,15 @@ mod tests {
                 requests.push(request);
             }
             assert_eq!(requests, expected, "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn words_typed_by_hand_may_be_quoted() {
+        let text = b"SET a \"x \\x41\\n\" 'it\\'s' b\"c\"\n";
+        assert_eq!(all(text).unwrap(), [vec!["SET", "a", "x A\n", "it's", "bc"]]);
+        for text in [&b"GET \"a\n"[..], b"GET \"a\"b\n", b"GET 'a\n"] {
+            assert_eq!(all(text).unwrap_err().0, "Protocol error: unbalanced quotes in request");
         }
     }
 
