@@ -1,15 +1,16 @@
 //! Commands on keys, and about the server.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::ops::Bound;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::plan::{Database, Plan, Value};
+use super::plan::{Database, Value};
 use super::reply::{OK, Reply, integer};
 use super::session::{Context, wrong_number};
-use super::{Service, glob, hashes, keys, pubsub, strings};
+use super::{Service, glob, info, pubsub, table};
 
 /// The version of Redis that the commands follow.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
@@ -17,116 +18,23 @@ pub(super) const REDIS_VERSION: &str = "7.2.0";
 /// The result of a command; errors are replies, too.
 pub(super) type Answer = Result<Reply, Reply>;
 
-/// The fewest and the most words of a command, including its name.
-const COMMANDS: &[(&str, usize, usize)] = &[
-    ("APPEND", 3, 3),
-    ("AUTH", 2, MANY),
-    ("CLIENT", 2, MANY),
-    ("COMMAND", 1, MANY),
-    ("CONFIG", 2, MANY),
-    ("DAPPLE.PARTITIONS", 1, 2),
-    ("DBSIZE", 1, 1),
-    ("DECR", 2, 2),
-    ("DECRBY", 3, 3),
-    ("DEL", 2, MANY),
-    ("DISCARD", 1, 1),
-    ("ECHO", 2, 2),
-    ("EXEC", 1, 1),
-    ("EXISTS", 2, MANY),
-    ("EXPIRE", 3, 3),
-    ("EXPIREAT", 3, 3),
-    ("FLUSHALL", 1, 2),
-    ("FLUSHDB", 1, 2),
-    ("GET", 2, 2),
-    ("GETDEL", 2, 2),
-    ("GETEX", 2, 4),
-    ("GETRANGE", 4, 4),
-    ("GETSET", 3, 3),
-    ("HDEL", 3, MANY),
-    ("HELLO", 1, MANY),
-    ("HEXISTS", 3, 3),
-    ("HGET", 3, 3),
-    ("HGETALL", 2, 2),
-    ("HINCRBY", 4, 4),
-    ("HKEYS", 2, 2),
-    ("HLEN", 2, 2),
-    ("HMGET", 3, MANY),
-    ("HMSET", 4, MANY),
-    ("HSET", 4, MANY),
-    ("HSETNX", 4, 4),
-    ("HSTRLEN", 3, 3),
-    ("HVALS", 2, 2),
-    ("INCR", 2, 2),
-    ("INCRBY", 3, 3),
-    ("INFO", 1, MANY),
-    ("KEYS", 2, 2),
-    ("MGET", 2, MANY),
-    ("MSET", 3, MANY),
-    ("MULTI", 1, 1),
-    ("PERSIST", 2, 2),
-    ("PEXPIRE", 3, 3),
-    ("PEXPIREAT", 3, 3),
-    ("PING", 1, 2),
-    ("PSETEX", 4, 4),
-    ("PSUBSCRIBE", 2, MANY),
-    ("PTTL", 2, 2),
-    ("PUBLISH", 3, 3),
-    ("PUBSUB", 2, MANY),
-    ("PUNSUBSCRIBE", 1, MANY),
-    ("QUIT", 1, MANY),
-    ("RANDOMKEY", 1, 1),
-    ("RENAME", 3, 3),
-    ("RENAMENX", 3, 3),
-    ("RESET", 1, 1),
-    ("SCAN", 2, MANY),
-    ("SELECT", 2, 2),
-    ("SET", 3, MANY),
-    ("SETEX", 4, 4),
-    ("SETNX", 3, 3),
-    ("SETRANGE", 4, 4),
-    ("STRLEN", 2, 2),
-    ("SUBSCRIBE", 2, MANY),
-    ("TTL", 2, 2),
-    ("TYPE", 2, 2),
-    ("UNLINK", 2, MANY),
-    ("UNSUBSCRIBE", 1, MANY),
-    ("UNWATCH", 1, 1),
-    ("WATCH", 2, MANY),
-];
-const MANY: usize = usize::MAX;
-
-/// Checks that the command exists, and that it may have this many words.
-pub(super) fn check(name: &str, words: &[Bytes]) -> Result<(), Reply> {
-    let Ok(at) = COMMANDS.binary_search_by_key(&name, |(known, ..)| known) else { return Err(unknown(words)) };
-    let (_, least, most) = COMMANDS[at];
-    if (least..=most).contains(&words.len()) { Ok(()) } else { Err(wrong_number(name)) }
-}
-
-/// The plan of a checked command on keys; `None` for other commands.
-pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
-    if args.is_empty() {
-        return None;
-    }
-    let hash = || name.starts_with('H').then(|| hashes::plan(name, args));
-    strings::plan(name, args).or_else(|| keys::plan(name, args)).or_else(hash)
-}
-
 /// Runs a checked command.
 pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> Answer {
     let args = &words[1..];
-    if let Some(plan) = plan(name, args) {
+    if let Some(plan) = table::plan(name, args) {
         let plan = plan?;
         return plan.run(&context.service.store, context.database().await?).await;
     }
     match name {
         "PING" => Ok(args.first().map_or(Reply::Simple("PONG"), |word| Reply::Bulk(word.clone()))),
         "ECHO" => Ok(Reply::Bulk(args[0].clone())),
-        "COMMAND" => Ok(about_commands(args)),
+        "COMMAND" => table::about(args),
         "CONFIG" => config(args),
         "DBSIZE" => Ok(count(context.database().await?.count().await?)),
         "KEYS" => all_keys(context.database().await?, &args[0]).await,
         "SCAN" => scan(context, context.database().await?, args).await,
         "RANDOMKEY" => random_key(context.database().await?).await,
+        "FLUSHDB" | "FLUSHALL" if !may_flush(args) => Err(Reply::syntax()),
         "FLUSHDB" => flush(context.service, context.database().await?).await,
         "FLUSHALL" => {
             for database in 0..super::DATABASES {
@@ -137,36 +45,27 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
         "PUBLISH" => pubsub::publish(context.service, &args[0], &args[1]).await,
         "PUBSUB" => pubsub::about(&context.service.broker, args).await,
         "DAPPLE.PARTITIONS" => partitions(context.service, args).await,
-        "INFO" => info(context).await,
-        _ => Err(unknown(words)),
+        "INFO" => info::info(context, args).await,
+        "TIME" => Ok(time()),
+        _ => Err(table::unknown(words)),
     }
-}
-
-fn unknown(words: &[Bytes]) -> Reply {
-    const SHOWN_MAX: usize = 128;
-    let text = |word: &Bytes| String::from_utf8_lossy(&word[..word.len().min(SHOWN_MAX)]).into_owned();
-    let args: String = words[1..].iter().take(8).map(|word| format!("'{}' ", text(word))).collect();
-    Reply::Error(format!("ERR unknown command '{}', with args beginning with: {args}", text(&words[0])))
 }
 
 pub(super) fn count(count: u64) -> Reply {
     Reply::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-fn about_commands(args: &[Bytes]) -> Reply {
-    match args.first().map(|word| word.to_ascii_uppercase()).as_deref() {
-        Some(b"COUNT") => count(COMMANDS.len() as u64),
-        Some(b"DOCS") => Reply::Map(Vec::new()),
-        _ => Reply::List(Vec::new()),
-    }
-}
-
 /// Answers the settings that clients ask for when they connect, and benchmarks before they start.
 fn config(args: &[Bytes]) -> Answer {
-    if !args[0].eq_ignore_ascii_case(b"GET") {
-        return Err(Reply::Error(
-            "ERR only CONFIG GET is supported; options are given when the server starts".to_owned(),
-        ));
+    match (args[0].to_ascii_uppercase().as_slice(), &args[1..]) {
+        (b"GET", []) => return Err(wrong_number("config|get")),
+        (b"GET", _) => {}
+        (b"SET", [] | [_]) => return Err(wrong_number("config|set")),
+        (b"SET", _) => {
+            let text = "ERR options are given when the server starts: see `dapple store serve --help`";
+            return Err(Reply::Error(text.to_owned()));
+        }
+        _ => return Err(Reply::unknown_subcommand("CONFIG", &args[0])),
     }
     const SETTINGS: &[(&str, &str)] =
         &[("appendfsync", "always"), ("appendonly", "yes"), ("databases", "16"), ("maxmemory", "0"), ("save", "")];
@@ -203,9 +102,15 @@ async fn all_keys(table: &Database, pattern: &[u8]) -> Answer {
     Ok(Reply::List(found))
 }
 
+/// Parses the cursor of a scan.
+pub(super) fn cursor(word: &[u8]) -> Result<u64, Reply> {
+    let number = std::str::from_utf8(word).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Reply::Error("ERR invalid cursor".to_owned()))
+}
+
 async fn scan(context: Context<'_>, table: &Database, args: &[Bytes]) -> Answer {
     let invalid = || Reply::Error("ERR invalid cursor".to_owned());
-    let cursor: u64 = std::str::from_utf8(&args[0]).ok().and_then(|text| text.parse().ok()).ok_or_else(invalid)?;
+    let cursor = cursor(&args[0])?;
     let (mut pattern, mut wanted, mut kind) = (None, 10, None);
     for option in args[1..].chunks(2) {
         match option {
@@ -249,9 +154,19 @@ async fn scan(context: Context<'_>, table: &Database, args: &[Bytes]) -> Answer 
     Ok(Reply::List(vec![Reply::Text(next.to_string()), Reply::List(found)]))
 }
 
+/// A number that clients cannot guess.
+pub(super) fn random_number() -> u64 {
+    BuildHasher::hash_one(&RandomState::new(), 0_u8)
+}
+
+fn time() -> Reply {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Reply::List(vec![Reply::Text(since.as_secs().to_string()), Reply::Text(since.subsec_micros().to_string())])
+}
+
 /// Returns a key near a random position in the order of keys.
 async fn random_key(table: &Database) -> Answer {
-    let number = u128::from(std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8));
+    let number = u128::from(random_number());
     let total = table.count().await?;
     let skipped = if total == 0 { 0 } else { (number % u128::from(total.min(10_000))) as usize };
     let mut entries = table.iter();
@@ -263,6 +178,15 @@ async fn random_key(table: &Database) -> Answer {
         }
     }
     Ok(Reply::bulk(found))
+}
+
+/// Whether these are words of a flush. There is one way to flush, with each of them.
+fn may_flush(args: &[Bytes]) -> bool {
+    match args {
+        [] => true,
+        [word] => word.eq_ignore_ascii_case(b"ASYNC") || word.eq_ignore_ascii_case(b"SYNC"),
+        _ => false,
+    }
 }
 
 /// Removes the keys in batches: another client may see only some of them gone.
@@ -283,24 +207,3 @@ async fn flush(service: &Service, database: &Database) -> Answer {
 }
 
 const FLUSH_LEN: usize = 1000;
-
-async fn info(context: Context<'_>) -> Answer {
-    let keys = context.database().await?.count().await?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (channels, patterns) = context.service.broker.names().await;
-    let cut = context.service.broker.counters().cut.load(Ordering::Relaxed);
-    Ok(Reply::Text(format!(
-        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:dapple\r\nprocess_id:{}\r\n\
-         tcp_port:{}\r\nserver_time_usec:{}\r\n\r\n# Clients\r\nconnected_clients:{}\r\nmaxclients:{}\r\n\r\n\
-         # Persistence\r\nloading:0\r\naof_enabled:1\r\n\r\n\
-         # Stats\r\npubsub_channels:{channels}\r\npubsub_patterns:{patterns}\r\n\
-         client_output_buffer_limit_disconnections:{cut}\r\n\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
-         # Keyspace\r\ndb{}:keys={keys}\r\n",
-        std::process::id(),
-        context.service.port,
-        now * 1_000_000,
-        context.service.clients(),
-        context.service.admission.max(),
-        context.index,
-    )))
-}

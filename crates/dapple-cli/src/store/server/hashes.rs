@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::float::{self, Sum};
+use super::glob;
 use super::plan::{Kept, Next, Plan, Step, Value, hash};
 use super::reply::{OK, Reply, integer};
 use super::session::wrong_number;
@@ -38,6 +40,9 @@ pub(super) fn plan(name: &str, args: &[Bytes]) -> Result<Plan, Reply> {
                 Ok(Reply::Number(sum))
             })
         }
+        "HINCRBYFLOAT" => add_float(key, field, rest[1].clone()),
+        "HSCAN" => scan(key, &rest),
+        "HRANDFIELD" => random(key, &rest),
         "HGET" => read(key, move |fields| Reply::bulk(fields.get(&field).cloned())),
         "HMGET" => read(key, move |fields| {
             Reply::List(rest.iter().map(|field| Reply::bulk(fields.get(field).cloned())).collect())
@@ -63,6 +68,83 @@ fn set(key: &Bytes, words: Vec<Bytes>, name: &str, reply: fn(i64) -> Reply) -> R
         let added = pairs.filter(|pair| fields.insert(pair[0].clone(), pair[1].clone()).is_none()).count();
         Ok(reply(added as i64))
     })
+}
+
+fn add_float(key: &Bytes, field: Bytes, by: Bytes) -> Result<Plan, Reply> {
+    match float::plain(&by) {
+        Some(by) if by.is_finite() => {}
+        Some(_) => return Err(Reply::Error("ERR value is NaN or Infinity".to_owned())),
+        None => return Err(Reply::Error("ERR value is not a valid float".to_owned())),
+    }
+    write(key, move |fields| match float::add(fields.get(&field).map_or(&b"0"[..], |old| old), &by) {
+        Sum::Text(sum) => {
+            let sum = Bytes::from(sum);
+            fields.insert(field, sum.clone());
+            Ok(Reply::Bulk(sum))
+        }
+        Sum::NoNumber => Err(Reply::Error("ERR hash value is not a float".to_owned())),
+        Sum::Infinite => Err(Reply::Error("ERR increment would produce NaN or Infinity".to_owned())),
+    })
+}
+
+/// All fields at once, as Redis does for small hashes.
+fn scan(key: &Bytes, rest: &[Bytes]) -> Result<Plan, Reply> {
+    let _cursor: u64 = super::commands::cursor(&rest[0])?;
+    let mut pattern = None;
+    for option in rest[1..].chunks(2) {
+        match option {
+            [name, value] if name.eq_ignore_ascii_case(b"MATCH") => pattern = Some(value.clone()),
+            [name, value] if name.eq_ignore_ascii_case(b"COUNT") => {
+                if integer(value)? < 1 {
+                    return Err(Reply::syntax());
+                }
+            }
+            _ => return Err(Reply::syntax()),
+        }
+    }
+    read(key, move |fields| {
+        let is_wanted = |field: &Bytes| pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, field));
+        let found = fields.iter().filter(|(field, _)| is_wanted(field));
+        let pairs = found.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
+        Reply::List(vec![Reply::text("0"), Reply::List(pairs.collect())])
+    })
+}
+
+/// The most fields of one reply of `HRANDFIELD` with a negative count.
+const RANDOM_MAX: u64 = 1_000_000;
+
+fn random(key: &Bytes, rest: &[Bytes]) -> Result<Plan, Reply> {
+    let Some(count) = rest.first() else {
+        return read(key, |fields| Reply::bulk(pick(fields, 1).next().map(|(field, _)| field.clone())));
+    };
+    let with_values = match &rest[1..] {
+        [] => false,
+        [word] if word.eq_ignore_ascii_case(b"WITHVALUES") => true,
+        _ => return Err(Reply::syntax()),
+    };
+    let count = integer(count)?;
+    if count == i64::MIN || count < -(RANDOM_MAX as i64) {
+        return Err(Reply::Error("ERR value is out of range".to_owned()));
+    }
+    read(key, move |fields| {
+        let found: Vec<_> = if count >= 0 {
+            pick(fields, count.unsigned_abs()).collect()
+        } else {
+            (0..count.unsigned_abs()).filter_map(|_| pick(fields, 1).next()).collect()
+        };
+        let bulk = |bytes: &Bytes| Reply::Bulk(bytes.clone());
+        if with_values {
+            Reply::Pairs(found.into_iter().map(|(field, value)| (bulk(field), bulk(value))).collect())
+        } else {
+            Reply::List(found.into_iter().map(|(field, _)| bulk(field)).collect())
+        }
+    })
+}
+
+/// Different fields, from a random one on.
+fn pick(fields: &Fields, count: u64) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+    let start = if fields.is_empty() { 0 } else { super::commands::random_number() as usize % fields.len() };
+    fields.iter().cycle().skip(start).take(fields.len().min(usize::try_from(count).unwrap_or(usize::MAX)))
 }
 
 fn read(key: &Bytes, reply: impl FnOnce(&Fields) -> Reply + Send + 'static) -> Result<Plan, Reply> {

@@ -14,7 +14,7 @@ pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
     let key = &args[0];
     Some(match name {
         "DEL" | "UNLINK" => Plan::many(args.iter().map(remove), Join::Sum),
-        "EXISTS" => {
+        "EXISTS" | "TOUCH" => {
             Plan::many(args.iter().map(|key| Step::read(key, |kept| Ok(Reply::yes(kept.is_some())))), Join::Sum)
         }
         "TYPE" => Plan::one(Step::read(key, |kept| {
@@ -28,11 +28,13 @@ pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
         "RENAMENX" => rename(key, &args[1], true),
         "TTL" => time_left(key, 1000),
         "PTTL" => time_left(key, 1),
-        "PERSIST" => change_expiry(key, Ok(None)),
-        "EXPIRE" => change_expiry(key, after(&args[1], 1000, "expire").map(Some)),
-        "PEXPIRE" => change_expiry(key, after(&args[1], 1, "pexpire").map(Some)),
-        "EXPIREAT" => change_expiry(key, at(&args[1], 1000, "expireat").map(Some)),
-        "PEXPIREAT" => change_expiry(key, at(&args[1], 1, "pexpireat").map(Some)),
+        "EXPIRETIME" => expiry_time(key, 1000),
+        "PEXPIRETIME" => expiry_time(key, 1),
+        "PERSIST" => persist(key),
+        "EXPIRE" => expire(args, after(&args[1], 1000, "expire")),
+        "PEXPIRE" => expire(args, after(&args[1], 1, "pexpire")),
+        "EXPIREAT" => expire(args, at(&args[1], 1000, "expireat")),
+        "PEXPIREAT" => expire(args, at(&args[1], 1, "pexpireat")),
         _ => return None,
     })
 }
@@ -83,11 +85,66 @@ fn time_left(key: &Bytes, unit_ms: i64) -> Result<Plan, Reply> {
     }))
 }
 
-fn change_expiry(key: &Bytes, expires: Result<Option<SystemTime>, Reply>) -> Result<Plan, Reply> {
+fn expiry_time(key: &Bytes, unit_ms: i64) -> Result<Plan, Reply> {
+    Plan::one(Step::read(key, move |kept| {
+        let Some(entry) = kept else { return Ok(Reply::Number(-2)) };
+        let Some(expires) = entry.expires else { return Ok(Reply::Number(-1)) };
+        let since = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Ok(Reply::Number((since.as_millis() as i64 + unit_ms / 2) / unit_ms))
+    }))
+}
+
+fn persist(key: &Bytes) -> Result<Plan, Reply> {
+    Plan::one(Step::write(key, |kept| match kept {
+        Some(entry) if entry.expires.is_some() => Ok((Next::Put(entry.value.clone(), None), Reply::Number(1))),
+        _ => Ok((Next::Keep, Reply::Number(0))),
+    }))
+}
+
+/// The condition under which a key gets a new time of expiry.
+#[derive(Clone, Copy, Default)]
+struct Condition {
+    if_none: bool,
+    if_any: bool,
+    if_later: bool,
+    if_earlier: bool,
+}
+
+impl Condition {
+    fn read(words: &[Bytes]) -> Result<Condition, Reply> {
+        let mut condition = Condition::default();
+        for word in words {
+            match word.to_ascii_uppercase().as_slice() {
+                b"NX" => condition.if_none = true,
+                b"XX" => condition.if_any = true,
+                b"GT" => condition.if_later = true,
+                b"LT" => condition.if_earlier = true,
+                _ => return Err(Reply::Error(format!("ERR Unsupported option {}", String::from_utf8_lossy(word)))),
+            }
+        }
+        let refused = |text: &str| Err(Reply::Error(format!("ERR {text} options at the same time are not compatible")));
+        let Condition { if_none, if_any, if_later, if_earlier } = condition;
+        if if_none && (if_any || if_later || if_earlier) {
+            return refused("NX and XX, GT or LT");
+        }
+        if if_later && if_earlier { refused("GT and LT") } else { Ok(condition) }
+    }
+
+    /// A key without expiry expires later than any other.
+    fn allows(self, old: Option<SystemTime>, new: SystemTime) -> bool {
+        !(self.if_none && old.is_some()
+            || self.if_any && old.is_none()
+            || self.if_later && old.is_none_or(|old| new <= old)
+            || self.if_earlier && old.is_some_and(|old| new >= old))
+    }
+}
+
+fn expire(args: &[Bytes], expires: Result<SystemTime, Reply>) -> Result<Plan, Reply> {
+    let condition = Condition::read(&args[2..])?;
     let expires = expires?;
-    Plan::one(Step::write(key, move |kept| match kept {
-        Some(entry) if expires.is_some() || entry.expires.is_some() => {
-            Ok((Next::Put(entry.value.clone(), expires), Reply::Number(1)))
+    Plan::one(Step::write(&args[0], move |kept| match kept {
+        Some(entry) if condition.allows(entry.expires, expires) => {
+            Ok((Next::Put(entry.value.clone(), Some(expires)), Reply::Number(1)))
         }
         _ => Ok((Next::Keep, Reply::Number(0))),
     }))

@@ -1,9 +1,12 @@
 //! `dapple store serve`: the tables of a store for clients of Redis.
 
+mod client;
 mod commands;
 mod connection;
+mod float;
 mod glob;
 mod hashes;
+mod info;
 mod keys;
 mod memory;
 mod numbers;
@@ -13,6 +16,7 @@ mod reply;
 mod request;
 mod session;
 mod strings;
+mod table;
 mod time;
 mod transaction;
 

@@ -16,6 +16,8 @@ pub(super) enum Reply {
     NullList,
     List(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
+    /// Pairs, which version 2 has in one list.
+    Pairs(Vec<(Reply, Reply)>),
     /// Something that the client did not ask for just now, which version 3 distinguishes.
     Push(Vec<Reply>),
     /// Several replies, one after the other.
@@ -71,6 +73,17 @@ impl Reply {
                 let mark = if is_resp3 && matches!(self, Reply::Push(_)) { '>' } else { '*' };
                 let _ = write!(out, "{mark}{}\r\n", replies.len());
                 replies.iter().for_each(|reply| reply.encode(out, is_resp3));
+                Ok(())
+            }
+            Reply::Pairs(pairs) => {
+                let _ = write!(out, "*{}\r\n", if is_resp3 { pairs.len() } else { pairs.len() * 2 });
+                for (name, value) in pairs {
+                    if is_resp3 {
+                        let _ = write!(out, "*2\r\n");
+                    }
+                    name.encode(out, is_resp3);
+                    value.encode(out, is_resp3);
+                }
                 Ok(())
             }
             Reply::Several(replies) => {

@@ -6,9 +6,9 @@ use subtle::ConstantTimeEq;
 
 use super::plan::{Database, Plan, Value};
 use super::pubsub::{self, Subscriber};
-use super::reply::{OK, Reply};
+use super::reply::{OK, Reply, integer};
 use super::transaction::{Queue, Queued};
-use super::{DATABASES, Service, commands, transaction};
+use super::{DATABASES, Service, client, commands, table, transaction};
 
 /// The database that a command works on.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) struct Session<'a> {
     /// Whether the connection closes after the replies.
     pub(super) is_over: bool,
     is_known: bool,
-    name: Bytes,
+    pub(super) name: Bytes,
     /// The commands after `MULTI`.
     pub(super) queue: Option<Queue>,
     /// The keys that must not change before `EXEC`.
@@ -57,8 +57,8 @@ impl<'a> Session<'a> {
     /// Runs one command, or adds it to the transaction.
     pub(super) async fn run(&mut self, words: &[Bytes]) -> Reply {
         let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
-        if let Err(reply) = commands::check(&name, words) {
-            return self.spoil(reply);
+        if let Err(reply) = table::check(&name, words) {
+            return self.refuse(&name, reply);
         }
         if !self.is_known && !matches!(&name[..], "AUTH" | "HELLO" | "QUIT" | "RESET") {
             return self.spoil(Reply::Error("NOAUTH Authentication required.".to_owned()));
@@ -71,12 +71,7 @@ impl<'a> Session<'a> {
             )));
         }
         match &name[..] {
-            "AUTH" | "HELLO" | "SELECT" | "CLIENT" | "SUBSCRIBE" | "PSUBSCRIBE" | "UNSUBSCRIBE" | "PUNSUBSCRIBE"
-                if self.queue.is_some() =>
-            {
-                self.spoil(Reply::Error(format!("ERR {name} is not allowed in transactions")))
-            }
-            "MULTI" | "EXEC" | "DISCARD" | "WATCH" | "UNWATCH" => {
+            "MULTI" | "EXEC" | "DISCARD" | "WATCH" => {
                 transaction::run(self, &name, &words[1..]).await.unwrap_or_else(|reply| reply)
             }
             "QUIT" | "RESET" => self.run_now(&name, words).await,
@@ -86,7 +81,7 @@ impl<'a> Session<'a> {
     }
 
     /// Runs a checked command.
-    async fn run_now(&mut self, name: &str, words: &[Bytes]) -> Reply {
+    pub(super) async fn run_now(&mut self, name: &str, words: &[Bytes]) -> Reply {
         let args = &words[1..];
         match name {
             "QUIT" => {
@@ -101,14 +96,30 @@ impl<'a> Session<'a> {
             "AUTH" => self.auth(args),
             "HELLO" => self.hello(args),
             "SELECT" => self.select(args),
-            "CLIENT" => self.client(args),
+            "CLIENT" => client::run(self, args),
             "SUBSCRIBE" | "PSUBSCRIBE" | "UNSUBSCRIBE" | "PUNSUBSCRIBE" => {
                 pubsub::run(self, name, args).await.unwrap_or_else(|reply| reply)
             }
             "PING" if self.is_subscribed() && !self.is_resp3 => {
                 Reply::List(vec![Reply::text("pong"), Reply::Bulk(args.first().cloned().unwrap_or_default())])
             }
+            "UNWATCH" => {
+                self.watched.clear();
+                OK
+            }
             _ => self.context.run(name, words).await,
+        }
+    }
+
+    /// Refuses a command that does not exist or has too few or too many words.
+    fn refuse(&mut self, name: &str, reply: Reply) -> Reply {
+        match reply {
+            Reply::Error(text) if name == "EXEC" => {
+                (self.queue, self.watched) = (None, Vec::new());
+                let reason = text.strip_prefix("ERR ").unwrap_or(&text);
+                Reply::Error(format!("EXECABORT Transaction discarded because of: {reason}"))
+            }
+            reply => self.spoil(reply),
         }
     }
 
@@ -119,12 +130,19 @@ impl<'a> Session<'a> {
 
     /// Adds a command to the transaction.
     fn enqueue(&mut self, name: &str, words: &[Bytes]) -> Reply {
-        let queued = match commands::plan(name, &words[1..]) {
-            Some(Ok(plan)) => Queued::Plan(plan),
+        let Some(queue) = &mut self.queue else { return OK };
+        let database = queue.database.unwrap_or(self.context.index);
+        let queued = match table::plan(name, &words[1..]) {
+            Some(Ok(plan)) => Queued::Plan(plan, database),
             // Redis finds such errors when the transaction runs.
             Some(Err(reply)) => Queued::Known(reply),
             None => Queued::Other(name.to_owned(), words.to_vec()),
         };
+        if name == "SELECT"
+            && let Ok(database) = database_of(&words[1])
+        {
+            queue.database = Some(database);
+        }
         let len = words.iter().map(Bytes::len).sum();
         match self.queue.as_mut().map(|queue| queue.push(queued, len)) {
             Some(Err(reply)) => self.spoil(reply),
@@ -146,12 +164,18 @@ impl<'a> Session<'a> {
             return None;
         }
         let name = WRITES.iter().find(|write| words[0].eq_ignore_ascii_case(write.as_bytes()))?;
-        commands::check(name, words).ok()?;
-        commands::plan(name, &words[1..])?.ok().filter(|plan| plan.single_write().is_some())
+        table::check(name, words).ok()?;
+        table::plan(name, &words[1..])?.ok().filter(|plan| plan.single_write().is_some())
     }
 
     fn auth(&mut self, args: &[Bytes]) -> Reply {
         let Some(password) = &self.context.service.password else {
+            match args {
+                [_] => {}
+                [user, _] if user == "default" => return OK,
+                [_, _] => return wrong_password(),
+                _ => return Reply::syntax(),
+            }
             let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                         your configuration is correct?";
             return Reply::Error(text.to_owned());
@@ -160,13 +184,13 @@ impl<'a> Session<'a> {
             [password] => Some(password),
             [user, password] if user == "default" => Some(password),
             [_, _] => None,
-            _ => return wrong_number("auth"),
+            _ => return Reply::syntax(),
         };
         if given.is_some_and(|given| bool::from(given.ct_eq(password.as_bytes()))) {
             self.is_known = true;
             return OK;
         }
-        Reply::Error("WRONGPASS invalid username-password pair or user is disabled.".to_owned())
+        wrong_password()
     }
 
     fn hello(&mut self, args: &[Bytes]) -> Reply {
@@ -176,7 +200,10 @@ impl<'a> Session<'a> {
             is_resp3 = match &version[..] {
                 b"2" => false,
                 b"3" => true,
-                _ => return Reply::Error("NOPROTO unsupported protocol version".to_owned()),
+                other if integer(other).is_ok() => {
+                    return Reply::Error("NOPROTO unsupported protocol version".to_owned());
+                }
+                _ => return Reply::Error("ERR Protocol version is not an integer or out of range".to_owned()),
             };
             rest = others;
         }
@@ -190,10 +217,15 @@ impl<'a> Session<'a> {
                     }
                 }
                 [word, name, rest @ ..] if word.eq_ignore_ascii_case(b"SETNAME") => {
-                    self.name = name.clone();
+                    if let Err(reply) = self.set_name(name) {
+                        return reply;
+                    }
                     rest
                 }
-                _ => return Reply::Error("ERR Syntax error in HELLO option".to_owned()),
+                [word, ..] => {
+                    let word = String::from_utf8_lossy(word);
+                    return Reply::Error(format!("ERR Syntax error in HELLO option '{word}'"));
+                }
             };
         }
         if !self.is_known {
@@ -214,35 +246,32 @@ impl<'a> Session<'a> {
         ])
     }
 
-    fn select(&mut self, args: &[Bytes]) -> Reply {
-        let [index] = args else { return wrong_number("select") };
-        match std::str::from_utf8(index).ok().and_then(|index| index.parse::<i64>().ok()) {
-            Some(index) if (0..i64::from(DATABASES)).contains(&index) => {
-                self.context.index = u8::try_from(index).unwrap_or(0);
-                OK
-            }
-            Some(_) => Reply::Error("ERR DB index is out of range".to_owned()),
-            None => Reply::Error("ERR value is not an integer or out of range".to_owned()),
-        }
+    /// Names the connection; an empty name is none.
+    pub(super) fn set_name(&mut self, name: &Bytes) -> Result<(), Reply> {
+        client::check_name(name)?;
+        self.name = name.clone();
+        Ok(())
     }
 
-    fn client(&mut self, args: &[Bytes]) -> Reply {
-        let Some((word, rest)) = args.split_first() else { return wrong_number("client") };
-        match (word.to_ascii_uppercase().as_slice(), rest) {
-            (b"SETNAME", [name]) => {
-                self.name = name.clone();
+    fn select(&mut self, args: &[Bytes]) -> Reply {
+        match database_of(&args[0]) {
+            Ok(index) => {
+                self.context.index = index;
                 OK
             }
-            (b"GETNAME", []) if self.name.is_empty() => Reply::Null,
-            (b"GETNAME", []) => Reply::Bulk(self.name.clone()),
-            (b"ID", []) => Reply::Number(i64::try_from(self.id).unwrap_or(i64::MAX)),
-            (b"SETINFO", [_, _]) => OK,
-            _ => Reply::Error(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{}'. Try CLIENT HELP.",
-                String::from_utf8_lossy(word)
-            )),
+            Err(reply) => reply,
         }
     }
+}
+
+fn wrong_password() -> Reply {
+    Reply::Error("WRONGPASS invalid username-password pair or user is disabled.".to_owned())
+}
+
+/// Parses the number of a database.
+fn database_of(word: &[u8]) -> Result<u8, Reply> {
+    let index = u8::try_from(integer(word)?).ok().filter(|index| *index < DATABASES);
+    index.ok_or_else(|| Reply::Error("ERR DB index is out of range".to_owned()))
 }
 
 pub(super) fn wrong_number(command: &str) -> Reply {

@@ -1,9 +1,12 @@
 //! Commands on strings.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 
+use super::float::{self, Sum};
 use super::plan::{Join, Kept, Next, Plan, Step, Value, text};
 use super::reply::{OK, Reply, integer};
 use super::session::wrong_number;
@@ -17,13 +20,14 @@ pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
     Some(match name {
         "GET" => read(key, |old| Reply::bulk(old.cloned())),
         "STRLEN" => read(key, |old| Reply::Number(old.map_or(0, Bytes::len) as i64)),
-        "GETRANGE" => get_range(args),
+        "GETRANGE" | "SUBSTR" => get_range(args),
         // A key of another type has no string.
         "MGET" => {
             let get = |key| Step::read(key, |kept| Ok(Reply::bulk(text(kept).ok().flatten().cloned())));
             Plan::many(args.iter().map(get), Join::List)
         }
         "MSET" | "MSETNX" if args.len() % 2 == 1 => Err(wrong_number(name)),
+        "MSETNX" => set_all_new(args),
         "MSET" => Plan::many(args.chunks_exact(2).map(|pair| put(&pair[0], &pair[1], None)), Join::Ok),
         "SET" => set(args),
         "SETNX" => set_new(key, &args[1]),
@@ -45,6 +49,7 @@ pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
         "INCR" => add(key, Ok(1)),
         "DECR" => add(key, Ok(-1)),
         "INCRBY" => add(key, integer(&args[1])),
+        "INCRBYFLOAT" => add_float(key, &args[1]),
         "DECRBY" => {
             let negated =
                 |by: i64| by.checked_neg().ok_or_else(|| Reply::Error("ERR decrement would overflow".to_owned()));
@@ -118,6 +123,46 @@ fn set_new(key: &Bytes, value: &Bytes) -> Result<Plan, Reply> {
     }))
 }
 
+/// Puts all pairs if none of the keys is there: a look at each key, then a put of each.
+fn set_all_new(args: &[Bytes]) -> Result<Plan, Reply> {
+    let is_any = Arc::new(AtomicBool::new(false));
+    // One transaction runs the steps one after the other.
+    let look = |pair: &[Bytes]| {
+        let is_any = is_any.clone();
+        Step::write(&pair[0], move |kept| {
+            is_any.fetch_or(kept.is_some(), Ordering::Relaxed);
+            Ok((Next::Keep, OK))
+        })
+    };
+    let put = |pair: &[Bytes]| {
+        let (is_any, value) = (is_any.clone(), pair[1].clone());
+        Step::write(&pair[0], move |_| {
+            let is_new = !is_any.load(Ordering::Relaxed);
+            let next = if is_new { Next::Put(Value::Text(value), None) } else { Next::Keep };
+            Ok((next, Reply::yes(is_new)))
+        })
+    };
+    let pairs = args.chunks_exact(2);
+    Plan::many(pairs.clone().map(look).chain(pairs.map(put)), Join::FirstErrorOr(args.len() / 2))
+}
+
+fn add_float(key: &Bytes, by: &Bytes) -> Result<Plan, Reply> {
+    let by = by.clone();
+    let not_a_number = || Reply::Error("ERR value is not a valid float".to_owned());
+    if float::plain(&by).is_none() {
+        // Redis looks at the key's type first.
+        return read(key, move |_| not_a_number());
+    }
+    Plan::one(Step::write(key, move |kept| match float::add(text(kept)?.map_or(&b"0"[..], |old| old), &by) {
+        Sum::Text(sum) => {
+            let sum = Bytes::from(sum);
+            Ok((Next::text(sum.clone(), kept), Reply::Bulk(sum)))
+        }
+        Sum::NoNumber => Err(not_a_number()),
+        Sum::Infinite => Err(Reply::Error("ERR increment would produce NaN or Infinity".to_owned())),
+    }))
+}
+
 fn set_for(command: &str, args: &[Bytes], unit_ms: i64) -> Result<Plan, Reply> {
     if integer(&args[1])? <= 0 {
         return Err(invalid_expiry(command));
@@ -125,10 +170,16 @@ fn set_for(command: &str, args: &[Bytes], unit_ms: i64) -> Result<Plan, Reply> {
     Plan::one(put(&args[0], &args[2], Some(after(&args[1], unit_ms, command)?)))
 }
 
+/// The options that set a time of expiry.
+const EXPIRIES: [&str; 4] = ["EX", "PX", "EXAT", "PXAT"];
+
 fn get_and_expire(args: &[Bytes]) -> Result<Plan, Reply> {
     let change = match &args[1..] {
         [] => None,
         [word] if word.eq_ignore_ascii_case(b"PERSIST") => Some(None),
+        [word, _] if !EXPIRIES.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())) => {
+            return Err(Reply::syntax());
+        }
         [word, time] => Some(Some(expiry(&word.to_ascii_uppercase(), time, "getex")?)),
         _ => return Err(Reply::syntax()),
     };

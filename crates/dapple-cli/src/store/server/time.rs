@@ -23,15 +23,20 @@ pub(super) fn after(word: &[u8], unit_ms: i64, command: &str) -> Result<SystemTi
     let ms = integer(word)?.checked_mul(unit_ms).ok_or_else(|| invalid_expiry(command))?;
     let length = Duration::from_millis(ms.unsigned_abs());
     let now = SystemTime::now();
+    let now_ms = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+    if ms.checked_add(now_ms).is_none() {
+        return Err(invalid_expiry(command));
+    }
     let time = if ms >= 0 { now.checked_add(length) } else { now.checked_sub(length) };
     time.ok_or_else(|| invalid_expiry(command))
 }
 
 /// The time this many units after 1970.
 pub(super) fn at(word: &[u8], unit_ms: i64, command: &str) -> Result<SystemTime, Reply> {
-    let ms = integer(word)?.checked_mul(unit_ms).and_then(|ms| u64::try_from(ms).ok());
-    let time = ms.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-    time.ok_or_else(|| invalid_expiry(command))
+    let ms = integer(word)?.checked_mul(unit_ms).ok_or_else(|| invalid_expiry(command))?;
+    // A time before 1970 is over, as 1970 is.
+    let since = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    SystemTime::UNIX_EPOCH.checked_add(since).ok_or_else(|| invalid_expiry(command))
 }
 
 pub(super) fn invalid_expiry(command: &str) -> Reply {

@@ -6,20 +6,23 @@ use dapple::store::{Error, Expect, Refusal};
 use super::commands::Answer;
 use super::plan::Plan;
 use super::reply::{OK, Reply};
-use super::session::{Session, wrong_number};
+use super::session::Session;
 
 /// The commands since `MULTI`.
 #[derive(Default)]
 pub(super) struct Queue {
     commands: Vec<Queued>,
     bytes: usize,
+    /// The database of the commands to come, after a `SELECT`.
+    pub(super) database: Option<u8>,
     /// Whether a command could not be queued, so that `EXEC` runs none.
     pub(super) is_spoiled: bool,
 }
 
 /// A command that waits for `EXEC`.
 pub(super) enum Queued {
-    Plan(Plan),
+    /// A command on keys of this database.
+    Plan(Plan, u8),
     /// A command about no keys, or about all; it runs after the others.
     Other(String, Vec<Bytes>),
     /// A command with a known reply: an error.
@@ -31,6 +34,11 @@ const BYTES_MAX: usize = 32 << 20;
 const WATCHED_MAX: usize = 65_536;
 
 impl Queue {
+    /// The number of commands.
+    pub(super) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
     pub(super) fn push(&mut self, command: Queued, bytes: usize) -> Result<(), Reply> {
         if self.commands.len() >= COMMANDS_MAX || self.bytes + bytes > BYTES_MAX {
             let text = format!("ERR a transaction has at most {COMMANDS_MAX} commands and {BYTES_MAX} bytes");
@@ -45,11 +53,6 @@ impl Queue {
 pub(super) async fn run(session: &mut Session<'_>, name: &str, args: &[Bytes]) -> Answer {
     let refused = |text: &str| Err(Reply::Error(format!("ERR {text}")));
     match (name, session.queue.take()) {
-        ("WATCH", None) if args.is_empty() => Err(wrong_number(name)),
-        ("MULTI" | "EXEC" | "DISCARD" | "UNWATCH", queue) if !args.is_empty() => {
-            session.queue = queue;
-            Err(wrong_number(name))
-        }
         ("MULTI", None) => {
             session.queue = Some(Queue::default());
             Ok(OK)
@@ -63,15 +66,9 @@ pub(super) async fn run(session: &mut Session<'_>, name: &str, args: &[Bytes]) -
             session.queue = queue;
             refused("WATCH inside MULTI is not allowed")
         }
-        ("UNWATCH", None) | ("DISCARD", Some(_)) => {
+        ("DISCARD", Some(_)) => {
             session.watched.clear();
             Ok(OK)
-        }
-        // Inside a transaction it has no effect: `EXEC` ends all watches.
-        ("UNWATCH", Some(mut queue)) => {
-            let pushed = queue.push(Queued::Known(OK), 0);
-            session.queue = Some(queue);
-            pushed.map(|()| Reply::Simple("QUEUED"))
         }
         ("EXEC", Some(queue)) => exec(session, queue).await,
         (_, _) => refused(&format!("{name} without MULTI")),
@@ -97,9 +94,8 @@ async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
     if queue.is_spoiled {
         return Err(Reply::Error("EXECABORT Transaction discarded because of previous errors.".to_owned()));
     }
-    let context = session.context;
-    let database = context.database().await?;
-    let mut batch = context.service.store.batch();
+    let service = session.context.service;
+    let mut batch = service.store.batch();
     for (database, key, expect) in watched {
         batch.check(&database, &key, expect)?;
     }
@@ -108,7 +104,9 @@ async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
     for (at, command) in queue.commands.into_iter().enumerate() {
         replies.push(Reply::Null);
         match command {
-            Queued::Plan(plan) => planned.push((at, plan.add_to(&mut batch, database)?)),
+            Queued::Plan(plan, database) => {
+                planned.push((at, plan.add_to(&mut batch, service.database(database).await?)?));
+            }
             Queued::Other(name, words) => others.push((at, name, words)),
             Queued::Known(reply) => replies[at] = reply,
         }
@@ -123,7 +121,8 @@ async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
         replies[at] = planned.reply().unwrap_or_else(|reply| reply);
     }
     for (at, name, words) in others {
-        replies[at] = context.run(&name, &words).await;
+        // Boxed, because `EXEC` is one of the commands, though never one of these.
+        replies[at] = Box::pin(session.run_now(&name, &words)).await;
     }
     Ok(Reply::List(replies))
 }

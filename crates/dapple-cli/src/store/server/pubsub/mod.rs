@@ -159,6 +159,11 @@ impl Book {
 }
 
 impl Subscriber {
+    /// The numbers of channels and of patterns.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.channels.len(), self.patterns.len())
+    }
+
     /// The number of subscriptions.
     pub(super) fn count(&self) -> usize {
         self.channels.len() + self.patterns.len()
