@@ -2,6 +2,7 @@
 
 mod host;
 mod pubsub;
+mod redis;
 mod server;
 mod whole;
 
