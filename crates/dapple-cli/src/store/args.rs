@@ -128,8 +128,34 @@ pub(super) enum Action {
     },
     /// Copy a store to another engine or place, and compare checksums of both
     Migrate(Migration),
+    /// Measure a store in a table of its own, check all values, and remove the table
+    Bench(BenchArgs),
     /// Serve a store to clients of Redis, until SIGTERM
     Serve(ServeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct BenchArgs {
+    #[command(flatten)]
+    pub(super) store: Target,
+    /// The numbers of callers that each wait for an answer
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,16,100")]
+    #[arg(value_parser = number::<u16>(1..=10_000))]
+    pub(super) callers: Vec<u16>,
+    /// The number of keys
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number::<u64>(1..=100_000_000))]
+    pub(super) keys: u64,
+    /// The bytes of a value; at least those that tell it from others
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = number::<u32>(0..=1 << 20))]
+    pub(super) value_len: u32,
+    /// The seconds of each measurement
+    #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = seconds)]
+    pub(super) secs: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "write seconds from 0.01 to 3600, for example 2".to_owned())
 }
 
 #[derive(Debug, clap::Args)]

@@ -71,7 +71,7 @@ fn parse(line: &[u8]) -> Result<(Bytes, Bytes), String> {
 }
 
 /// Puts entries at the same time, but those of one key in the order of the lines.
-async fn put_all(table: &TextTable, batch: Vec<(Bytes, Bytes)>) -> Result<(), Error> {
+pub(super) async fn put_all(table: &TextTable, batch: Vec<(Bytes, Bytes)>) -> Result<(), Error> {
     let last_of_each: std::collections::HashMap<Bytes, Bytes> = batch.into_iter().collect();
     let puts: Vec<_> = last_of_each
         .into_iter()

@@ -11,7 +11,7 @@ use super::args::{Action, Survives, TableTarget, Target};
 use super::engine::FileEngine;
 use super::error::CommandError;
 use super::text::escape;
-use super::{TextTable, bulk, open, whole};
+use super::{TextTable, bench, bulk, open, whole};
 
 pub(super) type Done = Result<(), CommandError>;
 
@@ -56,6 +56,7 @@ pub(super) async fn run(action: &Action) -> Done {
         Action::Split { store, wanted } => whole::repartition(store, *wanted, true).await,
         Action::Merge { store, wanted } => whole::repartition(store, *wanted, false).await,
         Action::Migrate(migration) => whole::migrate(migration).await,
+        Action::Bench(args) => bench::run(args).await,
         Action::Serve(args) => super::server::run(args).await,
         Action::Verify(target) => {
             open(target, false).await?.verify().await?;

@@ -21,6 +21,8 @@ pub(crate) enum CommandError {
     Partitions { now: u32, wanted: u32 },
     #[error("table `{table}` has {before:?} in the old store and {after:?} in the new one: keep the old one")]
     Digest { table: String, before: Digest, after: Digest },
+    #[error("key `{0}` of the bench does not have its value: do not use this store")]
+    Wrong(String),
     #[error("{path}, line {line}: {problem}; {loaded} lines before it are loaded")]
     Line { path: String, line: u64, problem: String, loaded: u64 },
     #[error("cannot read {path}: {error}")]

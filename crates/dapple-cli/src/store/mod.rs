@@ -4,6 +4,7 @@
 //! shares them.
 
 mod args;
+mod bench;
 mod bulk;
 mod commands;
 mod engine;

@@ -85,6 +85,25 @@ fn a_dump_can_be_loaded_and_ranges_are_in_order() {
 }
 
 #[test]
+fn a_bench_says_its_figures_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    text(folder, &["put", "users", "ann", "42"]);
+    let said = text(folder, &["bench", "--callers", "1,3", "--keys", "50", "--secs", "0.05", "--json"]);
+    let all: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let works: Vec<_> =
+        all.iter().map(|one| (one["work"].as_str().unwrap(), one["callers"].as_u64().unwrap())).collect();
+    assert_eq!(works, [("put", 1), ("get", 1), ("put", 3), ("get", 3)]);
+    assert!(all.iter().all(|one| one["operations"].as_u64() > Some(0) && one["per_second"].as_f64() > Some(0.0)));
+    assert!(
+        text(folder, &["bench", "--callers", "1", "--keys", "5", "--secs", "0.05"]).contains("all values are right")
+    );
+    assert_eq!(text(folder, &["list"]).lines().count(), 1);
+    text(folder, &["create", "dapple-bench"]);
+    assert!(problem(folder, &["bench"], 1).contains("exists already"));
+}
+
+#[test]
 fn reading_does_not_create_a_store() {
     let folder = tempfile::tempdir().unwrap();
     assert!(problem(folder.path(), &["get", "users", "ann"], 2).contains("there is no store"));
