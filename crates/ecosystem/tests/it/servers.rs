@@ -1,13 +1,16 @@
-//! sqlx with a real PostgreSQL and redis with a real redis-server, which the tests start. `cargo
-//! xtask databases` gets both.
+//! sqlx with a real PostgreSQL, and redis with a real redis-server and with `dapple store serve`, which the tests start.
+//! `cargo xtask databases` gets the first two.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use redis::AsyncCommands;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
 use tempfile::TempDir;
@@ -184,37 +187,100 @@ fn redis_with_a_real_server() {
     run(move || {
         let url = url.clone();
         async move {
-            let client = redis::Client::open(url).unwrap();
-            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-            let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
-            let tasks: Vec<_> = (0..50)
-                .map(|number| {
-                    let mut connection = connection.clone();
-                    dapple::spawn(async move {
-                        let key = format!("color:{number}");
-                        let (told, total): (i64, i64) = redis::pipe()
-                            .atomic()
-                            .set(&key, number)
-                            .ignore()
-                            .get(&key)
-                            .incr("total", number)
-                            .query_async(&mut connection)
-                            .await
-                            .unwrap();
-                        assert!(told == number && total >= number);
-                        assert_both();
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.unwrap();
-            }
-            let total: i64 = connection.get("total").await.unwrap();
-            assert_eq!(total, 49 * 50 / 2);
+            let mut connection = use_redis(&url).await;
             let waited: Option<(String, String)> = connection.blpop("nothing", 0.01).await.unwrap();
             assert_eq!(waited, None);
         }
     });
+}
+
+/// Counts in transactions of 50 tasks at a time.
+async fn use_redis(url: &str) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
+    let tasks: Vec<_> = (0..50)
+        .map(|number| {
+            let mut connection = connection.clone();
+            dapple::spawn(async move {
+                let key = format!("color:{number}");
+                let (told, total): (i64, i64) = redis::pipe()
+                    .atomic()
+                    .set(&key, number)
+                    .ignore()
+                    .get(&key)
+                    .incr("total", number)
+                    .query_async(&mut connection)
+                    .await
+                    .unwrap();
+                assert!(told == number && total >= number);
+                assert_both();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let total: i64 = connection.get("total").await.unwrap();
+    assert_eq!(total, 49 * 50 / 2);
+    connection
+}
+
+/// Starts `dapple store serve`, as built for the tests of `dapple-cli`; returns its address, too.
+fn start_store() -> Option<(Server, String)> {
+    let mut target = std::env::current_exe().unwrap();
+    // The tests are in `deps` of the folder with the programs.
+    target.pop();
+    target.pop();
+    let dapple = find("DAPPLE", "dapple", &[target])?;
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("redb:{}", folder.path().join("store").display());
+    let mut dapple = command(&dapple, None, &folder);
+    let mut child = dapple.args(["store", "serve", &store, "--port", "0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let addr = line.strip_prefix("listening on ").and_then(|rest| rest.split(',').next()).unwrap().to_owned();
+    Some((Server { child, folder }, addr))
+}
+
+#[test]
+fn redis_with_a_store_of_dapple() {
+    let Some((_server, addr)) = start_store() else { return };
+    for version in ["", "?protocol=resp3"] {
+        let url = format!("redis://{addr}/{version}");
+        run(move || {
+            let url = url.clone();
+            async move {
+                let mut connection = use_redis(&url).await;
+                let _: () = connection.hset_multiple("h", &[("a", 1), ("b", 2)]).await.unwrap();
+                let all: BTreeMap<String, i64> = connection.hgetall("h").await.unwrap();
+                assert_eq!(all, BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]));
+                let _: () = connection.set_ex("e", "x", 100).await.unwrap();
+                assert!((99..=100).contains(&connection.ttl::<_, i64>("e").await.unwrap()));
+                let mut keys: Vec<String> =
+                    connection.scan_match("color:4*").await.unwrap().map(Result::unwrap).collect().await;
+                keys.sort();
+                assert_eq!(keys.len(), 11, "{keys:?}");
+                let refused = connection.incr::<_, _, i64>("h", 1).await.unwrap_err();
+                assert_eq!(refused.code(), Some("WRONGTYPE"));
+                listen(&url, &mut connection).await;
+            }
+        });
+    }
+}
+
+/// Subscribes to a channel and a pattern with a connection of its own, and publishes with the other.
+async fn listen(url: &str, publisher: &mut redis::aio::MultiplexedConnection) {
+    let client = redis::Client::open(url.split('?').next().unwrap()).unwrap();
+    let mut listener = client.get_async_pubsub().await.unwrap();
+    listener.subscribe("news").await.unwrap();
+    listener.psubscribe("n*").await.unwrap();
+    let receivers: i64 = publisher.publish("news", "dappled").await.unwrap();
+    assert_eq!(receivers, 2);
+    let mut messages = listener.on_message();
+    let [first, second] = [messages.next().await.unwrap(), messages.next().await.unwrap()];
+    assert_eq!((first.get_channel_name(), first.get_payload::<String>().unwrap()), ("news", "dappled".to_owned()));
+    assert_eq!(second.get_pattern::<String>().unwrap(), "n*");
 }
 
 /// The user without rights, on every Linux.
