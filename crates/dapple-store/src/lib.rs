@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bulk;
 mod codec;
 mod copy;
 mod counter;

@@ -403,12 +403,12 @@ where
         Write { fence: self.fence.clone(), ..Write::new(&self.info, key, action) }
     }
 
-    pub(crate) fn store(&self) -> &Store<E> {
-        &self.store
-    }
-
     pub(crate) fn info(&self) -> &Arc<TableInfo> {
         &self.info
+    }
+
+    pub(crate) fn store(&self) -> &Store<E> {
+        &self.store
     }
 
     pub(crate) fn is_of(&self, store: &Store<E>) -> bool {

@@ -211,6 +211,11 @@ impl<E: Transactions> Batch<E> {
         self.writes.len()
     }
 
+    /// The bytes of its keys and values.
+    pub(crate) fn bytes_len(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether it has no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {

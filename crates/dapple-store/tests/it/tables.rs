@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use dapple_store::{Durability, Error, OrderedTable, Refusal, Table, TableOptions};
+use futures_util::stream;
 
 use crate::support::{in_memory, on_disk, run};
 
@@ -112,5 +113,32 @@ fn an_enumeration_returns_what_was_there_throughout_exactly_once() {
             }
         }
         assert!((0..2000).step_by(2).all(|key| seen.contains(&key)));
+    });
+}
+
+#[test]
+fn a_bulk_load_takes_keys_in_growing_order() {
+    run(async {
+        let store = in_memory().await;
+        let table: OrderedTable<u64, u64, _> = store.create_ordered("t", TableOptions::default()).await.unwrap();
+        table.put(&7, &0).await.unwrap();
+        let cursor = table.cursor().await.unwrap();
+        let mut told = Vec::new();
+        let entries = stream::iter((0..10_000).map(|key| (key, key + 1)));
+        assert_eq!(table.bulk_load(entries, |loaded| told.push(loaded)).await, Ok(10_000));
+        assert_eq!(told, [4096, 8192, 10_000]);
+        assert_eq!(table.count().await.unwrap(), 10_000);
+        assert_eq!(table.get(&7).await.unwrap(), Some(8));
+        // A watcher sees these puts as it sees others, if it keeps up.
+        assert!(table.watch(&cursor).await.is_ok());
+        for wrong in [[20_000, 20_001, 20_001], [30_000, 30_001, 5]] {
+            let entries = stream::iter(wrong.map(|key| (key, 1)));
+            let mut told = 0;
+            let error = table.bulk_load(entries, |loaded| told = loaded).await.unwrap_err();
+            assert!(matches!(error, Error::NotApplied(Refusal::Unsupported(_))), "{error}");
+            // The entries before the wrong one are there.
+            assert_eq!((told, table.get(&wrong[1]).await.unwrap()), (2, Some(1)));
+        }
+        assert_eq!(table.bulk_load(stream::empty(), |_| panic!("nothing is loaded")).await, Ok(0));
     });
 }
