@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 const PAGE_BYTES: usize = 1 << 20;
 
 impl<K: Key, V: Value, E: Transactions> OrderedTable<K, V, E> {
-    /// Puts the entries of a stream, whose keys must grow from one to the next; returns their number.
+    /// Puts the entries of a stream with growing keys and returns their number.
     ///
     /// It gathers one page while it commits the one before, so it needs the memory of two pages of 4,096 entries or 1 MiB
     /// of values. Keys in order change fewer pages of a file than keys without an order. `progress` is called after each

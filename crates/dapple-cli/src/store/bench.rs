@@ -32,7 +32,7 @@ struct Figures {
     p99_us: u64,
 }
 
-/// What one caller does in one phase.
+/// A caller and its keys.
 struct Caller {
     table: TextTable,
     /// The number of writes so far of each of its keys.

@@ -317,7 +317,7 @@ impl<P: Partition> Inner<P> {
 
 impl<P: Partition> Drop for Inner<P> {
     /// Closing an engine's files may take seconds, and the last handle of a partition may go on a worker while the store
-    /// serves. A partition whose store ends is closed at once: the next open finds its files free.
+    /// serves. The partitions of a store that ends are closed at once: the next open finds their files free.
     fn drop(&mut self) {
         let engine = self.engine.take();
         if self.is_retired.load(Relaxed) {

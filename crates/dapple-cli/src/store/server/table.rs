@@ -8,7 +8,7 @@ use super::reply::Reply;
 use super::session::wrong_number;
 use Kind::{Other, Read, Write};
 
-/// What a command does with keys.
+/// The effect of a command on keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,

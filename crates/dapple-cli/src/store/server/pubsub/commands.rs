@@ -68,7 +68,7 @@ async fn unsubscribe(subscriber: &mut Subscriber, kind: Kind, names: &[Bytes]) -
         confirmed.push(gone(kind, Some(name.clone()), subscriber.count()));
     }
     subscriber.remove(kind, names).await;
-    // What was published before goes out before.
+    // Messages that were published before go out before the confirmation.
     let mut replies: Vec<Reply> =
         std::iter::from_fn(|| subscriber.try_next()).map(|message| message.into_reply()).collect();
     replies.append(&mut confirmed);

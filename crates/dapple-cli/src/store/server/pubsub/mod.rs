@@ -1,6 +1,6 @@
 //! Channels: what one client publishes goes to all clients that have subscribed.
 //!
-//! The broker knows who has subscribed, in a color of its own. It puts messages into the
+//! The broker has a color of its own and keeps the subscriptions of all clients. It puts messages into the
 //! subscribers' mailboxes; each subscriber's connection sends them.
 
 mod commands;
