@@ -35,7 +35,7 @@ pub trait Host: Send + Sync + 'static {
     /// Whether clients speak plain HTTP on this listener, so that they understand a refusal.
     fn is_plain(&self) -> bool;
 
-    /// The HTTP/1.1 reply for a client that is refused whatever room there is; `None` for a client
+    /// The HTTP/1.1 reply for a client that is refused even if there is room; `None` for a client
     /// that may be served. A refused client takes no place from others.
     fn turns_away(&self, _peer: &Peer) -> Option<&'static [u8]> {
         None
@@ -63,7 +63,7 @@ pub(crate) struct Accepting<L, H> {
     /// Whether no other process or listener has the socket, so that connections can be refused
     /// before the kernel makes them.
     pub(crate) is_own: bool,
-    /// At the end: how long no client may have arrived before the task stops accepting.
+    /// At the end: the task stops accepting when no client has arrived for this long.
     pub(crate) last_pause: Duration,
 }
 
@@ -268,7 +268,7 @@ const TURNED_AWAY_MAX: usize = 256;
 /// The most connections accepted in one turn.
 const BATCH_LEN: u64 = 32;
 
-/// At the end: the time limit for connections that the kernel has already made.
+/// At the end: the time limit for accepting connections that the kernel has already made.
 pub(crate) const LAST_MAX: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -121,10 +121,10 @@ impl<L, V> Serve<L, V> {
     /// Sets the most connections at a time; by default as many as the limit on open files leaves
     /// room for, up to 100,000. The server raises that limit as far as the system allows.
     ///
-    /// When all are taken, newcomers displace idle connections: those without a request since their
-    /// last one, and those without a whole request after their first second. The client with the
-    /// most connections loses its longest idle connection first. If no place is free after 0.2 s,
-    /// newcomers are refused with `503` and `Retry-After`.
+    /// When all are taken, newcomers displace idle connections: those that wait for their next
+    /// request, and those that have not sent a whole request after their first second. The client
+    /// with the most connections loses its longest idle connection first. If no place is free after
+    /// 0.2 s, newcomers are refused with `503` and `Retry-After`.
     pub fn connections_max(mut self, connections_max: usize) -> Self {
         self.options.connections_max = Some(connections_max.max(1));
         self.connections.set_max(connections_max.clamp(1, descriptors::connections_max()));

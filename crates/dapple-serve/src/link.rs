@@ -129,9 +129,9 @@ impl Link {
     pub(crate) fn set_upgraded(&self, close: Close) {
         *self.lock_close() = Some(close);
         self.is_upgraded.store(true, Ordering::SeqCst);
-        // The task that reads or writes may have looked between the order and this point. The locks
-        // ensure that either this thread sees the order, or the thread that gave it closes the
-        // stream and wakes them later.
+        // The task that reads or writes may have checked between the order and this point. Either
+        // this thread sees the order, or the thread that gave it closes the stream and wakes the
+        // tasks later: the locks ensure that.
         if self.orders.ordered() == Order::Cut {
             self.orders.wake_after(|| self.close_upgraded());
         }

@@ -1,13 +1,13 @@
 //! Limits the rate of refusals.
 //!
 //! A refusal costs little, but not nothing. Clients that retry at once, whatever `retry-after`
-//! says, could keep the server busy refusing. So refusals have a maximum rate, which takes about a
-//! tenth of the workers' time. The server delays refusals beyond that rate, and each of those
-//! clients waits instead of retrying.
+//! says, could keep the server busy with refusals. So refusals have a maximum rate, which takes
+//! about a tenth of the workers' time. The server delays refusals beyond that rate, and each of
+//! those clients waits instead of retrying.
 //!
 //! Very many clients that each ask only once may reach that rate too, if requests cost less than a
-//! millisecond. Then nearly every refusal comes with the full delay, although the delay slows no
-//! client down.
+//! millisecond. Then nearly every refusal comes with the full delay, although no client would
+//! retry.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A final reply to a client that is not served, and a close that lets it arrive.
+//! A final reply to a client that is not served, and a close that lets the reply arrive.
 
 use std::future::poll_fn;
 use std::io;

@@ -28,7 +28,7 @@ pub trait Holder: Send + Sync + 'static {
     }
 }
 
-/// An order of the server to a connection, from the weakest to the strongest.
+/// An order of the server to a connection; the weakest is first, the strongest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
     /// No order.
@@ -49,9 +49,9 @@ pub struct Orders {
     /// The strongest order that was given.
     order: AtomicU8,
     wakers: Mutex<Wakers>,
-    /// Whether newcomers wait for this slot, and the connection was told to finish because of that.
+    /// Whether newcomers wait for this slot, and the connection was therefore told to finish.
     is_asked: AtomicBool,
-    /// Whether the connection is closing, which may take a while; further orders gain nothing.
+    /// Whether the connection is closing, which may take a while; further orders change nothing.
     is_closing: AtomicBool,
     /// Whether the connection has given up its place.
     is_over: AtomicBool,

@@ -1,9 +1,10 @@
 //! The line of newcomers that wait for a place. Several wait at once, so that a long wait does not
 //! block the others.
 //!
-//! This is not a [`Limit`](dapple_sync::sync::limit::Limit), which is first come, first served: here a newcomer goes first for which a
-//! connection was cut, or which has fewer connections than its share. The accept loop alone owns the line, with the sockets in it, and
-//! each newcomer has an end to its wait; a permit for each would be a task for each.
+//! This is not a [`Limit`](dapple_sync::sync::limit::Limit), which is first come, first served.
+//! Here a newcomer goes first if a connection was cut for it, or if it has fewer connections than
+//! its share. The accept loop alone owns the line, with the sockets in it, and each newcomer waits
+//! for a limited time. A permit for each newcomer would need a task for each.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

@@ -109,7 +109,7 @@ impl<H: Holder> Connections<H> {
         }
     }
 
-    /// The connections to end at once, and those to end after their open requests.
+    /// The connections to end at once, and those to end when their open requests are done.
     fn connections_to_end(&self, newcomer: Client, count: usize, now: Instant) -> (Vec<Arc<H>>, Vec<Arc<H>>) {
         let some = (self.max() / SOME_PART).min(SOME_MAX).max(count);
         let open = self.lock();
@@ -188,16 +188,16 @@ fn held(key: usize, link: &impl Holder, now: Instant) -> Held {
     } else if rests_since.is_ok() && order <= Order::EndIfResting {
         Standing::Resting
     } else {
-        // Includes an idle connection that was told to finish for any reason: that order does not
-        // end it if the peer does not agree, and a weaker order changes nothing.
+        // Includes an idle connection that was already told to finish: that order does not end it
+        // if the peer does not agree, and a weaker order changes nothing.
         Standing::Busy
     };
     let (Ok(since) | Err(since)) = rests_since;
     Held { key, client: link.client(), standing, since }
 }
 
-/// The part of all connections that is ended at once when there is no room, even if fewer newcomers
-/// wait, and the most ended at once.
+/// When there is no room: the part of all connections that is ended at once, even if fewer
+/// newcomers wait, and the most connections that are ended at once.
 const SOME_PART: usize = 100;
 const SOME_MAX: usize = 64;
 

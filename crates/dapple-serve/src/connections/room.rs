@@ -60,8 +60,8 @@ pub(crate) struct GiveWay {
 }
 
 /// Whether a client with `own` connections has a claim to one of a client with `most`. Afterwards
-/// the other client still has at least as many, so two clients never take a place from each other
-/// in turns.
+/// the other client still has at least as many, so two clients never keep taking the same place
+/// from each other.
 pub(crate) fn has_claim(own: usize, most: usize) -> bool {
     most >= 2 * (own + 1)
 }
@@ -83,8 +83,8 @@ pub(crate) fn give_way(
     let count = |client: &Client| counts.get(client).copied().unwrap_or(0);
     let (own, Some((richest, most))) = (count(&newcomer), richest(counts)) else { return GiveWay::default() };
     let has_claim = has_claim(own, most);
-    // A connection that pauses briefly between two requests is safe from clients with more
-    // connections, and from those with a claim to another place.
+    // A connection that pauses briefly between two requests is not ended for clients with more
+    // connections, nor for those with a claim to another place.
     let may_end = |held: &&Held| {
         let count = count(&held.client);
         held.standing == Standing::Resting
@@ -115,8 +115,8 @@ fn first<K: Ord>(mut held: Vec<&Held>, count: usize, order: impl Fn(&Held) -> K)
     held[..count].iter().map(|held| held.key).collect()
 }
 
-/// A pause between two requests that is shorter than this is safe from clients with more
-/// connections.
+/// A pause between two requests that is shorter than this does not make the connection idle for
+/// clients with more connections.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -217,7 +217,8 @@ mod tests {
         assert_eq!(asked(&of, 2, 1), soon([2]));
     }
 
-    /// Clients that return again and again end with even shares, and the exchange of places stops.
+    /// If clients return again and again, they end with even shares, and the exchange of places
+    /// stops.
     #[test]
     fn places_are_not_taken_in_turns() {
         let places = 100;

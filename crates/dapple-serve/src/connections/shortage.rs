@@ -50,7 +50,8 @@ impl<H: Holder> Shortage<H> {
                 let (some_rest, asked) = connections.make_room(client, count, now);
                 self.asked.extend(asked.map(|link| (link, now)));
                 if some_rest {
-                    // These are about to end, however long that takes on a slow machine.
+                    // These connections are about to end, however long that takes on a slow
+                    // machine.
                     self.until = Some(now + WAIT_MAX);
                 }
             }
@@ -63,8 +64,8 @@ impl<H: Holder> Shortage<H> {
         }
     }
 
-    /// Cuts at most one connection, for a newcomer with a claim to its place, and only after the
-    /// connection has had time to end.
+    /// Cuts at most one connection, for a newcomer with a claim to its place, after the connection
+    /// has had time to end by itself.
     fn cut<S>(&mut self, connections: &Connections<H>, newcomer: &mut Newcomer<S>, now: Instant) {
         let client = newcomer.client();
         let is_due = |(link, asked): &(Arc<H>, Instant)| {
@@ -133,11 +134,12 @@ fn wanting<S>(waiting: &VecDeque<Newcomer<S>>) -> Option<(Client, usize)> {
     }
 }
 
-/// How long newcomers wait for a place. Connections that were told to end have the same time.
+/// How long newcomers wait for a place. Connections that were told to end have the same time for
+/// it.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// How long newcomers with a claim wait: until others have had time to end, and until a cut
-/// connection has.
+/// How long newcomers with a claim wait: until other connections have had time to end, and then
+/// until a connection that was cut has.
 const CLAIM_MAX: Duration = Duration::from_millis(1_000);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);

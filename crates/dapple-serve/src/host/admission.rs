@@ -30,7 +30,7 @@ pub struct Admission {
 /// The limit for one address, or for one network of IPv6 (`/64`, the usual network of one client).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerAddress {
-    /// For every address but this machine's own: behind a proxy, all clients have that one.
+    /// For every address but this machine's own: all clients behind a local proxy have that one.
     Others(u32),
     /// For every address.
     Everybody(u32),
@@ -96,7 +96,7 @@ impl Admission {
         self.enter(self.ticket(Some(network(address)))?).map_err(|_| self.refuse(Refusal::Full))
     }
 
-    /// Returns permission for another connection of a client, whatever room there is.
+    /// Returns permission for another connection of a client, even if there is no room.
     ///
     /// # Errors
     ///

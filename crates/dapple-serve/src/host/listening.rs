@@ -92,7 +92,8 @@ pub fn listen(
         let label = format!(":{}", if passed.name.is_empty() { index.to_string() } else { passed.name });
         listening.push(passed_on(label, passed.fd)?);
     }
-    // Sockets that the service manager gave the first process; each later process inherits them.
+    // Sockets that the service manager passed to the first process; each later process inherits
+    // them.
     while let Some(at) = taken.iter().position(Listening::is_shared) {
         listening.push(taken.swap_remove(at));
     }
@@ -149,8 +150,8 @@ fn bind(addr: SocketAddr, reuse_port: bool, only_v6: bool) -> io::Result<TcpList
     Ok(socket.into())
 }
 
-/// The longest backlog that the system allows: a client that finds it full retries after a second,
-/// which shows as a second of latency.
+/// The longest backlog that the system allows: if the backlog is full, the client retries after a
+/// second, so its latency is a second.
 fn backlog_max() -> i32 {
     let setting = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
     setting.trim().parse().unwrap_or_else(|_| {

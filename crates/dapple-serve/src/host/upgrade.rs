@@ -18,7 +18,7 @@ use super::signals::Command;
 
 /// The upgrade of this process; at most one runs at a time.
 pub struct Upgrade {
-    /// The program file, taken at the start: once the file is replaced, the kernel only knows the
+    /// The program file, opened at the start: once the file is replaced, the kernel only knows the
     /// old one.
     program: io::Result<PathBuf>,
     running: Option<Running>,

@@ -28,7 +28,7 @@ pub enum Body {
 pub trait BodyStream: Send + 'static {
     /// Returns the next piece, never an empty one; `None` when there is no more.
     ///
-    /// An error after the head has been sent can be shown in one way only: the connection, or its
+    /// After the head has been sent, an error can be shown in one way only: the connection, or its
     /// stream, ends before the body is complete.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
 

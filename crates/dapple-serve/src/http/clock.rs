@@ -1,14 +1,14 @@
 //! Clocks that are cheap enough to be read for every request.
 //!
 //! Time-outs are about clients, and a client is not late because this process was stopped (SIGSTOP,
-//! a debugger, a frozen container). So [`now_ms`] leaves out time in which the process did not run:
-//! a *beat* every second notes the time, and a reader that comes long after the last beat first
-//! sets the clock back.
+//! a debugger, a frozen container). So [`now_ms`] leaves out time in which the process did not run.
+//! A *beat* every second notes the time; if a reader comes long after the last beat, it first sets
+//! the clock back.
 //!
 //! | the last beat was | a reader |
 //! |---|---|
 //! | up to `BEAT_MAX_MS` ago | subtracts the time left out so far |
-//! | longer ago | adds the excess to the time left out, unless another reader just does, and notes the time as a beat |
+//! | longer ago | adds the excess to the time left out, unless another reader is just doing so, and notes the time as a beat |
 //!
 //! The clock never goes back: it has never shown more than the last beat plus `BEAT_MAX_MS`.
 
@@ -120,7 +120,7 @@ impl Clock {
     }
 
     /// The time that counts, given a way to read the raw clock. Reads again if the time left out
-    /// changed meanwhile, because the two belong together.
+    /// has changed meanwhile, because the two belong together.
     fn now(&self, raw_ms: impl Fn() -> u64) -> u64 {
         loop {
             let left_out_ms = self.left_out_ms.load(Ordering::Acquire);
@@ -139,8 +139,8 @@ impl Clock {
         self.beat_ms.store(raw_ms, Ordering::Release);
     }
 
-    /// Leaves out the time beyond the longest interval between beats, unless another thread just
-    /// has.
+    /// Leaves out the time beyond the longest interval between beats, unless another thread has
+    /// just done so.
     fn leave_out(&self, raw_ms: u64) {
         let _alone = self.leaving_out.lock().unwrap_or_else(PoisonError::into_inner);
         let beat_ms = self.beat_ms.load(Ordering::Acquire);

@@ -8,8 +8,8 @@ use super::trailers::write_fields;
 
 /// Interim responses to one request, in HTTP/1.1 form, until the connection writes them.
 ///
-/// Uses a lock and not a reference, because the service and the writer hold it at the same time;
-/// both are one task.
+/// Uses a lock and not a reference, because the service and the writer, which are one task, hold it
+/// at the same time.
 #[derive(Debug, Default)]
 pub struct Interims(Mutex<Vec<u8>>);
 

@@ -6,7 +6,7 @@ use super::clock::now_ms;
 use super::limits::Limits;
 
 /// The pace of a body in one direction, while the server waits for the client. A bucket that time
-/// empties and bytes fill: it holds enough for the grace period, so the rate is an average over
+/// empties and bytes fill: it holds as much as the grace period, so the rate is an average over
 /// about that time.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {

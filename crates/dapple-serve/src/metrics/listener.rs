@@ -23,7 +23,8 @@ pub trait Numbers: Send + Sync + 'static {
     fn collect(&self) -> impl Future<Output = String> + Send;
 }
 
-/// Serves the page as long as the server runs, including its end, because the last values matter.
+/// Serves the page as long as the server runs, including the server's end, because the last values
+/// matter.
 pub async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
     let admission = Arc::new(Admission::new(OPEN_MAX, PerAddress::Unlimited));
     let host = Arc::new(Page { numbers });

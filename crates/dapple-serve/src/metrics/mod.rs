@@ -22,7 +22,7 @@ use crate::http::Awaited;
 pub struct Metrics {
     /// One slot for each worker, and a last one for any other thread.
     slots: Box<[Slot]>,
-    /// Connections that ended because their client took too long; too rare for slots.
+    /// Connections that ended because their client took too long; they are too rare for slots.
     timed_out: [AtomicU64; AWAITED.len()],
 }
 

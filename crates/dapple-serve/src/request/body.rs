@@ -23,7 +23,8 @@ use crate::options::Options;
 /// (an [`http_body_util::LengthLimitError`]) or slower than
 /// [`body_timeout`](crate::Serve::body_timeout) allows (an `io::Error` of kind `TimedOut`). If the
 /// service then fails with any error, its client gets `413` or `408`. Both limits hold until the
-/// reply begins: a service that answers while the request arrives has a dialogue of unknown length.
+/// reply begins: if a service answers while the request arrives, the two are a dialogue of unknown
+/// length.
 ///
 /// Only time in which the service waits for the client counts.
 pub struct Body {

@@ -42,7 +42,7 @@ impl Pace {
     }
 }
 
-/// Adds a duration; the latest time the clock can hold if the limit is longer than that.
+/// Adds a duration; if the sum is later than the clock can hold, returns the latest time.
 pub(crate) fn after(instant: Instant, duration: Duration) -> Instant {
     instant.checked_add(duration).unwrap_or_else(|| instant + FAR)
 }

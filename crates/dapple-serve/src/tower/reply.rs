@@ -35,8 +35,8 @@ where
         headers.remove(name);
     }
     let body = if body.is_end_stream() { Body::Empty } else { begun(body).await };
-    // The service's length counts only if there is no body to measure. A reply shorter than its
-    // stated length would swallow the start of the next.
+    // The service's length counts only if there is no body to measure. If a reply were shorter than
+    // its stated length, the client would take the start of the next reply for its end.
     let is_said = is_head || parts.status == StatusCode::NOT_MODIFIED || body.len().is_none();
     Reply { content_len: said_len.filter(|_| is_said), close, ..Reply::new(parts.status, headers, body) }
 }

@@ -116,7 +116,7 @@ impl<S: Connection> Handed<S> {
     }
 
     /// As `poll_stream`, for writing. The task that waits to write may not be the reader, so orders
-    /// wake it too.
+    /// wake that task, too.
     fn poll_write_by<T>(
         &self,
         cx: &mut Context<'_>,

@@ -183,7 +183,8 @@ async fn connections_can_be_upgraded() {
     }
 }
 
-/// A refused upgrade ends its connection; an HTTP/2 offer added to a normal request does not.
+/// If an upgrade is refused, its connection ends; an HTTP/2 offer in a normal request does not end
+/// it.
 #[dapple::test]
 async fn a_refused_upgrade_is_a_normal_request() {
     let server = start!();

@@ -27,7 +27,7 @@ fn attack(server: &Server, connect_http2: impl Fn() -> Wire) {
         let path = if attack == Attack::StandingBodies { "/read" } else { "/zeros" };
         let is_ended = attack.play(&mut peer, path, attack.steps()).unwrap();
         assert!(is_ended, "{attack:?}: the server did not end the connection");
-        // The client is still there: the server must end the connection whatever is left of it.
+        // The client still exists: the server must end the connection by itself.
         eventually(&format!("{attack:?}: the connection stays"), || server.handle.connections() == 0);
         drop(peer);
     }

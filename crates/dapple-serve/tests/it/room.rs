@@ -223,8 +223,8 @@ fn stalled_handshakes_do_not_lock_others_out() {
     end(runtime, server);
 }
 
-/// One after the other, each would wait for 0.2 s until a connection is cut for it. The clock
-/// stands still.
+/// If this happened one after the other, each newcomer would wait for 0.2 s until a connection is
+/// cut for it. The clock stands still.
 #[dapple::test]
 async fn newcomers_wait_at_the_same_time() {
     let server = start!(server => server.connections_max(20).no_admission());

@@ -123,7 +123,7 @@ async fn without_a_limit_a_body_may_take_its_time() {
     assert_eq!(client.hear().await.1, "10 bytes");
 }
 
-/// Uses the real clock: bytes that wait in a socket keep the other clock from jumping.
+/// Uses the real clock: while bytes wait in a socket, the other clock does not jump.
 #[dapple::test(clock = "real")]
 async fn a_client_that_takes_nothing_of_a_reply_is_cut() {
     let server = start!(server => server.pause_timeout(SECOND / 4));

@@ -1,4 +1,5 @@
-//! How much of large replies is written before a newcomer has its small one. Counted in bytes, not in time.
+//! How much of large replies is written before a newcomer has its small reply. Counted in bytes,
+//! not in time.
 
 use std::convert::Infallible;
 use std::io;
@@ -120,7 +121,7 @@ const LARGE: &str = "/large";
 static PIECE: [u8; 16 << 10] = [b'x'; 16 << 10];
 
 /// A server with one worker, and clients: this many that want a large reply and read this much of
-/// it, and at the end one with a small reply.
+/// it, and at the end one that wants a small reply.
 struct Scene {
     runtime: dapple::Runtime,
     counts: Arc<Counts>,

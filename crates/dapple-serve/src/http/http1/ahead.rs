@@ -7,7 +7,8 @@ use super::detached::Rest;
 use super::workspace::Lease;
 use crate::http::Handler;
 
-/// The bytes that were read ahead. If there are any, the reader stops looking for the client's end.
+/// The bytes that were read ahead. If there are any, the reader no longer checks whether the client
+/// has ended.
 pub(super) struct Ahead {
     is_looking: bool,
     work: Option<Lease>,

@@ -88,8 +88,8 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
         Outcome { reply, rest, is_complete: true }
     }
 
-    /// As `ask`, with a body that the service may read or hand on. Drops the rest of the body,
-    /// which the service has left: only its end shows whether it was well-formed, and until then
+    /// As `ask`, with a body that the service may read or hand on. Drops the rest of the body that
+    /// the service has not read: only its end shows whether it was well-formed, and until then
     /// nothing is sent that a client could take for a complete answer.
     async fn ask_with_body(&mut self, head: &Head<'_>, first: &[u8], out: &mut Outgoing) -> Outcome {
         let Connection { stream, handler, limits, watch, .. } = self;
@@ -167,8 +167,8 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
             return None;
         }
         let next = self.flush(&mut work.out).await;
-        // A client that ends the connection itself sends no more; any other could, and closing
-        // would lose the reply.
+        // A client that ends the connection itself sends no more; any other could send more, and
+        // the reply would be lost when the connection closes.
         let is_agreed = !asked.keep_alive && is_complete && work.input().is_empty();
         Some(next.unwrap_or(if is_agreed { Next::Close } else { Next::Linger }))
     }
@@ -185,13 +185,13 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
     /// Reads a handed-on body while its reply is sent.
     pub(super) fn poll_detached(&mut self, detached: &mut Option<Box<Detached>>, cx: &mut Context<'_>) {
         if let Some(detached) = detached {
-            // If it ends now, the end is handled when the reply has ended.
+            // If the client ends now, that is handled after the reply.
             let _ = detached.poll(self.wire(), Paced::Never, cx);
         }
     }
 
-    /// After the reply, reads on the handed-on body of the request. `None` if the next request may
-    /// follow.
+    /// After the reply, continues to read the body of the request if it was handed on. `None` if
+    /// the next request may follow.
     async fn end_of_body(&mut self, work: &mut Lease, mut detached: Box<Detached>, keep_alive: bool) -> Option<Next> {
         if let Some(next) = self.flush(&mut work.out).await {
             return Some(next);
@@ -233,8 +233,8 @@ fn may_be_ahead<'a>(head: &Head<'_>, interims: &'a Interims) -> Option<&'a Inter
     (head.request.version == Version::HTTP_11).then_some(interims)
 }
 
-/// Continues with the input of another workspace, because all that came with the head is handled.
-/// Outgoing bytes may not be written yet.
+/// Continues with the input of another workspace, because all input that came with the head is
+/// handled. Outgoing bytes may not be written yet.
 fn go_on_with(work: &mut Lease, mut later: Lease) {
     mem::swap(&mut work.out, &mut later.out);
     mem::swap(work, &mut later);

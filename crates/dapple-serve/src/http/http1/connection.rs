@@ -193,7 +193,7 @@ impl<S: dapple_io::Connection, H: Handler> Connection<S, H> {
                 if let Some(next) = self.flush(&mut work.out).await {
                     return next;
                 }
-                // A client with many requests at once must not keep others waiting.
+                // A client with many requests at once must not delay others.
                 dapple_sched::yield_now().await;
             }
         }

@@ -158,7 +158,7 @@ impl Incoming for Reader {
             return Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err));
         }
         exchange.reader = Some(cx.waker().clone());
-        // A connection that knows of a request is not woken again; the reader may run in the
+        // If a connection knows of a request, it is not woken again; the reader may run in the
         // connection's own task, and be polled with it.
         let is_known = std::mem::replace(&mut exchange.is_wanted, true);
         let connection = exchange.connection.take_if(|_| !is_known);

@@ -36,5 +36,5 @@ pub(super) async fn linger<S: dapple_io::Connection>(stream: S, watch: &mut Watc
     .await;
 }
 
-/// A client that sends more than this meanwhile is not reading.
+/// If a client sends more than this meanwhile, it is not reading.
 const DROPPED_LEN_MAX: usize = 1 << 20;

@@ -11,7 +11,7 @@ pub(super) struct Observed(VecDeque<Watched>);
 struct Watched {
     observer: Box<dyn Observer>,
     body_start: u64,
-    /// Known once the last piece of the body waits to be written.
+    /// Known when the last piece of the body waits to be written.
     end: Option<u64>,
     told: u64,
 }

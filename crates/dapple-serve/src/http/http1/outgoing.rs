@@ -45,7 +45,7 @@ impl Outgoing {
         self.len == 0
     }
 
-    /// Whether more can be added to the next write. Once a write has begun, additions wait for its
+    /// Whether more can be added to the next write. After a write has begun, additions wait for its
     /// end: only then is the memory free again.
     pub(super) fn takes_more(&self) -> bool {
         self.len < BATCH_LEN && self.done == 0 && self.written == 0
@@ -177,8 +177,8 @@ pub(super) const BATCH_LEN: usize = 64 << 10;
 /// Bodies up to this length are copied after their heads.
 const COPIED_LEN_MAX: usize = 512;
 
-/// The most bytes of a single piece that one call writes: for a client that reads as fast as bytes
-/// come, the kernel would take megabytes at once.
+/// The most bytes of a single piece that one call writes: otherwise, if a client reads as fast as
+/// bytes come, the kernel would take megabytes at once.
 const WRITE_LEN_MAX: usize = 128 << 10;
 
 /// The most pieces that one call writes.

@@ -128,7 +128,7 @@ pub(super) fn is_measured_stream(reply: &Reply, asked: Asked) -> bool {
 }
 
 /// A body that comes piece by piece. While one batch is written, the sender asks for the next
-/// piece, so memory holds that much.
+/// piece, so memory holds both.
 pub(super) struct Streaming {
     stream: Box<dyn BodyStream>,
     framing: ReplyFraming,

@@ -32,8 +32,8 @@ pub(crate) async fn answer<V: Service>(
     if let Some(mut body) = body.0.filter(|body| !body.is_end())
         && request.fields.first("expect").is_none()
     {
-        // Only the end of the body shows whether the request was well-formed. A client that waits
-        // for `100 Continue` is not waited for.
+        // Only the end of the body shows whether the request was well-formed. If a client waits for
+        // `100 Continue`, the server does not wait for that client.
         let _ = timeout(limits.pause_timeout, drain(&mut body, limits.drain_len_max)).await;
     }
     messages::response(reply)

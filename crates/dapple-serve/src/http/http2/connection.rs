@@ -65,7 +65,7 @@ pub async fn serve<S: dapple_io::Connection, H: Handler>(
             }
             let is_closing = closing.as_mut().is_some_and(|closing| Pin::new(closing).poll(cx).is_ready());
             // A new client gets GOAWAY only after its first request: otherwise it would send that
-            // elsewhere, and perhaps no other server listens.
+            // request elsewhere, and perhaps no other server listens.
             let is_finishing = link.is_finishing() && rest.streams.begun() > 0;
             if !is_ending && (is_closing || is_finishing) {
                 return Poll::Ready(Event::Ending);

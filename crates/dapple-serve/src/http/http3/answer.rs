@@ -44,8 +44,8 @@ pub(super) async fn answer<V: Service>(
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
         None => {
             let reply = service.answer(&request, &mut RequestBody::new(&mut body), &client).await;
-            // Only the end of the body shows whether the request was well-formed. A client that
-            // waits for `100 Continue` is not waited for.
+            // Only the end of the body shows whether the request was well-formed. If a client waits
+            // for `100 Continue`, the server does not wait for that client.
             let awaits = request.fields.first("expect").is_some();
             match if awaits { Drained::More } else { body.drain(&limits).await } {
                 Drained::Whole | Drained::More => reply,
@@ -139,8 +139,8 @@ fn len(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The most bytes given to a stream at once: other streams get their turn soon, and a slow client
-/// differs visibly from a stalled one.
+/// The most bytes given to a stream at once: so other streams soon get their turn, and a slow
+/// client can be told from a stalled one.
 const PIECE_LEN_MAX: usize = 16 << 10;
 
 /// How far the coarse clock may be behind the timers' clock.

@@ -45,7 +45,7 @@ fn transport(limits: &Limits) -> TransportConfig {
 /// The most requests of one connection at a time; RFC 9114 asks for at least 100.
 const STREAMS_MAX: u32 = 128;
 
-/// A client has three, and may open one of an unknown type to test that servers ignore it.
+/// A client has three, and may open one of an unknown type to test whether servers ignore it.
 const CONTROL_STREAMS_MAX: u32 = 8;
 
 /// How much of a request's body the peer may send before the service reads it.
