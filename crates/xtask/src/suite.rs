@@ -38,8 +38,9 @@ fn test_steps(workspace: &Workspace) -> Vec<Step> {
     };
     vec![
         Step::check("databases", databases::install_if_missing),
-        // Without a filter: unit, integration and doc tests; the examples are built.
-        Step::cargo("tests", &format!("test {ALL} --no-fail-fast")),
+        // Without a filter: unit, integration and doc tests; the examples are built. Tests that run
+        // examples ask cargo for them with the same selection.
+        Step::cargo("tests", &format!("test {ALL} --no-fail-fast")).env("DAPPLE_TEST_SELECTION", ALL.to_owned()),
         Step::check("browser", browser::run_if_there),
         Step::check("h2spec", h2spec::run_if_there),
         Step::check("cache-tests", cache_tests::run_if_there),

@@ -60,12 +60,15 @@ impl Drop for Example {
 }
 
 /// The path of an example's program, which is built the first time. Cargo builds examples for
-/// `cargo test`, but not when specific tests are selected.
+/// `cargo test`, but not when specific tests are selected. CI names its own packages and features:
+/// with other ones, cargo would build most libraries again.
 pub(crate) fn executable(name: &str) -> PathBuf {
     static BUILT: OnceLock<String> = OnceLock::new();
     let messages = BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--package", "dapple", "--examples", "--features", "serve", "--message-format", "json"]);
+        let selection = std::env::var("DAPPLE_TEST_SELECTION");
+        let selection = selection.as_deref().unwrap_or("--package dapple --features serve");
+        cargo.arg("build").args(selection.split(' ')).args(["--examples", "--message-format", "json"]);
         if !cfg!(debug_assertions) {
             cargo.arg("--release");
         }

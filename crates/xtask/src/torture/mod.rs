@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::suite;
 use crate::workspace::{Workspace, cargo};
 
 pub(crate) const HELP: &str = "\
@@ -75,10 +76,12 @@ impl Programs {
         go.current_dir(workspace.root.join("crates/xtask/src/torture/porcupine"));
         must(&mut go)?;
         let mut build = cargo();
-        build.args(["build", "--package", "dapple-store", "--example", "history"]);
-        if release {
-            build.arg("--release");
-        }
+        build.args(["build", "--example", "history"]);
+        match release {
+            true => build.args(["--release", "--package", "dapple-store"]),
+            // As CI tests the workspace: other features would build most libraries again.
+            false => build.args(suite::ALL.split(' ')),
+        };
         must(&mut build)?;
         let profile = if release { "release" } else { "debug" };
         let history = workspace.target.join(profile).join("examples/history");
