@@ -12,6 +12,8 @@
 //! forgotten only when no participant can ask for it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -316,15 +318,13 @@ impl Machine for CoordinatorMachine {
 }
 
 /// Why a transaction cannot begin. No participant has been asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There are no participants, or the coordinator is among them, which needs a participant with
     /// its own name and log.
-    #[error("a transaction needs at least one participant, and its coordinator cannot be one of them")]
     Participants,
     /// The message exceeds the limit of the settings.
-    #[error("the message has {len} bytes, and the limit is {len_max}")]
     Long {
         /// Its length.
         len: usize,
@@ -332,7 +332,6 @@ pub enum Refusal {
         len_max: usize,
     },
     /// The limit of open transactions is reached, or the oldest has been open for too long.
-    #[error("the limit of remembered transactions is reached, {len} of them are open; the oldest waits for {oldest:?}")]
     Full {
         /// The number of open ones.
         len: usize,
@@ -340,9 +339,26 @@ pub enum Refusal {
         oldest: Vec<NodeId>,
     },
     /// The coordinator has stopped, because its log could not be written.
-    #[error("the coordinator has stopped: {0}")]
     Stopped(Arc<str>),
 }
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Participants => {
+                f.write_str("a transaction needs at least one participant, and its coordinator cannot be one of them")
+            }
+            Refusal::Long { len, len_max } => write!(f, "the message has {len} bytes, and the limit is {len_max}"),
+            Refusal::Full { len, oldest } => write!(
+                f,
+                "the limit of remembered transactions is reached, {len} of them are open; the oldest waits for {oldest:?}"
+            ),
+            Refusal::Stopped(why) => write!(f, "the coordinator has stopped: {why}"),
+        }
+    }
+}
+
+impl Error for Refusal {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! Coordinators and participants, as a program starts and uses them.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::io;
@@ -24,11 +25,10 @@ use super::record::Record;
 use super::{NodeId, Packet, Resource, TransactionId};
 
 /// Why a message was not delivered, or may not have been.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CommitError {
     /// No participant has it, and none ever will.
-    #[error("transaction {id} is aborted: {reason}")]
     Aborted {
         /// The transaction.
         id: TransactionId,
@@ -36,14 +36,46 @@ pub enum CommitError {
         reason: Arc<str>,
     },
     /// It was not begun.
-    #[error("the transaction was not begun: {0}")]
-    NotBegun(#[from] Refusal),
+    NotBegun(Refusal),
     /// It was not begun, because too much waits already.
-    #[error("the transaction was not begun: {0}")]
-    Refused(#[from] Refused),
+    Refused(Refused),
     /// The coordinator has stopped. The participants will agree on the end, which is unknown here.
-    #[error("the coordinator has stopped, and how the transaction ended is not known here: {0}")]
     Unknown(Arc<str>),
+}
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommitError::Aborted { id, reason } => write!(f, "transaction {id} is aborted: {reason}"),
+            CommitError::NotBegun(refusal) => write!(f, "the transaction was not begun: {refusal}"),
+            CommitError::Refused(refused) => write!(f, "the transaction was not begun: {refused}"),
+            CommitError::Unknown(why) => {
+                write!(f, "the coordinator has stopped, and how the transaction ended is not known here: {why}")
+            }
+        }
+    }
+}
+
+impl Error for CommitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            CommitError::NotBegun(refusal) => Some(refusal),
+            CommitError::Refused(refused) => Some(refused),
+            CommitError::Aborted { .. } | CommitError::Unknown(_) => None,
+        }
+    }
+}
+
+impl From<Refusal> for CommitError {
+    fn from(refusal: Refusal) -> CommitError {
+        CommitError::NotBegun(refusal)
+    }
+}
+
+impl From<Refused> for CommitError {
+    fn from(refused: Refused) -> CommitError {
+        CommitError::Refused(refused)
+    }
 }
 
 /// Delivers messages to all or none: the coordinator of two-phase commit. A handle, cheap to clone.

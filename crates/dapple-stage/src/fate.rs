@@ -1,5 +1,7 @@
 //! The possible ends of a request to another process.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use dapple_tower::balance::{Classify, Outcome};
@@ -22,11 +24,10 @@ pub enum Fate {
 
 /// Why a request has no reply. A host's refusal is not a `RemoteError` but a [`Refused`], as in one
 /// process.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RemoteError {
     /// No connection: the request was not sent.
-    #[error("{peer} cannot be reached: {why}")]
     Unreachable {
         /// The address, as it was given.
         peer: String,
@@ -36,7 +37,6 @@ pub enum RemoteError {
         retry_after: Duration,
     },
     /// The host has no stage of this name. Nothing has run.
-    #[error("{peer} has no stage `{stage}`: {message}")]
     NoStage {
         /// The address, as it was given.
         peer: String,
@@ -47,7 +47,6 @@ pub enum RemoteError {
     },
     /// The stage takes other types than this side expects, or the host does not know the encoding.
     /// Nothing has run.
-    #[error("{peer} means other types by `{stage}`: {message}")]
     Mismatch {
         /// The address, as it was given.
         peer: String,
@@ -57,22 +56,16 @@ pub enum RemoteError {
         message: String,
     },
     /// The request cannot be encoded, or the host cannot decode it. Nothing has run.
-    #[error("the request cannot be sent: {0}")]
     Malformed(String),
     /// The request exceeds the size limit of this side or of the host. Nothing has run.
-    #[error("the request is too long: {0}")]
     TooLarge(String),
     /// The handler returned an error; this is its text.
-    #[error("the handler failed: {0}")]
     Failed(String),
     /// The handler panicked.
-    #[error("the handler panicked: {0}")]
     Panicked(String),
     /// The handler has run, but its reply is too long, or of another type.
-    #[error("the reply cannot be read: {0}")]
     Reply(String),
     /// No reply came in time. The host drops requests that it has not finished by then.
-    #[error("no reply in time from {peer}{}", if *sent { "; the request may have run" } else { "; it was not sent" })]
     TimedOut {
         /// The address, as it was given.
         peer: String,
@@ -80,7 +73,6 @@ pub enum RemoteError {
         sent: bool,
     },
     /// The request was sent, and then the connection ended.
-    #[error("the connection to {peer} ended before a reply came; the request may have run: {why}")]
     Unknown {
         /// The address, as it was given.
         peer: String,
@@ -88,6 +80,32 @@ pub enum RemoteError {
         why: String,
     },
 }
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoteError::Unreachable { peer, why, .. } => write!(f, "{peer} cannot be reached: {why}"),
+            RemoteError::NoStage { peer, stage, message } => write!(f, "{peer} has no stage `{stage}`: {message}"),
+            RemoteError::Mismatch { peer, stage, message } => {
+                write!(f, "{peer} means other types by `{stage}`: {message}")
+            }
+            RemoteError::Malformed(why) => write!(f, "the request cannot be sent: {why}"),
+            RemoteError::TooLarge(why) => write!(f, "the request is too long: {why}"),
+            RemoteError::Failed(why) => write!(f, "the handler failed: {why}"),
+            RemoteError::Panicked(why) => write!(f, "the handler panicked: {why}"),
+            RemoteError::Reply(why) => write!(f, "the reply cannot be read: {why}"),
+            RemoteError::TimedOut { peer, sent: true } => {
+                write!(f, "no reply in time from {peer}; the request may have run")
+            }
+            RemoteError::TimedOut { peer, sent: false } => write!(f, "no reply in time from {peer}; it was not sent"),
+            RemoteError::Unknown { peer, why } => {
+                write!(f, "the connection to {peer} ended before a reply came; the request may have run: {why}")
+            }
+        }
+    }
+}
+
+impl Error for RemoteError {}
 
 impl RemoteError {
     /// Whether the request has run.

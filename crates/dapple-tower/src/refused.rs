@@ -1,14 +1,14 @@
 //! The refusal of a request: its reason, and when to retry.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
 /// A request was not taken, or was dropped while it waited. No part of it has run.
 ///
 /// Overload is an ordinary result: the caller learns why and when to try again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("refused: {reason}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
     /// The reason.
@@ -17,13 +17,20 @@ pub struct Refused {
     pub retry_after: Duration,
 }
 
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "refused: {}", self.reason)
+    }
+}
+
+impl Error for Refused {}
+
 /// Why a request was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Reason {
     /// It would have been answered too late.
-    #[error("the reply would take about {} ms, and the current limit is {} ms", predicted.as_millis(), target.as_millis())]
     Delay {
         /// The predicted time from arrival to reply.
         predicted: Duration,
@@ -32,39 +39,54 @@ pub enum Reason {
         target: Duration,
     },
     /// The queue is full.
-    #[error("the queue is full, with {len} waiting")]
     Full {
         /// The length of the queue.
         len: usize,
     },
     /// The limit of requests in service is reached.
-    #[error("the limit of requests in service is reached")]
     Busy,
     /// Its client has more than a fair share of the waiting requests.
-    #[error("this client has its fair share already, with {len} requests waiting")]
     Share {
         /// The number of the client's waiting requests.
         len: usize,
     },
     /// Room was needed for a request of a higher class.
-    #[error("room was needed for more important requests")]
     Class,
     /// Its own deadline has passed, or cannot be met any more.
-    #[error("its deadline cannot be met")]
     Deadline,
     /// Requests exceed the rate limit.
-    #[error("the rate limit is reached")]
     Rate,
     /// The memory set aside for requests is used up.
-    #[error("memory for requests is used up")]
     Memory,
     /// No service is available: every replica is out, or the stage is out of service.
-    #[error("no replica is in service")]
     Unavailable,
     /// The service is shutting down.
-    #[error("the service is shutting down")]
     Stopping,
 }
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Delay { predicted, target } => {
+                let [predicted, target] = [predicted, target].map(Duration::as_millis);
+                write!(f, "the reply would take about {predicted} ms, and the current limit is {target} ms")
+            }
+            Reason::Full { len } => write!(f, "the queue is full, with {len} waiting"),
+            Reason::Busy => f.write_str("the limit of requests in service is reached"),
+            Reason::Share { len } => {
+                write!(f, "this client has its fair share already, with {len} requests waiting")
+            }
+            Reason::Class => f.write_str("room was needed for more important requests"),
+            Reason::Deadline => f.write_str("its deadline cannot be met"),
+            Reason::Rate => f.write_str("the rate limit is reached"),
+            Reason::Memory => f.write_str("memory for requests is used up"),
+            Reason::Unavailable => f.write_str("no replica is in service"),
+            Reason::Stopping => f.write_str("the service is shutting down"),
+        }
+    }
+}
+
+impl Error for Reason {}
 
 impl Reason {
     /// The names of all reasons, for statistics.

@@ -1,5 +1,6 @@
 //! Scatter and gather: asks all parts of a whole, and answers in time with the shares that came.
 
+use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -92,8 +93,7 @@ pub enum Absence {
 }
 
 /// The error of an answer that covers less than [`Gather::harvest_min`].
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("the answer covers {harvest:.2} of the whole, and {harvest_min:.2} is the least; missing: {missing}")]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TooLittle {
     /// The fraction of the whole that answered, from 0 to 1.
@@ -103,6 +103,15 @@ pub struct TooLittle {
     /// The missing parts and their reasons, in words.
     pub missing: String,
 }
+
+impl fmt::Display for TooLittle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooLittle { harvest, harvest_min, missing } = self;
+        write!(f, "the answer covers {harvest:.2} of the whole, and {harvest_min:.2} is the least; missing: {missing}")
+    }
+}
+
+impl Error for TooLittle {}
 
 impl<K, S> Gather<K, S> {
     /// Makes an operator without parts, which answers this long after a request at the latest.

@@ -1,5 +1,8 @@
 //! The protocol between a retransmitting sender and its receiver.
 
+use std::error::Error;
+use std::fmt;
+
 use crate::{BoxError, Fate, Refused};
 
 /// The name that a receiver gives to a sender. No receiver gives the same name twice, even after a
@@ -80,19 +83,28 @@ pub enum Settled<R> {
 }
 
 /// Why there is no response. A sender must tell these three cases apart.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeliveryError {
     /// It has not run and never will: it may be sent again as a new message.
-    #[error("not delivered: {0}")]
     NotDone(String),
     /// It ran once, and the receiver's service failed.
-    #[error("delivered, and failed: {0}")]
     Failed(String),
     /// It may have run once, or may run yet, but never twice. No answer came in the given time.
-    #[error("it is not known whether this was delivered: {0}")]
     Unknown(String),
 }
+
+impl fmt::Display for DeliveryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeliveryError::NotDone(why) => write!(f, "not delivered: {why}"),
+            DeliveryError::Failed(why) => write!(f, "delivered, and failed: {why}"),
+            DeliveryError::Unknown(why) => write!(f, "it is not known whether this was delivered: {why}"),
+        }
+    }
+}
+
+impl Error for DeliveryError {}
 
 /// Whether a failed attempt proves that nothing has run.
 pub(super) fn is_not_run(error: &BoxError) -> bool {

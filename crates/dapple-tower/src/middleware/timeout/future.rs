@@ -1,5 +1,6 @@
 //! The response, or the expiry of its limit.
 
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -52,10 +53,17 @@ impl<F> fmt::Debug for ResponseFuture<F> {
 }
 
 /// There was no response in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no response within {limit:?}")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Elapsed {
     /// The limit.
     pub limit: Duration,
 }
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no response within {:?}", self.limit)
+    }
+}
+
+impl Error for Elapsed {}
