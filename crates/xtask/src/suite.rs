@@ -100,6 +100,6 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// The features of all test steps: with HTTP/3, a preview that no default build has. (Clippy sees
-/// the programs without it.)
-pub(crate) const ALL: &str = "--workspace --features dapple-cli/http3";
+/// The features of all test steps: with what no default build has. (Clippy sees the programs
+/// without it.)
+pub(crate) const ALL: &str = "--workspace --features dapple-cli/full,dapple-cli/http3";

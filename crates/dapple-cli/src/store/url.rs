@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-
-use super::engine::EngineKind;
+use super::engine::{EngineKind, KNOWN};
 
 /// The place of a store, as the command line names it.
 #[derive(Clone, Debug)]
@@ -15,19 +13,15 @@ pub(super) struct StoreUrl {
 
 /// Parses `redb:DIR` and `fjall:DIR`, for clap.
 pub(super) fn store_url(text: &str) -> Result<StoreUrl, String> {
-    let known = "a store is `redb:DIR` or `fjall:DIR`, where DIR is the directory with its files";
-    let Some((engine, place)) = text.split_once(':') else { return Err(known.to_owned()) };
-    let Ok(kind) = EngineKind::from_str(engine, false) else {
-        return Err(format!("there is no engine `{engine}`; {known}"));
-    };
+    let Some((engine, place)) = text.split_once(':') else { return Err(KNOWN.to_owned()) };
+    let kind = EngineKind::named(engine)?;
     let place = place.strip_prefix("//").unwrap_or(place);
     if place.is_empty() {
-        return Err(format!("the directory is missing; {known}"));
+        return Err(format!("the directory is missing; {KNOWN}"));
     }
     let directory = PathBuf::from(place);
-    let other = EngineKind::value_variants().iter().find(|other| **other != kind && other.is_in(&directory));
-    match other.and_then(EngineKind::to_possible_value) {
-        Some(other) => Err(format!("{place} holds a store of {0}: name it `{0}:{place}`", other.get_name())),
+    match EngineKind::other_in(engine, &directory) {
+        Some(other) => Err(format!("{place} holds a store of {other}: name it `{other}:{place}`")),
         None => Ok(StoreUrl { kind, directory }),
     }
 }

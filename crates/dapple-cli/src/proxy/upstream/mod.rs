@@ -10,7 +10,8 @@ mod send;
 pub(super) mod sending;
 pub(super) mod upload;
 
-#[cfg(test)]
+// Their name server is a resolver's of Dapple.
+#[cfg(all(test, feature = "dns"))]
 mod tests;
 
 use std::future::Future;
