@@ -1,7 +1,7 @@
 //! Lines and bars over groups, as SVG.
 //!
-//! Numbers of workers and the like are placed at equal distances, as words are: on a linear scale,
-//! 16 would squeeze 1 and 2 together, where most happens.
+//! Numbers of workers and similar values are placed at equal distances, as words are: on a linear
+//! scale, 16 would press 1 and 2 together, where most changes happen.
 
 mod curves;
 

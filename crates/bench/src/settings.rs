@@ -188,7 +188,7 @@ fn measure(trial: &Trial, spin: Spin, secs: f64) -> Result<Measured> {
     let (after, secs) = (counts(), begin.elapsed().as_secs_f64());
     load.over.store(true, Relaxed);
     poster.map(|poster| poster.join().ok().context("the thread that posts panicked")).transpose()?;
-    // The task at the other end ends with this one, and then the runtime has nothing to wait for.
+    // The task at the other end ends with this one; after that, the runtime has no work left.
     drop((ours, entered));
     let left = runtime.shutdown(Duration::from_secs(10));
     ensure!(left.callbacks_dropped == 0, "{} callbacks did not run", left.callbacks_dropped);
@@ -286,7 +286,8 @@ mod tests {
     fn packets_are_answered_beside_work_under_every_setting() {
         for &setting in Setting::value_variants() {
             for &value in setting.values() {
-                // On a busy machine a short run may have no result: then a longer one.
+                // On a busy machine a short run may have no result: then the run is repeated for
+                // longer.
                 let runs = (0..12).map(|doubled| {
                     let trial = Trial { setting, value, run: 0 };
                     measure(&trial, Spin::of_rounds(100), 0.02 * f64::from(1 << doubled)).expect("it runs")

@@ -66,7 +66,7 @@ fn a_peak_is_followed_by_a_rest_and_drawn() {
     assert_eq!((runs.len(), summaries.len()), (2, 2), "{runs:#?}");
     for row in &runs {
         adds_up(row);
-        // Warm-up, peak, rest, and the second in which the last requests may be given up.
+        // Warm-up, peak, rest, and the last second, in which the last requests may be given up.
         assert_eq!(row["per_100_ms"].as_array().map(Vec::len), Some(21), "{row}");
         assert!(row["recovered_after_ms"].is_null() || number(row, "recovered_after_ms") <= 400.0, "{row}");
     }

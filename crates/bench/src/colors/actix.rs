@@ -80,7 +80,8 @@ struct Posted {
     last: bool,
 }
 
-/// The peers of an actor. Actors that know each other get them only after both were started.
+/// The peers of an actor. If two actors refer to each other, each gets the other's address only
+/// after both were started.
 struct Meet<T>(T);
 
 impl Message for Step {
@@ -123,7 +124,7 @@ impl Handler<Step> for Chain {
 
 fn start_w1(run: &'static Run, threads: &Threads) -> u64 {
     for (index, lane) in run.lanes.iter().enumerate() {
-        // All of them before it runs, so that they take turns in the order of their numbers.
+        // All of them before the color runs, so that they take turns in the order of their numbers.
         threads.start_with(index, Chain { run, lane }, |chain| {
             (0..run.case.in_flight).for_each(|token| chain.do_send(Step(token)));
         });

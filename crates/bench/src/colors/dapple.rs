@@ -58,8 +58,8 @@ struct Chain {
 fn start_w1(run: &'static Run, maker: &Maker) -> u64 {
     for (index, lane) in run.lanes.iter().enumerate() {
         let chain: &'static Chain = Box::leak(Box::new(Chain { run, lane, color: maker.color(index) }));
-        // One callback posts them all. It holds the color, so none of them runs before the last of
-        // them is queued, and then they take turns in the order of their numbers.
+        // One callback posts them all. The starting callback holds the color, so none of them runs
+        // before the last of them is queued; then they take turns in the order of their numbers.
         chain
             .color
             .post(move || (0..run.case.in_flight).for_each(|token| chain.color.post(move || step_w1(chain, token))));

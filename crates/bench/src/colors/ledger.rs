@@ -1,10 +1,11 @@
 //! The state that the callbacks of one run change, and the check that the result is right.
 //!
 //! Every peer runs its callbacks on the same lanes, so all do the same work and pass the same
-//! check. A lane is the state of one color. It is plain memory in all but type: a callback loads
-//! the counter, works, and stores it one higher, never with a read-modify-write. Two overlapping
-//! callbacks of one color thus lose an update, and the count is too low. Relaxed atomics instead of
-//! a `Cell`, so that a peer that breaks the rule shows a wrong sum instead of being undefined.
+//! check. A lane is the state of one color. The state is plain memory in all but type: a callback
+//! loads the counter, works, and stores it one higher, never with a read-modify-write. Two
+//! overlapping callbacks of one color thus lose an update, and the count is too low. Relaxed
+//! atomics instead of a `Cell`: if a peer breaks the rule, it shows a wrong sum, and the program
+//! has no undefined behavior.
 
 mod transfers;
 
@@ -18,7 +19,7 @@ use transfers::Token;
 /// The result of the check for a run without any callback.
 pub(crate) const NOTHING_RAN: &str = "no callback ran";
 
-/// The state of one color. Far from its neighbors: the processor would otherwise prefetch lines
+/// The state of one color. Far from its neighbors: otherwise the processor would prefetch lines
 /// that another worker writes, and the run would measure that.
 #[derive(Default)]
 #[repr(align(512))]
@@ -32,8 +33,8 @@ pub(crate) struct Lane {
     due: AtomicU64,
     /// W5: units in the account; touched as `count`.
     balance: AtomicU64,
-    /// For peers that lock: next to the guarded state, as in a `Mutex<T>`. In a separate array, the
-    /// locks of 64 colors would share cache lines.
+    /// For peers that lock: the lock is next to the guarded state, as in a `Mutex<T>`. In a
+    /// separate array, the locks of 64 colors would share cache lines.
     pub(crate) lock: Mutex<()>,
     /// Likewise, for tasks that wait for it.
     pub(crate) task_lock: tokio::sync::Mutex<()>,

@@ -74,7 +74,8 @@ mod tests {
                 start.elapsed().as_micros()
             })
             .min();
-        // Checked only from below: a busy machine makes it longer, nothing makes it shorter.
+        // Checked only from below: a busy machine makes a spin longer, and nothing makes it
+        // shorter.
         assert!(quickest.is_some_and(|micros| micros >= 500), "{quickest:?} us instead of 1000");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! There is no queue here: callbacks run in line, which a lock allows and a queue does not. That is
 //! an upper bound for tiny work. A thread that meets a held lock spins and then sleeps; a runtime
-//! would run something else.
+//! would run other callbacks.
 
 use super::case::{Peer, Workload};
 use super::ledger::Run;

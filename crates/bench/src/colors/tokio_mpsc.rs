@@ -3,8 +3,8 @@
 //! Best form: a task owns its color's state, so there is no lock. The channel is unbounded, so
 //! there is no semaphore to wait for and nothing can deadlock. Tasks send to themselves and to each
 //! other through handles made once. A task takes all waiting messages together (`recv_many`: a
-//! quarter faster with 64 in flight, slower with one). The cooperative budget stays as in tokio:
-//! without it a task with a full channel never lets the next color run.
+//! quarter faster with 64 in flight, slower with one). The cooperative budget is tokio's: without
+//! it, a task with a full channel would never let the next color run.
 
 use super::case::{Peer, W2_BURSTS, W3_BURSTS, Workload};
 use super::ledger::{Lane, Run};
@@ -112,8 +112,8 @@ fn spawn_target_w2(run: &'static Run, lane: &'static Lane, to_poster: UnboundedS
 fn start_w3(run: &'static Run, workers: usize) -> u64 {
     let (to_counter, inbox) = unbounded_channel::<Posted>();
     let posters: Vec<_> = (0..run.case.colors).map(|poster| spawn_poster_w3(run, poster, to_counter.clone())).collect();
-    // Taking them together gains a fifth with one worker and loses a third with two, because these
-    // then contend for the channel.
+    // With one worker, taking messages together gains a fifth; with two it loses a third, because
+    // the workers then contend for the channel.
     tokio::spawn(for_each(inbox, workers == 1, move |posted| {
         run.step_w3(posted.poster as usize, posted.number);
         if posted.last {

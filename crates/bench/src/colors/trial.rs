@@ -170,8 +170,8 @@ pub(crate) fn watch(run: &Run, started: Started, secs: f64, ordered: bool) -> Ou
         0 => Err(NOTHING_MEASURED.to_owned()),
         _ => Ok(()),
     });
-    // The time that a peer takes to stop is not measured here, and a peer that cannot stop must not
-    // hide its verdict.
+    // The time that a peer takes to stop is not measured here; and if a peer cannot stop, its
+    // verdict must still be printed.
     std::mem::forget(started.keep);
     let cpu_ns_per_op = if ops == 0 { 0.0 } else { usage.cpu.as_nanos() as f64 / ops as f64 };
     let (rate_per_s, switches) = (ops as f64 / secs, usage.switches(ops));

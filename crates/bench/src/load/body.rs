@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-/// The expected bytes of a file: `len` of them, from `start` on in `bytes`, and again from the
-/// beginning at the end. Many files can be cut from the same bytes, so the expected bytes stay in
-/// the processor's cache, and the check takes nothing from a server that shares it.
+/// The expected bytes of a file: `len` bytes of `bytes` from `start` on, which continue at the
+/// beginning of `bytes` after its end. Many files can be cut from the same bytes. So the expected
+/// bytes stay in the processor's cache, and the check takes little time from a server on the same
+/// processor.
 #[derive(Clone)]
 pub(crate) struct Body {
     bytes: Arc<[u8]>,

@@ -9,8 +9,8 @@ pub(super) enum Pace {
     /// Closed loop: a client's next one is due at its last answer.
     Closed,
     /// Open loop: requests have their own times, and any free client takes the next one. The
-    /// latency of a late one counts from its due time, whether no client was free or the generator
-    /// itself was late.
+    /// latency of a late request counts from its due time, whether no client was free or the
+    /// generator itself was late.
     Open(Mutex<Arrivals>),
 }
 

@@ -1,5 +1,5 @@
 //! The TLS of the generator: 1.3 with AES-128-GCM and X25519, so that all servers do the same work,
-//! and a full handshake for every connection. Certificates are not verified: a load goes to one's
+//! and a full handshake for every connection. Certificates are not verified: a load goes to your
 //! own server, and the check would use the processor that the server shares.
 
 use anyhow::{Context, Result};

@@ -119,8 +119,8 @@ impl Bench {
         }
     }
 
-    /// Posts one callback to each color from `first` on, and waits until they have run. A few at a
-    /// time, because the memory for a million waiting callbacks is not an idle color's.
+    /// Posts one callback to each color from `first` on, and waits until they have run. Only some
+    /// at a time, because the memory for a million waiting callbacks is not that of an idle color.
     fn post_to_each(&mut self, first: usize, count: usize) -> Result<()> {
         const TOGETHER: usize = 64;
         for start in (first..first + count).step_by(TOGETHER) {

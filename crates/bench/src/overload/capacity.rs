@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 pub(super) type Capacities = BTreeMap<Vec<u32>, f64>;
 
 /// Measures the peer's capacity for each group of costs that occurs. A result of an earlier trial
-/// holds too, if it is of the same repetition and a few minutes old at most.
+/// is used, too, if it is of the same repetition and at most a few minutes old.
 pub(super) fn of(trial: &Trial<Case>, places: &Places, setting: &Setting) -> Result<Capacities> {
     let mut found = Capacities::new();
     let mut running: Option<Running> = None;
@@ -95,7 +95,8 @@ fn measure(trial: &Trial<Case>, running: &Running, costs_us: &[u32]) -> Result<f
     course.capacity_per_s(warm_up)
 }
 
-/// One at work, one that waits: the server never waits for a client, and reaches no limit.
+/// One request at work and one that waits: the server never waits for a client, and reaches no
+/// limit.
 const CLIENTS_PER_WORKER: usize = 2;
 
 const WINDOW_SECS: f64 = 1.5;

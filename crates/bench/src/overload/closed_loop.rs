@@ -26,7 +26,7 @@ impl ClosedLoop {
         ClosedLoop { costs_us: costs_us.to_vec(), taken: 0, due, end: length, right: 0, records: Vec::new() }
     }
 
-    /// Requests a second, with costs in equal numbers, from the work done after `warm_up`.
+    /// Requests a second, if all costs are equally frequent, from the work done after `warm_up`.
     ///
     /// It counts the work between the first and the last reply, not the replies: otherwise the
     /// result would depend on which of the unequal requests fell into this short time.
@@ -76,7 +76,7 @@ impl Course for ClosedLoop {
 
     fn ended(&mut self, record: Record) {
         self.right += usize::from(record.outcome == Outcome::Right);
-        // A refused client pauses, so that refusals do not take the measured time.
+        // A refused client pauses, so that refusals do not use up the measured time.
         let rest = if record.outcome == Outcome::Right { Duration::ZERO } else { REST };
         self.due.push(Reverse(record.arrival.due + record.took + rest));
         self.records.push(record);

@@ -1,7 +1,7 @@
 //! `bench overload`: servers under more load than their capacity, compared.
 //!
 //! The measure of an overloaded server is its goodput: replies that arrive while the client still
-//! wants them. The load is an open loop, as users are: they do not wait for each other, and give
+//! wants them. The load is an open loop, like real users: they do not wait for each other, and give
 //! up.
 
 mod capacity;

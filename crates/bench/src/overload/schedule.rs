@@ -35,7 +35,7 @@ pub(super) struct Schedule {
     phase_begin_s: f64,
     at_s: f64,
     gaps: Rng,
-    /// A sequence of its own, so that the arrival times are the same for all costs.
+    /// A separate random sequence, so that the arrival times are the same for all costs.
     costs: Rng,
     who: Rng,
 }

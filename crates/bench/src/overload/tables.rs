@@ -7,7 +7,7 @@ use crate::stats::{Table, median};
 use crate::words::name;
 use serde_json::{Map, Value, json};
 
-/// Goodput by load, and its share of the capacity, of each scenario and number of workers with
+/// Goodput by load, and its share of the capacity, for each scenario and number of workers that has
 /// several loads.
 pub(super) fn goodput(rows: &[OverloadRow]) -> Vec<(String, Table)> {
     let mut tables = Vec::new();

@@ -72,9 +72,10 @@ pub(super) fn on_load_cores<T: Send>(places: &Places, run: impl FnOnce() -> Resu
         if !places.load.is_empty() {
             pin_to(&places.load)?;
         }
-        // For this thread only, and root may do it; without it, the lateness shows.
+        // For this thread only, and only if the process may do so (root may); otherwise the
+        // reported lateness shows it.
         let _ = rustix::process::setpriority_process(None, NICE);
-        // Without slack: the kernel otherwise prolongs sleeps of a fraction of a millisecond by
+        // Without slack: otherwise the kernel prolongs sleeps of a fraction of a millisecond by
         // 0.05 ms.
         let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         run()
@@ -82,7 +83,8 @@ pub(super) fn on_load_cores<T: Send>(places: &Places, run: impl FnOnce() -> Resu
     std::thread::scope(|scope| scope.spawn(placed).join()).unwrap_or_else(|_| bail!("the load generator panicked"))
 }
 
-/// Raises the limit on open files to the requests that arrive until the first are given up.
+/// Raises the limit on open files to the number of requests that can be open at a time: those that
+/// arrive before the first one is given up.
 fn ensure_files(phases: &[Phase], give_up_secs: f64, kept: usize) -> Result<()> {
     let rate_per_s = phases.iter().map(|phase| phase.rate_per_s).fold(0.0, f64::max);
     ensure!(rate_per_s.is_finite(), "the capacity is unknown");

@@ -48,7 +48,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
-/// Long enough for the caches to fill: with the origin 5 ms away, 64 clients fetch at most some
+/// Long enough for the caches to fill: the origin takes 5 ms, so 64 clients fetch at most some
 /// 10,000 objects a second.
 fn warm_up_secs(trial: &Trial<Case>) -> f64 {
     trial.secs.clamp(0.5, 5.0)

@@ -38,7 +38,7 @@ impl<'a> Prepared<'a> {
         Prepared { folder, file_mb, all: Vec::new() }
     }
 
-    /// Its path, or the reason why it cannot be made; only one attempt is made.
+    /// Its path, or the reason why it cannot be made; there is only one attempt.
     pub(super) fn path(&mut self, files: Files) -> Result<PathBuf, String> {
         if let Some((_, made)) = self.all.iter().find(|(other, _)| *other == files) {
             return made.as_ref().map(|(path, _)| path.clone()).map_err(Clone::clone);

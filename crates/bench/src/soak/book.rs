@@ -1,8 +1,8 @@
 //! The accounts of one runtime: everything given to it, and the fate of each item.
 //!
 //! Each posted item carries a [`Token`](super::token::Token), which is entered here when it is made
-//! and again when it ends. Besides counts, there are sums of a hash of the serial numbers, so that
-//! one lost callback and another repeated one do not cancel out.
+//! and again when it ends. Besides counts, there are sums of a hash of the serial numbers: so a
+//! lost callback and a repeated one cannot cancel each other out.
 //!
 //! All accesses are relaxed: the accounts must not order what the scheduler under test should have
 //! ordered.
@@ -68,7 +68,7 @@ impl Kind {
         !matches!(self, Kind::State | Kind::Wrap | Kind::Background)
     }
 
-    /// Whether it is a closure on a state, and so does not run if that is poisoned.
+    /// Whether it is a closure on a state, which does not run if the state is poisoned.
     pub(crate) fn is_on_state(self) -> bool {
         use Kind::*;
         matches!(self, StatePost | PostRead | SetPost | With | Read | SetWith | TryWith | TryRead | SetTry)
@@ -269,7 +269,7 @@ impl Book {
     }
 }
 
-/// One broken part breaks everything else; the first problems matter.
+/// One broken part breaks everything else, so the first problems matter.
 const PROBLEMS_MAX: usize = 12;
 
 #[cfg(test)]

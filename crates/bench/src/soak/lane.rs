@@ -1,9 +1,9 @@
 //! The check of one color: no overlap with a writer, and no overtaking.
 //!
-//! Each holder of a color enters its lane. A lane knows its holders and the source of each item: a
-//! post made while some color is held for writing, or by one of the outside threads, carries its
-//! number among that poster's posts to this lane. Posts of one poster follow each other, so they
-//! must arrive in that order (C2).
+//! Each holder of a color enters its lane. A lane knows its holders and the source of each item. A
+//! post carries its number among its poster's posts to this lane, if it is made while some color is
+//! held for writing, or by one of the outside threads. Posts of one poster follow each other, so
+//! they must arrive in that order (C2).
 //!
 //! Relaxed throughout: the lane must not order what the color should have ordered. Loads and stores
 //! of data with one holder at a time are plain on purpose.

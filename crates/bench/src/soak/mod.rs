@@ -8,7 +8,7 @@
 //!
 //! | what must hold | checked by |
 //! |---|---|
-//! | each item ran once, was dropped once, was refused or was taken back; exactly, by kind | [`book`], [`token`] |
+//! | The programs repeat with the seed; their timing on the machine does not. | [`book`], [`token`] |
 //! | a graceful shutdown drops nothing but background tasks | [`trial`] |
 //! | a writer holds its color alone, also in destructors; posts of one poster arrive in order | [`lane`], [`state`] |
 //! | every panic reaches the handler, a joiner, or the inline caller | [`trial`] |
@@ -150,7 +150,7 @@ fn soak(args: &SchedulerArgs, seed: u64) -> Result<()> {
     summary.verdict()
 }
 
-/// Hears all panics except the deliberate ones, which do not come here.
+/// Gets all panics except the deliberate ones, which the hook filters out.
 fn hear_panic(info: &PanicHookInfo<'_>) {
     if std::thread::current().name().is_some_and(|name| name.starts_with(nesting::THREADS)) {
         return;

@@ -25,7 +25,7 @@ pub(crate) fn run(life: &Life, workers: usize, seed: u64) {
     }
 }
 
-/// Runs several programs, one after the other; then everything that refers to the runtime must go.
+/// Runs several programs, one after the other; then every reference to the runtime must disappear.
 fn one_runtime(life: &Life, workers: usize, rng: &mut Rng) -> io::Result<()> {
     let runtime = Runtime::builder()
         .workers(workers)
@@ -95,8 +95,8 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::Builder::new().name(THREADS.to_owned()).spawn(work).expect("a thread can be started")
 }
 
-/// Panics when it is woken, or when it is dropped. One that panics when it is cloned needs unsafe
-/// code; the tests of `dapple-sched` have it.
+/// Panics when it is woken, or when it is dropped. A waker that panics when it is cloned needs
+/// unsafe code; the tests of `dapple-sched` have one.
 struct Bomb(usize);
 
 impl Wake for Bomb {

@@ -54,7 +54,7 @@ impl Memory {
     }
 }
 
-/// Fewer runtimes are no evidence: the memory of each depends on its program.
+/// With fewer runtimes the figures prove nothing: the memory of each depends on its program.
 const SAMPLES_MIN: usize = 16;
 
 /// The growth allowed in the last quarter: this share,

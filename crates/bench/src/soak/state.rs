@@ -1,5 +1,5 @@
-//! The states of the soak: values that are inconsistent for a moment in each change, so that a
-//! forbidden reader notices.
+//! The states of the soak: each change makes the value inconsistent for a moment, so that a
+//! forbidden reader detects it.
 
 use super::book::{Book, Kind};
 use super::lane::Lane;
@@ -96,8 +96,8 @@ pub(crate) fn panic_on_purpose(book: &Book) -> ! {
 
 struct OnPurpose;
 
-/// The work of a callback: mostly next to nothing; sometimes long enough for other posts, steals,
-/// or the slow-callback report.
+/// The work of a callback: mostly almost none; sometimes long enough for other posts, steals, or
+/// the slow-callback report.
 pub(crate) fn work(rng: &mut Rng) {
     match rng.below(10_000) {
         0..7_000 => {}

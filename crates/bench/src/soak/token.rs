@@ -71,7 +71,7 @@ impl Drop for Token {
         if !self.ran {
             if self.kind.is_on_state() && std::thread::panicking() {
                 // The call was due, and the state was poisoned. (Or a panic released a color after
-                // a shutdown, and that dropped the item; then it would not need the excuse.)
+                // a shutdown, and that dropped the item; then the excuse would not be needed.)
                 book.excuse(self.kind, Excuse::Poisoned);
             }
             // Dropping counts as running (C1). Sets handle that themselves.
@@ -83,7 +83,7 @@ impl Drop for Token {
     }
 }
 
-/// A token for an item that is kept and never runs: its end is being dropped, in its color.
+/// A token for an item that is kept and never runs: it ends when it is dropped, in its color.
 pub(crate) struct KeptToken(Token);
 
 impl KeptToken {

@@ -84,8 +84,8 @@ pub(crate) fn run(setting: &Setting<'_>) -> Result<Outcome> {
     watch.life(setting.repeat.clone(), &book, runtime.handle());
     let plan = Plan::draw(&mut rng);
     let life = Arc::new(Life::new(plan, book.clone(), runtime.handle().clone(), &mut rng));
-    // If a closure were dropped twice, it would take a reference that is not its own; with these,
-    // that is not the last one.
+    // If a closure were dropped twice, it would take a reference that is not its own; these extra
+    // references ensure that it is not the last one.
     let spare: Vec<_> = (0..SPARE).map(|_| life.clone()).collect();
     let ending = Ending::draw(&mut rng);
 
@@ -266,5 +266,5 @@ fn check_book(ending: Ending, book: &Book) {
     }
 }
 
-/// References to a runtime's life that its end could take by mistake.
+/// References to a runtime's life, for the case that its end takes some by mistake.
 const SPARE: usize = 1_000;

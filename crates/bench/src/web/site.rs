@@ -43,8 +43,8 @@ impl SiteKind {
     }
 }
 
-/// 20 folders with nine files of each class. More than eight of ten requests go to less than 10 KB,
-/// and most bytes are in the rest.
+/// 20 folders with nine files of each class. More than eight of ten requests go to files of less
+/// than 10 KB, and most bytes are in the others.
 fn specweb() -> Vec<(u64, f64)> {
     let mut files = Vec::new();
     for folder in 1..=SPECWEB_FOLDERS {
@@ -123,7 +123,7 @@ impl Site {
     }
 }
 
-/// The path of a file. All have the same length, so that the floor finds the number without
+/// The path of a file. All paths have the same length, so that the floor finds the number without
 /// parsing.
 fn path_of(number: usize) -> String {
     format!("/{number:06}.html")
@@ -145,8 +145,8 @@ fn cut(pattern: &[u8], start: usize, len: usize) -> Vec<u8> {
     body
 }
 
-/// Random letters. Short enough to stay in the processor's cache with the load that compares with
-/// them.
+/// Random letters. Short enough to stay in the processor's cache together with the load, which
+/// compares with them.
 fn pattern() -> Vec<u8> {
     let mut rng = crate::rng::Rng::new(0x5173);
     (0..PATTERN_LEN).map(|_| b'a' + rng.below(26) as u8).collect()
@@ -155,8 +155,8 @@ fn pattern() -> Vec<u8> {
 /// A prime, so that pieces of round lengths begin everywhere.
 const PATTERN_LEN: usize = 131_071;
 
-/// The distance between the starts of two files in the pattern: prime to its length, so that no two
-/// of the first 131,071 start alike.
+/// The distance between the starts of two files in the pattern: it is prime to the pattern's
+/// length, so that no two of the first 131,071 files start alike.
 const START_STEP: u64 = 7_919;
 
 #[cfg(test)]
@@ -179,8 +179,8 @@ mod tests {
         }
         let mean: f64 = files.iter().map(|(len, share)| *len as f64 * share).sum::<f64>() / weight;
         assert!((13_000.0..=16_000.0).contains(&mean), "bytes a request: {mean}");
-        // The most popular of nine has 35.3 % of them, and the first folder twice as many as the
-        // second.
+        // The most popular file of nine has 35.3 % of their requests, and the first folder twice as
+        // many as the second.
         assert!((files[4].1 / files[..9].iter().map(|(_, weight)| weight).sum::<f64>() - 0.353).abs() < 0.001);
         assert!((files[0].1 / files[36].1 - 2.0).abs() < 1e-9);
     }

@@ -20,7 +20,8 @@ fn lengthen(args: &mut [String]) -> bool {
 
 /// The JSON lines of one repetition, each of which passed its check.
 ///
-/// If that was too short for a busy machine, as the bench then says, it gets the requested time.
+/// If that was too short for a busy machine, as the bench then reports, the test repeats it with
+/// the requested time.
 pub(crate) fn rows(args: &[&str]) -> Vec<Value> {
     let mut args: Vec<String> = [args, &["--json", "--runs", "1"]].concat().into_iter().map(String::from).collect();
     let mut output = run(&args);

@@ -16,8 +16,8 @@ pub(super) struct Token {
     transfers: AtomicU64,
 }
 
-/// The two accounts of a transfer: different, otherwise random. Colors that are never held
-/// together, or always in the same pairs, would be easier than reality.
+/// The two accounts of a transfer: different, otherwise random. If colors were never held together,
+/// or always in the same pairs, the task would be easier than in real programs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Pair {
     /// Loses a unit.

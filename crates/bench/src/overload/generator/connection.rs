@@ -50,7 +50,7 @@ impl Connection {
             Err(error) if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) => {
                 bail!("this address has no free port left for more connections: pass --sources 254")
             }
-            // Connecting continues, or has failed, which shows at the first use.
+            // Connecting continues, or it has failed; the first use shows which.
             _ => {}
         }
         let (is_watched_out, is_used) = (false, false);

@@ -45,7 +45,7 @@ pub(super) struct Manners {
     /// Whether connections are kept for further requests; otherwise each request has its own.
     pub(super) keeps: bool,
     pub(super) give_up: Duration,
-    /// The least time between two looks at events: with many requests, waking up for each would
+    /// The least time between two checks for events: with many requests, waking up for each would
     /// take most of the processors' time. Latencies grow by up to this time.
     pub(super) gather: Duration,
     /// The number of client addresses, used in turn; 0 lets the kernel choose, which uses one.
@@ -144,7 +144,7 @@ impl Generator {
         self.begin.elapsed()
     }
 
-    /// Starts the due requests, but looks at replies now and then if there are many.
+    /// Starts the due requests; if there are many, it checks for replies in between.
     fn begin_due(&mut self, course: &mut impl Course) -> Result<()> {
         for _ in 0..BEGIN_AT_ONCE_MAX {
             let Some(due) = course.next_due() else { break };
@@ -276,7 +276,7 @@ impl Generator {
         }
         for event in events {
             match event.data.u64() {
-                // It has expired, and stays readable until it is set again.
+                // The timer has expired, and stays readable until it is set again.
                 TIMER => self.armed = None,
                 index => self.go_on(index as usize, course)?,
             }
@@ -385,7 +385,7 @@ const TIMER: u64 = u64::MAX;
 
 const EVENTS_MAX: usize = 256;
 
-/// The most requests that are started before a look at events.
+/// The most requests that are started before the next check for events.
 const BEGIN_AT_ONCE_MAX: usize = 64;
 
 #[cfg(test)]

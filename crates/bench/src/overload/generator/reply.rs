@@ -64,7 +64,7 @@ pub(super) fn read(bytes: &[u8], ended: bool) -> Progress {
         Some(len) if bytes.len() < head_len + len => return Progress::Partial,
         Some(len) if bytes.len() > head_len + len => return Progress::Malformed,
         Some(_) => {}
-        // Without a length, the end of the connection is that of the body.
+        // Without a length, the body ends with the connection.
         None if !ended => return Progress::Partial,
         None => reply.keeps = false,
     }

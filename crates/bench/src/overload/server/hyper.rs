@@ -122,7 +122,7 @@ async fn accept(listener: TcpListener, handler: Handler) -> Result<()> {
 }
 
 async fn connection(stream: TcpStream, handler: Handler) {
-    // A client that has gone is no error of the server; its errors show on the client's side.
+    // If a client has gone, that is no error of the server; its errors show on the client's side.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let (handler, us) = (handler.clone(), cost_us(request.uri().query()));

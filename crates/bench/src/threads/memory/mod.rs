@@ -3,7 +3,7 @@
 //!
 //! All threads are alive and yield while memory and rate are measured. Then they end, and each
 //! reports how often it yielded: the sum must be the count of their workers. A runtime may let some
-//! threads yield more often than others, but the table shows the least and the most.
+//! threads yield more often than others; the table shows the least and the most.
 
 mod peers;
 mod tally;

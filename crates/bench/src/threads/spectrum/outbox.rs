@@ -28,7 +28,7 @@ impl Outbox {
     }
 
     /// Takes all replies, in exchange for an empty buffer; waits if there are none. Other due tasks
-    /// run first: a write for each reply would cost more than everything else.
+    /// run first: a write for each reply would cost more than all other work.
     pub(super) async fn take(&self, buf: &mut Vec<u8>, yield_now: impl AsyncFn()) {
         buf.clear();
         while buf.is_empty() {

@@ -37,7 +37,7 @@ impl Cache {
     pub(super) fn find(&self, path: &str) -> Option<Bytes> {
         let entries = self.entries.read();
         let entry = entries.files.get(path)?;
-        // Written only if it changes the value: all workers share the cache line.
+        // Written only if the value changes: all workers share the cache line.
         if !entry.used.load(Relaxed) {
             entry.used.store(true, Relaxed);
         }

@@ -160,7 +160,7 @@ impl Connection {
                     Some(number) => {
                         self.sending = Some((number, 0));
                         // There is one request at a time, so no more bytes can have arrived; the
-                        // next one is an event.
+                        // next request is a new event.
                         if self.send_first(&answers[number]) {
                             return true;
                         }

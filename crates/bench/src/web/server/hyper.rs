@@ -100,7 +100,7 @@ async fn accept(listener: TcpListener, cache: Cache, tls: Option<TlsAcceptor>) -
 }
 
 async fn connection(stream: TcpStream, cache: Cache, tls: Option<TlsAcceptor>) {
-    // A client that has gone is no error of the server; its errors show on the client's side.
+    // If a client has gone, that is no error of the server; its errors show on the client's side.
     let _ = stream.set_nodelay(true);
     match tls {
         None => serve(stream, cache).await,
