@@ -1,7 +1,7 @@
 //! The switch between std's locks and thread-locals and shuttle's: the models in `tests/shuttle`
 //! run the shipped code with the latter. `sync::permits` switches the parts of tokio that slots
-//! use. Groups use tokio's notify and semaphore unchanged; these are one step each to a model,
-//! because they call wakers after their own locks.
+//! use. Groups use tokio's notify and semaphore unchanged; for a model each of their operations is
+//! one step, because they call wakers after their own locks.
 
 #[cfg(dapple_shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
@@ -13,7 +13,7 @@ pub(crate) use shuttle::thread::LocalKey as ThreadKey;
 #[cfg(not(dapple_shuttle))]
 pub(crate) use std::thread::LocalKey as ThreadKey;
 
-/// A point where other threads can run although the model sees no lock or store.
+/// A point at which other threads can run although the model sees no lock or store.
 #[inline]
 pub(crate) fn step() {
     #[cfg(dapple_shuttle)]

@@ -13,8 +13,8 @@ use dapple_io::companion::Awaiting;
 
 /// The requests for an [`EventLoop`](super::EventLoop).
 ///
-/// As a descriptor ([`AsFd`]) it is readable while requests wait or the loop should stop. Poll it
-/// together with the loop's own descriptors, level- or edge-triggered; never read from it.
+/// As a descriptor ([`AsFd`]) it is readable while requests wait, or when the loop should stop.
+/// Poll it together with the loop's own descriptors, level- or edge-triggered; never read from it.
 pub struct Inbox<Q: Send + 'static, A: Send + 'static> {
     link: Arc<Link<Q, A>>,
 }

@@ -36,7 +36,8 @@ pub(super) struct State<Q, A: Send + 'static> {
     is_stopping: bool,
     /// The reason for no more answers.
     end: Option<LoopError>,
-    /// Responders with replies that were dropped during a panic, until its message is known.
+    /// Responders with replies that were dropped during a panic, kept until the panic's message is
+    /// known.
     orphans: Vec<Responder<A>>,
     thread: Option<ThreadId>,
 }
@@ -102,7 +103,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         poll.map_err(|_| end.unwrap_or(LoopError::Ended))
     }
 
-    /// Hands over a request that has room; the loop may have ended since.
+    /// Hands over a request that has room; the loop may have ended meanwhile.
     pub(super) fn push_taken(self: &Arc<Self>, request: Q, responder: Responder<A>) {
         let mut state = self.state.lock();
         match state.end.clone() {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | a task sends a request, and awaits the answer | [`Loop::ask`] |
 //! | a callback sends a request, and another callback gets the answer | [`Loop::try_ask_then`] |
-//! | the loop learns of requests | the inbox is a descriptor, polled together with the loop's own |
+//! | the loop learns of requests | the loop polls the inbox, a descriptor, together with its own descriptors |
 //! | the loop answers | [`Reply::send`], at any time, from any thread |
 //! | the loop reports other events | it posts to colors, calls callbacks and wakes tasks: its thread has entered the runtime |
 //! | the loop learns that it must stop | the same descriptor, and [`Inbox::is_stopping`] |
@@ -26,7 +26,7 @@
 //!
 //! Readiness of a descriptor needs no event loop:
 //! [`event::on_readable`](dapple_io::event::on_readable) watches any. Blocking calls belong into
-//! [`blocking`](dapple_io::blocking). A whole driver under the workers is a
+//! [`blocking`](dapple_io::blocking). To replace the whole driver under the workers, implement
 //! [`dapple_sched::Driver`].
 
 mod ask;
@@ -134,8 +134,8 @@ impl<Q: Send + 'static, A: Send + 'static> Loop<Q, A> {
     /// Sends a request, and awaits its answer. The first poll hands the request over, or a later
     /// one when there is room in the inbox.
     ///
-    /// Cancel safe: dropped while it waits for room, it drops the request. Dropped later,
-    /// [`Reply::is_awaited`] tells the loop, and an answer is discarded.
+    /// Cancel safe: if it is dropped while it waits for room, it drops the request. If it is
+    /// dropped later, [`Reply::is_awaited`] tells the loop, and an answer is discarded.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use dapple_io::fs::File;
 /// Reads a file at offsets. Requests go to the disk together and **complete in the disk's order**;
 /// each has its own [`Completion`] (Gribble, section 5.1.1).
 ///
-/// At most 128 requests are at the disk or wait for their completion to be handled; see
+/// At most 128 requests are at the disk, or completed and not yet handled; see
 /// [`set_requests_max`](Self::set_requests_max). Clones share the file and the limit.
 ///
 /// ```
@@ -108,7 +108,7 @@ impl BlockSource {
         after.run();
     }
 
-    /// Requests at the disk, or with a completion that waits to be handled.
+    /// Requests at the disk, and completed requests that are not yet handled.
     pub fn requests(&self) -> usize {
         self.0.gate.lock().count()
     }

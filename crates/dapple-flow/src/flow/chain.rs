@@ -21,7 +21,7 @@ use dapple_sync::sync::oneshot;
 ///
 /// It is a background task: a shutdown of the runtime does not wait for it. **Dropping this stops
 /// it**, and drops a source with the data that it has not sent on. [`stop`](Self::stop) returns the
-/// source, [`detach`](Self::detach) lets the flow go on alone. Awaited, it resolves when no more
+/// source, [`detach`](Self::detach) lets the flow go on alone. An await of it resolves when no more
 /// events will come or the handler takes none; by then all callbacks have run.
 #[must_use = "dropping a flow stops it: keep it, await it, or call `detach`"]
 pub struct Flow<U: Send + 'static> {
@@ -242,7 +242,7 @@ where
     Flow { task: Some(task), stop }
 }
 
-/// Moves events. Between two polls it holds none: they are at the origin or with the handler.
+/// Moves events. Between two polls it holds no events: they are at the origin or with the handler.
 struct Pump<U, M, H> {
     upstream: U,
     map: M,

@@ -41,9 +41,9 @@ pub trait Decode: Send + 'static {
     /// The items of a source.
     type Item: Send + 'static;
 
-    /// Takes one item off the front of the buffer; `None` while it is incomplete. Remaining bytes
-    /// stay for the next call, which comes at once after an item, and otherwise when more have
-    /// arrived.
+    /// Takes one item off the front of the buffer; `None` while it is incomplete. The remaining
+    /// bytes stay for the next call, which comes at once after an item, and otherwise when more
+    /// bytes have arrived.
     ///
     /// # Errors
     ///
@@ -54,8 +54,8 @@ pub trait Decode: Send + 'static {
     ///
     /// # Errors
     ///
-    /// As [`decode`](Self::decode). The default is `UnexpectedEof` if bytes remain that are no
-    /// item.
+    /// As [`decode`](Self::decode). By default the error is `UnexpectedEof` if bytes remain that
+    /// are no item.
     fn decode_end(&mut self, buf: &mut BytesMut) -> io::Result<Option<Self::Item>> {
         match self.decode(buf)? {
             None if !buf.is_empty() => {
@@ -65,8 +65,8 @@ pub trait Decode: Send + 'static {
         }
     }
 
-    /// The largest size of an item in bytes. A source with more bytes and no item ends with an
-    /// error, so that a peer cannot make it collect bytes for ever.
+    /// The largest size of an item in bytes. If a source has more bytes than this and no item, it
+    /// ends with an error, so that a peer cannot make it collect bytes for ever.
     fn item_len_max(&self) -> usize;
 }
 

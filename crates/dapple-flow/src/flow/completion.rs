@@ -68,8 +68,8 @@ impl<R: Send + 'static> Completion<R> {
         Completion(Kind::Post(color.clone(), Box::new(closure)))
     }
 
-    /// Pushes the result of the closure: the place to tag requests. The closure runs where the
-    /// request is completed, so keep it short; if it panics, the queue gets nothing.
+    /// Pushes the result of the closure, which can tag requests. The closure runs where the request
+    /// is completed, so keep it short; if it panics, the queue gets nothing.
     ///
     /// While the queue is full, counting reserved places, [`submit`](super::Sink::submit) waits and
     /// [`try_submit`](super::Sink::try_submit) refuses; a queue that drops its oldest is never

@@ -15,8 +15,8 @@ use dapple_sync::sync::oneshot;
 /// at once.
 ///
 /// - A `Callback<T>` runs for each event, a `Callback<Vec<T>>` for each batch. The next events come
-///   after it has run, so that none pile up before a slow one. After a panic it runs again for the
-///   next event.
+///   after it has run, so that none wait before a slow callback. After a panic it runs again for
+///   the next event.
 /// - A `Queue<T>` acts at its bound as its [`WhenFull`](super::WhenFull) says.
 /// - A `Sink` writes them, and the flow waits while it is full.
 ///
@@ -64,8 +64,8 @@ pub trait Handler<T>: Send + 'static {
     /// Releases the granted room, which will not be used now.
     fn release_room(&mut self) {}
 
-    /// Takes events, in order, no more than it had room for. More come when the receipt has been
-    /// dropped: keep it while the events are being handled.
+    /// Takes events, in order, no more than it had room for. More events come when the receipt has
+    /// been dropped: keep it while you handle the events.
     fn give(&mut self, events: Vec<T>, receipt: Receipt);
 }
 

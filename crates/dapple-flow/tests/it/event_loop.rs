@@ -142,7 +142,7 @@ fn a_loop_that_returns_or_forgets_says_so() {
         let (callback, rx) = channel_callback();
         it.try_ask_then(Wish::Keep, callback).unwrap();
         assert_eq!(it.ask(Wish::Return).await, Err(LoopError::Unanswered));
-        // The loop decides whether a reply is dropped before the end is known.
+        // The loop decides whether a reply is dropped before the result is known.
         assert!(matches!(rx.recv_timeout(LIMIT).unwrap(), Err(LoopError::Unanswered | LoopError::Ended)));
         wait_until("it is over", || it.is_over());
         assert_eq!(it.ask(Wish::Double(1)).await, Err(LoopError::Ended));

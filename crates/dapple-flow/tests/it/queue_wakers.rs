@@ -1,4 +1,4 @@
-//! Queues: wakers that panic or look at the queue, and tasks that always find it ready.
+//! Queues: wakers that panic or read the queue, and tasks that always find it ready.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -144,7 +144,7 @@ impl Semaphore {
     /// The largest possible number of permits.
     pub const MAX_PERMITS: usize = tokio::sync::Semaphore::MAX_PERMITS;
 
-    /// A semaphore with this many permits.
+    /// Cancel safe: if a notification was for this waiter alone, the next waiter gets it.
     ///
     /// # Panics
     ///

@@ -17,7 +17,7 @@ use dapple_io::pipe::{Receiver, Sender, pipe as raw_pipe};
 use dapple_io::time::sleep;
 
 /// Pipes. Names are paths of FIFOs (`mkfifo`). A sink opens when the FIFO has a reader. A source
-/// waits for its first writer as for bytes, and ends when the last one has closed.
+/// waits for its first writer as for bytes, and ends when the last writer has closed.
 #[derive(Debug)]
 pub enum Pipe {}
 

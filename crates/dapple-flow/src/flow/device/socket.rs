@@ -69,7 +69,7 @@ impl Device for Tcp {
         let (host, port) = host_and_port(name).map_err(|why| bad(name, &why))?;
         let ips = resolve(host).await.map_err(|error| named(name, error))?;
         let mut addrs: Vec<SocketAddr> = ips.into_iter().map(|ip| (ip, port).into()).collect();
-        // In the order in which `TcpListener::bind` takes `localhost`.
+        // In the same order as `TcpListener::bind` tries the addresses of `localhost`.
         addrs.sort_by_key(SocketAddr::is_ipv6);
         let listener = TcpListener::bind(&addrs[..]).map_err(|error| named(name, error))?;
         Ok(SocketAcceptor {

@@ -75,13 +75,13 @@ pub struct Queue<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Its producer waits in [`Queue::push`]. A source chained to the queue is not read meanwhile,
-    /// which slows the other side down in turn. Producers that cannot wait are refused.
+    /// Its producer waits in [`Queue::push`]. Meanwhile a source chained to the queue is not read,
+    /// so the other side has to slow down, too. Producers that cannot wait are refused.
     #[default]
     Wait,
     /// It is refused, and counted. The producer learns it at once.
     Refuse,
-    /// It replaces the oldest item, which is dropped and counted: for data of which only the latest
+    /// It replaces the oldest item, which is dropped and counted: for data whose latest value alone
     /// matters.
     DropOldest,
 }
@@ -122,7 +122,8 @@ impl<T> Queue<T> {
         Queue { shared, stream_place: None, room_turn: Turn::default(), room: 0 }
     }
 
-    /// Adds an item, without waiting. A full queue that drops its oldest makes room with that one.
+    /// Adds an item, without waiting. If the queue is full and drops its oldest item, that item
+    /// makes room.
     ///
     /// # Errors
     ///

@@ -25,7 +25,8 @@ pub(super) struct State<T> {
     pub(super) gate: Gate,
     /// Futures that wait for an item: one is woken for each item.
     futures: BTreeMap<u64, KeptWaker>,
-    /// Handles polled as streams. All are woken, because they may never be polled again.
+    /// Handles polled as streams. All are woken, because those that were woken before may never be
+    /// polled again.
     streams: BTreeMap<u64, KeptWaker>,
     next_place: u64,
     /// Places reserved for completions.
@@ -140,7 +141,7 @@ impl<T> Shared<T> {
         after.run();
     }
 
-    /// Takes items through `take`, or says why there are none.
+    /// Takes items through `take`, or returns the reason why there are none.
     pub(super) fn pop_now<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> Result<R, PopError> {
         let mut state = self.state.lock();
         if state.items.is_empty() {
@@ -193,7 +194,8 @@ impl<T> Shared<T> {
         Poll::Ready(result)
     }
 
-    /// Removes a waiter. One that was woken for an item and has not taken it passes the wake on.
+    /// Removes a waiter. If a waiter was woken for an item and has not taken it, it passes the wake
+    /// on.
     pub(super) fn forget_popper(&self, place: &mut Option<u64>, popper: Popper) {
         let Some(id) = place.take() else { return };
         let mut state = self.state.lock();
@@ -235,7 +237,7 @@ impl<T> State<T> {
         let taken = take(&mut self.items);
         let mut after = self.gate.give_back(before - self.items.len(), 0);
         if self.has_ended() {
-            // The last promised item, which others waited for as well.
+            // The last promised item: others may have waited for it as well.
             after = after.and(self.take_poppers());
         }
         if self.items.is_empty() && self.items.capacity() > KEPT_MAX {

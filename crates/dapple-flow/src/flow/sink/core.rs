@@ -151,7 +151,7 @@ impl<W: Writer> Core<W> {
             Some(reason) => (Poll::Ready(Err(reason)), state.gate.leave(turn)),
             None => {
                 let (poll, after) = state.gate.poll_take(turn, waker);
-                // The gate closes together with the sink, so the sink has a reason.
+                // The gate closes together with the sink, so the sink has a reason to return.
                 (poll.map_err(|()| NoRoom::Closed), after)
             }
         };

@@ -82,7 +82,7 @@ impl<T> Error for SubmitError<T> {
     }
 }
 
-/// With the fitting kind: `WouldBlock` for a lack of room, `BrokenPipe` for a closed sink or queue,
+/// Has the matching kind: `WouldBlock` for a lack of room, `BrokenPipe` for a closed sink or queue,
 /// otherwise that of the device or the codec.
 impl<T> From<SubmitError<T>> for io::Error {
     fn from(error: SubmitError<T>) -> io::Error {

@@ -60,7 +60,7 @@ impl<D: Device, C: Encode> futures_sink::Sink<C::Item> for Sink<D, C> {
     }
 }
 
-/// Single writes have no recipient; a flow gets an error with its next event.
+/// Single writes have no recipient; a flow gets their error with its next event.
 impl<D: Device, C: Encode> Handler<C::Item> for Sink<D, C> {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         ready!(self.room.poll_one(cx)).map_err(|reason| reason.error())?;

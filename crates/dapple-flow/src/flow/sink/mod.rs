@@ -148,8 +148,8 @@ impl<D: Device, C: Encode> Sink<D, C> {
     /// At most this many requests wait, and no more are accepted while this many bytes wait.
     /// Defaults: 1,024 and 1 MiB.
     ///
-    /// A longer item is accepted whenever fewer bytes wait, so the longest item may exceed the
-    /// limit.
+    /// If an item is longer than that, it is accepted whenever fewer bytes wait; so the waiting
+    /// bytes may exceed the limit by the longest item.
     ///
     /// # Panics
     ///
@@ -206,8 +206,8 @@ impl<D: Device, C: Encode> Sink<D, C> {
     }
 
     async fn submit_completion(&self, item: C::Item, mut to: Completion<Written>) -> Result<(), SubmitError<C::Item>> {
-        // Reserve the completion's place first: a request waiting for that must not hold room here
-        // that others need.
+        // Reserve the completion's place first: while a request waits for that place, it must not
+        // hold room here that others need.
         if poll_fn(|cx| to.poll_reserve(cx)).await.is_err() {
             return Err(SubmitError::CompletionsClosed(item));
         }

@@ -80,7 +80,8 @@ fn nothing_leaves_a_queue_without_room_in_the_next() {
     });
 }
 
-/// Room that a chain got for an item taken by another consumer goes back.
+/// If a chain gets room for an item, and another consumer takes the item, the chain gives the room
+/// back.
 #[test]
 fn a_chain_without_items_keeps_no_room() {
     run(2, async {
@@ -98,7 +99,7 @@ fn a_chain_without_items_keeps_no_room() {
     });
 }
 
-/// Every item is on one side or the other, wherever the flow is stopped.
+/// Every item is on one side or the other, at whatever point the flow is stopped.
 #[test]
 fn stopping_loses_nothing() {
     run(2, async {

@@ -166,7 +166,8 @@ fn a_completion_has_its_place_before_the_request_is_accepted() {
         sink.flush().await.unwrap();
         assert_eq!(done.len(), 2);
         assert!(matches!(sink.try_submit("c", &done), Err(SubmitError::CompletionsFull(item)) if item == "c"));
-        // A request that waits for it blocks no other, and takes nothing along when it is dropped.
+        // If a request waits for it, no other request is blocked; if the request is dropped, no
+        // other is lost.
         assert!(poll_once(sink.submit("c", &done)).is_pending());
         assert_eq!(sink.write("d").await.unwrap(), 1);
         let waits = spawn({

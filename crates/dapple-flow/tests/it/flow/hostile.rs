@@ -126,7 +126,7 @@ fn a_reader_that_stops() {
     });
 }
 
-/// Nor can a writer make an unread source grow, nor the queue after it.
+/// A writer cannot make an unread source grow either, nor the queue after it.
 #[test]
 fn a_consumer_that_stops() {
     run(2, async {

@@ -124,7 +124,7 @@ fn waiters_for_room_get_it_in_order() {
         assert_eq!(queue.try_push(9), Err(PushError::Full(9)));
         assert!(second.as_mut().poll(&mut cx).is_pending());
         assert_eq!(first.await, Ok(()));
-        // Its turn comes, and it is dropped without a look: the next one gets the room.
+        // Its turn comes, and it is dropped without a poll: the next one gets the room.
         assert_eq!(queue.pop().await, Some(1));
         drop(third);
         assert_eq!(second.await, Ok(()));
@@ -252,7 +252,7 @@ fn a_queue_is_a_stream_and_a_sink() {
     });
 }
 
-/// A stream that was polled once and is not polled any more takes no item from others.
+/// If a stream was polled once and is not polled any more, it takes no item from others.
 #[test]
 fn a_forgotten_stream_delays_no_other() {
     run(1, async {

@@ -112,8 +112,8 @@ impl Limit {
         is_taken.then(|| Permit(self.clone()))
     }
 
-    /// Changes the number of permits. Taken permits stay taken, so more may be taken than exist for
-    /// a while.
+    /// Changes the number of permits. Taken permits stay taken, so for a while more may be taken
+    /// than exist.
     ///
     /// ```
     /// let limit = dapple_sync::sync::limit::Limit::new(0);
