@@ -39,7 +39,7 @@ impl Database {
     }
 }
 
-/// How long a reply may take; half of that the query may wait before it begins.
+/// How long a reply may take; for half of that time the query may wait before it begins.
 pub(crate) const REPLY_MAX: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_millis(50);
 

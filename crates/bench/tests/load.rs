@@ -100,7 +100,7 @@ fn every_body_is_compared_in_a_closed_loop() {
 fn so_many_requests_a_connection() {
     let (fives, passed, errors) = summary(serve(right), &["--requests", "5"]);
     assert!(passed, "{errors}");
-    // Those of 8 connections may have been counted on one side only.
+    // The requests of 8 connections may have been counted on one side only.
     let ratio = number(&fives, "requests") - 5.0 * number(&fives, "connects");
     assert!(ratio.abs() <= 8.0 * 5.0, "{fives}");
     let (each, passed, errors) = summary(serve(right), &["--close"]);

@@ -268,8 +268,7 @@ where
             let log = &self.entries.log;
             let inner = log.store.inner();
             match &self.notify {
-                // If an entry was appended between the check and this line, it has left its permit;
-                // so has a new map.
+                // An append between the check and this line leaves a permit, and so does a new map.
                 Some((epoch, notify)) if *epoch == inner.epoch() => notify.notified().await,
                 _ => {
                     let notify = Arc::new(Notify::new());

@@ -104,7 +104,7 @@ impl Group {
         table
     }
 
-    /// Figures of a server in this group: at one load, or at all.
+    /// Figures of a server in this group: at one load, or at all loads.
     fn of<'a>(&self, rows: &'a [OverloadRow], peer: Peer, load: Option<f64>) -> impl Iterator<Item = &'a Figures> {
         let case = self.case;
         let of_group = move |row: &&OverloadRow| row.peer == peer && Case { load: None, ..row.case } == case;

@@ -63,7 +63,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether it ends soon, and not only with its runtime.
+    /// Whether an item of this kind ends soon; others may end only with their runtime.
     fn is_brief(self) -> bool {
         !matches!(self, Kind::State | Kind::Wrap | Kind::Background)
     }

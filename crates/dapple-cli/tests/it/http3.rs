@@ -169,8 +169,8 @@ fn beyond_a_limit_a_body_is_stopped_without_an_error() {
         let client = Client::connect(server.port, &certificate).await;
         let (status, stopped) = post(&client, &[], &body, true).await;
         assert!(status == 405 && stopped.is_some_and(|code| no_error.contains(&code)), "{status} {stopped:?}");
-        // The server neither starts to read a body that is too long, nor waits for one while its
-        // client waits.
+        // The server does not begin to read a body that is too long; and if a client waits for the
+        // reply before it sends its body, the server does not wait for the body.
         assert_eq!(post(&client, &[("content-length", "20000000")], &[], false).await, (405, None));
         assert_eq!(post(&client, &[("expect", "100-continue")], &[], false).await, (405, None));
         assert_eq!(client.get("/").await.0, 200, "the connection goes on");

@@ -85,7 +85,7 @@ fn a_cache_is_a_quarter_of_a_low_limit() {
     for index in 0..64 {
         site.write(&format!("{index}.bin"), noise(512 << 10, index));
     }
-    // Half a megabyte fits into a page of a cache of 16 MB, and not of 4.
+    // A page may have half a megabyte in a cache of 16 MB, but not in one of 4 MB.
     let server = Server::start(&site.path, &["--memory-limit-mb", "64"]);
     let mut client = server.connect();
     for index in 0..64 {

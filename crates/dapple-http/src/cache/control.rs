@@ -119,7 +119,7 @@ impl Control {
             b"s-maxage" => return smaller(&mut self.s_maxage_s, seconds(argument)),
             b"stale-if-error" => return smaller(&mut self.stale_if_error_s, seconds(argument)),
             b"stale-while-revalidate" => return smaller(&mut self.stale_while_revalidate_s, seconds(argument)),
-            // An invalid number asks for more than any response offers.
+            // An invalid number counts as the largest one, so no response is fresh enough.
             b"min-fresh" => return self.min_fresh_s = Some(argument.and_then(number).unwrap_or(SECONDS_MAX)),
             b"max-stale" => {
                 let limit = argument.map_or(SECONDS_MAX, |argument| number(argument).unwrap_or(0));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The settings of admission. All have defaults, which need no figure about the service.
+/// The settings of admission. All have defaults, so no figure about the service is needed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {

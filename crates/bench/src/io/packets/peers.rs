@@ -134,8 +134,8 @@ fn dapple<S: Socket, E: End>(
     Ok(Box::new(runtime))
 }
 
-/// By readiness, because tokio's traits for reading and writing need the stream for themselves. The
-/// fields are the halves of an end that has two.
+/// By readiness, because tokio's traits for reading and writing need the stream for themselves. If
+/// an end has two halves, the fields name them.
 macro_rules! tokio_end {
     ($stream:ty $(, $from:tt, $to:tt)?) => {
         impl End for $stream {

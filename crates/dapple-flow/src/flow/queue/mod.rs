@@ -81,7 +81,7 @@ pub enum WhenFull {
     Wait,
     /// It is refused, and counted. The producer learns it at once.
     Refuse,
-    /// It replaces the oldest item, which is dropped and counted: for data whose latest value alone
+    /// It replaces the oldest item, which is dropped and counted: for data of which only the latest
     /// matters.
     DropOldest,
 }
