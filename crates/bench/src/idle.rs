@@ -78,14 +78,14 @@ struct Measured {
 /// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 3_600.0)?;
-    let about = args.output.begin();
+    let about = args.output.begin()?;
     let all = args.output.repeat(
         args.runs,
         |run| trials(args, run),
         |trial| (String::new(), format!("{}/{}w", name(trial.peer), trial.workers)),
         |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
     )?;
-    args.output.end(&about, &report(&all, args));
+    args.output.end(&about, &report(&all, args))?;
     verdict(&all, |run| {
         let problem = run.problem.as_ref()?;
         Some(format!("{} workers={} run={}: {problem}", name(run.peer), run.workers, run.run))

@@ -6,6 +6,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::process::{getrlimit, kill_process, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -325,18 +326,28 @@ fn stat_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Where and how figures were taken; every published one must say it.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct About {
     /// Processor and number of cores.
     pub(crate) machine: String,
     /// Version of the kernel.
     pub(crate) kernel: String,
-    /// Short hash, with `-dirty` if files have changed since.
+    /// Short hash, with `-dirty` if code has changed since.
     pub(crate) commit: String,
+    /// The day, as in 2026-11-26.
+    pub(crate) date: String,
     /// The command line.
     pub(crate) command: String,
     /// The load average, if other programs are running.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) busy: Option<f64>,
+}
+
+impl About {
+    /// The command without its arguments: `web` of `bench web --only small`.
+    pub(crate) fn subcommand(&self) -> &str {
+        self.command.split(' ').nth(1).unwrap_or_default()
+    }
 }
 
 /// Reads the machine's description.
@@ -345,20 +356,35 @@ pub(crate) fn about() -> About {
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find_map(|line| line.strip_prefix("model name"));
     let model = model.map_or("unknown CPU", |text| text.trim_start_matches([' ', '\t', ':']));
-    let commit =
-        Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).stderr(Stdio::null()).output();
-    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     let command: Vec<String> = std::env::args().skip(1).collect();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
     About {
         machine: format!("{model}, {cpus} cores"),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        commit: if commit.is_empty() { "unknown".to_owned() } else { commit },
+        commit: commit(),
+        date: said(Command::new("date").arg("+%F")).unwrap_or_else(|| UNKNOWN.to_owned()),
         command: format!("bench {}", command.join(" ")),
         busy: load.filter(|load| *load > 0.5),
     }
 }
+
+/// The commit of the work tree. Saved runs and plots change no code.
+fn commit() -> String {
+    let Some(commit) = said(Command::new("git").args(["rev-parse", "--short", "HEAD"])) else {
+        return UNKNOWN.to_owned();
+    };
+    let changed = said(Command::new("git").args(["diff", "--name-only", "HEAD", "--", ":/", ":(top,exclude)bench"]));
+    if changed.is_some() { format!("{commit}-dirty") } else { commit }
+}
+
+/// The output of a program, unless it fails or prints nothing.
+fn said(command: &mut Command) -> Option<String> {
+    let output = command.stderr(Stdio::null()).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+const UNKNOWN: &str = "unknown";
 
 #[cfg(test)]
 mod tests {

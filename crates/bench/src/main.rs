@@ -15,6 +15,7 @@ mod idle;
 mod io;
 mod load;
 mod machine;
+mod measured;
 mod memory;
 mod output;
 mod overload;
@@ -173,5 +174,28 @@ fn main() -> ExitCode {
             eprintln!("bench: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn whatever_saves_results_names_the_crates_that_it_measures() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it is in a folder");
+        let mut saving = 0;
+        for command in Cli::command().get_subcommands() {
+            if command.get_arguments().any(|argument| argument.get_id() == "save") {
+                saving += 1;
+                let named = measured::crates(command.get_name());
+                assert!(!named.is_empty(), "{} names no crate in measured.rs", command.get_name());
+                for name in named {
+                    assert!(crates.join(name).join("src").is_dir(), "there is no crate {name}");
+                }
+            }
+        }
+        assert!(saving >= 13, "{saving} commands");
     }
 }

@@ -1,9 +1,13 @@
 //! The output of an experiment: JSON lines, a table for readers, or Markdown.
 
+use crate::experiment::Saved;
 use crate::machine::{About, about};
+use crate::measured;
 use crate::stats::Table;
 use anyhow::Result;
 use serde::Serialize;
+use std::cell::OnceCell;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The form of the results. Progress goes to standard error, results to standard output.
@@ -15,6 +19,15 @@ pub(crate) struct Output {
     /// Print the table in Markdown, with machine, kernel, commit and command above it
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
+    /// Append each run to this file, one JSON line as it ends, and the tables at the end. `threads`,
+    /// `io`, `web`, `proxy`, `overload` and `signserver` do not measure saved runs again: the same
+    /// command continues after an interruption. `cargo xtask results` shows the tables of the files
+    /// in bench/runs
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// That file, while the command runs.
+    #[arg(skip)]
+    saved: OnceCell<Saved>,
 }
 
 /// The speed of trials.
@@ -53,9 +66,27 @@ pub(crate) struct Report {
     pub(crate) legend: &'static str,
 }
 
+/// A line of the file of results, with the tables that `cargo xtask results` shows.
+#[derive(Serialize)]
+struct ReportLine<'a> {
+    /// The name of the experiment; without one, of the command.
+    report: &'a str,
+    #[serde(flatten)]
+    about: &'a About,
+    /// The crates with the measured code.
+    measures: &'a [&'a str],
+    runs: &'a str,
+    /// Titles, and the tables in Markdown.
+    tables: Vec<(&'a str, String)>,
+    legend: &'a str,
+}
+
 impl Output {
-    /// Prints on standard error where and how the figures are taken.
-    pub(crate) fn begin(&self) -> About {
+    /// Prints on standard error where and how the figures are taken, and opens the file of results.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn begin(&self) -> Result<About> {
         let about = about();
         eprintln!(
             "machine: {}; kernel {}; commit {}; command: {}",
@@ -71,13 +102,39 @@ impl Output {
                 "warning: built without optimization, the figures mean nothing: use cargo run --release -p bench"
             );
         }
-        about
+        if let Some(path) = &self.save {
+            let saved = Saved::open(path, &about)?;
+            let _ = self.saved.set(saved);
+        }
+        Ok(about)
+    }
+
+    /// The file of results, if there is one.
+    pub(crate) fn saved(&self) -> Option<&Saved> {
+        self.saved.get()
+    }
+
+    /// As `in_turns`, and saves each run.
+    pub(crate) fn repeat<T, R: Serialize>(
+        &self,
+        runs: u32,
+        trials: impl Fn(usize) -> Vec<T>,
+        titles: impl Fn(&T) -> (String, String),
+        make: impl Fn(&T) -> R,
+    ) -> Result<Vec<R>> {
+        self.in_turns(runs, trials, titles, |trial| {
+            let made = make(trial);
+            if let Some(Err(error)) = self.saved().map(|saved| saved.add(None, &made)) {
+                eprint!("\nwarning: {error:#}: ");
+            }
+            made
+        })
     }
 
     /// Makes all trials of this many repetitions, one after the other. Prints the current one on
     /// standard error, and the line of each run as it ends. `titles` are the common title of
     /// neighboring trials, which may be empty, and the trial's own.
-    pub(crate) fn repeat<T, R: Serialize>(
+    pub(crate) fn in_turns<T, R: Serialize>(
         &self,
         runs: u32,
         trials: impl Fn(usize) -> Vec<T>,
@@ -120,13 +177,19 @@ impl Output {
         Ok(())
     }
 
-    /// Prints the report at the end of all runs.
-    pub(crate) fn end(&self, about: &About, report: &Report) {
+    /// Prints and saves the report at the end of all runs of this command.
+    pub(crate) fn end(&self, about: &About, report: &Report) -> Result<()> {
+        self.end_of(about.subcommand(), about, report)
+    }
+
+    /// Prints and saves the report at the end of all runs of an experiment.
+    pub(crate) fn end_of(&self, name: &str, about: &About, report: &Report) -> Result<()> {
         if self.markdown {
             print!("{}", report.markdown(about));
         } else if !self.json {
             print!("{}", report.text());
         }
+        self.saved().map_or(Ok(()), |saved| saved.add_report(&report.line(name, about)))
     }
 }
 
@@ -137,6 +200,18 @@ impl Report {
             text.push_str(&format!("\n{title}\n{}", table.render()));
         }
         format!("{text}\n{}\n", self.legend)
+    }
+
+    fn line<'a>(&'a self, name: &'a str, about: &'a About) -> ReportLine<'a> {
+        let tables = self.tables.iter().map(|(title, table)| (title.as_str(), table.render_markdown()));
+        ReportLine {
+            report: name,
+            about,
+            measures: measured::crates(about.subcommand()),
+            runs: &self.runs,
+            tables: tables.collect(),
+            legend: self.legend,
+        }
     }
 
     fn markdown(&self, about: &About) -> String {
@@ -173,7 +248,8 @@ mod tests {
         table.row(vec!["a".into(), "1".into()]);
         let tables = vec![("W1".to_owned(), table)];
         let (machine, kernel) = ("M".to_owned(), "K".to_owned());
-        let about = About { machine, kernel, commit: "C".to_owned(), command: "bench colors".to_owned(), busy: None };
+        let (commit, date, command) = ("C".to_owned(), "D".to_owned(), "bench colors".to_owned());
+        let about = About { machine, kernel, commit, date, command, busy: None };
         let markdown = Report { runs: "5 of 1 s".to_owned(), tables, legend: "Medians." }.markdown(&about);
         for part in ["- machine: M", "- kernel: K", "- commit: C", "- command: `bench colors`", "- runs: 5 of 1 s"] {
             assert!(markdown.contains(part), "{part} is missing: {markdown}");

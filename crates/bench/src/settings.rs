@@ -98,7 +98,7 @@ struct Measured {
 /// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 60.0)?;
-    let about = args.output.begin();
+    let about = args.output.begin()?;
     let spin = Spin::of_rounds((args.work_ns as f64 * calibrate()).round() as u64);
     let all = args.output.repeat(
         args.runs,
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         |trial| (name(trial.setting), trial.value.to_string()),
         |trial| measure(trial, spin, args.secs).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
     )?;
-    args.output.end(&about, &report(&all, args));
+    args.output.end(&about, &report(&all, args))?;
     verdict(&all, |run| {
         let problem = run.problem.as_ref()?;
         Some(format!("{} {} run={}: {problem}", name(run.setting), run.value, run.run))

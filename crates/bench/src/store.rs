@@ -125,14 +125,14 @@ const TABLE: TableId = TableId(100);
 /// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 3_600.0)?;
-    let about = args.output.begin();
+    let about = args.output.begin()?;
     let all = args.output.repeat(
         args.runs,
         |run| trials(args, run),
         |trial| (format!("{}/{}", name(trial.row), trial.callers), format!("{}/{}w", name(trial.peer), trial.workers)),
         |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
     )?;
-    args.output.end(&about, &report(&all, args));
+    args.output.end(&about, &report(&all, args))?;
     verdict(&all, |run| {
         let problem = run.problem.as_ref()?;
         let what = format!("{} {}/{} workers={}", name(run.peer), name(run.row), run.callers, run.workers);

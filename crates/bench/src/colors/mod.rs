@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 600.0)?;
     let cases = cases(args)?;
     let plots = args.plot.as_deref().map(Plots::in_folder).transpose()?;
-    let about = args.output.begin();
+    let about = args.output.begin()?;
     let outside = Outside::build_for(&cases.iter().flat_map(|case| peers(args, case.workload)).collect::<Vec<Peer>>());
     let trials = |case: Case, run, rounds_per_ns| trials(args, &outside, case, run, rounds_per_ns);
     let planned = cases.iter().map(|case| trials(*case, 0, 0.0).len() * args.runs as usize).sum::<usize>();
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             |trial| apart(trial, &outside).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
         )?);
     }
-    args.output.end(&about, &report::report(&all, args.runs, args.secs));
+    args.output.end(&about, &report::report(&all, args.runs, args.secs))?;
     if let Some(plots) = plots {
         for file in plots.write(&about, &all)? {
             eprintln!("drew {}", file.display());

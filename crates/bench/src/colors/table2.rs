@@ -132,7 +132,7 @@ struct Measured {
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 600.0)?;
     let configurations = configurations(args)?;
-    let about = args.output.begin();
+    let about = args.output.begin()?;
     let spin_rounds = (args.work_ns as f64 * calibrate()).round() as u64;
     let all = args.output.repeat(
         args.runs,
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         |trial| (String::new(), format!("{}/{}w", name(trial.configuration), trial.workers)),
         |trial| apart(trial).unwrap_or_else(|error| failed(trial, format!("{error:#}"))),
     )?;
-    args.output.end(&about, &report(&all, args));
+    args.output.end(&about, &report(&all, args))?;
     verdict(&all, |run| {
         let problem = run.problem.as_ref()?;
         Some(format!("{} workers={} run={}: {problem}", name(run.configuration), run.workers, run.run))

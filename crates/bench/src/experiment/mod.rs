@@ -162,8 +162,6 @@ pub(crate) struct Session<'a> {
     pub(crate) go_program: Option<PathBuf>,
     /// The folder of plots.
     pub(crate) plot: Option<PathBuf>,
-    /// The file of results.
-    pub(crate) saved: Option<Saved>,
 }
 
 impl Session<'_> {
@@ -188,7 +186,7 @@ impl Session<'_> {
             possible.push((case, peers.iter().copied().filter(runs_here).collect::<Vec<Peer>>()));
         }
         left_out.lines(possible.len()).iter().for_each(|line| eprintln!("{line}"));
-        let rows = self.output.repeat(
+        let rows = self.output.in_turns(
             self.runs,
             |run| self.trials::<E>(&possible, run),
             |trial| (E::title(&trial.case), title::<E>(trial)),
@@ -232,12 +230,12 @@ impl Session<'_> {
 
     /// Runs a trial, unless its result is saved already.
     fn once<E: Experiment>(&self, trial: &Trial<E::Case>) -> Row<E::Case, E::Figures> {
-        let Some(saved) = &self.saved else { return self.apart::<E>(trial) };
+        let Some(saved) = self.output.saved() else { return self.apart::<E>(trial) };
         if let Some(row) = saved.earlier::<E>(trial) {
             return row;
         }
         let row = self.apart::<E>(trial);
-        if let Err(error) = saved.add(trial.secs, &row) {
+        if let Err(error) = saved.add(Some(trial.secs), &row) {
             eprint!("\nwarning: {error:#}: ");
         }
         row
@@ -261,8 +259,7 @@ impl Session<'_> {
         if rows.is_empty() {
             return Ok(());
         }
-        let mut about = self.about.clone();
-        about.commit = self.saved.as_ref().map_or(about.commit, Saved::commits);
+        let about = self.output.saved().map_or_else(|| self.about.clone(), Saved::about);
         let beside = E::beside_paper(rows, &about);
         if let Some(folder) = &self.plot {
             let mut files = plot::write::<E>(folder, &about, rows)?;
@@ -280,8 +277,7 @@ impl Session<'_> {
         tables.extend(beside.tables);
         self.output.summary(&E::summary(rows))?;
         let runs = format!("{}, each in a separate process, the peers in turns", self.runs);
-        self.output.end(&about, &Report { runs, tables, legend: E::LEGEND });
-        Ok(())
+        self.output.end_of(E::NAME, &about, &Report { runs, tables, legend: E::LEGEND })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The common options of all experiments, and how they run.
 
-use super::{BlockFile, Peer, Saved, Session};
+use super::{BlockFile, Peer, Session};
 use crate::chart::make_plot_folder;
 use crate::go::GoPeers;
 use crate::output::Output;
@@ -29,10 +29,6 @@ pub(crate) struct Options {
     /// Also write SVG files to this folder
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Append results to this file, a JSON line each, as they come. Saved results are not measured
-    /// again: the same command continues after an interruption, and draws complete results again
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
     /// Folder for the file to read, if there is one; not in memory
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
@@ -84,8 +80,7 @@ impl Options {
         if let Some(folder) = &self.plot {
             make_plot_folder(folder)?;
         }
-        let about = self.output.begin();
-        let saved = self.save.as_ref().map(|path| Saved::open(path, &about.commit)).transpose()?;
+        let about = self.output.begin()?;
         let file = prepare()?;
         let go = GoPeers::build_for(&self.peer, offered);
         let session = Session {
@@ -98,7 +93,6 @@ impl Options {
             file,
             go_program: go.as_ref().map(GoPeers::program),
             plot: self.plot.clone(),
-            saved,
         };
         let mut failures = Vec::new();
         let trials = experiments(&session, &mut failures)?;

@@ -40,14 +40,14 @@ pub(crate) struct Args {
 
 /// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let about = args.output.begin();
+    let about = args.output.begin()?;
     let all = args.output.repeat(
         args.runs,
         |run| trials(args, run),
         |trial| (String::new(), format!("{}/{}/{}", name(trial.peer), name(trial.thing), trial.count)),
         |trial| apart(trial).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
     )?;
-    args.output.end(&about, &report(&all, args.runs));
+    args.output.end(&about, &report(&all, args.runs))?;
     let failure = |run: &Measured| {
         let problem = run.problem.as_ref()?;
         Some(format!("{} {} count={} run={}: {problem}", name(run.peer), name(run.thing), run.count, run.run))

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 600.0)?;
     let workers: BTreeSet<usize> = args.workers.iter().map(|&workers| usize::from(workers)).collect();
     ensure!(workers.contains(&1), "--workers must have 1 in it, which the others are compared with");
-    let about = args.output.begin();
+    let about = args.output.begin()?;
     let files = RefCell::new(Prepared::new(&args.folder, args.file_mb));
     let all = args.output.repeat(
         args.runs,
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         |(row, ask)| (row.name.clone(), Run::title(ask.workers, ask.copies)),
         |(row, turn)| once(row, *turn, args.secs, &files),
     )?;
-    args.output.end(&about, &table::report(&rows, &workers, &all, args.runs, args.secs));
+    args.output.end(&about, &table::report(&rows, &workers, &all, args.runs, args.secs))?;
     verdict(&all, Run::failure)?;
     match table::regrets(&rows, &workers, &all) {
         regrets if !regrets.is_empty() && !args.no_fail => bail!("REGRET:\n  {}", regrets.join("\n  ")),

@@ -214,8 +214,8 @@ mod tests {
     use super::*;
 
     fn about() -> About {
-        let text = String::new;
-        About { machine: "a machine".to_owned(), kernel: text(), commit: text(), command: text(), busy: None }
+        let [kernel, commit, date, command] = [(); 4].map(|()| String::new());
+        About { machine: "a machine".to_owned(), kernel, commit, date, command, busy: None }
     }
 
     /// A row as trials return it.
