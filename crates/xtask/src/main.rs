@@ -1,5 +1,5 @@
 //! The commands of developers and CI: `cargo xtask ci`, `test`, `tidy`, `mutants`, `browser`,
-//! `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`, `site`, `links`, `bench`, `fuzz`,
+//! `h2spec`, `cache-tests`, `databases`, `etcd`, `colored`, `site`, `links`, `bench`, `results`, `fuzz`,
 //! `sanitize`, `sim`, `soak`, `store-torture`.
 //!
 //! CI is one command, the same on a laptop, and needs nothing but the Rust toolchain and the
@@ -20,6 +20,7 @@ mod licenses;
 mod mutants;
 mod prose;
 mod redis_clients;
+mod results;
 mod sanitize;
 mod served;
 mod sim;
@@ -57,6 +58,10 @@ fn main() -> ExitCode {
         ["databases"] => databases::run(),
         ["etcd"] => etcd::run(),
         ["redis-clients"] => redis_clients::run(),
+        ["results", .., "--help" | "-h"] => say(results::HELP),
+        ["results"] => results::run(false),
+        ["results", "--check"] => results::run(true),
+        ["results", word, ..] => Err(format!("`results` takes --check, not `{word}`")),
         ["bench"] => say(BENCH_HELP),
         ["bench", rest @ ..] => suite::bench(rest),
         ["fuzz", .., "--help" | "-h"] => say(fuzz::HELP),
@@ -121,6 +126,7 @@ cargo xtask COMMAND
             histories of a store with killed processes, checked for linearizability; --help tells how
   soak      random programs for hours; `cargo xtask soak --help` tells how
   bench     how to run the benches; `cargo xtask bench ARGS` runs them
+  results   writes the tables of saved runs into bench/RESULTS.md; `cargo xtask results --help` tells how
 ";
 
 const BENCH_HELP: &str = "\
@@ -132,6 +138,7 @@ The benches check their own results; crates/bench/README.md tells what the field
   cargo xtask bench overload               goodput of overloaded servers, Dapple beside hyper, tower and Go, three hours
   cargo xtask bench signserver             dapple sign, built four times: throughput and latency by load, and while one of two is killed
   cargo xtask bench colors --help          all flags
+  cargo xtask bench web --save bench/runs/web.jsonl   also saves runs and tables; `cargo xtask results` shows them in bench/RESULTS.md
 
 This builds dapple and bench in release mode, then runs `bench`.
 ";

@@ -9,6 +9,7 @@ mod source;
 mod unsafe_code;
 mod words;
 
+use crate::results;
 use crate::workspace::Workspace;
 pub(crate) use source::{Source, Span};
 use std::path::Path;
@@ -45,6 +46,8 @@ pub(crate) fn run() -> Result<bool, String> {
     let page = texts.iter().find(|(path, _)| path == promises::PAGE).map_or("", |(_, text)| text);
     findings.extend(promises::check(&sources, page));
     findings.extend(plain::check(&texts, &sources));
+    let stale = results::problems(&workspace.root)?;
+    findings.extend(stale.into_iter().map(|what| Finding::new(results::PAGE, 1, what)));
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     for Finding { file, line, what } in &findings {
         println!("{file}:{line}: {what}");
