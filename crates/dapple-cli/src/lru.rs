@@ -10,7 +10,7 @@ use slab::Slab;
 /// color.
 ///
 /// Two keys with the same 64-bit hash cannot both be in the map: the later one replaces the earlier
-/// one. With a keyed hash that costs a very rare reload, and never confuses the two, because the
+/// one. With a keyed hash that costs a very rare reload; the two are never confused, because the
 /// map compares the key itself.
 pub(crate) struct Lru<V> {
     /// The slot of each key, by hash.

@@ -88,8 +88,8 @@ fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
 }
 
 /// Logs warnings and errors to stderr, unless `DAPPLE_LOG` says otherwise. stdout is left to output
-/// for scripts. Libraries that complain about the input of clients log from `debug` on; otherwise
-/// any client could fill the log.
+/// for scripts. Libraries that report faulty input of clients log from `debug` on; otherwise any
+/// client could fill the log.
 fn log_to_stderr() {
     let level = std::env::var("DAPPLE_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::WARN);
     let of_libraries = if level >= LevelFilter::DEBUG { level } else { level.min(LevelFilter::ERROR) };

@@ -26,8 +26,8 @@ pub fn deadline() -> Option<Instant> {
 }
 
 /// Runs a future with a deadline, which all its requests to remote stages carry: hosts drop late
-/// requests, also those further on. A deadline inside another counts only if it is earlier. Tasks
-/// that the future spawns do not inherit it. As cancel safe as the future.
+/// requests, and so do the hosts that they ask. A deadline inside another counts only if it is
+/// earlier. Tasks that the future spawns do not inherit it. As cancel safe as the future.
 pub fn within<F: Future>(until: Instant, future: F) -> impl Future<Output = F::Output> + use<F> {
     let until = deadline().map_or(until, |outer| outer.min(until));
     let with: WithLocal<Instant, F> = DEADLINE.scope(until, future);

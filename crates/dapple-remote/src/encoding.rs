@@ -51,7 +51,7 @@ impl Encoding {
     ///
     /// # Errors
     ///
-    /// The type cannot be encoded, such as a map with keys that are not strings in JSON.
+    /// The type cannot be encoded, for example in JSON a map with keys that are not strings.
     pub fn encode<T: Serialize + ?Sized>(self, message: &T) -> Result<Bytes, EncodingError> {
         match self {
             Encoding::Postcard => postcard::to_stdvec(message).map(Bytes::from).map_err(EncodingError::of),

@@ -6,8 +6,8 @@
 //!
 //! Values from the weaker sources become the argument's default before the command line is read, so
 //! that clap reads all values in the same way. For `requires` and `required_if` such a value counts
-//! as not given: the command itself checks which options need each other, after all sources are
-//! read.
+//! as not given: after all sources are read, the command itself checks which options need each
+//! other.
 
 pub(crate) use self::load::{Loaded, load, load_again};
 pub(crate) use self::problem::Problems;

@@ -48,7 +48,7 @@ pub(crate) fn open(args: &ToldArgs, handle: &Handle) -> Result<(Observing, Optio
 }
 
 /// Starts to serve metrics, and to reopen the log at a signal. A successor gets the metrics address
-/// when the process before it has ended: until then that one's metrics matter.
+/// when the process before it has ended: until then, the metrics of that process matter.
 ///
 /// # Errors
 ///

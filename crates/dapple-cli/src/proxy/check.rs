@@ -15,7 +15,7 @@ use crate::observe::told;
 pub(super) struct NoTables {}
 
 /// Checks everything that the options name, and prints the settings in use. Does not listen, so it
-/// does not notice a port that is taken, and can run before a restart.
+/// does not detect a port that is taken, and can run before a restart.
 ///
 /// # Errors
 ///

@@ -3,7 +3,7 @@
 //! A proxy reaches what its machine reaches, even if its clients cannot: services on loopback, the
 //! routers and printers of a private network, a cloud's metadata service. So it connects only to
 //! addresses of the public internet, unless options say otherwise. It checks the same address that
-//! it then connects to, so a name that resolves differently the second time gains nothing.
+//! it then connects to: if a name resolves differently the second time, that gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -23,7 +23,7 @@ pub(crate) struct Tunneling {
     pub(crate) idle_max: Duration,
     pub(crate) tally: Arc<Tally>,
     pub(crate) handle: Handle,
-    /// In the count of tunnels, together with permits that are held for as long as it is open.
+    /// In the count of tunnels, together with permits that are held while the tunnel is open.
     pub(crate) places: (TallyPermit, Box<dyn Send>),
     /// Learns how many bytes the client got, and whether both sides ended the tunnel themselves.
     pub(crate) observer: Option<Box<dyn Observer>>,
@@ -41,7 +41,7 @@ impl Tunnel for Tunneling {
 
 impl Tunneling {
     /// Runs until both directions have ended, one has failed, or the tunnel was idle too long. When
-    /// the proxy closes, the idle limit is short: tunnels in use continue, until the runtime ends
+    /// the proxy closes, the idle limit is short. Tunnels in use continue until the runtime ends
     /// them with the last responses.
     async fn relay(mut self: Box<Self>, mut client: Box<dyn Duplex>, first: Bytes) {
         let _places = self.places;

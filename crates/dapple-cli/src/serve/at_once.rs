@@ -1,6 +1,6 @@
 //! Look-ups in the served directory that do not wait: they answer from the kernel's caches, without
-//! the ring or the pool. For everything else they report that they would wait, and the caller takes
-//! a way that does not hold up the worker.
+//! the ring or the pool. For all other cases they report that they would wait, and the caller takes
+//! a way that does not block the worker.
 
 use std::os::fd::OwnedFd;
 

@@ -150,8 +150,8 @@ const PIECE_LEN: usize = 128 * 1024;
 /// The same of the first piece: it costs a newcomer behind it 3 us, not 20.
 const FIRST_PIECE_LEN: usize = 16 * 1024;
 
-/// If more pieces than this are in use, 32 MB, those of clients that read nothing are freed, and
-/// read again later.
+/// If more pieces than this (32 MB) are in use, the pieces of clients that read nothing are freed,
+/// and read again later.
 const IN_USE_MAX: usize = 256;
 
 /// How many free pieces are kept for reuse: 4 MB.

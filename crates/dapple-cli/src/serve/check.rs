@@ -13,7 +13,7 @@ use crate::observe::told;
 use crate::server::Tls;
 
 /// Checks everything that the options name, and prints the settings in use. Does not listen, so it
-/// does not notice a port that is taken, and can run before a restart.
+/// does not detect a port that is taken, and can run before a restart.
 ///
 /// # Errors
 ///

@@ -30,8 +30,8 @@ pub(crate) struct Root {
 pub(crate) struct FileHandle {
     pub(crate) file: File,
     pub(crate) state: State,
-    /// The fields of replies, if the file is sent piece by piece; a file read completely has them
-    /// with its content.
+    /// The fields of replies, if the file is sent piece by piece; if a file is read completely, its
+    /// content has them.
     meta: OnceLock<Meta>,
     /// The encoded variants of the content.
     pub(crate) variants: Variants,
@@ -184,8 +184,8 @@ impl FileHandle {
         self.meta.get().expect("a file is sent only when its fields are made")
     }
 
-    /// Reads the whole file in one of its states, which may be later than that of this handle.
-    /// `None` if the file keeps changing.
+    /// Reads the whole file in one of its states, which may be later than the state that this
+    /// handle has seen. `None` if the file keeps changing.
     pub(crate) async fn read_all(&self) -> io::Result<Option<(State, Bytes)>> {
         let mut before = self.state.stamp;
         for _ in 0..READS_MAX {
@@ -203,7 +203,7 @@ impl FileHandle {
     ///
     /// # Errors
     ///
-    /// Includes a file that has changed since it was opened: then these bytes do not fit those
+    /// Includes a file that has changed since it was opened: then these bytes do not fit the bytes
     /// already sent.
     pub(crate) async fn read_chunk(&self, at: u64, end: u64) -> io::Result<Vec<u8>> {
         let len = CHUNK_LEN.min(usize::try_from(end - at).unwrap_or(CHUNK_LEN));

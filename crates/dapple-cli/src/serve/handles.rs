@@ -83,7 +83,7 @@ impl Handles {
     }
 }
 
-/// Weights are in bytes, except that an open file weighs as much as its descriptor is worth.
+/// Weights are in bytes; an open file has a weight for its descriptor.
 const WEIGHT_MAX: u64 = 4 << 20;
 const ENTRY_WEIGHT: u64 = 128;
 

@@ -65,8 +65,8 @@ impl Labels {
         if let Some(coding) = coding {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         }
-        // Load the rules first, before other settings that a reload replaces: with current rules,
-        // no other setting can be older.
+        // Load the rules before all other settings that a reload replaces: if the rules are
+        // current, no other setting can be older.
         let rules = self.rules.load();
         let negotiates = self.negotiates.load(Ordering::Acquire);
         let negotiable = negotiates && kind.to_str().is_ok_and(content_type::is_compressible);

@@ -27,8 +27,8 @@ pub(crate) struct Stamp {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
     pub(crate) stamp: Stamp,
-    /// Whether the content certainly belongs to a single state, that of the stamp: the file did not
-    /// change during the read, nor so recently that another change could have the same time stamp.
+    /// Whether the content certainly belongs to the state with that stamp: the file did not change
+    /// during the read, nor so recently that another change could have the same time stamp.
     /// Uncertain content is read again at the next check, and has an `ETag` that is never used
     /// again.
     pub(crate) certain: bool,
@@ -103,9 +103,9 @@ impl Stamp {
         self.modified < other.modified
     }
 
-    /// Whether the last change is old enough that a later one must have another time stamp: the
-    /// kernel's clock for them ticks every few milliseconds, and two changes within one tick look
-    /// the same.
+    /// Whether the last change is so old that a later one must have another time stamp: the
+    /// kernel's clock for time stamps ticks every few milliseconds, and two changes within one tick
+    /// look the same.
     fn is_settled(&self) -> bool {
         let changed = SystemTime::UNIX_EPOCH + time(self.changed);
         SystemTime::now().duration_since(changed).is_ok_and(|age| age >= TICK_MAX)

@@ -84,7 +84,7 @@ pub(crate) enum Content {
     Nothing,
     /// A file that keeps changing, so that it could not be read in one state.
     Unsteady,
-    /// The disk was not asked, because it has more to do than it could do in time.
+    /// The disk was not asked, because it has more work than it could do in time.
     Busy(Arc<Refused>),
 }
 

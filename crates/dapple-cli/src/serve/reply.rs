@@ -51,8 +51,8 @@ pub(crate) fn refusal(refused: &Refused, head: bool) -> Reply {
     reply
 }
 
-/// The reason why the disk was not asked. All requests that wait for one page may get it, so it
-/// says nothing about the first.
+/// The reason why the disk was not asked. All requests that wait for one page may get this reply,
+/// so it says nothing about the first of them.
 fn reason(reason: &Reason) -> String {
     match reason {
         Reason::Delay { predicted, target } => format!(

@@ -153,9 +153,9 @@ impl Site {
         self.library.labels.negotiates.store(compress, Ordering::Release);
     }
 
-    /// Replaces the rules. When it returns, the pages made by the old ones are dropped; only a disk
-    /// look-up that began earlier may still pass its page to waiting requests, and that page is not
-    /// kept.
+    /// Replaces the rules. When it returns, the pages made by the old settings are dropped. Only a
+    /// disk look-up that began earlier may still pass its page to waiting requests, and that page
+    /// is not kept.
     pub(crate) async fn set_rules(&self, mut rules: Rules) {
         let generation = self.library.labels.rules.load().generation + 1;
         rules.generation = generation;

@@ -184,7 +184,7 @@ fn a_full_disk_costs_lines_and_nothing_else() {
     assert_eq!(server.get("/?again").status, 200);
     assert!(eventually(LIMIT, || lines(&path).iter().any(|line| line.contains("/?again"))));
     assert!(eventually(LIMIT, || says("the access log works again") == 1));
-    // A waiting line is not lost; one of another worker may come after the last.
+    // A waiting line is not lost; a line of another worker may come after the last.
     let all_told = || says(&format!("lost={}", 4 - lines(&path).len())) == 1;
     assert!(eventually(LIMIT, all_told), "{} written", lines(&path).len());
 }

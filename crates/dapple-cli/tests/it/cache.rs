@@ -63,7 +63,8 @@ fn a_slow_reader_does_not_make_the_server_buffer() {
         reader.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(reader.read_head().status, 200);
     }
-    // Each now has an open response that it stops reading; another client is served as usual.
+    // Each client now has an open response that it stops reading; another client is served as
+    // usual.
     assert_eq!(server.get("/large.bin").body.len(), 64 << 20);
     let resident = server.resident_max();
     assert!(resident < 64 << 20, "{resident} bytes for 20 slow readers");

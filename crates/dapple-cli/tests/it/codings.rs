@@ -111,7 +111,7 @@ fn ranges_refer_to_the_encoded_content() {
     assert_eq!((rest.status, rest.header("content-encoding")), (206, Some("gzip")));
     assert_eq!(rest.header("content-range").unwrap(), format!("bytes 100-{}/{len}", len - 1));
     assert!(rest.body == whole.body[100..]);
-    // A client with the start of the compressed variant gets nothing of another.
+    // A client that has the start of the compressed variant gets no bytes of another variant.
     let lines = format!("Range: bytes=100-\r\nIf-Range: {etag}\r\n");
     assert_eq!(client.request("GET", "/a.txt", &lines).status, 200);
 }

@@ -24,7 +24,7 @@ fn ask(port: u16, body: &[u8], done: &AtomicU64) -> Met {
     let mut stream = match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
         Ok(stream) => stream,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Met::Refused,
-        // A handshake at the moment of the end: the kernel had the socket, and then not.
+        // A handshake at the moment of the end: the kernel had the socket before it, and not after.
         Err(error) => panic!("{error}"),
     };
     stream.set_read_timeout(Some(LIMIT)).unwrap();

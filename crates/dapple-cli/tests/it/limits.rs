@@ -60,7 +60,8 @@ fn a_client_waits_for_a_place_that_becomes_free() {
     assert_eq!(server.connect().read_response().status, 503);
 }
 
-/// A long list takes a while to make, and each name of its directory needs a new one.
+/// A long list takes a while to make, and for each name of the same directory the server makes it
+/// anew.
 fn with_lists(names: usize) -> Site {
     let site = Site::with_index();
     (0..2_000).for_each(|file| site.write(&format!("many/{file}"), ""));

@@ -28,8 +28,8 @@ fn log(site: &Site) -> String {
     std::fs::read_to_string(site.path.join("stderr")).unwrap()
 }
 
-/// Waits for a reply that fits, on connections of their own; what began before SIGHUP may still be
-/// in progress.
+/// Waits for a matching reply, on new connections; work that began before SIGHUP may still be in
+/// progress.
 fn soon(server: &Server, path: &str, fits: impl Fn(&Response) -> bool) {
     let get = || server.connect().request("GET", path, "Accept-Encoding: gzip\r\n");
     assert!(eventually(LIMIT, || fits(&get())), "{path}: {:?}", get());

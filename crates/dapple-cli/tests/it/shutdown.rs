@@ -10,7 +10,7 @@ use crate::support::{Server, Site, eventually, noise};
 /// A limit that only a bug reaches, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Longer than any test waits: the server would take this long if it did not end earlier.
+/// Longer than any test waits: if the server did not end earlier, it would take this long.
 const DRAIN: [&str; 2] = ["--drain-s", "600"];
 
 /// Whether no server listens there any more. The kernel may let clients wait for a second first.

@@ -338,7 +338,7 @@ pub(crate) fn eventually(limit: Duration, mut check: impl FnMut() -> bool) -> bo
     }
 }
 
-/// Whether this shows within a second, asked without a pause, like a page under load. On a busy
+/// Whether this shows within a second; asks without a pause, like a page under load. On a busy
 /// machine everything takes longer, so the three slowest questions do not count.
 pub(crate) fn shows_within_a_second(mut is_shown: impl FnMut() -> bool) -> bool {
     let (start, mut slowest) = (Instant::now(), Duration::ZERO);

@@ -49,7 +49,8 @@ fn a_slow_head_does_not_take_time_from_the_next() {
     let server = Server::start(&site.path, &["--head-timeout-s", "2"]);
     let mut client = server.connect();
     let start = Instant::now();
-    // Each part starts a request and completes the one before, so there is always one unfinished.
+    // Each part completes the request before it and starts another, so one request is always
+    // unfinished.
     client.send("GET / HTTP/1.1\r\n");
     while start.elapsed() < Duration::from_secs(3) {
         std::thread::sleep(Duration::from_millis(200));

@@ -47,7 +47,7 @@ where
     }
 }
 
-/// The addresses in an answer; `None` if it says nothing, so that the list stays.
+/// The addresses in an answer; `None` if the answer says nothing, so that the list stays.
 fn addresses(answer: io::Result<Vec<String>>, name: &str, is_told: &mut bool) -> Option<Vec<String>> {
     let (addresses, error) = match answer {
         Ok(addresses) => {

@@ -21,7 +21,8 @@ pub enum Member {
 /// The hosts of a stage, as they join and leave: a stream that starts with all present ones. Made
 /// by [`Discovery::members`](super::Discovery::members).
 ///
-/// A slow reader makes the directory wait, and gets only the changes that still hold.
+/// If a reader is slow, the directory waits, and the reader then gets only the changes that still
+/// hold.
 #[derive(Debug)]
 pub struct Members(mpsc::Receiver<Member>);
 

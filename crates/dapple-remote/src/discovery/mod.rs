@@ -85,9 +85,9 @@ impl Discovery {
     }
 
     /// The hosts in the SRV records at a name such as `_sign._tcp.stages.example` (RFC 2782),
-    /// looked up every 5 s; see [`every`](Self::every). Only records of the least priority number
-    /// are hosts, and their weights do not count, because a balancer measures. Needs the feature
-    /// `dns`.
+    /// looked up every 5 s; see [`every`](Self::every). Only records of the lowest priority number
+    /// are hosts. Their weights have no effect, because a balancer measures the hosts. Needs the
+    /// feature `dns`.
     ///
     /// # Errors
     ///

@@ -138,8 +138,8 @@ fn problem_of(error: BoxError) -> Problem {
     }
 }
 
-/// Turns a panic into the end of its request. The service stays; it must cope with state that the
-/// panic left half-changed.
+/// Turns a panic into the end of its request. The service stays, so it must cope with state that
+/// the panic left half-changed.
 async fn unless_it_panics(future: impl Future<Output = Answer>) -> Answer {
     let mut future = pin!(future);
     let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

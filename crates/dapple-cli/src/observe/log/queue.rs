@@ -2,8 +2,8 @@
 //!
 //! The color of a connection may be stolen between two of its lines, which are then in the buffers
 //! of two workers. So every line has a timestamp, and the writer merges by it. The writer writes
-//! only lines from before it began to take the buffers: of two lines in sequence, it then has the
-//! first if it has the second.
+//! only lines from before it began to take the buffers. So if it has the second of two lines, it
+//! also has the first.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -137,9 +137,9 @@ impl<S: Source> Fetch<S> {
             self.fill.decide(head.clone());
         }
 
-        // A client that has read the whole response finds it in the cache, and its connection free
-        // for the next request: so the fetch holds back the last piece until that is done. If the
-        // length is unknown, readers wait for the end.
+        // When a client has read the whole response, the response must be in the cache, and the
+        // client's connection free for the next request: so the fetch holds back the last piece
+        // until that is done. If the length is unknown, readers wait for the end.
         let (mut left, mut last) = (len, None);
         let mut taken = BytesMut::new();
         let is_complete = loop {

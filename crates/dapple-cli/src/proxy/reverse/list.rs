@@ -77,7 +77,7 @@ impl List {
     }
 
     /// As [`pick`](Self::pick), for a request that asks to change the protocol. Picks an HTTP/2
-    /// upstream, which cannot do that, only if there is no other.
+    /// upstream, which cannot change the protocol, only if there is no other.
     ///
     /// # Errors
     ///

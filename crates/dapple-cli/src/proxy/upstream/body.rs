@@ -30,8 +30,8 @@ struct Passing<H> {
     download: Download<Upload>,
     trailers: Option<HeaderMap>,
     held: H,
-    /// An upload that the server did not wait for: held so that it does not end before its stated
-    /// length while the response arrives.
+    /// An upload that the server did not wait for: it is held so that it does not end before its
+    /// stated length while the response arrives.
     _upload: Option<Pieces>,
 }
 

@@ -51,8 +51,8 @@ pub(in crate::proxy) struct Delivered {
 enum Sent {
     /// Everything was sent, and there is no answer yet.
     All,
-    /// The server answered early. The rest of the body follows these bytes, which have been read
-    /// and not sent.
+    /// The server answered early. These bytes have been read and not sent; the rest of the body
+    /// follows them.
     Early(Response<Incoming>, Pieces, Option<Bytes>),
 }
 
@@ -208,7 +208,7 @@ async fn upload(
         match event {
             Event::Moved(Moved::One) => {}
             Event::Moved(Moved::Failed(error)) => return Err(Halt::Client(error)),
-            // hyper may want no more of it: then the connection has ended, or the answer has
+            // hyper may not take any more of it: then the connection has ended, or the answer has
             // arrived.
             Event::Moved(Moved::All | Moved::Unwanted) => return Ok(Sent::All),
             Event::Answered(Err(error)) => return Err(Halt::Server(error)),
@@ -219,7 +219,7 @@ async fn upload(
     }
 }
 
-/// Moves the rest of a body while the response arrives. Until that is over, the client's own
+/// Moves the rest of a body while the response arrives. Until that upload is over, the client's own
 /// connection limits how slow the client may be; afterwards the wait is at most `pause_max`.
 async fn move_rest(
     mut body: Box<dyn crate::http::Incoming + Send + Sync>,
@@ -234,7 +234,8 @@ async fn move_rest(
             Some(piece) => Some(piece),
             None => match timeout(pause_max, poll_fn(|cx| body.poll_next(cx))).await {
                 Ok(piece) => piece,
-                // A silent client would keep the connection to the server open as long as its own.
+                // Otherwise a silent client would keep the connection to the server open as long as
+                // its own.
                 Err(_) if gone.is_alone() => return,
                 Err(_) => continue,
             },
@@ -248,8 +249,8 @@ async fn move_rest(
         let is_end = matches!(part, Part::End(_));
         let is_sent = matches!(timeout(pause_max, pieces.send(part)).await, Ok(Ok(())));
         if is_end {
-            // hyper takes the end when it has room for it, and leaves it if the length was stated.
-            // A lost connection is not kept anyway.
+            // hyper takes the end when it has room for it; if the length was stated, it does not
+            // take the end. A lost connection is not kept anyway.
             if timeout(pause_max, pieces.closed()).await.is_ok() {
                 gone.set();
             }

@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, SizeHint};
 /// A part of a body.
 pub(crate) enum Part {
     Piece(Bytes),
-    /// The end of the body, and its trailers. Without this part the client cancelled the request,
-    /// and the origin must not treat the body as complete.
+    /// The end of the body, and its trailers. Without this part, the client has cancelled the
+    /// request, and the origin must not treat the body as complete.
     End(Option<HeaderMap>),
 }
 

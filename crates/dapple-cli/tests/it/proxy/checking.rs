@@ -14,7 +14,7 @@ fn check(folder: &Site, file: &str) -> (Option<i32>, String, String) {
 #[test]
 fn a_check_shows_the_settings_in_use_and_does_not_listen() {
     let folder = Site::new();
-    // The port is taken, which a check does not notice, because it runs before a restart.
+    // The port is taken, which a check does not detect, because it runs before a restart.
     let running = Server::start_proxy(&[]);
     folder.write("proxy.toml", format!("port = {}\ncache_mb = 64\nconnect_port = [8443]\n", running.port));
     let mut command = dapple();

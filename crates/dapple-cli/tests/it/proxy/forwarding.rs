@@ -78,8 +78,8 @@ fn bodies_of_requests_go_through_whole() {
 #[test]
 fn connections_to_origins_are_kept_and_a_stale_one_is_no_error() {
     let proxy = Server::start_proxy(&[]);
-    // Every second answer ends its connection without saying so: the next request on it finds it
-    // closed.
+    // Every second answer ends its connection without an announcement: so the next request finds
+    // the connection closed.
     let origin = Origin::start(|asked, stream| {
         let answer = reply("200 OK", "cache-control: no-store\r\n", "x");
         stream.write_all(&answer).is_ok() && asked.number % 2 == 0

@@ -43,7 +43,7 @@ fn simultaneous_misses_ask_once_and_all_read_as_it_arrives() {
     let url = origin.url("/x");
     let mut clients: Vec<Client> = (0..8).map(|_| begin(&proxy, &url)).collect();
     for client in &mut clients {
-        // The head arrives before the rest is sent: no client waits for the whole.
+        // The head arrives before the rest is sent: no client waits for the whole response.
         let head = client.read_head();
         assert_eq!(head.header("content-length"), Some("100000"));
         let mut half = vec![0; body.len() / 2];

@@ -118,8 +118,8 @@ fn connections_can_be_encrypted() {
         let peer = Peer::builder(format!("localhost:{port}")).tls(TlsConnector::with_roots([root]).unwrap());
         let mut echo: RemoteStage<String, String> = peer.build().unwrap().stage("echo");
         assert_eq!(echo.send("secret".into()).await.unwrap(), "secret");
-        // A host without a trusted certificate gets nothing, and neither does a TLS
-        // host from a plain client.
+        // A host without a trusted certificate gets nothing, and a plain client gets nothing from a
+        // TLS host.
         let strict = Peer::builder(format!("localhost:{port}")).tls(TlsConnector::new().unwrap()).build().unwrap();
         let error = strict.stage::<String, String>("echo").send("secret".into()).await.unwrap_err();
         assert!(error.to_string().contains("the certificate of localhost is not accepted"), "{error}");

@@ -19,7 +19,8 @@ fn no_request_is_lost_while_one_process_after_the_other_takes_over() {
         let (replies, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let senders: Vec<_> = (0..8)
             .map(|number| {
-                // Each sender has a connection of its own, and every fourth a new one each time.
+                // Each sender has a separate connection, and every fourth sender makes a new one
+                // each time.
                 let peer = Peer::new(address.as_str()).unwrap();
                 let (address, replies, stop) = (address.clone(), replies.clone(), stop.clone());
                 dapple::spawn(async move {

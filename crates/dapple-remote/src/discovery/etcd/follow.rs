@@ -36,8 +36,8 @@ pub(in crate::discovery) async fn follow(place: EtcdFolder, stage: String, mut p
     }
 }
 
-/// Reads all entries, and then follows their changes for a while. The repeated reading corrects
-/// what an etcd restored from an old copy does not report.
+/// Reads all entries, and then follows their changes for a while. The repeated read is needed if an
+/// etcd was restored from an old copy, because it does not report what changed.
 async fn round(etcd: &Etcd, prefix: &str, publisher: &mut Publisher) -> Result<(), Error> {
     let keys = Keys::prefix(prefix.to_owned());
     let found = etcd.find(Get::new(keys.clone())).await?;

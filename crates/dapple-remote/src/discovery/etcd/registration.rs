@@ -75,8 +75,8 @@ impl Registration {
         }
     }
 
-    /// Leaves the entry to the process that took over: it has the same keys, under a lease of its
-    /// own.
+    /// Leaves the entry to the process that took over: that process has the same keys, under its
+    /// own lease.
     pub(crate) fn leave_to_successor(self) {
         self.left.cancel();
     }

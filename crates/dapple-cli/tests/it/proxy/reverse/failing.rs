@@ -288,7 +288,7 @@ fn a_slow_upstream_gets_less() {
 
 #[test]
 fn connections_kept_too_long_cost_no_request() {
-    // Closes each connection a moment after its response, without saying so.
+    // Closes each connection a moment after its response, without an announcement.
     let origin = Origin::start(|_, stream| {
         stream.write_all(&reply("200 OK", "", "x")).unwrap();
         thread::sleep(Duration::from_millis(1));
