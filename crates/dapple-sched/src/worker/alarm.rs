@@ -1,6 +1,6 @@
 //! The alarm that calls the monitor when a worker ends no turn, like a watchdog timer.
 //!
-//! A worker in a long callback cannot notice anything, and sleeping workers must not wake
+//! A worker in a long callback cannot check anything, and sleeping workers must not wake
 //! periodically. A thread that checked on workers every millisecond would take a processor from
 //! them as often, which costs a busy server a tenth of its processor time. So it works the other
 //! way round: a kernel timer calls the monitor unless the workers postpone it, which they do at
@@ -126,7 +126,7 @@ impl Shared {
     /// Notes that the calling worker has ended a turn, without changing the alarm.
     pub(super) fn mark_round(&self, worker: usize) {
         if cfg!(not(dapple_loom)) {
-            // Relaxed here and below: a mark that is seen late only postpones the alarm late.
+            // Relaxed here and below: if a mark is seen late, the alarm is only postponed late.
             self.slots[worker].came_round.store(true, Relaxed);
         }
     }
@@ -253,8 +253,8 @@ pub(crate) const AT_REST: u32 = 1 << 31;
 /// help, and callbacks were long recently. Together with the second check, that is below the two
 /// milliseconds of C6.
 ///
-/// A timer that is due before the kernel's next tick costs a virtual machine an exit: 20 us as
-/// measured, against half a microsecond for a later one. So the alarm is near only when there is a
+/// If a timer is due before the kernel's next tick, it costs a virtual machine an exit: 20 us as
+/// measured; a later one costs half a microsecond. So the alarm is near only when there is a
 /// problem to find.
 const NEAR: Duration = Duration::from_micros(1_400);
 

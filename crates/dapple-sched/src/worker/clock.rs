@@ -45,8 +45,8 @@ impl Slice {
 }
 
 /// The smoothed mean of a sampled time, from the former mean (0: none) and one more sample. An
-/// outlier counts little, and is soon forgotten: the thread may have been preempted for some
-/// milliseconds.
+/// outlier counts little, and later samples soon outweigh it: the thread may have been preempted
+/// for some milliseconds.
 #[inline]
 pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
     if mean_ns == 0 {
@@ -57,9 +57,9 @@ pub(crate) fn smooth(mean_ns: u32, sample_ns: u32) -> u32 {
     (mean_ns / 4 * 3 + counted / 4 + (mean_ns % 4 * 3 + counted % 4) / 4).min(sample_ns.saturating_mul(4))
 }
 
-/// How many callbacks may run until the next clock reading: at most sixteen short ones, so that a
-/// callback that suddenly takes a millisecond delays the end of the turn by sixteen at most; 64 if
-/// sixteen take less time than half a dozen readings; one while nothing is known (`mean_ns` is 0).
+/// How many callbacks may run until the next clock reading: one while nothing is known (`mean_ns`
+/// is 0); at most sixteen short ones, so that a callback that suddenly takes a millisecond delays
+/// the end of the turn by at most sixteen; 64 if sixteen take less time than half a dozen readings.
 #[inline]
 pub(super) fn until_look(mean_ns: u16) -> u32 {
     match mean_ns {

@@ -25,8 +25,8 @@ impl Drop for Search<'_> {
     }
 }
 
-/// A worker that counts as asleep. Like [`Search`], it ends in a drop: a worker that stayed counted
-/// as asleep would disable C6.
+/// A worker that counts as asleep. Like [`Search`], it ends in a drop: if a worker stayed counted
+/// as asleep, C6 would no longer hold.
 struct Sleep<'a> {
     worker: &'a Worker,
     /// It counts as resting.
@@ -59,7 +59,7 @@ impl Worker {
             found = self.slot().remote_waits() || self.steal();
             round += 1;
         }
-        // The next spin is longer after one that found work, and shorter after one that did not.
+        // The next spin is longer if this one found work, and shorter if it did not.
         if round > 0 {
             self.spin_rounds.set(if found { (rounds * 2).min(SPIN_ROUNDS_MAX) } else { (rounds / 2).max(1) });
         }
@@ -174,8 +174,9 @@ impl Worker {
     /// Half means every other one. Colors often queue in the order in which they and their state
     /// were made, so a worker with a contiguous part of them walks through memory in equal steps.
     /// Past its last color the processor prefetches the next one, which the other worker is
-    /// writing. With contiguous halves two workers ran empty callbacks at 1.0 to 1.4 times the rate
-    /// of one (and 1.4 to 2 times the CPU per callback), with every other one at 1.9 to 2.0 (1.03).
+    /// writing. With contiguous halves, two workers ran empty callbacks at 1.0 to 1.4 times the
+    /// rate of one, at 1.4 to 2 times the CPU per callback. With every other one, the rate was 1.9
+    /// to 2.0 times, at 1.03 times the CPU.
     fn steal_colors(&self, own: &mut RunQueue, theirs: &mut RunQueue, help: Help, any: bool) -> usize {
         let all = help != Help::No;
         let wanted = if all { theirs.len() } else { theirs.len().div_ceil(2) };
@@ -210,8 +211,8 @@ impl Worker {
         while let Some(notified) = news.pop() {
             notified.with_color(|color, notified| {
                 let home = HomeGuard::of(&mut *theirs, color);
-                // A running color's fifo belongs to its worker: put it back, still notified. Put a
-                // pinned one back, too.
+                // A running color's fifo belongs to its worker: this puts the color back, still
+                // notified. Put a pinned one back, too.
                 let Some(mut home) = home.filter(|home| !color.is_pinned() && home.state() != State::Running) else {
                     return left.strays.push(notified);
                 };
@@ -345,7 +346,7 @@ const SPINS_PER_ROUND: u32 = if cfg!(any(dapple_loom, dapple_shuttle)) { 1 } els
 /// The longest spin.
 const SPIN_ROUNDS_MAX: u32 = 16;
 
-/// A thief looks at this many colors of a victim that needs its lock itself.
+/// A thief checks this many colors of a victim that needs its lock itself.
 const LOOK_AT_MAX: usize = 64;
 
 /// Turns between two calls for help, while help finds work,

@@ -5,11 +5,11 @@
 //! | `NONE` | nothing | by the ordinary rules |
 //! | `PREEMPTED` | its thread is ready to run, and others have the processor | colors that are worth moving, events and timers |
 //! | `OVERDUE` | it is in a long callback, or blocked in one | everything |
-//! | `SERVED` | as `OVERDUE` | nothing until the monitor marks it again: a thief has just been there |
+//! | `SERVED` | as `OVERDUE` | nothing until the monitor marks it again: a thief has just taken work from it |
 //!
 //! A mark names its turn by the number of turns that the worker had ended before. It is void once
-//! that turn has ended, so the worker never removes it. The worker's turns thus cost no more, and
-//! no thief robs a worker for a callback that is over.
+//! that turn has ended, so the worker never removes it. So a worker's turns cost no more, and no
+//! thief takes work from a worker because of a callback that is over.
 
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -45,7 +45,7 @@ impl Mark {
         self.0.store(NONE, Relaxed);
     }
 
-    /// Marks it overdue for all turns: models rob a worker at any time.
+    /// Marks it overdue for all turns: in models, workers steal at any time.
     #[cfg(any(dapple_loom, dapple_shuttle))]
     pub(crate) fn set_overdue_for_good(&self) {
         self.0.store(ANY_TURN | OVERDUE, Relaxed);

@@ -75,13 +75,13 @@ pub(crate) struct Worker {
     held_besides: Cell<Option<NonNull<ColorCell>>>,
     /// The node of a waiter that the current turn has reached, and that gets the color.
     handoff: Cell<Option<OwnedNode>>,
-    /// The current turn continues until its color has run this many callbacks in all. 0: it ends
-    /// after this callback, because it has reached a waiter, its color was released, or the worker
-    /// must poll the kernel.
+    /// The current turn continues until its color has run this many callbacks in all. 0: the turn
+    /// ends after this callback, because it has reached a waiter, its color was released, or the
+    /// worker must poll the kernel.
     stop: Cell<u64>,
     /// Turns until one is timed; for short turns, callbacks.
     turns_to_look: Cell<u32>,
-    /// For this many more times the elapsed time is enough; see [`Worker::glance`].
+    /// For this many more times the worker only compares the elapsed time; see [`Worker::glance`].
     glances: Cell<u32>,
     /// The last clock reading for this.
     looked_at: Cell<Option<Instant>>,
@@ -90,7 +90,7 @@ pub(crate) struct Worker {
     wary: Cell<u32>,
     /// Time until the worker polls the kernel, as far as turns are timed.
     ns_to_poll: Cell<u64>,
-    /// The interval of that, and the limit of a turn: a copy of the runtime's.
+    /// The interval of those polls, and the limit of a turn: a copy of the runtime's settings.
     pub(crate) tuning: Tuning,
     /// Whether the next turn may continue with callbacks that its color posts to itself meanwhile.
     goes_on: Cell<bool>,
@@ -450,9 +450,9 @@ impl Worker {
         turn.at_home(queue, |mut home, mut turn| {
             let (queued_rank, _) = home.place();
             if ending.cut != Cut::No && more {
-                // The callbacks that waited when the turn began still do. A color that used up its
-                // slice keeps express rank only for newly arrived work; otherwise a long external
-                // queue would starve the rest.
+                // The callbacks that waited when the turn began still do. If a color has used up
+                // its slice, it keeps express rank only for newly arrived work; otherwise a long
+                // queue from outside would starve the rest.
                 let used_up = ending.cut == Cut::Slice && handoff.is_none();
                 turn.fifo().raise_rank(queued_rank & if used_up { !EXPRESS } else { !0 });
             }

@@ -7,14 +7,14 @@
 //! events and timers. If a worker has ended a turn, the monitor checks it again shortly after. If a
 //! worker's queue will take too long, it marks the worker as behind, and a sleeper takes half of
 //! the queue, even where stealing would not pay. While all workers run, or there is only one, none
-//! could help, and it checks for endless callbacks.
+//! could help, and the monitor only checks for endless callbacks.
 //!
 //! # Long, blocked, or preempted
 //!
 //! On a loaded machine a worker may end no turn because other threads have its processor. In that
 //! case, colors that post to each other should stay together: the worker continues in a few
-//! milliseconds, and on different workers they would run at a third of the speed. So the monitor
-//! asks the driver before it marks a worker overdue:
+//! milliseconds, and if the colors were on different workers, they would run at a third of the
+//! speed. So the monitor asks the driver before it marks a worker overdue:
 //!
 //! | its thread, since a turn was last seen to end | so the worker is |
 //! |---|---|
@@ -23,10 +23,10 @@
 //! | has not, and is ready to run | preempted: a sleeper takes the colors worth moving, its events and its timers |
 //! | the same for [`PREEMPTED_LOOKS_MAX`] looks | without a processor: counts as blocked |
 //!
-//! Processor time alone cannot tell the second from the third. Two counts of the kernel do not help
-//! either: the time that a thread has waited for a processor (`schedstat`) grows only after the
-//! wait, and the processor time there is, for a running thread, as old as the last tick. If the
-//! driver knows nothing, a worker that ends no turn is overdue.
+//! Processor time alone cannot distinguish the second case from the third. Two counts of the kernel
+//! do not help either. The time that a thread has waited for a processor (`schedstat`) grows only
+//! after the wait; and the processor time in it is, for a running thread, as old as the last tick.
+//! If the driver knows nothing, a worker that ends no turn is overdue.
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -190,7 +190,8 @@ fn look(shared: &Shared, seen: &mut [Seen], help: bool) -> bool {
     for (worker, seen) in seen.iter_mut().enumerate() {
         let slot = &shared.slots[worker];
         let turns = slot.counters.turns();
-        // Relaxed: written when the alarm was postponed; a stale value counts too many turns.
+        // Relaxed: written when the alarm was postponed; if the value is old, too many turns are
+        // counted.
         let ended = turns - seen.turns.max(slot.turns_then.load(Relaxed)).min(turns);
         if turns != seen.turns {
             // The notes are about an earlier turn.

@@ -35,10 +35,10 @@ impl Worker {
     /// `begun`, which wakes the task, is called once this thread has the task's own color. False if
     /// that color is not free.
     ///
-    /// Polls only the task, even if its color has received posts since it was seen to be free.
-    /// Other callbacks here would run with everything that the outer frames of this thread hold.
-    /// And if the turn was cut off before the task's poll, the task would lose its place in the
-    /// order of the color that it waits for.
+    /// Polls only the task, even if posts have come to its color since the color was seen to be
+    /// free. Other callbacks here would run while the outer frames of this thread hold their
+    /// colors. And if the turn was cut off before the task's poll, the task would lose its place in
+    /// the order of the color that it waits for.
     pub(crate) fn nested_turn(&self, task: &TaskRef, begun: impl FnOnce()) -> bool {
         let Some(turn) = self.begin_nested_turn(task.color().alive()) else { return false };
         let id = turn.color().id;

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | a color falls idle, or a turn of it was sampled | most of its callbacks come from one other worker, or most post to one other worker, and all this traffic costs more than the callbacks take | to that worker, if its index is lower |
 //! | a request for several colors spans workers, that of its poster among them if it has one | its colors but those that run, if their callbacks take less time than spanning workers costs | to the lowest of these workers |
-//! | the first of these is true of a color that was rescued, against the rule for stealing, from a worker in a long callback | the color, once | back to that worker after its callback, whatever its index |
+//! | the first case is true of a color that was rescued, against the rule for stealing, from a worker in a long callback | the color, once | back to that worker after its callback, whatever its index |
 //! | a task begins to wait for a color that neither runs nor is held | the color | to the worker of the task |
 //! | a long-lived task begins ([`crate::spawn_balanced`]) on a worker with many waiting turns | its color | to the worker with the shortest queue |
 //! | a worker posts to an idle color on a sleeping worker, or from an I/O event (`post`) | the color | to that worker |
@@ -19,9 +19,9 @@
 //! would wait. And never a pinned color.
 //!
 //! The time of callbacks is measured **without the time that they spend on traffic with other
-//! workers** (`worker::away`), which a move would save. With that time included, separated colors
-//! look as if their callbacks were long enough for two workers, and stay apart: four accounts with
-//! 1 us of work, begun on two workers, stayed at a third of the speed.
+//! workers** (`worker::away`), which a move would save. If that time were included, separated
+//! colors would seem to have callbacks long enough for two workers, and stay apart: four accounts
+//! with 1 us of work, begun on two workers, stayed at a third of the speed.
 
 use std::ops::DerefMut;
 use std::ptr;
@@ -54,8 +54,8 @@ impl Worker {
         {
             return None;
         }
-        // The new home's lock orders our changes of the color before later ones there. Only tried,
-        // as always while another lock is held.
+        // The new home's lock orders this thread's changes of the color before later ones there.
+        // Only tried, as always while another lock is held.
         let theirs = slot.try_lock().filter(|theirs| !theirs.closed)?;
         Some((target, theirs))
     }
@@ -178,8 +178,8 @@ impl Slot {
 pub(crate) const REQUEST_POSTS: u32 = 10;
 
 /// The number of posts that a hold in line counts as. On another worker the lock, the color, its
-/// state and again the lock cross between the cores, and the home waits meanwhile. If two workers
-/// do so without a pause it takes 600 ns and more, of which 400 seem to be the callback's own; the
+/// state and the lock again cross between the cores, while the home waits. If two workers do this
+/// without a pause, it takes 600 ns or more, of which 400 seem to be the callback's own time; the
 /// estimate is twice that, so that they do not stay apart.
 const HOLD_POSTS: u16 = 8;
 

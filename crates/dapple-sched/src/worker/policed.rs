@@ -2,8 +2,8 @@
 //! questions.
 //!
 //! The policy belongs to its worker's thread and runs while no lock is held. So it learns of
-//! changes late: the run queue keeps a *board* of changes since the last question, under the home
-//! lock, where thieves and posters reach it. To pick, the worker takes the changes off the board,
+//! changes late: under the home lock, which thieves and posters take, the run queue keeps a *board*
+//! of the changes since the last question. To pick, the worker takes the changes off the board,
 //! releases the lock, reports them and asks, and takes the lock again.
 //!
 //! | list of the run queue | holds | order |
@@ -11,9 +11,9 @@
 //! | `UNTOLD` | colors queued since the last report to the policy | by age |
 //! | `TOLD` | colors that it knows, each with a slot of the board | by age, all older than the first list |
 //!
-//! A policy names a color by a key: a slot, and a number that is unique to each wait, so that the
-//! key of a color that has left is seen to be stale. No answer can do harm: anything but the key of
-//! a waiting color means the oldest color.
+//! A policy names a color by a key: a slot, and a number that is unique to each wait. So a key is
+//! seen to be outdated when its color has left. No answer can do harm: anything but the key of a
+//! waiting color means the oldest color.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -264,5 +264,5 @@ impl Worker {
     }
 }
 
-/// Every so often a pick takes the oldest color, whatever the policy says.
+/// At regular intervals a pick takes the oldest color, whatever the policy says.
 const OLDEST_PICK: u32 = 32;

@@ -102,9 +102,9 @@ pub struct RunnableKey {
 
 /// Picks at random, for tests: each seed gives another order, and the same seed the same one.
 ///
-/// If the result of a program depends on the order of its colors, some seed shows it. On one
-/// worker, with no work from outside and no turn that its time slice cuts off, runs with the same
-/// seed pick in the same order; otherwise timing matters, too.
+/// If the result of a program depends on the order of its colors, some seed shows it. Runs with the
+/// same seed pick in the same order if there is one worker, no work from outside, and no turn that
+/// its time slice cuts off; otherwise timing matters, too.
 ///
 /// ```
 /// use dapple_sched::{Runtime, SeededRandom};

@@ -9,11 +9,11 @@
 //! |---|---|---|
 //! | works | ordinary | the number falls: rests |
 //! | rests, awake | between turns, when it polls the kernel, it hands its colors and light tasks over to a working worker, except pinned ones; it neither steals nor spins; it gives up the duty of waiting for events | nothing waits here: sleeps |
-//! | rests, asleep | counts as asleep, but not as a helper: no worker wakes it to search for work, and C6 does not require it | a post to a color at home here, a timer, an event of a descriptor that only its workers wait for: awake. The number rises: works |
+//! | rests, asleep | counts as asleep, but not as a helper: no worker wakes it to search for work, and C6 does not require it | if a post to a color at home here, a timer, or an event of a descriptor that only its workers wait for wakes it: awake The number rises: works |
 //!
-//! So each color at home here wakes the worker once, and has another home afterwards. Colors pinned
-//! here still run here, because they can run nowhere else. Holds, readers and sets work as on any
-//! worker, because a color changes its home only from the run queue.
+//! So each color at home here wakes the worker at most once, and has another home afterwards.
+//! Colors pinned here still run here, because they can run nowhere else. Holds, readers and sets
+//! work as on any worker, because a color changes its home only from the run queue.
 //!
 //! Handing over is stealing in the other direction: it needs the locks of both workers, of which
 //! the second is only tried. If that fails, the worker runs a turn itself, and tries again. A
@@ -44,8 +44,8 @@ impl Shared {
         let active = active.clamp(1, self.slots.len());
         let before = cpus.active.swap(active, Relaxed);
         for worker in before.min(active)..before.max(active) {
-            // The worker reads the number under its lock before it sleeps: either it comes after us
-            // and sees the new one, or its SLEEPING is there for the kick.
+            // The worker reads the number under its lock before it sleeps. Either that comes after
+            // this change and sees the new number, or the worker's SLEEPING is there for the kick.
             drop(self.slots[worker].lock());
             self.kick(worker);
         }

@@ -10,9 +10,9 @@
 //! list, new events wait only a few turns.
 //!
 //! A color that a task waits for in the middle of its poll goes to the front of its express list:
-//! the task keeps its holds until then, and each task that reaches the same color waits with it. Of
-//! the picks of an express list, at most every other one takes such a color, and a few more in a
-//! row ([`RunQueue::put_first`]).
+//! the task keeps its holds until then, and each task that reaches the same color waits with it. At
+//! most every other pick of an express list takes such a color, and a few more in a row
+//! ([`RunQueue::put_first`]).
 //!
 //! No color starves, because
 //!
@@ -121,9 +121,9 @@ impl RunQueue {
         self.len
     }
 
-    /// How many light tasks, of which there are some, go next; 0 if a color does. Compared with
-    /// colors of their own priority, the lowest, each task has as many polls as each color has
-    /// turns; compared with colors of a higher one they have one pick in [`FAIR_PICK`]. Work from
+    /// How many light tasks go next, if there are some; 0 if a color does. Compared with colors of
+    /// their own priority, the lowest, each task gets as many polls as each color gets turns;
+    /// compared with colors of a higher priority, tasks get one pick in [`FAIR_PICK`]. Work from
     /// outside has its share of the picks, whether in tasks or in colors.
     #[inline]
     pub(crate) fn tasks_next(&mut self) -> usize {
@@ -190,9 +190,9 @@ impl RunQueue {
         unsafe { self.link(color, rank & self.rank_mask) };
     }
 
-    /// Moves a queued color to the front of its express list. Not if too many of the last colors
-    /// picked from that list were moved to the front, so that the others get their turns; and not
-    /// under a policy.
+    /// Moves a queued color to the front of its express list. It does not if too many of the last
+    /// colors picked from that list were moved to the front, so that the others get their turns;
+    /// and not under a policy.
     ///
     /// # Safety
     /// The color is in this queue.
@@ -425,8 +425,8 @@ impl RunQueue {
         }
     }
 
-    /// From now on [`RunQueue::pop`] picks again. Queued colors stay in place: of two lists, the
-    /// oldest in turn.
+    /// From now on [`RunQueue::pop`] picks again. Queued colors stay in place: the oldest of the
+    /// two lists goes, in turn.
     pub(super) fn end_policing(&mut self) {
         self.occupied &= !POLICED;
         self.rank_mask = RANKS as u8 - 1;
@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn no_rank_starves_beside_any_others() {
-        // All of them; the ordinary lists; and pairs in which the lower one could miss its turns.
+        // All ranks; the ordinary lists; and pairs in which the lower rank could miss its turns.
         let mut sets = vec![(0..16).collect::<Vec<u8>>(), (0..16).step_by(2).collect()];
         sets.extend((0..15).map(|low| vec![low, 15]));
         sets.extend((0..14).map(|low| vec![low & !1, low | 1, 14, 15]));

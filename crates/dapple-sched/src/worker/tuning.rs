@@ -127,11 +127,11 @@ impl Default for Credit {
 /// The default of the poll interval.
 const POLL_EVERY_NS: u64 = 50_000;
 
-/// Shorter ones cannot be kept, because turns are timed about every 32 us; with longer ones a
+/// Shorter intervals cannot be kept, because turns are timed about every 32 us. With longer ones, a
 /// worker that is not stuck would postpone the alarm too late.
 const POLL_INTERVALS: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_millis(1);
 
-/// Shorter ones cannot be kept, because the clock is read about every 32 us; a longer turn counts
+/// Shorter slices cannot be kept, because the clock is read about every 32 us; a longer turn counts
 /// as a long callback, after which the monitor checks more often.
 const TIME_SLICES: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_millis(1);
 

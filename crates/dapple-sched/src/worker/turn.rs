@@ -67,7 +67,7 @@ impl Worker {
     }
 
     /// Replaces the timed turn of a color with short callbacks and no traffic with other workers:
-    /// one clock reading, where a sample takes two and checks the color's home.
+    /// it takes one clock reading; a sample takes two, and checks the color's home.
     #[cold]
     fn glance(&self, fifo: &FifoGuard<'_>) {
         self.blocks.trim();
@@ -157,8 +157,8 @@ impl Worker {
     }
 }
 
-/// The turn of a worker's own frame. It may be released while it is open, before its callback ends;
-/// the color may be freed then.
+/// The turn of a worker's own frame. The turn may be released while the frame is open, before its
+/// callback ends; the color may be freed then.
 #[derive(Clone, Copy)]
 struct OpenTurn<'w> {
     worker: &'w Worker,
@@ -347,8 +347,8 @@ const GLANCE_EVERY: u32 = 128;
 /// Cheap checks between two samples, while they find nothing unusual.
 const GLANCES: u32 = 7;
 
-/// A turn that takes this many times its expected time, plus this much, is a surprise: then this
-/// many of the next callbacks are timed one by one.
+/// If a turn takes this many times its expected time, plus this much, this many of the next
+/// callbacks are timed one by one.
 const SURPRISE: u64 = 10;
 const SURPRISE_MIN_NS: u64 = 50_000;
 const WARY_CALLBACKS: u32 = 256;

@@ -21,7 +21,7 @@ pub(crate) fn bomb() -> Waker {
 
 /// A waker that panics when its last clone is dropped, even after it was called.
 pub(crate) fn drop_bomb() -> Waker {
-    /// With a byte, so that a forgotten waker points into its memory, and not past it.
+    /// It has a byte, so that a forgotten waker points into its memory, and not past it.
     struct Nothing(DropBomb, u8);
     impl Wake for Nothing {
         fn wake(self: Arc<Self>) {}

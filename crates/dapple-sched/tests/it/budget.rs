@@ -148,7 +148,8 @@ fn c7_an_executor_inside_a_task_is_not_refused_for_good() {
             self.0.unpark();
         }
     }
-    // Like a budget of another library, which ignores ours and polls again as soon as it is woken.
+    // Like a budget of another library, which ignores Dapple's budget and polls again as soon as it
+    // is woken.
     fn drive<F: Future>(future: F) -> F::Output {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut future = pin!(future);

@@ -63,8 +63,8 @@ fn c4_what_a_set_has_held_is_let_go_of_where_it_has_come_to() {
     let handle = runtime.handle();
     let pinned = [0, 1].map(|worker| handle.pinned_color(worker));
     let (held, runner) = (handle.new_color_at(1), handle.new_color_at(1));
-    // The callbacks of this color are long enough to be measured, and do not keep the other set
-    // from being brought together.
+    // The callbacks of this color are long enough to be measured, but short enough that the other
+    // set is still brought together.
     occupy(&pinned[0]).open();
     let (begin, posted) = (Gate::default(), Gate::default());
     let (tx, seen) = collector();

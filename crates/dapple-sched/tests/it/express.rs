@@ -2,8 +2,8 @@
 //! to run.
 //!
 //! Counted in turns, not in time, because a post waits for turns. By the clock, a post to a fresh
-//! color next to a million yielding tasks on two workers waited 160 ms (median) when it went to the
-//! end of the one list; now less than one.
+//! color next to a million yielding tasks on two workers waited 160 ms (median) when the color went
+//! to the end of the one list; now it waits less than one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -375,13 +375,12 @@ fn a_state_that_is_let_go_of_goes_to_the_task_that_waits_within_few_turns() {
     };
     // The first color's turn does not wait for the tasks, the others would.
     waited();
-    // The minimum, because the machine may take the core away from this thread before it opens the
-    // gate.
+    // The minimum, because the machine may take the core from this thread before it opens the gate.
     let least = (0..10).map(|_| waited()).min().unwrap();
     assert!(least < COUNT as u64 / 10, "{least} tasks were polled first");
 }
 
-// A later one would wait with the others, and so would all after it, for ever.
+// A later task would wait with the others, and so would all tasks after it, for ever.
 #[test]
 fn tasks_that_wait_for_one_state_have_it_within_few_turns_each() {
     const TASKS: usize = 10;
@@ -412,7 +411,7 @@ fn tasks_that_wait_for_one_state_have_it_within_few_turns_each() {
     });
     gate.open();
     let waited: Vec<_> = tasks.into_iter().map(|task| block_on(task).unwrap()).collect();
-    assert!(*waited.iter().max().unwrap() <= 3 * TASKS, "so many had their turns first: {waited:?}");
+    assert!(*waited.iter().max().unwrap() <= 3 * TASKS, "so many other colors had their turns first: {waited:?}");
 }
 
 /// Keeps the color busy until the flag is set.

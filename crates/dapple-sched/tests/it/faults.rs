@@ -77,7 +77,7 @@ fn readers_are_let_in_next_to_one_with_a_waker_that_panics() {
 
 #[test]
 fn a_waker_in_a_task_that_panics_keeps_no_task_from_the_state() {
-    // Each kind of wait, of a task that never polls it again.
+    // Each kind of wait, by a task that never polls the wait again.
     for (kind, bad) in (0..3).flat_map(|kind| [(kind, bomb()), (kind, drop_bomb())]) {
         let runtime = quiet(2);
         let _entered = runtime.enter();

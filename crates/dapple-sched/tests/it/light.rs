@@ -103,7 +103,7 @@ fn c1_the_output_of_a_detached_task_is_dropped_in_its_color() {
             self.1.wait();
             let color = Color::current();
             let state = Colored::with_color((), &color);
-            // The color is ours, so a closure in line runs at once.
+            // This thread holds the color, so a closure in line runs at once.
             let ran = state.try_with(|()| ()).is_ok();
             self.0.take().unwrap().send((color, ran)).unwrap();
         }

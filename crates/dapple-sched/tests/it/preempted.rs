@@ -89,8 +89,8 @@ impl Driver for Kernel {
         if worker != VICTIM {
             return Some(true);
         }
-        // Gives the other worker time to do something wrong; a correct worker does nothing that the
-        // test could wait for.
+        // Gives the other worker time to do something wrong; if it is correct, it does nothing that
+        // the test could wait for.
         thread::sleep(Duration::from_millis(1));
         let mut says = self.wait_until(|says| !matches!(says, Says::Later | Says::Runnable(0)));
         if let Says::Runnable(looks) = &mut *says {

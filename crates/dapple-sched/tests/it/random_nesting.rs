@@ -54,8 +54,8 @@ fn percent() -> u32 {
 
 /// Dice of programs that random ones hardly ever reach, for the steps of `futures_in_holds`. While
 /// the agent holds a color, a task begins to wait for it, alone or with another one. In the turn
-/// that reaches the task, a closure with other states of these colors polls that wait to its end:
-/// the colors have to stay with the closure.
+/// that reaches the task, a closure with other states of these colors polls that wait until it
+/// resolves: the colors have to stay with the closure.
 const SELDOM: &[&[u8]] = &[
     &[1, 0, 0, 0, 1, 8, 5, 2, 3, 0, 0, 0, 3, 0, 1, 0, 1, 5, 0, 3, 1, 0],
     &[1, 0, 0, 0, 1, 8, 5, 2, 3, 0, 1, 6, 0, 3, 0, 1, 1, 7, 1, 5, 0, 3, 1, 0],

@@ -89,8 +89,8 @@ fn a_turn_ends_with_the_time_slice_that_was_set() {
     drop(tx);
     gate.open();
     let seen = seen.all();
-    // Except the first two, because the color that has used up its slice no longer counts as from
-    // outside, and the last.
+    // Except the first two, because a color that has used up its slice no longer counts as from
+    // outside; and except the last.
     assert!(seen[1..seen.len() - 1].windows(2).all(|pair| pair[0] != pair[1]), "{seen:?}");
 }
 

@@ -87,7 +87,7 @@ fn no_deferred_color_is_lost_where_a_waker_panics() {
         a.try_with(|()| inside()).unwrap();
     }));
     overwrite_stack();
-    // The next color of a stopped runtime that this thread releases with nodes in it.
+    // The next color that has nodes and that this thread releases, of a stopped runtime.
     let dropped = Arc::new(AtomicUsize::new(0));
     let count = Count(dropped.clone());
     c.try_with(|()| c.post(move |()| drop(count))).unwrap();

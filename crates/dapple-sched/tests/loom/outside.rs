@@ -82,7 +82,7 @@ fn a_wake_meets_block_on() {
     });
 }
 
-// Two threads wake it at once: whenever it runs it is counted, and counted once.
+// Two threads wake it at once: each time it runs, it is counted once.
 #[test]
 fn two_wakes_meet_block_on() {
     check(3, || {

@@ -520,7 +520,8 @@ fn a_dropped_wait_does_not_look_at_colors_that_it_gave_back() {
     });
 }
 
-// As before, while the turn of the other color reaches its member: both sides release held colors.
+// As before, but while the turn of the other color reaches its member: both sides release held
+// colors.
 #[test]
 fn a_wait_is_dropped_while_its_request_ends() {
     check(3, || {

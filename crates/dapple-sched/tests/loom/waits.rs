@@ -86,7 +86,8 @@ fn a_task_waits_for_a_state() {
                 seen
             }
         });
-        // After the task, which thus finds the state taken and queues after this.
+        // Posted after the task began to wait; the task thus finds the state taken and queues after
+        // this.
         let passing = crossing.clone();
         state.post(move |n| {
             passing.pass();

@@ -68,7 +68,8 @@ pub(crate) enum Op {
     Beside,
     Stop,
     Panic,
-    /// No step of its own: polls may come with wakers, and posts with destructors, that panic.
+    /// No step of its own: polls may come with wakers that panic, and posts with destructors that
+    /// panic.
     Bombs,
     /// No step: holds may be for reading.
     Reads,

@@ -106,7 +106,8 @@ impl<'a> Model<'a> {
         model
     }
 
-    /// Unless everything observed has happened: the agents and their waits, which form a cycle.
+    /// Unless everything observed has happened: returns the agents and their waits, which form a
+    /// cycle.
     pub(super) fn stuck(&self) -> Option<String> {
         if self.agents.is_empty() && self.waiting.is_empty() && self.colors.iter().all(Observed::is_over) {
             return None;
@@ -167,7 +168,7 @@ impl<'a> Model<'a> {
             return self.ended[id];
         }
         let [op, rest @ ..] = agent.ops else { return false };
-        // As a part of the present hold: `World` knows whether that is right.
+        // As a part of the current hold: `World` knows whether that is right.
         let nested = op.may_be_nested() && !op.is_apart_from(agent.held);
         match self.fates[op.id] {
             Fate::Runs if nested => {

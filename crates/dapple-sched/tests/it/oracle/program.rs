@@ -106,8 +106,8 @@ pub(super) fn index<'a>(ops: &'a [Op], by_id: &mut Vec<Option<&'a Op>>) {
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let colors = prop::sample::subsequence((0..COLORS).collect::<Vec<_>>(), 1..=3).prop_shuffle();
     (colors, prop::collection::vec(prop::bool::weighted(0.35), 3)).prop_map(|(colors, reads)| {
-        // The second one's mode is that of the first if there are three, which saves eight types of
-        // sets.
+        // If there are three states, the second one's mode is that of the first, which saves eight
+        // types of sets.
         let second = if colors.len() == 3 { 0 } else { 1 };
         let modes = [reads[0], reads[second], reads[2]];
         colors.into_iter().zip(modes).map(|(color, reads)| Part { color, reads }).collect()

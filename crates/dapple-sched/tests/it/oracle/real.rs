@@ -13,8 +13,8 @@ use dapple_sched::{Color, Colored, JoinHandle, PostError, Priority, when};
 use super::program::{Kind, Op, Part};
 use crate::nested_bomb;
 
-/// Names the two or three colors of an operation, each in its mode; the first two of three have the
-/// same one.
+/// Names the two or three colors of an operation, each in its mode; of three, the first two have
+/// the same mode.
 macro_rules! with_set {
     ($world:expr, $op:expr, |$set:ident| $body:expr) => {{
         let color = |at: usize| &$world.colors[$op.parts[at].color];
