@@ -295,7 +295,8 @@ impl Connection {
     /// Reads until there is another line. False if the client has ended.
     async fn receive(&mut self, deadline: Instant) -> io::Result<bool> {
         loop {
-            // Not in a variable that lives while it waits: an idle connection has no buffer.
+            // The buffer is not in a variable that lives while the connection waits: an idle
+            // connection has no buffer.
             let start = self.received.len();
             match read_now(&self.stream, &mut self.received) {
                 Ok(1..) if self.received.len() < HEAD_MAX && !self.received[start..].contains(&b'\n') => {}

@@ -60,7 +60,7 @@ macro_rules! __tokio_context {
 ///
 /// # Panics
 ///
-/// As the test does, and when the test takes longer than the limit.
+/// If the test panics, or takes longer than the limit.
 #[track_caller]
 pub fn run<F, R>(options: Options, test: impl FnOnce() -> F + Send + 'static) -> ExitCode
 where

@@ -26,7 +26,8 @@ use crate::{listen, runtime, until};
 const HOSTS: usize = 4;
 const CLIENTS: u64 = 16;
 const KILLS: usize = 200;
-/// Fewer than there are kills, so a permit that a killed host kept would soon be missed.
+/// Fewer permits than there are kills, so if a killed host kept its permit, the test would soon
+/// find it.
 const IN_FLIGHT_MAX: usize = 8;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -58,7 +58,8 @@ enum Seen {
     Nothing,
 }
 
-/// The model of a slot: the first in each line has the turn, if there is one for it.
+/// The model of a slot: the first waiter in each line is next, as soon as there is a value or room
+/// for it.
 #[derive(Default)]
 struct Model {
     value: Option<u32>,

@@ -534,7 +534,7 @@ fn send_file_handles_what_goes_wrong_at_each_level() {
 
 #[test]
 fn send_file_closes_what_it_cannot_send() {
-    // A separate folder, with a file that no socket buffers.
+    // A separate folder, with a file that is larger than any socket's buffer.
     let folder = std::env::temp_dir().join(format!("dapple-send-file-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let large = std::fs::File::create(folder.join("large")).unwrap();

@@ -190,7 +190,7 @@ fn records_in_pieces_and_other_versions_of_rpc() {
             let mut stream = TcpStream::connect(tcp).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let message = call(2);
-            // In three fragments, one of which is empty, and each byte alone.
+            // In three fragments, one of which is empty; then each byte alone.
             let mut pieces = 10_u32.to_be_bytes().to_vec();
             pieces.extend_from_slice(&message[..10]);
             pieces.extend_from_slice(&0_u32.to_be_bytes());

@@ -6,8 +6,8 @@
 //! driver: before it sleeps, and every 50 us while it is busy.
 //!
 //! Threads that are not workers have no ring: their calls go to the blocking pool. The kernel
-//! cancels a thread's submissions when the thread ends, and workers are the threads that end last;
-//! and waking a worker to submit costs as much as waking a thread of the pool.
+//! cancels a thread's submissions when the thread ends, and workers end last of all threads. And to
+//! wake a worker so that it submits costs as much as to wake a thread of the pool.
 //!
 //! [`ring`] has the states of an operation, and which threads may touch a ring.
 

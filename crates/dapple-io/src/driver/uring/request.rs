@@ -6,8 +6,8 @@ use io_uring::{opcode, squeue, types};
 
 use crate::fs::{AlignedBuf, File};
 
-/// One call. It owns the memory that the kernel reads and writes, so keeping it until the
-/// completion keeps the memory.
+/// One call. It owns the memory that the kernel reads and writes, so the ring keeps the request
+/// until the completion.
 pub(crate) struct Request {
     pub(crate) call: Call,
     /// Kept open until the completion. For [`Call::Open`] the directory, unless it is the current

@@ -21,7 +21,7 @@ impl Packed {
         match number_of(waker.vtable()) {
             Some(table) => {
                 let data = waker.data();
-                // The waker's count, or any other resource of it, lives on in `data`.
+                // The waker's reference, or any other resource of it, is now in `data`.
                 std::mem::forget(waker);
                 Packed { data, table }
             }
