@@ -61,7 +61,7 @@ impl Discovery {
         Resp: DeserializeOwned + Send + 'static,
     {
         config.probe = Probe::Check;
-        // A connection that takes longer is not there yet; the attempt goes on.
+        // If a connection takes longer, the check fails, but the attempt to connect continues.
         config.check_timeout = CHECK_EVERY;
         let balancer = Balancer::new(config);
         let found = Found { members: self.members(stage), connect: Box::new(connect) };

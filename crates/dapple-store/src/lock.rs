@@ -199,8 +199,8 @@ impl LockGuard {
         self.token
     }
 
-    /// Whether its lease has not ended. The answer may change at any moment; a table that is
-    /// guarded by the token is certain.
+    /// Whether its lease has not ended. The answer may change at any moment; only a table that is
+    /// guarded by the token is safe.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner).is_some()

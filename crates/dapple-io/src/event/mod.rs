@@ -39,8 +39,8 @@ pub use watch::{on_readable, on_writable};
 /// The registration of a callback for events. Dropping it cancels.
 ///
 /// A cancel is a mark that each run checks at its turn: cancel in the callback's own color, and no
-/// run comes after that. If other code
-/// cancels, a run in progress continues, and no other begins. A cancel is cheap, from any thread.
+/// run comes after that. If other code cancels, a run in progress continues, and no other begins. A
+/// cancel is cheap, from any thread.
 #[must_use = "dropping a registration cancels it: keep it, or call `detach`"]
 pub struct Registration(Option<Arc<dyn Cancel>>);
 

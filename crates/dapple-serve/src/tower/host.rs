@@ -34,7 +34,7 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
 
     fn serve(&self, stream: C, peer: Peer, place: AdmittedConnection) {
         let link = place.link().clone();
-        // If clients leave by themselves, late ones may too.
+        // If clients are to leave by themselves, this applies to late clients, too.
         if self.stage.is_finishing() && self.shared.options.leave_timeout.is_zero() {
             link.order(Order::LastReply);
         }

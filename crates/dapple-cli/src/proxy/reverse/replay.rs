@@ -112,7 +112,7 @@ impl Incoming for Detached {
     }
 }
 
-/// How much of a body is kept for a retry: the cost of one request apart from its buffers.
+/// How much of a body is kept for a retry: one request costs this much memory, and its buffers.
 const KEPT_LEN_MAX: usize = 64 << 10;
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 ///
 /// The number grows by one, later by a quarter, while requests wait longer than
 /// [`target_delay`](Self::target_delay) for all of [`up_after`](Self::up_after); shorter bursts do
-/// not count. It shrinks by one when for all of [`down_after`](Self::down_after) three quarters of
-/// the remaining width would have been enough.
+/// not count. It shrinks by one when three quarters of the remaining width would have been enough
+/// during all of [`down_after`](Self::down_after).
 ///
 /// ```
 /// use std::time::Duration;
