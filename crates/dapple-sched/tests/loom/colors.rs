@@ -14,7 +14,7 @@ use crate::support::{Crossing, Entry, Flag, Log, check, drain, finish, in_order,
 // that clears NOTIFIED (linked twice, the list becomes a ring).
 #[test]
 fn foreign_posts_meet_the_running_worker() {
-    check(4, || {
+    check(3, || {
         let model = model(1);
         let crossing = Crossing::new();
         let color = model.handle().new_color();
