@@ -17,7 +17,7 @@
 //! ```
 
 use std::cell::Cell;
-use std::collections::hash_map;
+use std::collections::{self, hash_map};
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -55,6 +55,13 @@ pub fn random() -> u64 {
     }
 }
 
+/// How long the simulated machine of this thread has been on: since [`Simulated::new`], by its monotonic clock. `None` outside of a
+/// simulation. For clocks that count from a start of their own, which two runs of a seed must share.
+#[inline]
+pub fn uptime() -> Option<Duration> {
+    THREAD.with(|thread| thread.now.get().map(|now| now - thread.start.get().unwrap_or(now)))
+}
+
 /// Whether a simulation runs on this thread.
 #[inline]
 pub fn is_simulated() -> bool {
@@ -72,18 +79,25 @@ pub(crate) fn measured_now() -> Instant {
 /// The keys of hash maps: random ones, or in a simulation those of the seed, so that iteration has
 /// the same order.
 ///
-/// In place of [`std::collections::hash_map::RandomState`], at the same cost.
+/// In place of [`std::collections::hash_map::RandomState`], at the same cost; [`HashMap`] and [`HashSet`] have it.
 ///
 /// ```
-/// use std::collections::HashMap;
-/// use dapple_sched::environment::RandomState;
+/// use dapple_sched::environment::HashMap;
 ///
-/// let mut map: HashMap<u32, &str, RandomState> = HashMap::default();
+/// let mut map: HashMap<u32, &str> = HashMap::default();
 /// map.insert(1, "one");
 /// assert_eq!(map[&1], "one");
 /// ```
 #[derive(Clone, Debug)]
 pub struct RandomState(Keys);
+
+/// A map of the standard library that a simulation walks through in the same order each time. Make it by `default()`.
+///
+/// Not for statics: a map that is made once for the process would take its keys from the seed that comes first.
+pub type HashMap<K, V> = collections::HashMap<K, V, RandomState>;
+
+/// A set of the standard library that a simulation walks through in the same order each time. See [`HashMap`].
+pub type HashSet<T> = collections::HashSet<T, RandomState>;
 
 #[derive(Clone, Debug)]
 enum Keys {
@@ -120,6 +134,7 @@ impl BuildHasher for RandomState {
 /// their clocks may differ.
 #[derive(Clone, Debug)]
 pub struct Simulated {
+    start: Instant,
     now: Instant,
     wall: SystemTime,
     random: u64,
@@ -130,7 +145,7 @@ pub struct Simulated {
 impl Simulated {
     /// Clocks that stand at these times, and random numbers of this seed.
     pub fn new(now: Instant, wall: SystemTime, seed: u64) -> Simulated {
-        Simulated { now, wall, random: seed, measured_ns: 0, noise_ns: 0 }
+        Simulated { start: now, now, wall, random: seed, measured_ns: 0, noise_ns: 0 }
     }
 
     /// How much longer than the last one each measurement of the scheduler takes: random times,
@@ -189,6 +204,7 @@ impl Drop for Within<'_> {
 /// The environment of a thread; empty means the kernel.
 #[derive(Clone, Copy, Default)]
 struct Values {
+    start: Option<Instant>,
     now: Option<Instant>,
     wall: Option<SystemTime>,
     random: u64,
@@ -199,6 +215,7 @@ struct Values {
 impl From<Simulated> for Values {
     fn from(of: Simulated) -> Values {
         Values {
+            start: Some(of.start),
             now: Some(of.now),
             wall: Some(of.wall),
             random: of.random,
@@ -209,6 +226,7 @@ impl From<Simulated> for Values {
 }
 
 struct Thread {
+    start: Cell<Option<Instant>>,
     now: Cell<Option<Instant>>,
     wall: Cell<Option<SystemTime>>,
     random: Cell<u64>,
@@ -219,6 +237,7 @@ struct Thread {
 impl Thread {
     fn swap(&self, new: Values) -> Values {
         Values {
+            start: self.start.replace(new.start),
             now: self.now.replace(new.now),
             wall: self.wall.replace(new.wall),
             random: self.random.replace(new.random),
@@ -253,6 +272,7 @@ fn next_random(state: &Cell<u64>) -> u64 {
 thread_local! {
     static THREAD: Thread = const {
         Thread {
+            start: Cell::new(None),
             now: Cell::new(None),
             wall: Cell::new(None),
             random: Cell::new(0),
@@ -265,7 +285,6 @@ thread_local! {
 #[cfg(all(test, not(any(dapple_loom, dapple_shuttle))))]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
 
     fn world(seed: u64) -> Simulated {
         Simulated::new(Instant::now(), SystemTime::UNIX_EPOCH, seed)
@@ -275,7 +294,7 @@ mod tests {
     fn a_seed_decides_numbers_and_the_order_of_maps() {
         let run = |seed| {
             world(seed).around(|| {
-                let map: HashMap<u64, u64, RandomState> = (0..100).map(|key| (key, random())).collect();
+                let map: HashMap<u64, u64> = (0..100).map(|key| (key, random())).collect();
                 map.into_iter().collect::<Vec<_>>()
             })
         };
@@ -301,5 +320,13 @@ mod tests {
         let second = world.around(|| (measured_now(), now()));
         assert!(second.0 > first && first > second.1);
         assert_eq!(second.1, world.now());
+    }
+
+    #[test]
+    fn the_time_since_the_start_goes_on_with_the_clock() {
+        let mut world = world(4);
+        world.advance(Duration::from_secs(3));
+        assert_eq!(world.around(uptime), Some(Duration::from_secs(3)));
+        assert_eq!(uptime(), None);
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod rights;
 
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +23,7 @@ use crate::color::cell::{ColorCell, Kind, Links};
 use crate::color::ext::Ext;
 use crate::color::node::{Origin, closure_node, try_closure_node};
 use crate::color::rights::ColorRef;
+use crate::environment;
 use crate::hold;
 use crate::post::callback::{Callback, Posted};
 use crate::post::{accept_callback, place};
@@ -233,9 +234,12 @@ impl Color {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn of<K: Hash + ?Sized>(key: &K) -> Color {
-        // Seeded per process: outsiders that choose keys cannot make them collide.
-        static SEED: OnceLock<RandomState> = OnceLock::new();
-        let hash = SEED.get_or_init(RandomState::new).hash_one(key);
+        // Seeded per process: outsiders that choose keys cannot make them collide. A simulation has no outsiders.
+        static SEED: OnceLock<environment::RandomState> = OnceLock::new();
+        let hash = match environment::is_simulated() {
+            true => BuildHasherDefault::<DefaultHasher>::default().hash_one(key),
+            false => SEED.get_or_init(environment::RandomState::default).hash_one(key),
+        };
         // Not 0, which is the default color.
         Color::named(hash.max(1))
     }

@@ -6,10 +6,10 @@
 //!
 //! Lock order: a home lock, then a shard. `find_or_insert` takes no home lock.
 
-use std::collections::HashMap;
 use std::ptr::NonNull;
 
 use crate::color::cell::ColorCell;
+use crate::environment::HashMap;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::lock::Lock;
 use crate::sync::refs;
@@ -26,7 +26,7 @@ unsafe impl Send for Entry {}
 
 impl Registry {
     pub(crate) fn new() -> Registry {
-        Registry { shards: (0..SHARDS).map(|_| Lock::new(HashMap::new())).collect() }
+        Registry { shards: (0..SHARDS).map(|_| Lock::new(HashMap::default())).collect() }
     }
 
     /// The cell of `name`, with one more handle; if there is none yet, `make` makes it with its

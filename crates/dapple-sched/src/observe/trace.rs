@@ -350,7 +350,7 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
     }
     impl<'c, I: Iterator<Item = ColorRef<'c>> + Clone> Drop for Measured<'c, I> {
         fn drop(&mut self) {
-            let took_ns = self.started.elapsed().as_nanos() as u64;
+            let took_ns = (measured_now() - self.started).as_nanos() as u64;
             let nested_ns = CURRENT.with(|current| current.nested_ns.replace(self.outer_ns.saturating_add(took_ns)));
             let run_ns = took_ns.saturating_sub(nested_ns);
             context::with_worker(|worker| worker.slot().counters.measured(1, 0, run_ns));

@@ -1,9 +1,8 @@
 //! The waits of tasks, gathered for a dump. A task that waits notes its wait only if it waits for a
 //! color. For other waits, the dump asks the object that has the task's waker.
 
-use std::collections::HashMap;
-
 use crate::color::node::Origin;
+use crate::environment::HashMap;
 use crate::observe::dump::{TaskWait, TasksDump, WorkerDump};
 use crate::runtime::shared::Shared;
 use crate::task::{self, TaskLook};
@@ -13,7 +12,7 @@ use crate::task::{self, TaskLook};
 pub(super) fn by_line(shared: &Shared, workers: &[WorkerDump]) -> (Vec<TasksDump>, usize) {
     let waits = known(shared);
     let running: Vec<u64> = workers.iter().filter_map(|worker| Some(worker.running.as_ref()?.color_id)).collect();
-    let mut groups: HashMap<(Origin, TaskWait), usize> = HashMap::new();
+    let mut groups: HashMap<(Origin, TaskWait), usize> = HashMap::default();
     let mut left_out = 0;
     shared.tasks.each(|task| {
         let Some(look) = task.look() else { return };
@@ -37,7 +36,7 @@ pub(super) fn by_line(shared: &Shared, workers: &[WorkerDump]) -> (Vec<TasksDump
 
 /// The objects that have wakers of tasks: joined tasks, and the driver. By the address of the task.
 fn known(shared: &Shared) -> HashMap<usize, TaskWait> {
-    let mut waits = HashMap::new();
+    let mut waits = HashMap::default();
     shared.driver.each_waiter(&mut |table, data, wait| {
         if task::is_table(table) && waits.len() < WAITS_MAX {
             waits.insert(data.addr(), wait);

@@ -30,6 +30,7 @@ use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
+// REAL: a shutdown waits for threads.
 use std::time::{Duration, Instant};
 
 use crate::color::Color;

@@ -30,6 +30,7 @@
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
+// REAL: the monitor is a thread, and watches threads.
 use std::time::{Duration, Instant};
 
 use crate::runtime::foreign;

@@ -1,9 +1,8 @@
 //! Policies, which pick a worker's next color in programs that need more than priorities: the
 //! trait, and one for tests.
 
-use std::collections::HashMap;
-
 use crate::Priority;
+use crate::environment::HashMap;
 
 /// Picks the color that a worker runs next; set by [`crate::Builder::policy`], one for each worker.
 ///
@@ -128,7 +127,7 @@ impl SeededRandom {
     /// A policy with that seed. Give each worker a different seed: they see different colors
     /// anyway.
     pub fn new(seed: u64) -> SeededRandom {
-        SeededRandom { state: seed, waiting: Vec::new(), places: HashMap::new() }
+        SeededRandom { state: seed, waiting: Vec::new(), places: HashMap::default() }
     }
 
     /// The next number of splitmix64.
