@@ -123,6 +123,7 @@ impl Registry {
         let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         // It is foreign code, which must not prevent the rest of the shutdown.
         all.iter().for_each(|one| _ = foreign::contain(|| one.stop()));
+        // REAL: companions are threads.
         let deadline = Instant::now() + STOP_MAX;
         let ended = |one: &&Arc<dyn Companion>| foreign::contain(|| one.await_end(deadline)).unwrap_or(true);
         let left = all.iter().filter(|one| !ended(one)).count();

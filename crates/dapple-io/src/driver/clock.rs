@@ -57,6 +57,7 @@ fn nanos_in(duration: Duration) -> u64 {
 
 /// Zero of [`nanos`]: long ago, so that past deadlines stay distinct.
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
+    // REAL: simulated points in time are counted from one of the machine, too.
     let now = Instant::now();
     // If the clock does not reach back that far, older deadlines count as newer ones; they have
     // passed in any case.

@@ -26,6 +26,7 @@ impl Thread {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the clock is a number that names the thread, and the kernel refuses the number of
         // an ended thread; the time is written to a local.
+        // REAL: the processor time of a thread.
         let error = unsafe { libc::clock_gettime(self.clock, &raw mut time) };
         (error == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }

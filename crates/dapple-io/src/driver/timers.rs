@@ -19,11 +19,11 @@
 //!
 //! Under a standing clock the wheel stays empty, and a place holds the number of the clock's timer.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Weak;
 use std::task::{RawWakerVTable, Waker};
 
+use dapple_sched::environment::HashMap;
 use dapple_sched::foreign::KeptWaker;
 
 use super::clock::{self, Clock};

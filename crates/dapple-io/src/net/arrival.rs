@@ -35,6 +35,7 @@ impl Arrival {
     /// How long ago the bytes came, if known. Zero if the system's clock was set back since.
     pub(super) fn ago(&self) -> Option<Duration> {
         let at_ns = self.at_ns.load(Ordering::Relaxed);
+        // REAL: it is compared with times that the kernel notes.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         (at_ns > 0).then(|| now.saturating_sub(Duration::from_nanos(at_ns)))
     }

@@ -1,6 +1,5 @@
 //! The look-up of one name, with addresses in one or two batches.
 
-use std::collections::HashSet;
 #[cfg(not(feature = "dns"))]
 use std::future::Future;
 use std::future::poll_fn;
@@ -9,6 +8,8 @@ use std::net::IpAddr;
 #[cfg(not(feature = "dns"))]
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+
+use dapple_sched::environment::HashSet;
 
 #[cfg(feature = "dns")]
 use super::dns::{Resolver, Search};
@@ -138,7 +139,7 @@ impl Lookup {
             return Err(self.error());
         }
         all.sort_by_key(IpAddr::is_ipv4);
-        let mut seen = HashSet::with_capacity(all.len());
+        let mut seen = HashSet::default();
         all.retain(|ip| seen.insert(*ip));
         Ok(all)
     }

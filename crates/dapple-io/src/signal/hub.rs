@@ -4,6 +4,7 @@
 //! other; when it is readable, the pump raises a counter for each signal that came and wakes its
 //! waiters.
 
+// REAL: signals are the process's, and the map is never walked through.
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;

@@ -143,6 +143,7 @@ impl Standing {
     /// While calls are in progress: how long to wait for them, in real time. Zero if by the real
     /// clock the next deadline would have been reached.
     fn make_up(&self, state: &mut State, fingerprint: u64, next: Instant) -> Duration {
+        // REAL: calls of the blocking pool and of the kernel are under way.
         let real = Instant::now();
         let stalled = match &mut state.stalled {
             Some(stalled) if stalled.fingerprint == fingerprint => stalled,

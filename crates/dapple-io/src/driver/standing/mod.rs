@@ -55,12 +55,13 @@
 mod decide;
 mod outside;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use dapple_sched::environment;
+use dapple_sched::environment::HashMap;
 use dapple_sched::foreign::KeptWaker;
 
 use super::entry::Entry;

@@ -29,6 +29,7 @@ use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
+// REAL: a shutdown waits for the kernel.
 use std::time::{Duration, Instant};
 
 use super::buffers::{RegionLookup, Table};

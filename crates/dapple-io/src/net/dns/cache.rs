@@ -11,11 +11,11 @@
 //!
 //! The limit of queries bounds the places of answers under way, the capacity bounds the known ones.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_sched::environment::HashMap;
 use hickory_resolver::proto::rr::Name;
 
 use super::failure::Failure;
@@ -66,9 +66,9 @@ impl Cache {
     pub(super) fn new(capacity: usize) -> Self {
         Cache {
             capacity,
-            index: HashMap::new(),
+            index: HashMap::default(),
             places: Vec::new(),
-            on_their_way: HashMap::new(),
+            on_their_way: HashMap::default(),
             random: 0x9e37_79b9_7f4a_7c15,
         }
     }
