@@ -13,8 +13,7 @@ impl Random {
     /// A different sequence each time.
     #[cfg(not(dapple_shuttle))]
     pub fn fresh() -> Random {
-        use std::hash::{BuildHasher, RandomState};
-        Random::new(RandomState::new().hash_one(0))
+        Random::new(dapple_sched::environment::random())
     }
 
     /// The same sequence each time, because models must repeat.

@@ -1,7 +1,9 @@
 //! The queue of admission, by class and by client.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+
+use dapple_sched::environment::HashMap;
 
 use super::Class;
 

@@ -1,12 +1,12 @@
 //! The shared handle: replicas in a lock, and the tasks that wait for one.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dapple_sched::environment::HashMap;
 use dapple_sched::foreign::KeptWaker;
 
 use super::config::Config;
@@ -69,7 +69,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Balancer<K, T> {
 
     pub(super) fn seeded(config: Config, random: Random) -> Balancer<K, T> {
         let replicas = Replicas::new(config, random);
-        let state = Mutex::new(State { replicas, waiting: HashMap::new(), next_waiter: 0 });
+        let state = Mutex::new(State { replicas, waiting: HashMap::default(), next_waiter: 0 });
         Balancer { shared: Arc::new(Shared { state }) }
     }
 
@@ -239,7 +239,7 @@ impl<K, T> Shared<K, T> {
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Replicas<K, T>) -> (R, bool)) -> R {
         let mut state = lock(&self.state);
         let (result, has_changed) = change(&mut state.replicas);
-        let woken = if has_changed { std::mem::take(&mut state.waiting) } else { HashMap::new() };
+        let woken = if has_changed { std::mem::take(&mut state.waiting) } else { HashMap::default() };
         drop(state);
         woken.into_values().for_each(KeptWaker::wake);
         result

@@ -7,9 +7,11 @@
 //! | on trial | one request | in after its success; out for longer after its failure; tried again if the request is canceled or takes very long |
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
+
+use dapple_sched::environment::HashMap;
 
 use super::config::{Config, Load, Outcome, Probe};
 use super::stats::{ReplicaState, ReplicaStats};
@@ -106,7 +108,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Replicas<K, T> {
         Replicas {
             config,
             all: BTreeMap::new(),
-            ids: HashMap::new(),
+            ids: HashMap::default(),
             serving: Vec::new(),
             next_id: 0,
             begun: 0,

@@ -1,8 +1,9 @@
 //! Classes with guaranteed shares.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Instant;
+
+use dapple_sched::environment::HashMap;
 
 use super::discipline::{Charge, Discipline, Line, Next, Ticket, UnknownKey};
 use super::rate::{Bucket, Rate};
@@ -61,7 +62,7 @@ impl<K: Clone + Eq + Hash> Classes<K> {
         let classes: HashMap<K, Class<K>> = classes.into_iter().map(|class| (class.key.clone(), class)).collect();
         let shares = classes.values().map(|class| class.share).sum::<u64>().max(1);
         let mut all =
-            Classes { total: Bucket::new(rate, burst, (1, 1), now), classes: Vec::new(), places: HashMap::new() };
+            Classes { total: Bucket::new(rate, burst, (1, 1), now), classes: Vec::new(), places: HashMap::default() };
         for (key, class) in classes {
             all.places.insert(key, all.classes.len());
             let own = (class.share > 0).then(|| Bucket::new(rate, burst, (class.share, shares), now));

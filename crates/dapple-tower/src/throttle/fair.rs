@@ -1,8 +1,10 @@
 //! A line for each key, served in turns.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hash;
 use std::time::Instant;
+
+use dapple_sched::environment::HashMap;
 
 use super::discipline::{Charge, Discipline, Line, Next, Ticket, UnknownKey};
 use super::rate::{Bucket, Rate};
@@ -29,7 +31,7 @@ struct Turns {
 impl<K: Clone + Eq + Hash> Fair<K> {
     pub(super) fn new(rate: Rate, burst: u64, now: Instant) -> Fair<K> {
         let bucket = Bucket::new(rate, burst, (1, 1), now);
-        Fair { bucket, lines: HashMap::new(), turns: VecDeque::new(), is_credited: false }
+        Fair { bucket, lines: HashMap::default(), turns: VecDeque::new(), is_credited: false }
     }
 
     /// The ticket at its turn, after the necessary rounds.

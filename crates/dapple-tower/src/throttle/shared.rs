@@ -5,12 +5,12 @@
 //! in one line. A throttle has a line for each key and a cost for each waiter; the clock decides;
 //! and if the line is full, the last waiter of the longest key is refused.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dapple_sched::environment::HashMap;
 use dapple_sched::foreign::KeptWaker;
 
 use super::classes::{Class, Classes};
@@ -113,7 +113,7 @@ impl<K: Key> Throttle<K> {
         let state = State {
             discipline: make(rate.num(), now()),
             make,
-            waiting: HashMap::new(),
+            waiting: HashMap::default(),
             in_line: 0,
             waiting_max: Throttle::<()>::WAITING_MAX,
             next_ticket: 0,

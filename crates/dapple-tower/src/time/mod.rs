@@ -32,13 +32,13 @@ use std::time::{Duration, Instant};
 /// elsewhere by the real one.
 #[cfg(not(dapple_shuttle))]
 pub fn now() -> Instant {
-    dapple_io::time::Instant::of_thread().map_or_else(Instant::now, |(now, _)| now.into_std())
+    dapple_io::time::Instant::of_thread().map_or_else(dapple_sched::environment::now, |(now, _)| now.into_std())
 }
 
 /// The current time by the real clock, even if that of the runtime stands still.
 pub fn real_now() -> Instant {
     #[cfg(not(dapple_shuttle))]
-    return Instant::now();
+    return dapple_sched::environment::now();
     #[cfg(dapple_shuttle)]
     now()
 }

@@ -81,6 +81,7 @@ pub(super) fn disarm(key: Key) {
 
 fn start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
+    // REAL: points of time of a model are counted from one of the machine.
     *START.get_or_init(Instant::now)
 }
 

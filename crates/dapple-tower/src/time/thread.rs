@@ -74,6 +74,7 @@ fn run() {
     let mut due = Vec::new();
     let mut timers = timers();
     loop {
+        // REAL: this thread sleeps.
         let now = Instant::now();
         while let Some(entry) = timers.waiting.first_entry().filter(|entry| entry.key().0 <= now) {
             due.push(entry.remove());

@@ -15,10 +15,11 @@
 //!
 //! Foreign code (the service, wakers, requests) is called and dropped outside of the lock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use dapple_sched::environment::HashMap;
 use dapple_sched::foreign::KeptWaker;
 use dapple_sync::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
@@ -88,7 +89,7 @@ impl<Req, F> Queue<Req, F> {
             failure: None,
             waiting: BTreeMap::new(),
             calling: None,
-            called: HashMap::new(),
+            called: HashMap::default(),
             next_number: 0,
         };
         Queue { state: Mutex::new(state), places }
