@@ -8,7 +8,7 @@
 //! A page is read before the changes after it are applied, so the target ends with the newest
 //! record of each key.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple_io::blocking::spawn_blocking;
 use dapple_io::time::Instant;
+use dapple_sched::environment::{HashMap, HashSet};
 use dapple_tower::Reason;
 
 use crate::Durability;
@@ -69,7 +70,7 @@ impl<'a, E: Engine, P: Partition> Copier<'a, E, P> {
         for partition in partitions {
             sources.push(Source { partition: partition.clone(), version: partition.history_end().await });
         }
-        Copier { store, sources, targets, known: HashMap::new(), copied: Copied::default() }
+        Copier { store, sources, targets, known: HashMap::default(), copied: Copied::default() }
     }
 
     /// Copies all tables, while they change.

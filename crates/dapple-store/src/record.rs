@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use dapple_sched::environment;
 
 use crate::engine::TableId;
 
@@ -50,7 +51,7 @@ impl Record {
 
 /// The time of the system's clock, milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
-    ms_of(SystemTime::now())
+    ms_of(environment::system_now())
 }
 
 pub(crate) fn ms_of(time: SystemTime) -> u64 {

@@ -1,6 +1,5 @@
 //! A store: the catalog of its tables and the partitions that hold them.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple_io::blocking::spawn_blocking;
 use dapple_io::time::{Instant, timeout_at};
+use dapple_sched::environment::{HashMap, HashSet};
 use dapple_sched::{Color, Colored};
 use dapple_sync::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use dapple_tower::Reason;
@@ -513,7 +513,7 @@ pub(crate) fn write_layout<P: Partition>(catalog: &P, value: Bytes) -> Result<()
 fn read_names<P: Partition>(catalog: &P) -> Result<HashMap<String, Arc<TableInfo>>, Refusal> {
     use std::ops::Bound::{Excluded, Included};
     let range = (Included(&[NAME_PREFIX][..]), Excluded(&[NAME_PREFIX + 1][..]));
-    let mut tables = HashMap::new();
+    let mut tables = HashMap::default();
     for (key, bytes) in catalog.scan(NAMES, range, usize::MAX)? {
         let record = Record::decode(NAMES, &key, bytes).ok_or_else(|| catalog.corrupt("a table's checksum differs"))?;
         let name = String::from_utf8_lossy(&key[1..]).into_owned();

@@ -1,12 +1,12 @@
 //! Several keys at once: batches and transactions.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use dapple_io::time::Instant;
+use dapple_sched::environment::HashMap;
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -127,7 +127,7 @@ impl<E: Transactions> Store<E> {
     {
         let deadline = self.inner().deadline();
         loop {
-            let work = Work { batch: self.batch(), reads: HashMap::new(), own: HashMap::new() };
+            let work = Work { batch: self.batch(), reads: HashMap::default(), own: HashMap::default() };
             let transaction = Transaction(Arc::new(Mutex::new(work)));
             let result = body(transaction.clone()).await?;
             match transaction.take(self).commit(deadline).await {
@@ -378,7 +378,7 @@ impl<E: Transactions> Transaction<E> {
     /// The whole state of the attempt; clones that the body kept start empty, and are never
     /// committed.
     fn take(self, store: &Store<E>) -> Work<E> {
-        let empty = Work { batch: store.batch(), reads: HashMap::new(), own: HashMap::new() };
+        let empty = Work { batch: store.batch(), reads: HashMap::default(), own: HashMap::default() };
         std::mem::replace(&mut self.work(), empty)
     }
 }

@@ -1,10 +1,11 @@
 //! One batch of the write combiner: evaluated in order, then committed at once. It runs in the blocking pool.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use dapple_sched::environment::HashMap;
 
 use super::history::Event;
 use crate::codec;

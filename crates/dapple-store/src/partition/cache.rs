@@ -1,9 +1,10 @@
 //! The cached records of a partition, bounded in bytes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use dapple_sched::environment::HashMap;
 
 use crate::engine::TableId;
 use crate::record::Record;
@@ -32,7 +33,7 @@ const OVERHEAD: usize = 160;
 
 impl Cache {
     pub(super) fn new(bytes_max: usize) -> Cache {
-        Cache { tables: HashMap::new(), order: VecDeque::new(), bytes: 0, bytes_max, next_number: 0 }
+        Cache { tables: HashMap::default(), order: VecDeque::new(), bytes: 0, bytes_max, next_number: 0 }
     }
 
     pub(super) fn lookup(&self, table: TableId, key: &[u8]) -> Option<Record> {

@@ -1,9 +1,10 @@
 //! The state of a partition, which its color guards: queued writes, cached records, outcomes.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dapple_sched::environment::{HashMap, HashSet};
 use dapple_sync::sync::oneshot;
 use dapple_tower::Reason;
 
@@ -109,8 +110,8 @@ impl State {
             queue_bytes: 0,
             combining: false,
             is_joined: false,
-            in_flight: HashSet::new(),
-            abandoned: HashSet::new(),
+            in_flight: HashSet::default(),
+            abandoned: HashSet::default(),
             outcomes: VecDeque::new(),
             stopped: None,
             next_number: 0,
@@ -192,7 +193,7 @@ impl State {
         while let Some(Queued::Join(_)) = self.queue.front() {
             let Some(Queued::Join(Join { number, keys, granted })) = self.queue.pop_front() else { return None };
             let (done, end) = oneshot::channel();
-            let mut known = HashMap::new();
+            let mut known = HashMap::default();
             if granted.is_closed() {
                 continue;
             }
@@ -250,7 +251,7 @@ impl State {
     }
 
     fn take_batch(&mut self) -> Option<Turn> {
-        let mut taken = Taken { writes: Vec::new(), known: HashMap::new(), callers: Vec::new() };
+        let mut taken = Taken { writes: Vec::new(), known: HashMap::default(), callers: Vec::new() };
         self.batches += 1;
         while let Some(Queued::Write(_)) = self.queue.front() {
             let Some(Queued::Write(Waiting { number, write, answer })) = self.queue.pop_front() else { break };
