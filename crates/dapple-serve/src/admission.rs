@@ -1,11 +1,12 @@
 //! The offer that a server makes to admission control for each request.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use dapple_io::time::sleep;
+use dapple_sched::environment::{self, RandomState};
 use dapple_tower::Refused;
 use dapple_tower::admission::{Admission, Class, Config, Offer};
 use http::request::Parts;
@@ -47,7 +48,7 @@ impl Gate {
             Choice::None => None,
         };
         let workers = dapple_sched::Handle::try_current().map_or(1, |handle| handle.workers());
-        Gate { admission, describe, pace: Pace::new(workers), refused: Once::new(), hasher: RandomState::new() }
+        Gate { admission, describe, pace: Pace::new(workers), refused: Once::new(), hasher: RandomState::default() }
     }
 
     pub(crate) fn admission(&self) -> Option<&Admission> {
@@ -78,7 +79,7 @@ impl Gate {
 
     /// How long [`Gate::pace`] waits before the next refusal.
     pub(crate) fn pace_wait(&self) -> Option<Duration> {
-        self.pace.wait(Instant::now())
+        self.pace.wait(environment::now())
     }
 
     /// The offer for one request.

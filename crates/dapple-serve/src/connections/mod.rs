@@ -7,12 +7,12 @@ mod line;
 mod room;
 mod shortage;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_io::time::Instant;
+use dapple_sched::environment::HashMap;
 use dapple_sync::sync::Notify;
 use slab::Slab;
 
@@ -50,7 +50,7 @@ pub struct ConnectionPermit<H: Holder> {
 impl<H: Holder> Connections<H> {
     /// Creates an empty set with room for `max` connections.
     pub fn new(max: usize) -> Connections<H> {
-        let open = Open { links: Slab::new(), counts: HashMap::new(), most: 0 };
+        let open = Open { links: Slab::new(), counts: HashMap::default(), most: 0 };
         Connections { max: AtomicUsize::new(max), open: Mutex::new(open), ended: Notify::new() }
     }
 

@@ -17,11 +17,11 @@
 //! ```
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use dapple_io::time::Instant;
+use dapple_sched::environment::HashMap;
 
 /// One client; all connections of a Unix socket are one client.
 pub type Client = Option<IpAddr>;
@@ -121,10 +121,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
     use std::time::Duration;
 
     use dapple_io::time::Instant;
+    use dapple_sched::environment::HashMap;
 
     use super::{Client, GiveWay, Held, Standing, give_way, has_claim, richest};
 
@@ -137,7 +137,7 @@ mod tests {
     /// Connections that began one second apart, and the time one second after the last.
     fn all(of: &[(u8, Standing)]) -> (Vec<Held>, HashMap<Client, usize>, Instant) {
         let begin = Instant::from_std(std::time::Instant::now());
-        let mut counts = HashMap::new();
+        let mut counts = HashMap::default();
         let held = (0..).zip(of).map(|(key, &(number, standing))| {
             *counts.entry(client(number)).or_default() += 1;
             Held { key, client: client(number), standing, since: begin + SECOND * u32::try_from(key).unwrap() }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn places_are_not_taken_in_turns() {
         let places = 100;
-        let mut counts = HashMap::from([(client(1), places)]);
+        let mut counts = HashMap::from_iter([(client(1), places)]);
         let mut moves = 0;
         loop {
             let (giver, most) = richest(&counts).unwrap();

@@ -1,14 +1,14 @@
 //! Connection limits: the total, and for each address.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::connections::{self, Client, Connections, pause};
 use dapple_io::time::Instant;
+use dapple_sched::environment::{HashMap, RandomState};
 
 use crate::link::Link;
 
@@ -82,7 +82,7 @@ impl Admission {
             refused: Default::default(),
             cut: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
         }
     }
 

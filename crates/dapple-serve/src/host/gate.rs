@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use dapple_io::net::{Listener, TcpListener, TcpStream};
 use dapple_io::time::sleep;
+use dapple_sched::environment;
 use dapple_sched::{Color, JoinHandle};
 use tracing::error;
 
@@ -81,7 +82,7 @@ impl Gate {
     /// Stops accepting, and returns when that began. From then on every reply should be the last on
     /// its connection.
     pub async fn close(&mut self, ending: Ending) -> Instant {
-        let begin = Instant::now();
+        let begin = environment::now();
         self.stage.begin(ending);
         for task in self.tasks.drain(..) {
             // Panics have been reported already.
@@ -94,16 +95,16 @@ impl Gate {
     /// Waits until busy connections have had their last reply; `open` counts those that may still
     /// get one.
     pub async fn last_replies(&self, begin: Instant, open: impl Fn() -> usize) {
-        while open() > 0 && begin.elapsed() < LAST_REPLIES {
+        while open() > 0 && environment::now() - begin < LAST_REPLIES {
             sleep(TICK).await;
         }
     }
 
     /// Waits until no connection is open; `false` if that takes longer than `limit`.
     pub(super) async fn drained(&self, limit: Duration) -> bool {
-        let begin = Instant::now();
+        let begin = environment::now();
         while self.admission.open() > 0 {
-            if begin.elapsed() >= limit {
+            if environment::now() - begin >= limit {
                 return false;
             }
             sleep(TICK).await;

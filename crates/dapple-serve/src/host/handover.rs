@@ -24,6 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+// REAL: a process is waited for.
 use std::time::{Duration, Instant};
 
 use rustix::net::{

@@ -39,6 +39,7 @@ impl Manager {
 
     /// Reports that the configuration is being read again; [`Manager::ready`] follows.
     pub fn reloading(&self) {
+        // REAL: the service manager compares it with its own.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now_us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use dapple_sched::environment;
+
 use super::end::end_at_once_on;
 use super::gate::Gate;
 use super::manager::Manager;
@@ -40,7 +42,7 @@ pub async fn watch(
         manager.stopping();
         upgrade.cancel();
     }
-    let begin = Instant::now();
+    let begin = environment::now();
     end_at_once_on(signals);
     (ending, begin)
 }

@@ -12,14 +12,15 @@
 //!
 //! The clock never goes back: it has never shown more than the last beat plus `BEAT_MAX_MS`.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use dapple_io::time::{Instant, sleep, sleep_until};
+use dapple_sched::environment;
 use rustix::time::{ClockId, clock_gettime};
 use tracing::warn;
 
@@ -28,6 +29,9 @@ use super::pace::millis;
 /// Milliseconds in which the process ran, as of the last tick of the kernel's clock (at most 10 ms
 /// ago). Uses the runtime's clock if that one stands still.
 pub fn now_ms() -> u64 {
+    if let Some(uptime) = environment::uptime() {
+        return STANDING_BASE_MS + uptime.as_millis() as u64;
+    }
     match Instant::standing() {
         Some(now) => standing_ms(now),
         None => CLOCK.now(raw_ms),
@@ -41,16 +45,24 @@ pub fn left_out_ms() -> u64 {
 
 /// Seconds since 1970, as of the last tick.
 pub fn unix_s() -> u64 {
+    if environment::is_simulated() {
+        return unix_ms() / 1_000;
+    }
+    // REAL: outside of a simulation, and cheaper than the precise clock.
     u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
 }
 
 /// Milliseconds since 1970, for ages and dates: includes time in which the process is stopped.
 pub fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    environment::system_now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Notes the time every second while the process runs. Until the first call nothing is left out.
 pub async fn beat() {
+    if environment::is_simulated() {
+        // A simulated machine never stops without its clock, and the beat is one of the process.
+        return pending().await;
+    }
     let mut told_ms = left_out_ms();
     loop {
         CLOCK.beat(raw_ms());
@@ -88,6 +100,7 @@ pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> 
 
 /// Milliseconds of the monotonic clock, which stands still while the machine sleeps.
 fn raw_ms() -> u64 {
+    // REAL: simulations are answered before.
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }

@@ -9,6 +9,7 @@ use super::exposition::{Exposition, Kind};
 
 /// Writes the metrics that are available.
 pub fn write(out: &mut Exposition) {
+    // REAL: of this process.
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu_s = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
     out.single("process_cpu_seconds_total", Kind::Counter, "Processor time used by the process.", cpu_s);
@@ -44,6 +45,7 @@ fn start_time_s() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The program's name, in parentheses, may contain any characters.
     let ticks: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(START_FIELD)?.parse().ok()?;
+    // REAL: of this machine.
     let (since_boot, since_1970) = (clock_gettime(ClockId::Boottime), clock_gettime(ClockId::Realtime));
     let boot_s = (since_1970.tv_sec - since_boot.tv_sec) as f64;
     Some(boot_s + ticks / rustix::param::clock_ticks_per_second() as f64)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use dapple_sched::environment;
 use http::{Method, StatusCode};
 
 use crate::handle::Numbers;
@@ -24,7 +25,7 @@ impl Counted {
         Counted {
             numbers: numbers.clone(),
             method: MethodIndex::of(method),
-            started: Instant::now(),
+            started: environment::now(),
             status: None,
             sent: 0,
             // The reply to it has no body on the wire, whatever the service returns.
@@ -54,7 +55,7 @@ impl Drop for Counted {
             status: self.status,
             sent: self.sent,
             is_complete: self.is_complete && self.status.is_some(),
-            duration_us: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            duration_us: u64::try_from((environment::now() - self.started).as_micros()).unwrap_or(u64::MAX),
             worker: self.numbers.runtime.worker_index(),
         };
         self.numbers.requests.count(self.method, &ending);

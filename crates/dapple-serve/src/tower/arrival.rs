@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use dapple_io::Connection;
+use dapple_sched::environment;
 
 use crate::admission::Gate;
 
 /// The arrival time of a connection's last input. While every worker is in a handler, a request may
 /// wait in its socket for long; admission control counts that time.
 ///
-/// Uses the real clock, because it is compared with the kernel's.
+/// Uses the environment's clock and not that of the runtime, because it is compared with the kernel's.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     accepted: Instant,
@@ -24,7 +25,7 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// Starts with a connection that was just accepted.
     pub(crate) fn new() -> Arrival {
-        Arrival { accepted: Instant::now(), arrived_ns: AtomicI64::new(0), is_asked: AtomicBool::new(false) }
+        Arrival { accepted: environment::now(), arrived_ns: AtomicI64::new(0), is_asked: AtomicBool::new(false) }
     }
 
     /// Asks the kernel for arrival times if requests are expensive: each answer costs the kernel
@@ -45,7 +46,7 @@ impl Arrival {
 
     /// Notes that the input that was just read reached this machine `ago`.
     fn set(&self, ago: Duration) {
-        let [age_ns, ago_ns] = [self.accepted.elapsed(), ago].map(|time| time.as_nanos() as i64);
+        let [age_ns, ago_ns] = [environment::now() - self.accepted, ago].map(|time| time.as_nanos() as i64);
         self.arrived_ns.store(age_ns - ago_ns, Ordering::Relaxed);
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use dapple_io::time::timeout;
+use dapple_sched::environment;
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
 use h3_quinn::SendStream;
@@ -124,7 +125,7 @@ fn frame(headers: &mut HeaderMap, status: StatusCode, body: &ObservedBody) {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
     }
     if !headers.contains_key(DATE)
-        && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now()))
+        && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(environment::system_now()))
     {
         headers.insert(DATE, date);
     }
