@@ -1,6 +1,5 @@
 //! The servers in use, and their common configuration.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_io::time::sleep;
+use dapple_sched::environment::HashMap;
 use dapple_sched::{Color, Handle};
 
 use super::Dial;
@@ -98,7 +98,7 @@ struct ByOrigin<B> {
 impl<B: Send + 'static> Hosts<B> {
     /// Creates an empty map.
     pub fn new(config: Arc<Config>) -> Hosts<B> {
-        Hosts { config, by_origin: Mutex::new(ByOrigin { hosts: HashMap::new(), prune_at: PRUNE_MIN }) }
+        Hosts { config, by_origin: Mutex::new(ByOrigin { hosts: HashMap::default(), prune_at: PRUNE_MIN }) }
     }
 
     /// The server of this name.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use dapple_sched::environment;
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ResolvesServerCert, ServerSessionMemoryCache};
@@ -100,7 +101,7 @@ impl Certificates {
             let key = rcgen::KeyPair::generate()?;
             let mut params = rcgen::CertificateParams::new(names)?;
             params.distinguished_name.push(rcgen::DnType::CommonName, "made by Dapple, for tests only");
-            let now = SystemTime::now();
+            let now = environment::system_now();
             params.not_before = (now - DAY).into();
             params.not_after = (now + 30 * DAY).into();
             let certificate = params.self_signed(&key)?;
@@ -193,7 +194,7 @@ impl Entry {
     fn warn(&self, files: &CertificateFiles) {
         let chain = files.chain.display();
         let Some(expires) = self.expires else { return };
-        let now = SystemTime::now();
+        let now = environment::system_now();
         match expires.duration_since(now) {
             Err(_) => {
                 tracing::warn!("the certificate in {chain} has expired: clients will refuse it; renew it and reload");

@@ -1,9 +1,9 @@
 //! The choice of a certificate in a handshake.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use dapple_sched::environment::HashMap;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use dapple_io::Connection;
+use dapple_sched::environment;
 
 use super::pieces::Pieces;
 use super::session::{RECORD, Session, Step, Wish};
@@ -335,7 +336,7 @@ impl Core {
     fn encrypt(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut pieces = Pieces::new(bufs);
         let is_long = pieces.len() > FIRST_FLIGHT;
-        let now = Instant::now();
+        let now = environment::now();
         if self.written_at.is_none_or(|at| now.duration_since(at) > IDLE) {
             self.burst = 0;
         }
