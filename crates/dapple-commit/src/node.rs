@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dapple_sched::environment;
 use dapple_tower::switch::{Condvar, JoinHandle, Mutex, lock, spawn_thread, this_thread, wait_for};
 
 use super::Packet;
@@ -76,7 +77,7 @@ impl<C: Send + 'static> Node<C> {
     {
         let inbox = Inbox { inputs: VecDeque::new(), state: Running::Yes };
         let shared = Arc::new(Shared { inbox: Mutex::new(inbox), changed: Condvar::new() });
-        let engine = Engine { shared: shared.clone(), role, storage, outbox, start: Instant::now() };
+        let engine = Engine { shared: shared.clone(), role, storage, outbox, start: environment::now() };
         let thread = spawn_thread(name, move || engine.run())?;
         Ok(Node { shared, thread: Mutex::new(Some(thread)) })
     }
@@ -179,7 +180,7 @@ impl<R: Role, S: Storage> Engine<R, S> {
     }
 
     fn now(&self) -> Duration {
-        self.start.elapsed()
+        environment::now() - self.start
     }
 
     /// The new inputs, empty if a timer is due; `None` when the node should stop.

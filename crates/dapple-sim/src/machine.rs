@@ -209,7 +209,8 @@ pub(crate) fn fail(failure: &Failure, why: String) {
     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
 }
 
-/// When all simulations of this process begin. Points of time are compared with this one only.
+// REAL: points of time are compared with this one only.
+/// When all simulations of this process begin.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The wall clocks begin at 2030-01-01.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dapple_io::event::{self, Registration};
+use dapple_sched::environment;
 use dapple_sched::{Callback, Color, Handle};
 
 use crate::{Reason, Refused};
@@ -56,12 +57,12 @@ where
             }
         })
     };
-    let timer = event::after(deadline.saturating_duration_since(Instant::now()), late)?;
+    let timer = event::after(deadline.saturating_duration_since(environment::now()), late)?;
     waiting.lock().unwrap_or_else(PoisonError::into_inner).timer = Some(timer);
     color.post(move || {
         if let Some(f) = take(&waiting) {
             // The timer, too, may be late when all workers are busy.
-            if Instant::now() <= deadline {
+            if environment::now() <= deadline {
                 return f();
             }
             drop(f);

@@ -1,5 +1,6 @@
 //! The log of a transaction: an entry for each variable that it has touched.
 
+// REAL: it has a hasher of its own, without keys.
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr;

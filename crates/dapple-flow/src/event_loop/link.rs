@@ -233,6 +233,7 @@ impl<Q: Send + 'static, A: Send + 'static> Companion for Link<Q, A> {
     fn await_end(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while state.end.is_none() {
+            // REAL: a thread waits for another one.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;

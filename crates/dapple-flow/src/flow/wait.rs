@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use dapple_sched::environment;
 
 /// Drives a future on the calling thread, at most for `limit`. Needs no runtime, and so no timer of
 /// one.
@@ -16,7 +18,7 @@ pub(super) fn block_on_for<F: Future>(limit: Option<Duration>, future: F) -> Opt
     let Some(limit) = limit else { return Some(dapple_sched::block_on(future)) };
     // For its panics on a misuse.
     dapple_sched::block_on(std::future::ready(()));
-    let start = Instant::now();
+    let start = environment::now();
     let parker = Arc::new(Parker { thread: thread::current(), is_woken: AtomicBool::new(false) });
     let waker = Waker::from(parker.clone());
     let mut cx = Context::from_waker(&waker);
@@ -27,7 +29,7 @@ pub(super) fn block_on_for<F: Future>(limit: Option<Duration>, future: F) -> Opt
         }
         // Acquire pairs with the store in `wake_by_ref`.
         while !parker.is_woken.swap(false, Ordering::Acquire) {
-            let left = limit.saturating_sub(start.elapsed());
+            let left = limit.saturating_sub(environment::now() - start);
             if left.is_zero() {
                 return None;
             }

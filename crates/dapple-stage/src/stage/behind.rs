@@ -13,6 +13,7 @@
 //! `anyhow` does). It could not be the source of errors made by `thiserror`.
 
 use std::any::{Any, TypeId};
+// REAL: a static, which is made once for all simulations, and never walked through.
 use std::collections::HashMap;
 use std::error::Error;
 use std::io;

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use dapple_sched::Color;
+use dapple_sched::environment;
 use dapple_sched::foreign::discard;
 use dapple_tower::switch::lock;
 use dapple_tower::time::Sleep;
@@ -368,9 +369,9 @@ impl<Req, Resp, E> Future for Call<Req, Resp, E> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End<Resp, E>> {
         let call = &mut *self;
         if call.results.is_none() && call.poll_share(cx).is_ready() {
-            let began = Instant::now();
+            let began = environment::now();
             let polled = catch_unwind(AssertUnwindSafe(|| call.poll_handler(cx)));
-            let took = began.elapsed();
+            let took = environment::now() - began;
             call.busy += took;
             call.throttle.took(took);
             match polled {
