@@ -1,6 +1,7 @@
 //! House style as a failing test. Each finding has a place, the fault, and the replacement.
 
 mod cancel;
+mod clocks;
 mod layers;
 pub(crate) mod plain;
 mod promises;
@@ -43,6 +44,7 @@ pub(crate) fn run() -> Result<bool, String> {
     let rust = texts.iter().filter(|(path, _)| path.ends_with(".rs"));
     let sources: Vec<Source<'_>> = rust.map(|(path, text)| Source::new(path, text)).collect();
     findings.extend(cancel::check(&sources));
+    findings.extend(clocks::check(&sources));
     let page = texts.iter().find(|(path, _)| path == promises::PAGE).map_or("", |(_, text)| text);
     findings.extend(promises::check(&sources, page));
     findings.extend(plain::check(&texts, &sources));
