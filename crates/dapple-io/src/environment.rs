@@ -1,12 +1,12 @@
 //! An environment replaces the kernel as the origin of a runtime's connections, listeners,
 //! datagrams and names.
 //!
-//! By default it is the kernel. [`runtime_builder_in`] makes a runtime that asks an [`Environment`]
-//! instead, such as the network of a simulation. The border is the least that a kernel has: sockets
-//! that answer at once or say [`WouldBlock`](std::io::ErrorKind::WouldBlock), and a [`Readiness`]
-//! that tells when to try again. All layers above are the same code in both cases:
-//! [`TcpStream`](crate::net::TcpStream), [`TcpListener`](crate::net::TcpListener),
-//! [`UdpSocket`](crate::net::UdpSocket), timers, the blocking pool, and what uses them.
+//! By default it is the kernel. A runtime with a [`Network`] ([`on_network`]) asks that for its sockets, and the kernel for
+//! everything else. A runtime in an [`Environment`] ([`runtime_builder_in`]), such as a machine of a simulation, asks nothing of the
+//! kernel. The border is the least that a kernel has: sockets that answer at once or say
+//! [`WouldBlock`](std::io::ErrorKind::WouldBlock), and a [`Readiness`] that tells when to try again. All above it is the same code in all
+//! cases: [`TcpStream`](crate::net::TcpStream), [`TcpListener`](crate::net::TcpListener), [`UdpSocket`](crate::net::UdpSocket), timers,
+//! the blocking pool, and what is built on these.
 //!
 //! File descriptors are the kernel's: Unix sockets, pipes, children, signals, sockets of the standard library. A runtime in an
 //! environment refuses these by a panic that says so.
@@ -15,6 +15,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use rustix::event::epoll::EventFlags;
@@ -28,12 +29,13 @@ pub type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 /// A function of the blocking pool.
 pub type BlockingJob = Box<dyn FnOnce() + Send>;
 
-/// The services that a machine of a simulation offers to its runtime. All calls come from the one thread that steps the runtime's workers, and none
-/// blocks.
-pub trait Environment: Send + Sync + 'static {
-    /// Tells the [`Readiness`] values about events since the last call; true if there were any. A
-    /// worker calls it between two turns, when it would poll the kernel for events.
-    fn dispatch(&self) -> bool;
+/// Sockets in place of the kernel's. All calls come from tasks, callbacks and destructors of the runtime, and none may block.
+pub trait Network: Send + Sync + 'static {
+    /// Whether sockets at this address, and connections to it, are this network's. The kernel makes all others. By default all are this
+    /// network's.
+    fn has(&self, _addr: IpAddr) -> bool {
+        true
+    }
 
     /// Begins to connect.
     ///
@@ -52,6 +54,14 @@ pub trait Environment: Send + Sync + 'static {
     /// # Errors
     /// The address is in use, or not one of this machine.
     fn bind_datagrams(&self, at: SocketAddr) -> io::Result<Arc<dyn DatagramSocket>>;
+}
+
+/// The services that a machine of a simulation offers to its runtime. All calls come from the one thread that steps the runtime's
+/// workers, and none blocks.
+pub trait Environment: Network {
+    /// Tells [`Readiness`]es what has happened since the last call; true if anything has. Called by a worker between two turns, as the
+    /// kernel is asked for events.
+    fn dispatch(&self) -> bool;
 
     /// Looks a name up.
     fn look_up(&self, name: &str) -> Lookup;
@@ -75,11 +85,12 @@ pub trait StreamSocket: Watched {
     /// The attempt has failed.
     fn is_connected(&self) -> io::Result<bool>;
 
-    /// Takes up to `len` bytes that have come; none: the other side has ended the stream. `peek` leaves them to be taken again.
+    /// Shows the bytes that have come to `take`, and forgets as many as it returns. If they are in several pieces, `take` gets the next
+    /// piece as long as it takes the whole of each. It gets nothing where the other side has ended the stream.
     ///
     /// # Errors
     /// `WouldBlock`, or the connection is broken.
-    fn receive(&self, len: usize, peek: bool) -> io::Result<Vec<u8>>;
+    fn receive(&self, take: &mut dyn FnMut(&[u8]) -> usize) -> io::Result<()>;
 
     /// Gives a part of the bytes to be sent, at least one.
     ///
@@ -209,8 +220,39 @@ pub fn runtime_builder_in(environment: Arc<dyn Environment>) -> dapple_sched::Bu
     })
 }
 
-/// The environment of the runtime of this thread; `None` for the kernel. Costs a read of a
-/// thread-local word if there is none.
+/// Gives the runtimes of a builder the sockets of `network` in place of the kernel's, and a driver with these limits in place of the one that
+/// the builder had.
+pub fn on_network(
+    builder: dapple_sched::Builder,
+    network: Arc<dyn Network>,
+    config: crate::Config,
+) -> dapple_sched::Builder {
+    builder.driver(move |workers| {
+        crate::dump::from_environment()?;
+        let driver: Arc<dyn dapple_sched::Driver> = EpollDriver::on_network(workers, config, network)?;
+        Ok(driver)
+    })
+}
+
+/// The network that has this address, where that is not the kernel's. Costs a look at one word of the process where no runtime has one.
+#[inline]
+pub(crate) fn network_of(addr: IpAddr) -> Option<Arc<dyn Network>> {
+    // Relaxed: the thread that asks has been told of the runtime, and with it of this word.
+    if !NETWORKS.load(Ordering::Relaxed) {
+        return None;
+    }
+    current::shared().ok()?.network.clone().filter(|network| network.has(addr))
+}
+
+/// Notes that a runtime of this process has a network.
+pub(crate) fn note_network() {
+    NETWORKS.store(true, Ordering::Relaxed);
+}
+
+/// Whether any runtime of this process has, or had, a network.
+static NETWORKS: AtomicBool = AtomicBool::new(false);
+
+/// The environment of the runtime of this thread, where that is not the kernel. Costs a look at a thread-local word where it is.
 #[inline]
 pub(crate) fn current() -> Option<Arc<dyn Environment>> {
     if !dapple_sched::environment::is_simulated() {

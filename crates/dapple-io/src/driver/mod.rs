@@ -13,7 +13,7 @@ use dapple_sched::{Barrier, Driver, Membarrier, Outside, TaskWait};
 use crate::blocking::Pool;
 use crate::companion::Registry;
 use crate::descriptors::Descriptors;
-use crate::environment::Environment;
+use crate::environment::{self, Environment, Network};
 #[cfg(feature = "dns")]
 use crate::lock::Mutex;
 #[cfg(feature = "dns")]
@@ -134,6 +134,8 @@ pub(crate) struct Shared {
     pub(crate) standing: Option<Standing>,
     /// In place of the kernel. Its time is `standing`, which it moves.
     pub(crate) environment: Option<Arc<dyn Environment>>,
+    /// Has the sockets in place of the kernel; the environment, where there is one.
+    pub(crate) network: Option<Arc<dyn Network>>,
 }
 
 impl Shared {
@@ -162,7 +164,12 @@ impl EpollDriver {
     ///
     /// As [`EpollDriver::new`].
     pub fn with_config(workers: usize, config: Config) -> io::Result<Arc<Self>> {
-        Self::make(workers, config, None)
+        Self::make(workers, config, None, None)
+    }
+
+    /// A driver with the sockets of a network in place of the kernel's.
+    pub(crate) fn on_network(workers: usize, config: Config, network: Arc<dyn Network>) -> io::Result<Arc<Self>> {
+        Self::make(workers, config, None, Some(network))
     }
 
     /// A driver of stepped workers that asks an environment in place of the kernel.
@@ -172,10 +179,18 @@ impl EpollDriver {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, advice));
         }
         let config = Config { standing_clock: true, io_uring: false, ..Config::default() };
-        Self::make(workers, config, Some(environment))
+        Self::make(workers, config, Some(environment.clone()), Some(environment))
     }
 
-    fn make(workers: usize, config: Config, environment: Option<Arc<dyn Environment>>) -> io::Result<Arc<Self>> {
+    fn make(
+        workers: usize,
+        config: Config,
+        environment: Option<Arc<dyn Environment>>,
+        network: Option<Arc<dyn Network>>,
+    ) -> io::Result<Arc<Self>> {
+        if network.is_some() {
+            environment::note_network();
+        }
         let shared = Arc::new(Shared {
             clock: Clock,
             descriptors: Descriptors::default(),
@@ -187,6 +202,7 @@ impl EpollDriver {
             ring_limits: ring_limits(&config),
             standing: config.standing_clock.then(|| Standing::new(workers, environment.is_some())),
             environment,
+            network,
         });
         // A standing clock counts the workers that wait in the kernel, so each waits on its own.
         let together = if shared.standing.is_some() { 1 } else { WORKERS_MAX };

@@ -23,11 +23,11 @@ use super::{current, shut_down_error};
 use crate::environment::{self, Readiness, Watched};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The object of a source: a descriptor of the kernel's, or a socket of an environment.
+/// The object of a source: a descriptor of the kernel, or a socket of another network.
 pub(crate) trait Descriptor: AsFd {
-    /// The socket, if it belongs to an environment.
+    /// The socket, where it is not one of the kernel.
     #[inline]
-    fn simulated(&self) -> Option<&dyn Watched> {
+    fn beyond_kernel(&self) -> Option<&dyn Watched> {
         None
     }
 }
@@ -79,7 +79,7 @@ impl<T: Descriptor> Source<T> {
     }
 
     fn with_entry(descriptor: T, entry: Entry) -> io::Result<Self> {
-        if descriptor.simulated().is_none() {
+        if descriptor.beyond_kernel().is_none() {
             environment::refuse("a file descriptor");
         }
         let reactor = current::reactor_for_source()?;
@@ -96,7 +96,7 @@ impl<T: Descriptor> Source<T> {
         if self.is_watched.load(Ordering::Relaxed) {
             return Ok(());
         }
-        match self.descriptor().simulated() {
+        match self.descriptor().beyond_kernel() {
             None => self.reactor.watch(self.descriptor().as_fd(), self.token)?,
             Some(socket) => {
                 // Set before, because the socket may wake a task that comes here again.
@@ -247,7 +247,7 @@ impl<T: Descriptor> Drop for Source<T> {
     fn drop(&mut self) {
         if let Some(descriptor) = self.descriptor.take() {
             // Relaxed: no other thread has the source any more.
-            match self.is_watched.load(Ordering::Relaxed) && descriptor.simulated().is_none() {
+            match self.is_watched.load(Ordering::Relaxed) && descriptor.beyond_kernel().is_none() {
                 true => self.reactor.deregister(descriptor.as_fd(), self.token),
                 false => self.reactor.forget(self.token),
             }

@@ -53,10 +53,9 @@ impl TcpListener {
     /// Those of the kernel for the last address tried, among them `AddrInUse`; `InvalidInput` for a
     /// text that is not an address; there is no runtime here.
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        let environment = environment::current();
         try_each(addr, |addr| {
-            if let Some(environment) = &environment {
-                return Self::of(Listening::Simulated(environment.listen(addr)?));
+            if let Some(network) = environment::network_of(addr.ip()) {
+                return Self::of(Listening::Network(network.listen(addr)?));
             }
             let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
@@ -129,7 +128,7 @@ impl TcpListener {
     pub fn note_arrivals(&self) -> io::Result<()> {
         match self.source.descriptor() {
             Listening::Kernel(listener) => note_arrivals(listener),
-            Listening::Simulated(_) => Ok(()),
+            Listening::Network(_) => Ok(()),
         }
     }
 
@@ -153,7 +152,7 @@ impl TcpListener {
         const SYN: u32 = 0x02;
         let socket = match self.source.descriptor() {
             Listening::Kernel(listener) => listener.as_fd(),
-            Listening::Simulated(socket) => {
+            Listening::Network(socket) => {
                 socket.refuse_new();
                 return Ok(());
             }
@@ -191,9 +190,9 @@ impl fmt::Debug for TcpListener {
 fn accept_one(listener: &Listening) -> io::Result<Step<(Accepted, SocketAddr)>> {
     let listener = match listener {
         Listening::Kernel(listener) => listener,
-        Listening::Simulated(socket) => {
+        Listening::Network(socket) => {
             let (accepted, peer) = socket.accept()?;
-            return Ok(Step::More((Accepted::Simulated(accepted), peer)));
+            return Ok(Step::More((Accepted::Network(accepted), peer)));
         }
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Sockets of the kernel's or of an environment, by the same calls.
+//! Sockets of the kernel or of another network, by the same calls.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -14,32 +14,32 @@ use crate::stream::Transfer;
 /// A connection.
 pub(crate) enum Stream {
     Kernel(std::net::TcpStream),
-    Simulated(Arc<dyn StreamSocket>),
+    Network(Arc<dyn StreamSocket>),
 }
 
 /// A listening socket.
 pub(crate) enum Listening {
     Kernel(std::net::TcpListener),
-    Simulated(Arc<dyn ListenSocket>),
+    Network(Arc<dyn ListenSocket>),
 }
 
 /// A socket for datagrams.
 pub(crate) enum Datagrams {
     Kernel(std::net::UdpSocket),
-    Simulated(Arc<dyn DatagramSocket>),
+    Network(Arc<dyn DatagramSocket>),
 }
 
 /// An accepted connection, before it has a place in the driver.
 pub(super) enum Accepted {
     Kernel(OwnedFd),
-    Simulated(Arc<dyn StreamSocket>),
+    Network(Arc<dyn StreamSocket>),
 }
 
 impl Stream {
     pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Stream::Kernel(stream) => stream.shutdown(how),
-            Stream::Simulated(socket) => socket.shutdown(how),
+            Stream::Network(socket) => socket.shutdown(how),
         }
     }
 
@@ -48,43 +48,50 @@ impl Stream {
             // With a linger time of zero, closing resets the connection. If the kernel refuses, it
             // is closed all the same.
             Stream::Kernel(stream) => _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)),
-            Stream::Simulated(socket) => socket.abort(),
+            Stream::Network(socket) => socket.abort(),
         }
     }
 
     pub(super) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Kernel(stream) => Ok(rustix::net::recv(stream, &mut *buf, rustix::net::RecvFlags::PEEK)?.0),
-            Stream::Simulated(socket) => Ok(copy(&socket.receive(buf.len(), true)?, buf)),
+            Stream::Network(socket) => {
+                let mut len = 0;
+                socket.receive(&mut |bytes| {
+                    len += copy(bytes, &mut buf[len..]);
+                    0
+                })?;
+                Ok(len)
+            }
         }
     }
 
     pub(super) fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Kernel(stream) => stream.peer_addr(),
-            Stream::Simulated(socket) => socket.peer_addr(),
+            Stream::Network(socket) => socket.peer_addr(),
         }
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Kernel(stream) => stream.local_addr(),
-            Stream::Simulated(socket) => socket.local_addr(),
+            Stream::Network(socket) => socket.local_addr(),
         }
     }
 
-    /// An environment sends everything at once.
+    /// Other networks send everything at once.
     pub(super) fn nodelay(&self) -> io::Result<bool> {
         match self {
             Stream::Kernel(stream) => stream.nodelay(),
-            Stream::Simulated(_) => Ok(true),
+            Stream::Network(_) => Ok(true),
         }
     }
 
     pub(super) fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         match self {
             Stream::Kernel(stream) => stream.set_nodelay(nodelay),
-            Stream::Simulated(_) => Ok(()),
+            Stream::Network(_) => Ok(()),
         }
     }
 }
@@ -93,7 +100,7 @@ impl Listening {
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Listening::Kernel(listener) => listener.local_addr(),
-            Listening::Simulated(socket) => socket.local_addr(),
+            Listening::Network(socket) => socket.local_addr(),
         }
     }
 }
@@ -102,28 +109,28 @@ impl Datagrams {
     pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
         match self {
             Datagrams::Kernel(socket) => socket.connect(to),
-            Datagrams::Simulated(socket) => socket.connect(to),
+            Datagrams::Network(socket) => socket.connect(to),
         }
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Datagrams::Kernel(socket) => socket.local_addr(),
-            Datagrams::Simulated(socket) => socket.local_addr(),
+            Datagrams::Network(socket) => socket.local_addr(),
         }
     }
 
     pub(super) fn send_to(&self, buf: &[u8], to: SocketAddr) -> io::Result<usize> {
         match self {
             Datagrams::Kernel(socket) => socket.send_to(buf, to),
-            Datagrams::Simulated(socket) => socket.send_to(buf, to),
+            Datagrams::Network(socket) => socket.send_to(buf, to),
         }
     }
 
     pub(super) fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         match self {
             Datagrams::Kernel(socket) => socket.recv_from(buf),
-            Datagrams::Simulated(socket) => {
+            Datagrams::Network(socket) => {
                 let (bytes, from) = socket.receive_from(buf.len())?;
                 Ok((copy(&bytes, buf), from))
             }
@@ -133,7 +140,7 @@ impl Datagrams {
     pub(super) fn send(&self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Datagrams::Kernel(socket) => socket.send(buf),
-            Datagrams::Simulated(socket) => {
+            Datagrams::Network(socket) => {
                 socket.send_to(buf, socket.connected_to().ok_or(io::ErrorKind::NotConnected)?)
             }
         }
@@ -142,7 +149,7 @@ impl Datagrams {
     pub(super) fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Datagrams::Kernel(socket) => socket.recv(buf),
-            Datagrams::Simulated(_) => Ok(self.recv_from(buf)?.0),
+            Datagrams::Network(_) => Ok(self.recv_from(buf)?.0),
         }
     }
 }
@@ -151,17 +158,31 @@ impl Transfer for Stream {
     fn receive(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Kernel(stream) => Ok(rustix::io::read(stream, buf)?),
-            Stream::Simulated(socket) => Ok(copy(&socket.receive(buf.len(), false)?, buf)),
+            Stream::Network(socket) => {
+                let mut len = 0;
+                socket.receive(&mut |bytes| {
+                    let taken = copy(bytes, &mut buf[len..]);
+                    len += taken;
+                    taken
+                })?;
+                Ok(len)
+            }
         }
     }
 
     fn receive_uninit(&self, buf: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
         match self {
             Stream::Kernel(stream) => Ok(rustix::io::read(stream, buf)?.0.len()),
-            Stream::Simulated(socket) => {
-                let bytes = socket.receive(buf.len(), false)?;
-                buf.iter_mut().zip(&bytes).for_each(|(place, byte)| _ = place.write(*byte));
-                Ok(bytes.len())
+            Stream::Network(socket) => {
+                let mut len = 0;
+                socket.receive(&mut |bytes| {
+                    let rest = &mut buf[len..];
+                    rest.iter_mut().zip(bytes).for_each(|(place, byte)| _ = place.write(*byte));
+                    let taken = rest.len().min(bytes.len());
+                    len += taken;
+                    taken
+                })?;
+                Ok(len)
             }
         }
     }
@@ -169,7 +190,7 @@ impl Transfer for Stream {
     fn send(&self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Kernel(stream) => crate::stream::send(stream, buf),
-            Stream::Simulated(socket) => socket.send(buf),
+            Stream::Network(socket) => socket.send(buf),
         }
     }
 
@@ -177,7 +198,7 @@ impl Transfer for Stream {
         match self {
             Stream::Kernel(stream) => crate::stream::send_vectored(stream, bufs),
             // In one piece, as the kernel takes it.
-            Stream::Simulated(socket) => {
+            Stream::Network(socket) => {
                 socket.send(&bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>())
             }
         }
@@ -190,17 +211,19 @@ macro_rules! implement_descriptor {
             fn as_fd(&self) -> BorrowedFd<'_> {
                 match self {
                     $type::Kernel(socket) => socket.as_fd(),
-                    $type::Simulated(_) => panic!("a simulated socket has no file descriptor"),
+                    $type::Network(_) => {
+                        panic!("a socket of a network that is not the kernel's has no file descriptor")
+                    }
                 }
             }
         }
 
         impl Descriptor for $type {
             #[inline]
-            fn simulated(&self) -> Option<&dyn Watched> {
+            fn beyond_kernel(&self) -> Option<&dyn Watched> {
                 match self {
                     $type::Kernel(_) => None,
-                    $type::Simulated(socket) => Some(&**socket),
+                    $type::Network(socket) => Some(&**socket),
                 }
             }
         }
@@ -209,7 +232,7 @@ macro_rules! implement_descriptor {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {
                     $type::Kernel(socket) => socket.fmt(f),
-                    $type::Simulated(socket) => f.debug_tuple("Simulated").field(&socket.local_addr()).finish(),
+                    $type::Network(socket) => f.debug_tuple("Network").field(&socket.local_addr()).finish(),
                 }
             }
         }

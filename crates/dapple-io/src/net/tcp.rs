@@ -59,8 +59,8 @@ impl TcpStream {
 
     /// Connects to one address.
     pub(crate) async fn connect_to(addr: SocketAddr) -> io::Result<Self> {
-        if let Some(environment) = environment::current() {
-            let source = Source::connecting(Stream::Simulated(environment.connect(addr)?))?;
+        if let Some(network) = environment::network_of(addr.ip()) {
+            let source = Source::connecting(Stream::Network(network.connect(addr)?))?;
             source.io(Direction::Write, is_connected).await?;
             return Ok(TcpStream::of(source));
         }
@@ -94,7 +94,7 @@ impl TcpStream {
     pub(super) fn accepted(accepted: Accepted) -> io::Result<Self> {
         let stream = match accepted {
             Accepted::Kernel(fd) => Stream::Kernel(fd.into()),
-            Accepted::Simulated(socket) => Stream::Simulated(socket),
+            Accepted::Network(socket) => Stream::Network(socket),
         };
         // The first bytes are often there already, and a short connection ends without any wait.
         let source = Source::unwatched(stream)?;
@@ -163,7 +163,7 @@ impl TcpStream {
         // Says that more follows, namely the end; other bytes would be sent together with these.
         let send = |stream: &Stream| match stream {
             Stream::Kernel(stream) => Ok(step(rustix::net::send(stream, buf, flags)?, buf.len())),
-            Stream::Simulated(socket) => Ok(step(socket.send(buf)?, buf.len())),
+            Stream::Network(socket) => Ok(step(socket.send(buf)?, buf.len())),
         };
         let len = self.source.try_io(Direction::Write, send)?;
         if len == buf.len() {
@@ -214,7 +214,7 @@ impl TcpStream {
     pub fn since_last_received(&self) -> io::Result<Duration> {
         match self.source.descriptor() {
             Stream::Kernel(stream) => since_last_received(stream),
-            Stream::Simulated(_) => Ok(Duration::ZERO),
+            Stream::Network(_) => Ok(Duration::ZERO),
         }
     }
 
@@ -259,7 +259,7 @@ impl TcpStream {
 
 impl RawRead for TcpStream {
     fn raw_poll_read(&self, cx: &mut Context<'_>, buf: &mut [MaybeUninit<u8>]) -> Poll<io::Result<usize>> {
-        if !self.arrival.is_wanted() || matches!(self.source.descriptor(), Stream::Simulated(_)) {
+        if !self.arrival.is_wanted() || matches!(self.source.descriptor(), Stream::Network(_)) {
             return self.source.poll_read(cx, buf);
         }
         self.source.poll_io(cx, Direction::Read, None, |stream| {
@@ -303,7 +303,7 @@ fn since_last_received(stream: &std::net::TcpStream) -> io::Result<Duration> {
 fn is_connected(stream: &Stream) -> io::Result<Step<()>> {
     let stream = match stream {
         Stream::Kernel(stream) => stream,
-        Stream::Simulated(socket) => {
+        Stream::Network(socket) => {
             return if socket.is_connected()? { Ok(Step::More(())) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
     };

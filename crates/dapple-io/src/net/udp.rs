@@ -41,9 +41,8 @@ impl UdpSocket {
     ///
     /// Those of the kernel for the last address tried; there is no runtime here.
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        let environment = environment::current();
-        try_each(addr, |addr| match &environment {
-            Some(environment) => Self::of(Datagrams::Simulated(environment.bind_datagrams(addr)?)),
+        try_each(addr, |addr| match environment::network_of(addr.ip()) {
+            Some(network) => Self::of(Datagrams::Network(network.bind_datagrams(addr)?)),
             None => Self::from_std(std::net::UdpSocket::bind(addr)?),
         })
     }

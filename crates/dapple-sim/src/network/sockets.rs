@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_io::environment::{
-    BlockingJob, DatagramSocket, Environment, ListenSocket, Lookup, Readiness, Ready, StreamSocket, Watched,
+    BlockingJob, DatagramSocket, Environment, ListenSocket, Lookup, Network, Readiness, Ready, StreamSocket, Watched,
 };
 
 use crate::network::connection::State;
@@ -35,14 +35,7 @@ impl Kernel {
     }
 }
 
-impl Environment for Kernel {
-    fn dispatch(&self) -> bool {
-        let told = self.with(|world| Ok(std::mem::take(&mut world.hosts[self.host].told))).unwrap_or_default();
-        let any = !told.is_empty();
-        told.into_iter().for_each(|(readiness, ready)| readiness.tell(ready));
-        any
-    }
-
+impl Network for Kernel {
     fn connect(&self, to: SocketAddr) -> io::Result<Arc<dyn StreamSocket>> {
         let connection = self.with(|world| Ok(world.connect(self.host, to)))?;
         Ok(Arc::new(Stream { kernel: self.clone(), connection, side: 0 }))
@@ -72,6 +65,15 @@ impl Environment for Kernel {
             world.hosts[self.host].datagrams.insert(addr.port(), port);
             Ok(Arc::new(Datagrams { kernel: self.clone(), addr }) as Arc<dyn DatagramSocket>)
         })
+    }
+}
+
+impl Environment for Kernel {
+    fn dispatch(&self) -> bool {
+        let told = self.with(|world| Ok(std::mem::take(&mut world.hosts[self.host].told))).unwrap_or_default();
+        let any = !told.is_empty();
+        told.into_iter().for_each(|(readiness, ready)| readiness.tell(ready));
+        any
     }
 
     fn look_up(&self, name: &str) -> Lookup {
@@ -132,7 +134,7 @@ impl StreamSocket for Stream {
         })
     }
 
-    fn receive(&self, len: usize, peek: bool) -> io::Result<Vec<u8>> {
+    fn receive(&self, take: &mut dyn FnMut(&[u8]) -> usize) -> io::Result<()> {
         self.with(|world| {
             let window = world.network.window;
             let Some(connection) = world.connections.get_mut(&self.connection) else {
@@ -142,17 +144,17 @@ impl StreamSocket for Stream {
             if own.received.is_empty() {
                 return match own.state {
                     State::Broken(why) => Err(why.into()),
-                    _ if own.has_ended => Ok(Vec::new()),
+                    _ if own.has_ended => Ok(()),
                     State::Gone => Err(ErrorKind::NotConnected.into()),
                     _ => Err(ErrorKind::WouldBlock.into()),
                 };
             }
-            let len = len.min(own.received.len());
-            if peek {
-                return Ok(own.received.iter().take(len).copied().collect());
-            }
             let was_full = own.received.len() >= window / 2;
-            let bytes = own.received.drain(..len).collect();
+            let len = take(own.received.make_contiguous());
+            if len == 0 {
+                return Ok(());
+            }
+            own.received.drain(..len);
             let is_full = own.received.len() >= window / 2;
             let (host, other) = (own.host, connection.sides[1 - self.side].host);
             let waits = connection.sides[1 - self.side].is_blocked;
@@ -160,7 +162,7 @@ impl StreamSocket for Stream {
                 let latency = world.latency(host, other);
                 world.schedule_in(latency, Event::Window { connection: self.connection, side: 1 - self.side });
             }
-            Ok(bytes)
+            Ok(())
         })
     }
 
