@@ -21,6 +21,7 @@ mod race;
 mod services;
 mod socket;
 mod tcp;
+mod tun;
 mod udp;
 mod unix;
 
@@ -34,5 +35,6 @@ pub use passed_on::{PassedOn, passed_on};
 pub use peer::{Listener, Peer};
 pub use services::{ServiceTarget, services};
 pub use tcp::TcpStream;
+pub use tun::TunQueue;
 pub use udp::UdpSocket;
 pub use unix::{UnixListener, UnixStream};
