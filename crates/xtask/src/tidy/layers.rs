@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-stm", Some(&["dapple-sched"])),
     ("dapple-sync", Some(&["dapple-sched"])),
     ("dapple-io", Some(&["dapple-sched", "dapple-sync"])),
+    ("dapple-net", Some(&["dapple-sched", "dapple-io"])),
     ("dapple-sim", Some(&["dapple-sched", "dapple-io"])),
     ("dapple-flow", Some(&["dapple-sched", "dapple-io", "dapple-sync"])),
     ("dapple-tls", Some(&["dapple-sched", "dapple-io"])),

@@ -1,0 +1,1 @@
+//! Programs on networks in user space, joined by links in memory.
