@@ -1,0 +1,315 @@
+//! The ports of a network, which all its devices share: listeners, sockets for datagrams, and the connections that began here.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dapple_io::environment::{Readiness, Ready};
+use dapple_sched::environment::{RandomState, random};
+
+use crate::packet::Tuple;
+
+/// See the module's text. Its lock may be taken while that of a stack is held, never the other way round.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    own: Vec<IpAddr>,
+    datagram_sockets_max: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    listeners: HashMap<u16, Vec<Arc<ListenPort>>, RandomState>,
+    datagrams: HashMap<u16, Vec<Arc<DatagramPort>>, RandomState>,
+    datagram_count: usize,
+    /// Connections that began here, and the stack of each. Empty where there is one stack.
+    outgoing: HashMap<Tuple, usize, RandomState>,
+}
+
+/// A port that is listened on.
+#[derive(Debug)]
+pub(crate) struct ListenPort {
+    pub(crate) addr: SocketAddr,
+    pub(crate) state: Mutex<Listening>,
+}
+
+/// Connections that wait to be accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Listening {
+    /// The stack and the key of each.
+    pub(crate) waiting: VecDeque<(usize, usize)>,
+    pub(crate) readiness: Option<Readiness>,
+    /// New connections are not answered.
+    pub(crate) refuses: bool,
+    /// The listener is gone.
+    pub(crate) is_closed: bool,
+}
+
+/// A port for datagrams.
+#[derive(Debug)]
+pub(crate) struct DatagramPort {
+    pub(crate) addr: SocketAddr,
+    pub(crate) state: Mutex<Datagrams>,
+}
+
+/// Datagrams that wait to be received.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    pub(crate) waiting: VecDeque<(Vec<u8>, SocketAddr)>,
+    pub(crate) bytes: usize,
+    pub(crate) readiness: Option<Readiness>,
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+impl Ports {
+    pub(crate) fn new(own: Vec<IpAddr>, datagram_sockets_max: usize) -> Ports {
+        Ports { own, datagram_sockets_max, table: Mutex::default() }
+    }
+
+    /// Takes a port for a listener.
+    pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<Arc<ListenPort>> {
+        self.check(at)?;
+        let mut table = lock(&self.table);
+        let addr = free_addr(at, |addr| {
+            table.listeners.get(&addr.port()).is_some_and(|all| all.iter().any(|one| overlap(one.addr, addr)))
+        })?;
+        let port = Arc::new(ListenPort { addr, state: Mutex::default() });
+        table.listeners.entry(addr.port()).or_default().push(port.clone());
+        Ok(port)
+    }
+
+    /// The listener for connections to this address.
+    pub(crate) fn listener(&self, local: SocketAddr) -> Option<Arc<ListenPort>> {
+        let table = lock(&self.table);
+        let ports = table.listeners.get(&local.port())?;
+        best(ports, local, |port| port.addr).cloned()
+    }
+
+    pub(crate) fn end_listening(&self, port: &Arc<ListenPort>) {
+        let mut table = lock(&self.table);
+        if let Some(ports) = table.listeners.get_mut(&port.addr.port()) {
+            ports.retain(|other| !Arc::ptr_eq(other, port));
+            if ports.is_empty() {
+                table.listeners.remove(&port.addr.port());
+            }
+        }
+    }
+
+    /// Takes a port for datagrams.
+    pub(crate) fn bind(&self, at: SocketAddr) -> io::Result<Arc<DatagramPort>> {
+        self.check(at)?;
+        let mut table = lock(&self.table);
+        if table.datagram_count >= self.datagram_sockets_max {
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, "the limit on sockets for datagrams is reached"));
+        }
+        let addr = free_addr(at, |addr| {
+            table.datagrams.get(&addr.port()).is_some_and(|all| all.iter().any(|one| overlap(one.addr, addr)))
+        })?;
+        let port = Arc::new(DatagramPort { addr, state: Mutex::default() });
+        table.datagrams.entry(addr.port()).or_default().push(port.clone());
+        table.datagram_count += 1;
+        Ok(port)
+    }
+
+    /// The socket for datagrams to this address.
+    pub(crate) fn datagrams(&self, local: SocketAddr) -> Option<Arc<DatagramPort>> {
+        let table = lock(&self.table);
+        let ports = table.datagrams.get(&local.port())?;
+        best(ports, local, |port| port.addr).cloned()
+    }
+
+    pub(crate) fn unbind(&self, port: &Arc<DatagramPort>) {
+        let mut table = lock(&self.table);
+        if let Some(ports) = table.datagrams.get_mut(&port.addr.port()) {
+            ports.retain(|other| !Arc::ptr_eq(other, port));
+            if ports.is_empty() {
+                table.datagrams.remove(&port.addr.port());
+            }
+            table.datagram_count -= 1;
+        }
+    }
+
+    /// Notes a connection that begins here; false if there is one with these ends.
+    pub(crate) fn begin(&self, tuple: Tuple, stack: usize) -> bool {
+        let mut table = lock(&self.table);
+        let is_new = !table.outgoing.contains_key(&tuple);
+        if is_new {
+            table.outgoing.insert(tuple, stack);
+        }
+        is_new
+    }
+
+    pub(crate) fn end(&self, tuple: &Tuple) {
+        lock(&self.table).outgoing.remove(tuple);
+    }
+
+    /// The stack of a connection that began here.
+    pub(crate) fn stack_of(&self, tuple: &Tuple) -> Option<usize> {
+        lock(&self.table).outgoing.get(tuple).copied()
+    }
+
+    /// The address of this network that sends to `to`.
+    pub(crate) fn source_for(&self, to: SocketAddr) -> io::Result<IpAddr> {
+        let source = self.own.iter().find(|own| own.is_ipv4() == to.is_ipv4());
+        source
+            .copied()
+            .ok_or_else(|| io::Error::new(ErrorKind::NetworkUnreachable, "this network has no address of that family"))
+    }
+
+    pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
+        self.own.contains(&ip)
+    }
+
+    fn check(&self, at: SocketAddr) -> io::Result<()> {
+        match at.ip().is_unspecified() || self.is_own(at.ip()) {
+            true => Ok(()),
+            false => Err(io::Error::new(ErrorKind::AddrNotAvailable, "not an address of this network")),
+        }
+    }
+}
+
+/// The port for an address: the one with exactly that address, or one for all.
+fn best<T>(ports: &[Arc<T>], local: SocketAddr, addr: impl Fn(&T) -> SocketAddr) -> Option<&Arc<T>> {
+    let exact = ports.iter().find(|port| addr(port).ip() == local.ip());
+    exact.or_else(|| ports.iter().find(|port| covers(addr(port).ip(), local.ip())))
+}
+
+/// Whether an address to listen on stands for another one, as with the kernel: `0.0.0.0` for all of IPv4, `::` for all.
+fn covers(bound: IpAddr, ip: IpAddr) -> bool {
+    bound.is_unspecified() && (bound.is_ipv6() || ip.is_ipv4())
+}
+
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip() == other.ip() || covers(one.ip(), other.ip()) || covers(other.ip(), one.ip())
+}
+
+/// The address with a port; for port 0 a free one.
+fn free_addr(at: SocketAddr, is_taken: impl Fn(SocketAddr) -> bool) -> io::Result<SocketAddr> {
+    if at.port() != 0 {
+        return if is_taken(at) { Err(ErrorKind::AddrInUse.into()) } else { Ok(at) };
+    }
+    let mut ports = free_ports();
+    ports
+        .find(|port| !is_taken(SocketAddr::new(at.ip(), *port)))
+        .map(|port| SocketAddr::new(at.ip(), port))
+        .ok_or_else(|| ErrorKind::AddrInUse.into())
+}
+
+/// All ports for those that name none, from a random one on.
+pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
+    let first = (random() % u64::from(FREE_COUNT)) as u16;
+    (0..FREE_COUNT).map(move |number| FREE_FIRST + (first + number) % FREE_COUNT)
+}
+
+impl ListenPort {
+    /// Whether another connection may come.
+    pub(crate) fn takes_more(&self, backlog_max: usize) -> bool {
+        let state = lock(&self.state);
+        !state.refuses && state.waiting.len() < backlog_max
+    }
+
+    /// Adds a connection to those that wait, if there is room, and returns what is to be told.
+    pub(crate) fn push(&self, which: (usize, usize), backlog_max: usize) -> Result<Option<(Readiness, Ready)>, Full> {
+        let mut state = lock(&self.state);
+        if state.is_closed || state.waiting.len() >= backlog_max {
+            return Err(Full);
+        }
+        state.waiting.push_back(which);
+        Ok(state.readiness.clone().map(|readiness| (readiness, READABLE)))
+    }
+}
+
+impl DatagramPort {
+    /// Adds a datagram to those that wait, unless there is no room or it is not from the one peer. Returns whether it did, and what is to
+    /// be told.
+    pub(crate) fn deliver(
+        &self,
+        payload: &[u8],
+        from: SocketAddr,
+        bytes_max: usize,
+    ) -> (bool, Option<(Readiness, Ready)>) {
+        let mut state = lock(&self.state);
+        if state.peer.is_some_and(|peer| peer != from) {
+            return (true, None);
+        }
+        // Each counts for more than its bytes, so that empty ones are bounded, too.
+        let cost = payload.len() + DATAGRAM_COST;
+        if state.bytes + cost > bytes_max {
+            return (false, None);
+        }
+        state.bytes += cost;
+        state.waiting.push_back((payload.to_vec(), from));
+        (true, state.readiness.clone().map(|readiness| (readiness, READABLE)))
+    }
+
+    /// Takes the next datagram.
+    pub(crate) fn take(&self) -> Option<(Vec<u8>, SocketAddr)> {
+        let mut state = lock(&self.state);
+        let next = state.waiting.pop_front()?;
+        state.bytes -= next.0.len() + DATAGRAM_COST;
+        Some(next)
+    }
+}
+
+/// There is no room for another connection.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No user code runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const READABLE: Ready = Ready { readable: true, writable: false, read_ended: false, broken: false };
+/// The memory of a datagram besides its bytes.
+const DATAGRAM_COST: usize = 64;
+const FREE_FIRST: u16 = 49_152;
+const FREE_COUNT: u16 = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn ports() -> Ports {
+        Ports::new(vec!["10.7.0.1".parse().unwrap(), "fd07::1".parse().unwrap()], 2)
+    }
+
+    #[test]
+    fn an_exact_address_goes_before_all() {
+        let ports = ports();
+        let all = ports.listen(addr("0.0.0.0:80")).unwrap();
+        assert!(ports.listen(addr("10.7.0.1:80")).is_err(), "in use");
+        let own = ports.listen(addr("10.7.0.1:81")).unwrap();
+        assert!(Arc::ptr_eq(&ports.listener(addr("10.7.0.1:80")).unwrap(), &all));
+        assert!(Arc::ptr_eq(&ports.listener(addr("10.7.0.1:81")).unwrap(), &own));
+        assert!(ports.listener(addr("[fd07::1]:80")).is_none());
+        ports.end_listening(&all);
+        assert!(ports.listener(addr("10.7.0.1:80")).is_none());
+    }
+
+    #[test]
+    fn the_unspecified_address_of_ipv6_is_for_both_families() {
+        let ports = ports();
+        let all = ports.listen(addr("[::]:80")).unwrap();
+        for local in ["10.7.0.1:80", "[fd07::1]:80"] {
+            assert!(Arc::ptr_eq(&ports.listener(addr(local)).unwrap(), &all));
+        }
+        assert_eq!(ports.listen(addr("0.0.0.0:80")).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn sockets_for_datagrams_are_limited_and_addresses_are_own() {
+        let ports = ports();
+        let first = ports.bind(addr("10.7.0.1:0")).unwrap();
+        let _second = ports.bind(addr("0.0.0.0:0")).unwrap();
+        assert_eq!(ports.bind(addr("0.0.0.0:0")).unwrap_err().kind(), ErrorKind::QuotaExceeded);
+        ports.unbind(&first);
+        assert!(ports.bind(addr("0.0.0.0:0")).is_ok());
+        assert_eq!(ports.listen(addr("10.7.0.9:80")).unwrap_err().kind(), ErrorKind::AddrNotAvailable);
+    }
+}
