@@ -1,12 +1,12 @@
 //! The ports of a network, which all its devices share: listeners, sockets for datagrams, and the connections that began here.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_io::environment::{Readiness, Ready};
-use dapple_sched::environment::{RandomState, random};
+use dapple_sched::environment::{HashMap, random};
 
 use crate::packet::Tuple;
 
@@ -20,11 +20,11 @@ pub(crate) struct Ports {
 
 #[derive(Debug, Default)]
 struct Table {
-    listeners: HashMap<u16, Vec<Arc<ListenPort>>, RandomState>,
-    datagrams: HashMap<u16, Vec<Arc<DatagramPort>>, RandomState>,
+    listeners: HashMap<u16, Vec<Arc<ListenPort>>>,
+    datagrams: HashMap<u16, Vec<Arc<DatagramPort>>>,
     datagram_count: usize,
     /// Connections that began here, and the stack of each. Empty where there is one stack.
-    outgoing: HashMap<Tuple, usize, RandomState>,
+    outgoing: HashMap<Tuple, usize>,
 }
 
 /// A port that is listened on.
