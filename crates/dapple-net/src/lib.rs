@@ -1,7 +1,7 @@
 //! TCP and UDP in user space: the network stack as a part of the program (PLDI 2007, section 4.8).
 //!
 //! By default Dapple's sockets are the kernel's. With a [`Network`], a runtime has its own: smoltcp's TCP over a [`Device`] that carries
-//! packets, such as a link in memory. Programs do not change: the same [`TcpListener`](dapple_io::net::TcpListener),
+//! packets, such as a TUN device or a link in memory. Programs do not change: the same [`TcpListener`](dapple_io::net::TcpListener),
 //! [`TcpStream`](dapple_io::net::TcpStream) and [`UdpSocket`](dapple_io::net::UdpSocket), and all that is built on them. One line of the
 //! builder chooses:
 //!
@@ -24,7 +24,7 @@
 //! | `ports` | listeners, sockets for datagrams, free ports |
 //! | `sockets` | what `dapple-io` calls |
 //! | `packet`, `wire` | one look at each packet; a device as smoltcp sees it |
-//! | `device`, `pair` | the border to what carries packets; a link in memory |
+//! | `device`, `tun`, `pair` | the border to what carries packets; TUN interfaces; a link in memory |
 //! | `settings`, `stats` | limits; counts |
 
 #![forbid(unsafe_code)]
@@ -39,6 +39,7 @@ mod settings;
 mod sockets;
 mod stack;
 mod stats;
+mod tun;
 mod wire;
 
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub use network::Network;
 pub use pair::{LinkFaults, MemoryDevice, pair};
 pub use settings::Settings;
 pub use stats::Stats;
+pub use tun::Tun;
 
 /// The one line that gives a runtime its own network.
 pub trait OnNetwork: Sized {

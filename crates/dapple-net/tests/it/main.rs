@@ -4,4 +4,5 @@ mod datagrams;
 mod limits;
 mod queues;
 mod streams;
+mod tun;
 mod world;
