@@ -99,6 +99,15 @@ impl Network {
         stats.fold(Stats::default(), Stats::and)
     }
 
+    /// Takes a packet in as if the first device had received it. For fuzzers of the packet path.
+    #[doc(hidden)]
+    pub fn take_in(&self, packet: &[u8], is_checked: bool) {
+        self.inner.stacks[0].with(|core, now| {
+            core.take_in(packet, is_checked, now);
+            core.settle_all(now);
+        });
+    }
+
     /// Resolves once peers have acknowledged everything that was written to connections which are dropped by now. The kernel delivers
     /// after the end of a process; a network in user space ends with it, so await this before, with a limit: a peer may be gone.
     ///

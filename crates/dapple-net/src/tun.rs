@@ -29,14 +29,20 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Opens the interface, or makes it, with this many queues, and a network on it. Each queue gets a color of its own.
+    /// Opens the interface, or makes it, with this many queues, and a network on it. Each queue gets a color of its own. An interface that
+    /// was made for one queue is opened with one.
     ///
     /// The kernel's end needs an address and to be up: `ip addr add 10.7.0.2/24 dev NAME` and `ip link set NAME up`.
     ///
     /// # Errors
     /// Those of [`TunQueue::open`] and [`Network::new`].
     pub fn open(self, queues: usize) -> io::Result<Network> {
-        let queues = TunQueue::open(&self.name, queues)?;
+        let opened = TunQueue::open(&self.name, queues);
+        let queues = match opened {
+            // The kernel's answer for several queues of an interface that has one.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && queues > 1 => TunQueue::open(&self.name, 1)?,
+            opened => opened?,
+        };
         let devices = queues.into_iter().map(|queue| Arc::new(TunDevice { queue }) as Arc<dyn Device>);
         Network::new(devices.collect(), self.settings)
     }

@@ -2,7 +2,10 @@
 
 mod datagrams;
 mod limits;
+mod properties;
 mod queues;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod streams;
 mod tun;
 mod world;

@@ -166,5 +166,22 @@ fn two_queues_share_two_hundred_connections() {
     });
 }
 
+#[test]
+fn an_interface_with_one_queue_is_opened_with_one() {
+    in_namespace("tun::an_interface_with_one_queue_is_opened_with_one", || {
+        let made = Command::new("ip").args(["tuntap", "add", "dapple0", "mode", "tun", "user", "0"]).status().unwrap();
+        assert!(made.success());
+        let (runtime, _network) = start(4);
+        let (listener, addr) = listen(&runtime, "10.7.0.1:80");
+        let mut stream = KernelStream::connect(addr).unwrap();
+        runtime.block_on(async { listener.accept().await.unwrap().0.write_all(b"hello").await.unwrap() });
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "hello");
+        let busy = "tun:dapple0,10.7.0.3/24".parse::<Tun>().unwrap().open(1).unwrap_err();
+        assert_eq!(busy.kind(), ErrorKind::ResourceBusy, "{busy}");
+    });
+}
+
 const INSIDE: &str = "DAPPLE_NET_INSIDE";
 const BULK: usize = 10 << 20;
