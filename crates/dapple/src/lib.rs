@@ -44,6 +44,7 @@
 //! | sources, sinks and queues for any device, which a configuration may name | [`flow`] |
 //! | call blocking code | [`blocking`] |
 //! | wait for events in your own way | [`mod@event_loop`] |
+//! | have TCP of the program's own, in user space | `network`, with the feature of that name |
 //! | encrypt a connection | `tls`, with the feature of that name |
 //! | ask HTTP servers | `http::Client`, with the feature `http-client` |
 //! | read, write and watch keys in etcd | `etcd::Etcd`, with the feature `etcd` |
@@ -66,12 +67,13 @@
 //! | `http-client` | an HTTP client, with `tls`; `http-decompression` and `http-json` add formats of its responses |
 //! | `etcd` | a client of etcd; with `tls` also of endpoints of `https` |
 //! | `store` | tables that survive the process, on redb; `store-fjall` adds an engine for write-heavy tables |
+//! | `network` | TCP and UDP in user space, on a TUN interface or in memory, by smoltcp; Rust 1.91 |
 //! | `remote` | [`stage`]s of other processes and machines over HTTP/2; `remote-tls` the same encrypted |
 //! | `dns` | names looked up on Dapple's own sockets, with a cache (87 crates); without it the system's resolver looks them up, in the blocking pool |
 //! | `hyper`, `tokio`, `futures-io` | the I/O traits of those crates on Dapple's streams; `tokio` needs only the traits, not the runtime |
 //! | `tokio-compat` | a tokio runtime around Dapple's workers, or around one service, for libraries that need one |
 //! | `hyper-util` | the connector of `http-client` as one for hyper-util's client |
-//! | `full` | all of them but `hyper-util` and `tokio-compat`, which build parts of tokio's runtime, and `store-fjall`, which needs Rust 1.90 |
+//! | `full` | all of them but `hyper-util` and `tokio-compat`, which build parts of tokio's runtime, and `network` and `store-fjall`, which need Rust 1.91 and 1.90 |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -106,6 +108,11 @@ pub use dapple_tls as tls;
 #[cfg(feature = "http-client")]
 #[doc(inline)]
 pub use dapple_client as http;
+
+/// TCP and UDP in user space: sockets of the program's own in place of the kernel's.
+#[cfg(feature = "network")]
+#[doc(inline)]
+pub use dapple_net as network;
 
 /// A client of etcd: fail-over, transactions, leases, watches without a gap, locks.
 #[cfg(feature = "etcd")]
@@ -269,6 +276,9 @@ mod threads {}
 #[doc = include_str!("../../../docs/io.md")]
 mod io_page {}
 
+#[cfg(all(doctest, feature = "network"))]
+#[doc = include_str!("../../../docs/network.md")]
+mod network_page {}
 #[cfg(all(doctest, feature = "remote"))]
 #[doc = include_str!("../../../docs/remote.md")]
 mod remote_page {}

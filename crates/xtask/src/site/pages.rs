@@ -32,6 +32,7 @@ pub(crate) const PARTS: &[Part] = &[
             ("Tasks", "docs/tasks.md"),
             ("Threads on events", "docs/threads.md"),
             ("Sources, sinks and queues", "docs/io.md"),
+            ("TCP in the program", "docs/network.md"),
             ("Transactions", "docs/stm.md"),
         ],
     ),

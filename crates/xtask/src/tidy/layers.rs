@@ -46,6 +46,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-stm",
             "dapple-store",
             "dapple-io",
+            "dapple-net",
             "dapple-flow",
             "dapple-client",
             "dapple-etcd",
