@@ -52,8 +52,7 @@ struct Published {
     passed: AtomicUsize,
 }
 
-/// Picks the longest or the oldest color of one worker. It visits all, which is fine for a few
-/// hundred.
+/// Picks the longest or the oldest color of one worker. It visits all, fine for a few hundred.
 struct PerWorker {
     worker: usize,
     by_length: bool,

@@ -1,5 +1,4 @@
-//! A `Stage` behind an axum route: if its queue is full, the client gets 503 at once, with
-//! `Retry-After` and the reason.
+//! A `Stage` behind an axum route: if its queue is full, the client gets 503 and the reason at once.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
@@ -9,8 +8,7 @@ use axum::{Router, routing::get};
 use dapple::stage::{BoxError, Stage, StageError};
 use tower::ServiceExt;
 
-/// The error that axum turns into a reply: handlers have no other, and `dapple::serve` never sees
-/// them.
+/// The error that axum turns into a reply; `dapple::serve` never sees it.
 struct Failure(StageError<BoxError>);
 
 impl IntoResponse for Failure {
