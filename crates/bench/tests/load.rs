@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The server's action for the request of that number on a connection, for that path; false ends
 /// the connection.
@@ -65,8 +66,9 @@ fn load(port: u16, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
     command.arg("load").arg(format!("http://127.0.0.1:{port}")).arg("--expect").arg(folder.path());
     command.arg("--json").args(args);
+    let is_given = |flag: &str| args.contains(&flag) || flag.contains("secs") && args.contains(&"--total");
     for (flag, value) in [("--secs", "0.4"), ("--warm-up-secs", "0.2"), ("--connections", "8")] {
-        if !args.contains(&flag) {
+        if !is_given(flag) {
             command.args([flag, value]);
         }
     }
@@ -106,6 +108,20 @@ fn so_many_requests_a_connection() {
     let (each, passed, errors) = summary(serve(right), &["--close"]);
     assert!(passed, "{errors}");
     assert!((number(&each, "requests") - number(&each, "connects")).abs() <= 8.0, "{each}");
+}
+
+#[test]
+fn a_number_of_requests_is_asked_exactly() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let port = serve(|stream, path, _| {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        reply(stream, &body_of(path))
+    });
+    let args = ["--connections", "7", "--requests", "3", "--workers", "2", "--total", "1000"];
+    let (summary, passed, errors) = summary(port, &args);
+    assert!(passed, "{errors}");
+    assert_eq!((number(&summary, "requests"), number(&summary, "compared")), (1_000.0, 1_000.0), "{summary}");
+    assert_eq!(ASKED.load(Ordering::Relaxed), 1_000);
 }
 
 #[test]

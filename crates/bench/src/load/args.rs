@@ -29,8 +29,12 @@ pub(crate) struct Args {
     /// Spread the requests of an open loop evenly, rather than at random moments (Poisson)
     #[arg(long, requires = "rate")]
     pub(super) constant: bool,
+    /// Seconds measured
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     pub(super) secs: f64,
+    /// Measure this number of requests from the first on, instead of seconds
+    #[arg(long, value_name = "N", conflicts_with_all = ["secs", "warm_up_secs"], value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) total: Option<u64>,
     /// Seconds of warm-up, in which connections are opened one after the other and only errors are
     /// counted
     #[arg(long, value_name = "N", default_value_t = 1.0)]

@@ -23,6 +23,10 @@ pub(super) struct Load {
     pub(super) requests: Vec<Vec<Box<[u8]>>>,
     /// Requests over one connection; 0 for any number.
     pub(super) requests_max: u64,
+    /// Requests of all clients together; any number of them where there is none.
+    pub(super) total: Option<u64>,
+    /// Requests that clients have begun with; may go past `total`.
+    pub(super) asked: AtomicU64,
     pub(super) limit: Duration,
     /// Connections made so far.
     pub(super) connections: AtomicU64,
@@ -34,7 +38,7 @@ pub(super) struct Load {
 pub(super) async fn run(load: Arc<Load>, number: usize) {
     let (rng, server) = (Rng::new(number as u64), number % load.routes.len());
     let mut client = Client { load, number, server, rng, buf: Vec::new(), has_begun: false };
-    while !client.is_over() {
+    while client.may_ask() {
         let outcome = client.connection().await;
         client.begun();
         if let Err(problem) = outcome {
@@ -62,8 +66,10 @@ impl Client {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.load.tally.over.load(Relaxed)
+    /// Whether there is another request to make, which is then this client's.
+    fn may_ask(&self) -> bool {
+        let is_left = |total| self.load.asked.fetch_add(1, Relaxed) < total;
+        !self.load.tally.over.load(Relaxed) && self.load.total.is_none_or(is_left)
     }
 
     /// One connection and its requests. The latency of the first includes connecting, as for a
@@ -87,7 +93,7 @@ impl Client {
             let Progress::Whole { close } = progress else { return Err(Problem::Ended) };
             load.tally.answered(self.number, now.saturating_duration_since(due), wire.rest(), body.is_some());
             asked += 1;
-            if close || asked == load.requests_max || self.is_over() {
+            if close || asked == load.requests_max || !self.may_ask() {
                 return Ok(());
             }
             due = self.due(now).await;

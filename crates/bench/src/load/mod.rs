@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pin_to(&args.cores)?;
     }
     let load = Arc::new(load_of(args)?);
+    load.tally.measuring.store(args.total.is_some(), Relaxed);
     let runtime = dapple::builder().workers(usize::from(args.workers)).build().context("cannot start a runtime")?;
     runtime.block_on(reach(&load))?;
     let starting = runtime.handle().spawn(start_clients(load.clone(), ramp(args)));
@@ -93,6 +94,8 @@ fn load_of(args: &Args) -> Result<Load> {
         routes,
         requests,
         requests_max: if args.close { 1 } else { args.requests },
+        total: args.total,
+        asked: AtomicU64::new(0),
         limit: Duration::from_millis(args.timeout_ms),
         connections: AtomicU64::new(0),
         begun: AtomicUsize::new(0),
@@ -112,7 +115,7 @@ async fn reach(load: &Load) -> Result<()> {
 /// The time over which clients start, in seconds: no server's backlog has room for thousands at
 /// once.
 fn ramp(args: &Args) -> f64 {
-    (f64::from(args.connections) * RAMP_SECS_EACH).min(args.warm_up_secs / 2.0)
+    if args.total.is_some() { 0.0 } else { (f64::from(args.connections) * RAMP_SECS_EACH).min(args.warm_up_secs / 2.0) }
 }
 
 async fn start_clients(load: Arc<Load>, ramp_secs: f64) {
@@ -138,16 +141,14 @@ async fn start_clients(load: Arc<Load>, ramp_secs: f64) {
 /// Waits for the warm-up, and then measures for the requested time, or until the first answer: on a
 /// busy machine neither server nor client may run in a short time.
 fn measure(args: &Args, load: &Arc<Load>) -> Result<Summary> {
-    progress::sleep_showing(load, "warming up", args.warm_up_secs);
+    if args.total.is_none() {
+        progress::sleep_showing(load, "warming up", args.warm_up_secs);
+    }
     mark(args, "begin")?;
     let (begin, cpu) = (Instant::now(), own_cpu());
-    let errors = load.tally.errors.load(Relaxed);
-    load.tally.measuring.store(true, Relaxed);
-    progress::sleep_showing(load, "measuring ", args.secs);
-    // By then, every waiting client has its answer or an error.
-    let until = Instant::now() + load.limit;
-    while load.tally.measured() == 0 && load.tally.errors.load(Relaxed) == errors && Instant::now() < until {
-        std::thread::sleep(ANSWER_POLL);
+    match args.total {
+        Some(total) => wait_for_all(load, total),
+        None => wait_secs(load, args.secs),
     }
     load.tally.measuring.store(false, Relaxed);
     let (secs, cpu) = (begin.elapsed().as_secs_f64(), own_cpu() - cpu);
@@ -155,6 +156,24 @@ fn measure(args: &Args, load: &Arc<Load>) -> Result<Summary> {
     mark(args, "end")?;
     load.tally.over.store(true, Relaxed);
     Ok(Summary::of(&load.tally.sum()?, &load.tally.per_client(), &Frame { secs, cpu, waiting }))
+}
+
+fn wait_secs(load: &Arc<Load>, secs: f64) {
+    let errors = load.tally.errors.load(Relaxed);
+    load.tally.measuring.store(true, Relaxed);
+    progress::sleep_showing(load, "measuring ", secs);
+    // By then, every client that waits for an answer has it or an error.
+    let until = Instant::now() + load.limit;
+    while load.tally.measured() == 0 && load.tally.errors.load(Relaxed) == errors && Instant::now() < until {
+        std::thread::sleep(ANSWER_POLL);
+    }
+}
+
+/// Waits until every one of these requests has its answer or an error. Each of them has a time limit, so this ends.
+fn wait_for_all(load: &Load, total: u64) {
+    while load.tally.measured() + load.tally.errors.load(Relaxed) < total {
+        std::thread::sleep(ANSWER_POLL);
+    }
 }
 
 fn mark(args: &Args, word: &str) -> Result<()> {
