@@ -61,6 +61,8 @@ enum Command {
     /// `dapple serve` compared with nginx, Apache, hyper and Go: the papers' experiments, under
     /// `load`
     Web(web::Args),
+    /// Locked instructions of `dapple serve` for each request, with colors and with --serial, counted under valgrind
+    Locks(web::LocksArgs),
     /// `dapple proxy`: one process with one cache, compared with as many copies with a share of it
     /// each
     Proxy(proxy::Args),
@@ -114,6 +116,9 @@ enum Command {
     /// One run of `proxy`, in a separate process
     #[command(hide = true)]
     ProxyTrial(proxy::TrialArgs),
+    /// A program with a known number of locked instructions, by which `locks` checks itself
+    #[command(hide = true)]
+    LocksKnown(web::KnownArgs),
     /// The hyper-on-tokio peer of `web`
     #[command(hide = true)]
     WebHyper(web::HyperArgs),
@@ -143,6 +148,8 @@ fn main() -> ExitCode {
         Command::Idle(args) => idle::run(&args),
         Command::Web(args) => web::run(&args),
         Command::WebTrial(args) => web::run_trial(&args),
+        Command::Locks(args) => web::run_locks(&args),
+        Command::LocksKnown(args) => web::run_known(&args),
         Command::Proxy(args) => proxy::run(&args),
         Command::ProxyTrial(args) => proxy::run_trial(&args),
         Command::WebHyper(args) => web::run_hyper(&args),

@@ -6,7 +6,7 @@ pub(crate) fn crates(subcommand: &str) -> &'static [&'static str] {
         "colors" | "table2" | "memory" => &["dapple-sched"],
         "settings" | "idle" | "io" => &["dapple-io", "dapple-sched"],
         "threads" => &["dapple", "dapple-stm", "dapple-io", "dapple-sched"],
-        "web" => {
+        "web" | "locks" => {
             &["dapple-cli", "dapple-serve", "dapple-http", "dapple-tls", "dapple-sync", "dapple-io", "dapple-sched"]
         }
         "proxy" => {

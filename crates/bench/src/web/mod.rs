@@ -2,6 +2,7 @@
 
 mod beside;
 mod experiment;
+mod locks;
 mod memory_limit;
 mod papers;
 mod server;
@@ -9,6 +10,7 @@ mod site;
 mod trial;
 mod workloads;
 
+pub(crate) use locks::{Args as LocksArgs, KnownArgs, run as run_locks, run_known};
 pub(crate) use server::{FloorArgs, HyperArgs, dapple_program, free_port, run_floor, run_hyper};
 
 use crate::experiment::{Offer, Options, Peer, Session, answer, experiment_of};

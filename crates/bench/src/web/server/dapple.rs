@@ -24,13 +24,18 @@ pub(super) fn command(
     serial: bool,
 ) -> Result<Command> {
     let mut command = setting.command(&program()?)?;
+    arguments(&mut command, setting, port, serial);
+    if let Some(certificate) = certificate {
+        command.arg("--tls-cert").arg(&certificate.chain).arg("--tls-key").arg(&certificate.key);
+    }
+    Ok(command)
+}
+
+/// Appends the server's arguments, but those of TLS, to a command that starts its program.
+pub(in crate::web) fn arguments(command: &mut Command, setting: &Setting, port: u16, serial: bool) {
     command.arg("serve").arg(setting.site.root()).arg("--port").arg(port.to_string());
     command.arg("--workers").arg(setting.workers.to_string()).arg("--cache-mb").arg(setting.cache_mb.to_string());
     if serial {
         command.arg("--serial");
     }
-    if let Some(certificate) = certificate {
-        command.arg("--tls-cert").arg(&certificate.chain).arg("--tls-key").arg(&certificate.key);
-    }
-    Ok(command)
 }

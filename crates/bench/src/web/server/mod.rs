@@ -10,6 +10,7 @@ mod hyper;
 mod nginx;
 mod small;
 
+pub(super) use dapple::arguments as dapple_arguments;
 pub(crate) use dapple::program as dapple_program;
 pub(crate) use floor::{FloorArgs, run_floor};
 pub(crate) use hyper::{HyperArgs, run_hyper};
