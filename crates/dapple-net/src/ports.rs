@@ -20,19 +20,31 @@ pub(crate) struct Ports {
 
 #[derive(Debug, Default)]
 struct Table {
-    listeners: HashMap<u16, Vec<Arc<ListenPort>>>,
-    datagrams: HashMap<u16, Vec<Arc<DatagramPort>>>,
-    datagram_count: usize,
+    listeners: Taken<Listening>,
+    datagrams: Taken<Datagrams>,
     /// Connections that began here, and the stack of each. Empty where there is one stack.
     outgoing: HashMap<Tuple, usize>,
 }
 
-/// A port that is listened on.
-#[derive(Debug)]
-pub(crate) struct ListenPort {
-    pub(crate) addr: SocketAddr,
-    pub(crate) state: Mutex<Listening>,
+/// The taken ports of one kind, by their numbers.
+#[derive(Debug, Default)]
+struct Taken<S> {
+    by_number: HashMap<u16, Vec<Arc<Port<S>>>>,
+    count: usize,
 }
+
+/// A taken port.
+#[derive(Debug)]
+pub(crate) struct Port<S> {
+    pub(crate) addr: SocketAddr,
+    pub(crate) state: Mutex<S>,
+}
+
+/// A port that is listened on.
+pub(crate) type ListenPort = Port<Listening>;
+
+/// A port for datagrams.
+pub(crate) type DatagramPort = Port<Datagrams>;
 
 /// Connections that wait to be accepted.
 #[derive(Debug, Default)]
@@ -44,13 +56,6 @@ pub(crate) struct Listening {
     pub(crate) refuses: bool,
     /// The listener is gone.
     pub(crate) is_closed: bool,
-}
-
-/// A port for datagrams.
-#[derive(Debug)]
-pub(crate) struct DatagramPort {
-    pub(crate) addr: SocketAddr,
-    pub(crate) state: Mutex<Datagrams>,
 }
 
 /// Datagrams that wait to be received.
@@ -70,64 +75,35 @@ impl Ports {
     /// Takes a port for a listener.
     pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<Arc<ListenPort>> {
         self.check(at)?;
-        let mut table = lock(&self.table);
-        let addr = free_addr(at, |addr| {
-            table.listeners.get(&addr.port()).is_some_and(|all| all.iter().any(|one| overlap(one.addr, addr)))
-        })?;
-        let port = Arc::new(ListenPort { addr, state: Mutex::default() });
-        table.listeners.entry(addr.port()).or_default().push(port.clone());
-        Ok(port)
+        lock(&self.table).listeners.take(at)
     }
 
     /// The listener for connections to this address.
     pub(crate) fn listener(&self, local: SocketAddr) -> Option<Arc<ListenPort>> {
-        let table = lock(&self.table);
-        let ports = table.listeners.get(&local.port())?;
-        best(ports, local, |port| port.addr).cloned()
+        lock(&self.table).listeners.best(local)
     }
 
     pub(crate) fn end_listening(&self, port: &Arc<ListenPort>) {
-        let mut table = lock(&self.table);
-        if let Some(ports) = table.listeners.get_mut(&port.addr.port()) {
-            ports.retain(|other| !Arc::ptr_eq(other, port));
-            if ports.is_empty() {
-                table.listeners.remove(&port.addr.port());
-            }
-        }
+        lock(&self.table).listeners.free(port);
     }
 
     /// Takes a port for datagrams.
     pub(crate) fn bind(&self, at: SocketAddr) -> io::Result<Arc<DatagramPort>> {
         self.check(at)?;
         let mut table = lock(&self.table);
-        if table.datagram_count >= self.datagram_sockets_max {
+        if table.datagrams.count >= self.datagram_sockets_max {
             return Err(io::Error::new(ErrorKind::QuotaExceeded, "the limit on sockets for datagrams is reached"));
         }
-        let addr = free_addr(at, |addr| {
-            table.datagrams.get(&addr.port()).is_some_and(|all| all.iter().any(|one| overlap(one.addr, addr)))
-        })?;
-        let port = Arc::new(DatagramPort { addr, state: Mutex::default() });
-        table.datagrams.entry(addr.port()).or_default().push(port.clone());
-        table.datagram_count += 1;
-        Ok(port)
+        table.datagrams.take(at)
     }
 
     /// The socket for datagrams to this address.
     pub(crate) fn datagrams(&self, local: SocketAddr) -> Option<Arc<DatagramPort>> {
-        let table = lock(&self.table);
-        let ports = table.datagrams.get(&local.port())?;
-        best(ports, local, |port| port.addr).cloned()
+        lock(&self.table).datagrams.best(local)
     }
 
     pub(crate) fn unbind(&self, port: &Arc<DatagramPort>) {
-        let mut table = lock(&self.table);
-        if let Some(ports) = table.datagrams.get_mut(&port.addr.port()) {
-            ports.retain(|other| !Arc::ptr_eq(other, port));
-            if ports.is_empty() {
-                table.datagrams.remove(&port.addr.port());
-            }
-            table.datagram_count -= 1;
-        }
+        lock(&self.table).datagrams.free(port);
     }
 
     /// Notes a connection that begins here; false if there is one with these ends.
@@ -169,10 +145,34 @@ impl Ports {
     }
 }
 
-/// The port for an address: the one with exactly that address, or one for all.
-fn best<T>(ports: &[Arc<T>], local: SocketAddr, addr: impl Fn(&T) -> SocketAddr) -> Option<&Arc<T>> {
-    let exact = ports.iter().find(|port| addr(port).ip() == local.ip());
-    exact.or_else(|| ports.iter().find(|port| covers(addr(port).ip(), local.ip())))
+impl<S: Default> Taken<S> {
+    /// Takes the port of an address; for port 0 a free one.
+    fn take(&mut self, at: SocketAddr) -> io::Result<Arc<Port<S>>> {
+        let addr = free_addr(at, |addr| {
+            self.by_number.get(&addr.port()).is_some_and(|all| all.iter().any(|one| overlap(one.addr, addr)))
+        })?;
+        let port = Arc::new(Port { addr, state: Mutex::default() });
+        self.by_number.entry(addr.port()).or_default().push(port.clone());
+        self.count += 1;
+        Ok(port)
+    }
+
+    /// The port for an address: the one with exactly that address, or one for all.
+    fn best(&self, local: SocketAddr) -> Option<Arc<Port<S>>> {
+        let ports = self.by_number.get(&local.port())?;
+        let exact = ports.iter().find(|port| port.addr.ip() == local.ip());
+        exact.or_else(|| ports.iter().find(|port| covers(port.addr.ip(), local.ip()))).cloned()
+    }
+
+    fn free(&mut self, port: &Arc<Port<S>>) {
+        let Some(ports) = self.by_number.get_mut(&port.addr.port()) else { return };
+        let before = ports.len();
+        ports.retain(|other| !Arc::ptr_eq(other, port));
+        self.count -= before - ports.len();
+        if ports.is_empty() {
+            self.by_number.remove(&port.addr.port());
+        }
+    }
 }
 
 /// Whether an address to listen on stands for another one, as with the kernel: `0.0.0.0` for all of IPv4, `::` for all.
