@@ -39,6 +39,12 @@ pub trait Driver: Any + Send + Sync {
     /// wait if another thread is in the slot.
     fn poll(&self, worker: usize) -> bool;
 
+    /// As [`Driver::poll`], by the slot's own worker, which has no work while others are busy and a core is free: if
+    /// another worker waits for events on its behalf, and is busy, this takes those events too. Default: `poll`.
+    fn poll_shared(&self, worker: usize) -> bool {
+        self.poll(worker)
+    }
+
     /// The calling worker is about to park and rests, like all workers from number `active` on. If
     /// the worker waits for events on behalf of others, one of the workers below `active` must do
     /// that from now on. Default: nothing.

@@ -48,6 +48,7 @@ use crate::task::TaskMemory;
 use crate::task::budget::Budget;
 use crate::task::light::{STRETCH_MAX, Stretch};
 use crate::worker::alarm::{self, AT_REST, Alarm};
+use crate::worker::cores::Cores;
 use crate::worker::mark::{Help, Mark};
 use crate::worker::monitor::SlowRule;
 use crate::worker::run_queue::RunQueue;
@@ -102,6 +103,8 @@ pub(crate) struct Shared {
     pub(crate) searching: AtomicU32,
     /// Searches in a row that saw waiting colors, of which none was worth moving. A hint.
     pub(crate) futile_searches: AtomicU32,
+    /// Whether the machine has a core for one more worker.
+    pub(crate) cores: Cores,
     /// Calls the monitor.
     pub(crate) alarm: Alarm,
     pub(crate) posts_outside: AtomicU64,
@@ -404,6 +407,7 @@ impl Shared {
             pulse: AtomicU32::new(AT_REST),
             searching: AtomicU32::new(0),
             futile_searches: AtomicU32::new(0),
+            cores: Cores::default(),
             alarm,
             posts_outside: AtomicU64::new(0),
             callbacks_dropped: AtomicU64::new(0),

@@ -12,6 +12,7 @@
 
 pub(crate) mod alarm;
 pub(crate) mod clock;
+pub(crate) mod cores;
 mod end;
 mod idle;
 pub(crate) mod local;
@@ -49,6 +50,7 @@ use crate::runtime::switches;
 use crate::sync::atomic::Ordering::*;
 use crate::task::FreeTasks;
 use crate::worker::clock::Slice;
+use crate::worker::cores::Busy;
 use crate::worker::local::Locals;
 use crate::worker::own_queue::OwnQueue;
 use crate::worker::placement::REQUEST_POSTS;
@@ -120,6 +122,8 @@ pub(crate) struct Worker {
     pub(crate) random: Cell<u32>,
     /// Whether the last sleep was a long one.
     wakes_seldom: Cell<bool>,
+    /// The time since when it has not slept; see [`cores`].
+    busy: Cell<Busy>,
     /// How often in a row it had waiting colors when the alarm was postponed.
     backlog: Cell<u32>,
     /// The number of occasions to skip before it offers help again, and the last such number;
@@ -199,6 +203,7 @@ impl Worker {
             help_pause: Cell::new(0),
             random: Cell::new(0x9e37_79b9 ^ (index as u32 + 1)),
             wakes_seldom: Cell::new(false),
+            busy: Cell::new(Busy::since(0)),
             backlog: Cell::new(0),
             offer_pause: Cell::new(0),
             offer_pause_last: Cell::new(0),
