@@ -14,6 +14,9 @@
 //! which then wakes it. So the holder is always awake or in the kernel, except for a millisecond
 //! while another worker takes in events: some worker always polls the kernel next.
 //!
+//! Where cores are free, a worker without work takes ready events without the duty
+//! ([`dapple_sched::Driver::poll_shared`]), unless the holder waits in the kernel and so gets them itself.
+//!
 //! A holder in a long callback loses the duty (C6): to the worker that the scheduler's monitor
 //! sends to help, or, if none sleeps, to a worker that has seen no poll of the kernel for about a
 //! millisecond.

@@ -308,6 +308,10 @@ impl Driver for EpollDriver {
         current::with_own_slot(|own| slot.poll(own.filter(|own| !ptr::eq(*own, &**slot))))
     }
 
+    fn poll_shared(&self, worker: usize) -> bool {
+        self.shared.environment.is_none() && self.slots[worker].reactor().poll_shared()
+    }
+
     fn rest(&self, worker: usize, active: usize) {
         self.slots[worker].rest(worker, active);
     }

@@ -202,9 +202,11 @@ impl Reactor {
     /// Dispatches ready events, without waiting, if `worker` holds the duty; any thread. Returns
     /// whether there were any.
     pub(super) fn poll(&self, worker: u32) -> bool {
-        if !self.duty.is_held_by(worker) {
-            return false;
-        }
+        self.duty.is_held_by(worker) && self.poll_shared()
+    }
+
+    /// As `poll`, for any worker, unless the holder is in the kernel or takes in events at the moment.
+    pub(super) fn poll_shared(&self) -> bool {
         // Relaxed: see `place`.
         if self.source_count.load(Ordering::Relaxed) == 0 && !self.has_ring.load(Ordering::Relaxed) {
             return false;

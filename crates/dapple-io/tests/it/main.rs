@@ -37,6 +37,7 @@ mod rest;
 mod shortage;
 mod shutdown;
 mod signal;
+mod spread;
 mod stream;
 mod traits;
 mod unwatched;
