@@ -74,9 +74,10 @@ fn memory(site: &Site, out: &mut Exposition) {
 /// Asks each cache in its own color.
 async fn caches(site: &Site, out: &mut Exposition) {
     let mut pages = [0_u64; 5];
-    for shard in &site.shards {
-        let of_shard =
+    for (index, shard) in site.shards.iter().enumerate() {
+        let mut of_shard =
             shard.with(|shard| [shard.len() as u64, shard.bytes(), shard.hits, shard.misses, shard.evictions()]).await;
+        of_shard[2] += site.hot.hits(index);
         pages.iter_mut().zip(of_shard).for_each(|(sum, number)| *sum += number);
     }
     let families = [

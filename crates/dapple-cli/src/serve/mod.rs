@@ -39,6 +39,7 @@ mod disk;
 mod error;
 mod front;
 mod handles;
+mod hot;
 mod html;
 #[cfg(feature = "http3")]
 mod http3;

@@ -1,6 +1,7 @@
 //! The page cache: ten shards, each with a color of its own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use dapple::stage::Refused;
@@ -21,11 +22,19 @@ pub(crate) struct Page {
     pub(crate) body: Bytes,
     /// The encoded variants of the content.
     pub(crate) variants: Variants,
+    /// How often a shard has it: once or never, and twice while it replaces itself.
+    cached: AtomicU32,
 }
 
 impl Page {
     pub(crate) fn new(state: Option<State>, meta: Meta, body: Bytes) -> Page {
-        Page { state, meta, body, variants: Variants::default() }
+        Page { state, meta, body, variants: Variants::default(), cached: AtomicU32::new(0) }
+    }
+
+    /// Whether its shard has it.
+    pub(crate) fn is_cached(&self) -> bool {
+        // Relaxed: the shard may drop it at any time.
+        self.cached.load(Ordering::Relaxed) > 0
     }
 
     /// Whether this certainly is the content of a file in the state `stamp`.
@@ -51,6 +60,19 @@ struct Cached {
     checked_ms: u64,
 }
 
+impl Cached {
+    fn new(page: Arc<Page>, checked_ms: u64) -> Cached {
+        page.cached.fetch_add(1, Ordering::Relaxed);
+        Cached { page, checked_ms }
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        self.page.cached.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 struct Load {
     hash: u64,
     key: Box<[u8]>,
@@ -59,8 +81,8 @@ struct Load {
 
 /// A shard's result for a path.
 pub(crate) enum Found {
-    /// A page that may be sent as it is.
-    Fresh(Arc<Page>),
+    /// A page that may be sent as it is, and when it was last compared with the file.
+    Fresh(Arc<Page>, u64),
     /// A page to compare with the file first. Until that is done others get this page, so that only
     /// one request reads the file.
     Stale(Arc<Page>),
@@ -107,7 +129,7 @@ impl Shard {
         match self.pages.get(hash, key) {
             Some(cached) if now_ms.saturating_sub(cached.checked_ms) < FRESH_MS => {
                 self.hits += 1;
-                Found::Fresh(cached.page.clone())
+                Found::Fresh(cached.page.clone(), cached.checked_ms)
             }
             Some(cached) => {
                 self.hits += 1;
@@ -167,7 +189,7 @@ impl Shard {
             Content::Page(page) if page.meta.generation < self.generation => {}
             Content::Page(page) => {
                 let weight = page.body.len() as u64 + key.len() as u64 + PAGE_OVERHEAD;
-                self.pages.insert(hash, key, Cached { page, checked_ms }, weight);
+                self.pages.insert(hash, key, Cached::new(page, checked_ms), weight);
             }
             // The previous page is gone.
             Content::File(_) | Content::Directory | Content::Nothing => self.pages.forget(hash, key),

@@ -30,6 +30,7 @@ use super::clock::now_ms;
 use super::counters::Counters;
 use super::disk::{Resolved, Root};
 use super::handles::{Handles, Known};
+use super::hot::Hot;
 use super::labels::Labels;
 use super::library::{Before, Glance, Library};
 use super::loading::Loading;
@@ -48,6 +49,7 @@ pub(crate) struct Site {
     hasher: RandomState,
     pub(crate) shards: Vec<Colored<Shard>>,
     pub(crate) handles: Colored<Handles>,
+    pub(crate) hot: Hot,
     pub(crate) counters: Arc<Counters>,
     /// Decides which clients may connect.
     pub(crate) admission: Arc<Admission>,
@@ -114,6 +116,7 @@ impl Site {
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| colored(Shard::new(shard_bytes), options.serial)).collect(),
             handles: colored(Handles::new(options.files_max), options.serial),
+            hot: Hot::new(if options.serial { 1 } else { handle.workers() }),
             counters: Arc::new(Counters::new(handle.clone())),
             admission: options.admission,
             looks: options.looks.map(Arc::new),
@@ -160,6 +163,7 @@ impl Site {
         let generation = self.library.labels.rules.load().generation + 1;
         rules.generation = generation;
         self.library.labels.rules.store(Arc::new(rules));
+        self.hot.begin_again(generation);
         self.handles.with(move |handles| handles.begin_again(generation)).await;
         for shard in &self.shards {
             shard.with(move |shard| shard.begin_again(generation)).await;
@@ -180,9 +184,23 @@ impl Site {
     pub(crate) async fn find(&self, key: &[u8], client: IpAddr) -> io::Result<Content> {
         let hash = self.hash(key);
         let now_ms = now_ms();
+        if let Some(page) = self.hot.find(self.counters.worker_index(), hash, key, now_ms) {
+            return Ok(Content::Page(page));
+        }
         let shard = &self.shards[shard_of(hash)];
-        match shard.with(|shard| shard.look_up(hash, key, now_ms)).await {
-            Found::Fresh(page) => Ok(Content::Page(page)),
+        let at_once = shard.try_with(|shard| shard.look_up(hash, key, now_ms));
+        let waited = at_once.is_err();
+        let found = match at_once {
+            Ok(found) => found,
+            Err(_) => shard.with(|shard| shard.look_up(hash, key, now_ms)).await,
+        };
+        match found {
+            Found::Fresh(page, checked_ms) => {
+                if waited {
+                    self.hot.keep(self.counters.worker_index(), hash, key, &page, checked_ms);
+                }
+                Ok(Content::Page(page))
+            }
             // Both boxed: an idle connection should not reserve room for rare steps.
             Found::Stale(page) => Box::pin(self.renew(hash, key, page, now_ms, client)).await,
             Found::Loading(content) => content.await.map_err(|_| failed()),

@@ -120,9 +120,11 @@ impl From<&WorkerStats> for Worker {
 /// color.
 pub(crate) async fn collect(site: &Site, color: u64) -> String {
     let mut page_cache = Vec::with_capacity(site.shards.len());
-    for shard in &site.shards {
+    for (index, shard) in site.shards.iter().enumerate() {
         let color = shard.color().id();
-        page_cache.push(shard.with(|shard| shard_status(color, shard)).await);
+        let mut status = shard.with(|shard| shard_status(color, shard)).await;
+        status.hits += site.hot.hits(index);
+        page_cache.push(status);
     }
     let color_of_handles = site.handles.color().id();
     let file_handles = site.handles.with(|handles| HandlesStatus {
