@@ -26,7 +26,7 @@ pub(crate) struct Hot {
 struct Place {
     /// Only its worker takes the lock.
     kept: Mutex<[Option<Kept>; PAGES]>,
-    /// How many pages it has had: nobody asks a place that has had none.
+    /// The number of pages that it has had; zero spares a look-up.
     len: AtomicUsize,
     /// Pages found here, by shard.
     hits: [AtomicU64; SHARDS],
@@ -124,7 +124,7 @@ mod tests {
         let (mut shard, hot) = (Shard::new(1 << 20), Hot::new(2));
         let (hash, key) = (7, b"/a".as_slice());
         shard.loaded(hash, key, page("one", 0), 1_000);
-        assert!(hot.find(Some(0), hash, key, 1_000).is_none(), "nobody has kept it");
+        assert!(hot.find(Some(0), hash, key, 1_000).is_none(), "not kept yet");
         let (one, checked_ms) = fresh(&mut shard, hash, key, 1_100);
         hot.keep(Some(0), hash, key, &one, checked_ms);
         assert!(hot.find(Some(0), hash, key, 1_000 + FRESH_MS - 1).is_some_and(|found| Arc::ptr_eq(&found, &one)));

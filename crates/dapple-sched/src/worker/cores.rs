@@ -24,7 +24,7 @@ use crate::sync::atomic::Ordering::*;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::worker::Worker;
 
-/// What the workers of one runtime have found out; see the module's text.
+/// The findings of one runtime's workers; see the module's text.
 #[derive(Default)]
 pub(crate) struct Cores {
     free: AtomicBool,
