@@ -266,7 +266,8 @@ pub(crate) fn current() -> Option<Arc<dyn Environment>> {
 pub(crate) fn refuse(what: &str) {
     if dapple_sched::environment::is_simulated() {
         panic!(
-            "{what} cannot be simulated: a runtime in an environment has no file descriptors, and no threads of its own"
+            "{what} is the kernel's, and cannot be simulated; where `dapple_sched::environment::is_simulated()` says so, the program \
+             needs another way: a TCP connection in place of a Unix socket or a pipe, a value in memory in place of a file"
         );
     }
 }

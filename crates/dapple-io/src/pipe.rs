@@ -9,6 +9,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::driver::Source;
+use crate::environment;
 use crate::stream::{PipeEnd, RawRead, RawWrite, as_uninit, raw_read, raw_write, read_methods, write_methods};
 
 /// A pipe: bytes written to the sender come out of the receiver.
@@ -31,6 +32,7 @@ use crate::stream::{PipeEnd, RawRead, RawWrite, as_uninit, raw_read, raw_write, 
 ///
 /// No descriptor is left, or there is no runtime here.
 pub fn pipe() -> io::Result<(Sender, Receiver)> {
+    environment::refuse("a pipe");
     let (receiver, sender) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     Ok((Sender { source: Source::new(PipeEnd(sender))? }, Receiver { source: Source::new(PipeEnd(receiver))? }))
 }

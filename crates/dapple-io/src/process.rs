@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::driver::{Direction, Source, Step};
 use crate::signal::{SIGCHLD, Signal, signal};
-use crate::{blocking, pipe};
+use crate::{blocking, environment, pipe};
 
 /// Starts a child. The call waits until the child has begun to execute, so it runs in the blocking
 /// pool.
@@ -41,6 +41,7 @@ use crate::{blocking, pipe};
 ///
 /// Those of [`Command::spawn`]; there is no runtime here.
 pub async fn spawn(mut command: Command) -> io::Result<Child> {
+    environment::refuse("a child process");
     let child = blocking::run(move || command.spawn()).await?;
     Child::from_std(child)
 }

@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, AsRawFd};
 ///
 /// As [`read_at`](std::os::unix::fs::FileExt::read_at).
 pub fn read_cached_at(file: impl AsFd, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+    crate::environment::refuse(super::FILE);
     let mut buf = Vec::with_capacity(len);
     Ok(fill(file, offset, &mut buf, len)?.then_some(buf))
 }

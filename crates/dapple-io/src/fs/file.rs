@@ -18,6 +18,7 @@ use super::engine;
 use super::open_options::OpenOptions;
 use crate::blocking::run;
 use crate::driver::uring::{self, Call, Here, INLINE_MAX, Memory, Request};
+use crate::environment;
 
 /// An open file, read and written at offsets. It has no position, so any number of tasks may share
 /// it, and a clone is another handle to the same open file.
@@ -81,6 +82,7 @@ impl File {
 
     /// Takes a file over from the standard library.
     pub fn from_std(file: std::fs::File) -> File {
+        environment::refuse(super::FILE);
         // Neither call waits. If they fail, so will every use of the file.
         let is_direct = rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
         let has_offsets = rustix::fs::seek(&file, SeekFrom::Current(0)) != Err(Errno::SPIPE);

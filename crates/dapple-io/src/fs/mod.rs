@@ -47,6 +47,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::blocking::run;
+use crate::environment;
 pub(crate) use buffer::Region;
 pub use buffer::{AlignedBuf, BufferPool};
 pub use cached::read_cached_at;
@@ -298,11 +299,15 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
     with_path(path, move |path| std::fs::set_permissions(path, permissions)).await
 }
 
+/// What a simulation refuses.
+const FILE: &str = "a file";
+
 /// Runs a call that takes a path in the pool.
 async fn with_path<T: Send + 'static>(
     path: impl AsRef<Path>,
     call: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
+    environment::refuse(FILE);
     let path = path.as_ref().to_owned();
     run(move || call(&path)).await
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::engine;
 use super::file::File;
+use super::{FILE, engine};
 use crate::blocking::run;
+use crate::environment;
 
 /// The start of a path, and limits on where it may lead.
 #[derive(Clone, Default)]
@@ -22,6 +23,7 @@ pub(super) struct PathRoot {
 impl PathRoot {
     /// Opens a file through the ring of this worker, or in the pool.
     pub(super) async fn open(&self, path: &Path, flags: i32, mode: u32) -> io::Result<std::fs::File> {
+        environment::refuse(FILE);
         if let Some(opened) = engine::open_in(self.clone(), path, flags, mode).await {
             return opened;
         }
@@ -32,6 +34,7 @@ impl PathRoot {
     /// Opens a file if it is a regular one: looks first, because opening others can have effects.
     /// In the pool, both in one visit.
     pub(super) async fn open_regular(&self, path: &Path, flags: i32, mode: u32) -> io::Result<std::fs::File> {
+        environment::refuse(FILE);
         let (look, flags) = (look_flags(flags), flags | NO_WAIT);
         match engine::open_in(self.clone(), path, look, 0).await {
             Some(seen) => {

@@ -16,6 +16,7 @@ use super::half::{ReadHalf, WriteHalf};
 use super::listener::{backlog_max, is_of_connection};
 use crate::descriptors::is_shortage;
 use crate::driver::{Direction, Shared, Source, Step, current};
+use crate::environment;
 use crate::stream::{raw_read, raw_write, read_methods, write_methods};
 use crate::time::sleep;
 
@@ -33,6 +34,7 @@ impl UnixListener {
     ///
     /// Those of the kernel, among them `AddrInUse` when the path exists; there is no runtime here.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        environment::refuse(UNIX_SOCKET);
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
         socket.listen(backlog_max())?;
@@ -88,6 +90,7 @@ impl UnixStream {
     /// `NotFound`, `ConnectionRefused`, `PermissionDenied` and similar errors; there is no runtime
     /// here.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        environment::refuse(UNIX_SOCKET);
         let addr = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         while let Err(error) = socket.connect(&addr) {
@@ -105,6 +108,7 @@ impl UnixStream {
     ///
     /// No descriptor is left, or there is no runtime here.
     pub fn pair() -> io::Result<(Self, Self)> {
+        environment::refuse(UNIX_SOCKET);
         let (a, b) = std_unix::UnixStream::pair()?;
         Ok((Self::from_std(a)?, Self::from_std(b)?))
     }
@@ -182,6 +186,9 @@ fn accept_one(listener: &std_unix::UnixListener) -> io::Result<Step<OwnedFd>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(Step::More(rustix::net::accept_with(listener, flags)?))
 }
+
+/// What a simulation refuses.
+const UNIX_SOCKET: &str = "a Unix socket";
 
 /// The pause between two attempts to connect to a listener with a full backlog.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(10);

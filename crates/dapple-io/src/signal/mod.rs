@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::driver::current;
+use crate::environment;
 pub(crate) use hub::Hub;
 use hub::{Counter, Received};
 
@@ -52,6 +53,7 @@ pub const SIGWINCH: i32 = libc::SIGWINCH;
 /// There is no runtime here; the number is not a signal; or the signal cannot be caught (`SIGKILL`,
 /// `SIGSTOP`) or must not be (`SIGSEGV`, `SIGILL`, `SIGFPE`).
 pub fn signal(number: i32) -> io::Result<Signal> {
+    environment::refuse("a signal");
     let counter = current::shared()?.signals.counter(number)?;
     Ok(Signal { seen: counter.count(), counter })
 }

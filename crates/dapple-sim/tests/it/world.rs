@@ -1,8 +1,13 @@
 //! Time, the end of a simulation, and what it refuses.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dapple_io::net::{self, UnixListener, UnixStream};
+use dapple_io::{fs, pipe, process, signal};
 use dapple_sim::Simulation;
 use dapple_sim::time::{Instant, sleep};
 
@@ -97,14 +102,60 @@ fn an_invariant_that_does_not_hold_fails_the_simulation() {
     assert!(sim.run().failure.is_some_and(|why| why.contains("is too much")));
 }
 
-#[test]
-fn a_file_descriptor_is_refused() {
-    let mut sim = Simulation::new(1);
-    sim.client("client", || async {
-        let _pipe = dapple_io::pipe::pipe();
-    });
-    assert!(sim.run().failure.is_some_and(|why| why.contains("cannot be simulated")));
+/// A use of the kernel, with its name in the refusal.
+type Use = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()> + Send>>);
+
+macro_rules! uses {
+    ($($what:literal: $does:expr;)*) => {
+        [$(($what, || Box::pin(async { drop($does.await) })),)*]
+    };
 }
+
+#[test]
+fn the_kernel_is_refused_before_anything_happens() {
+    let uses: [Use; 25] = uses! {
+        "a pipe": async { pipe::pipe() };
+        "a Unix socket": async { UnixListener::bind(NOWHERE) };
+        "a Unix socket": UnixStream::connect(NOWHERE);
+        "a Unix socket": async { UnixStream::pair() };
+        "a child process": process::spawn(Command::new("touch"));
+        "a signal": async { signal::signal(signal::SIGHUP) };
+        "a signal": signal::ctrl_c();
+        "a file descriptor": async { net::TcpStream::from_std(own_connection().unwrap()) };
+        "a file": fs::read(NOWHERE);
+        "a file": fs::read_to_string(NOWHERE);
+        "a file": fs::write(NOWHERE, "x");
+        "a file": fs::metadata(NOWHERE);
+        "a file": fs::symlink_metadata(NOWHERE);
+        "a file": fs::canonicalize(NOWHERE);
+        "a file": fs::read_dir(NOWHERE);
+        "a file": fs::create_dir(NOWHERE);
+        "a file": fs::create_dir_all(NOWHERE);
+        "a file": fs::remove_file(NOWHERE);
+        "a file": fs::rename(NOWHERE, NOWHERE);
+        "a file": fs::copy(NOWHERE, NOWHERE);
+        "a file": fs::File::open(NOWHERE);
+        "a file": fs::File::create(NOWHERE);
+        "a file": async { fs::OpenOptions::new().read(true).regular_only(true).open(NOWHERE).await };
+        "a file": fs::Dir::open("/");
+        "a file": async { fs::read_cached_at(std::io::stdin(), 0, 1) };
+    };
+    for (what, run) in uses {
+        let mut sim = Simulation::new(1);
+        sim.client("client", run);
+        let failure = sim.run().failure.unwrap_or_default();
+        assert!(failure.contains(&format!("{what} is the kernel's, and cannot be simulated")), "{what}: {failure}");
+        assert!(!std::path::Path::new(NOWHERE).exists(), "{what}");
+    }
+}
+
+fn own_connection() -> std::io::Result<std::net::TcpStream> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    std::net::TcpStream::connect(listener.local_addr()?)
+}
+
+/// A name in a directory that exists; the test makes nothing there.
+const NOWHERE: &str = "/tmp/dapple-sim-makes-no-such-thing";
 
 #[test]
 fn functions_of_the_blocking_pool_run_in_simulated_time() {
