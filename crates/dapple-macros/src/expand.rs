@@ -14,7 +14,9 @@ pub(crate) enum Kind {
 /// The whole expansion. A mistake becomes one compile error at its place. The rest is still
 /// expanded, to avoid follow-up errors ("`main` is not allowed to be `async`").
 pub(crate) fn expand(options: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {
-    let function = match Function::parse(item.clone(), kind) {
+    let options = Options::parse(options, kind);
+    let is_simulated = options.as_ref().is_ok_and(|options| options.is_simulated);
+    let function = match Function::parse(item.clone(), kind, is_simulated) {
         Ok(function) => function,
         Err(problem) => {
             let mut tokens = compile_error(&problem);
@@ -22,7 +24,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream, kind: Kind) -> Tok
             return tokens;
         }
     };
-    match Options::parse(options, kind) {
+    match options {
         Ok(options) => function.write(&options, kind),
         Err(problem) => {
             let mut tokens = compile_error(&problem);
@@ -34,29 +36,34 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream, kind: Kind) -> Tok
 
 /// The parts of the annotated function.
 struct Function {
-    /// Attributes and visibility, everything before `async`.
+    /// Attributes and visibility, everything before `async` or `fn`.
     head: Vec<TokenTree>,
+    /// Not so for a scenario.
+    is_async: bool,
     name: Ident,
+    /// The simulation that a scenario takes, with its parentheses; otherwise nothing is in these.
+    arguments: Group,
     /// Everything after the parentheses and before the body: the arrow and the return type, if any.
     result: Vec<TokenTree>,
     body: Group,
 }
 
 impl Function {
-    fn parse(item: TokenStream, kind: Kind) -> Result<Function, Problem> {
+    fn parse(item: TokenStream, kind: Kind, is_simulated: bool) -> Result<Function, Problem> {
         let mut tokens = item.into_iter().peekable();
         let mut head = Vec::new();
         while let Some(token) = tokens.next_if(|token| !is_word(token, "async") && !is_word(token, "fn")) {
             head.push(token);
         }
-        match tokens.next() {
-            Some(token) if is_word(&token, "async") => {}
-            Some(token) => {
+        let is_async = tokens.next_if(|token| is_word(token, "async")).is_some();
+        match tokens.peek() {
+            Some(token) if !is_async && !is_simulated => {
                 return Err(Problem::new(token.span(), "this function must be `async`: write `async fn`"));
             }
-            None => {
+            None if !is_async => {
                 return Err(Problem::new(Span::call_site(), "this attribute belongs on an `async fn`"));
             }
+            _ => {}
         }
         match tokens.next() {
             Some(token) if is_word(&token, "fn") => {}
@@ -72,10 +79,17 @@ impl Function {
                 "`#[dapple::main]` starts the program and belongs on `main`; elsewhere use `dapple::block_on`";
             return Err(Problem::new(name.span(), message));
         }
-        match tokens.next() {
+        let arguments = match tokens.next() {
             Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => {
-                if !group.stream().is_empty() {
-                    return Err(Problem::new(group.span(), "no caller could pass arguments here: take none"));
+                match (is_async, group.stream().is_empty()) {
+                    (true, false) => {
+                        return Err(Problem::new(group.span(), "no caller could pass arguments here: take none"));
+                    }
+                    (false, true) => {
+                        let message = "a scenario takes the simulation: write `(sim: &mut Simulation)`, or `async fn` for one host";
+                        return Err(Problem::new(group.span(), message));
+                    }
+                    _ => group,
                 }
             }
             _ => {
@@ -84,11 +98,11 @@ impl Function {
                     "this function cannot be generic: no caller could choose the types",
                 ));
             }
-        }
+        };
         let mut result: Vec<TokenTree> = tokens.collect();
         match result.pop() {
             Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace => {
-                Ok(Function { head, name, result, body })
+                Ok(Function { head, is_async, name, arguments, result, body })
             }
             _ => Err(Problem::new(name.span(), "this function needs a body")),
         }
@@ -97,8 +111,8 @@ impl Function {
     /// Writes the plain function around the asynchronous one, which keeps its own tokens and so its
     /// own error places.
     fn write(self, options: &Options, kind: Kind) -> TokenStream {
-        let mut inner: Vec<TokenTree> = vec![word("async"), word("fn"), self.name.clone().into()];
-        inner.push(parentheses(TokenStream::new()));
+        let mut inner: Vec<TokenTree> = if self.is_async { vec![word("async")] } else { Vec::new() };
+        inner.extend([word("fn"), self.name.clone().into(), self.arguments.clone().into()]);
         inner.extend(self.result.iter().cloned());
         inner.push(self.body.clone().into());
 
@@ -108,6 +122,12 @@ impl Function {
             Kind::Main => {
                 block.extend(self.call_of_main(options));
                 self.result
+            }
+            Kind::Test if options.is_simulated => {
+                outer.extend(tokens("#[::core::prelude::v1::test]"));
+                block.extend(self.call_of_simulation(options));
+                block.extend(tokens(";"));
+                Vec::new()
             }
             Kind::Test => {
                 outer.extend(tokens("#[::core::prelude::v1::test]"));
@@ -158,6 +178,22 @@ impl Function {
         let mut call = tokens("::dapple::testing::run");
         call.extend([parentheses(arguments)]);
         call
+    }
+
+    /// `::dapple::__simulate!("name", N, scenario)`, with the function as the program of one host, unless it is the scenario.
+    fn call_of_simulation(&self, options: &Options) -> TokenStream {
+        let name = &self.name;
+        let seeds = options.seeds.as_ref().map_or_else(|| SEEDS.to_owned(), ToString::to_string);
+        let scenario = match (self.is_async, self.returns_nothing()) {
+            (false, _) => name.to_string(),
+            (true, true) => format!("|sim| sim.client(\"client\", {name})"),
+            (true, false) => {
+                let program =
+                    format!("|| async {{ if let Err(error) = {name}().await {{ panic!(\"{{error:?}}\") }} }}");
+                format!("|sim| sim.client(\"client\", {program})")
+            }
+        };
+        tokens(&format!("::dapple::__simulate!(concat!(module_path!(), \"::{name}\"), {seeds}, {scenario})"))
     }
 
     /// Whether the function has no result, or `()`.
@@ -223,3 +259,6 @@ fn compile_error(problem: &Problem) -> TokenStream {
     .into_iter()
     .collect()
 }
+
+/// Seeds of a simulation, if the program does not say.
+const SEEDS: &str = "100";

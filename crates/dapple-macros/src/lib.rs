@@ -68,6 +68,9 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `clock = "real"` | sleeps take real time | `"standing"`; with `tokio` `"real"`, because tokio's timers use the real clock |
 /// | `limit_s = N` | seconds of *real* time after which the test fails and says what it was doing | 60 |
 ///
+/// | `sim` | runs in the simulator, below; needs the feature `sim`, and goes with `seeds` only | the kernel |
+/// | `seeds = N` | how many seeds, from 1 up | 100 |
+///
 /// `DAPPLE_TEST_LIMIT_S` in the environment overrides `limit_s`; 0 means no limit, for debuggers.
 ///
 /// # What fails it
@@ -76,6 +79,23 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// limit. A panic of a task that is never joined is reported and does not fail the test. The body
 /// runs on its own thread, which has the test's name and is not a worker; it need not be `Send`,
 /// except for values that it gives to tasks.
+///
+/// # In the simulator
+///
+/// With `sim` the function is the program of one host of a simulation, once for each seed. Without `async` it takes the
+/// simulation, and adds hosts and faults itself. A seed that fails is reported with the faults of its plan and the line
+/// that runs it again; `dapple::sim::check` says which environment variables there are.
+///
+/// ```ignore
+/// #[dapple::test(sim, seeds = 1000)]
+/// fn an_answer_comes(sim: &mut Simulation) {
+///     sim.host("server", serve);
+///     sim.client("client", || async { assert_eq!(ask("server:80").await, "yes") });
+///     sim.faults(&Faults::new(Duration::from_secs(1)).cut("server", "client"));
+/// }
+/// ```
+///
+/// # Blocking
 ///
 /// A body that blocks instead of awaiting (`recv` of a standard channel, for example) counts as
 /// running: the clock stands, so it must not wait for an event at a later time.

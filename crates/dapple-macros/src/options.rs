@@ -1,4 +1,4 @@
-//! The attribute's options: `workers = N`, `tokio`, and for tests `clock = "real"` and `limit_s = N`.
+//! The attribute's options: `workers = N`, `tokio`, and for tests `clock = "real"` and `limit_s = N`, or `sim` and `seeds = N`.
 
 use proc_macro::token_stream::IntoIter;
 use proc_macro::{Span, TokenStream, TokenTree};
@@ -16,6 +16,10 @@ pub(crate) struct Options {
     pub(crate) standing_clock: Option<bool>,
     /// `limit_s = N`.
     pub(crate) limit_s: Option<TokenTree>,
+    /// `sim`, which has no value.
+    pub(crate) is_simulated: bool,
+    /// `seeds = N`.
+    pub(crate) seeds: Option<TokenTree>,
 }
 
 /// A compile error: its place, and a sentence that says what to do.
@@ -35,6 +39,7 @@ impl Options {
     pub(crate) fn parse(tokens: TokenStream, kind: Kind) -> Result<Options, Problem> {
         let mut options = Options::default();
         let mut tokens = tokens.into_iter();
+        let mut names: Vec<TokenTree> = Vec::new();
         while let Some(name) = tokens.next() {
             let example = example(&name.to_string(), kind).ok_or_else(|| unknown(&name, kind))?;
             if options.has(&name.to_string()) {
@@ -42,8 +47,10 @@ impl Options {
             }
             match name.to_string().as_str() {
                 "tokio" => options.has_tokio = true,
+                "sim" => options.is_simulated = true,
                 _ => options.set(&name, &mut tokens, example)?,
             }
+            names.push(name);
             match tokens.next() {
                 None => break,
                 Some(TokenTree::Punct(punct)) if punct.as_char() == ',' => {}
@@ -52,7 +59,24 @@ impl Options {
                 }
             }
         }
+        names.iter().try_for_each(|name| options.go_with(name))?;
         Ok(options)
+    }
+
+    /// A simulation has options of its own: its seed decides everything else.
+    fn go_with(&self, name: &TokenTree) -> Result<(), Problem> {
+        let text = name.to_string();
+        match (self.is_simulated, text.as_str()) {
+            (true, "sim" | "seeds") => Ok(()),
+            (true, _) => {
+                let message = format!(
+                    "`{text}` does not go with `sim`: the seed decides the workers, and the clock is simulated"
+                );
+                Err(Problem::new(name.span(), message))
+            }
+            (false, "seeds") => Err(Problem::new(name.span(), "`seeds` goes with `sim`: write `sim, seeds = 1000`")),
+            (false, _) => Ok(()),
+        }
     }
 
     fn has(&self, name: &str) -> bool {
@@ -60,6 +84,8 @@ impl Options {
             "workers" => self.workers.is_some(),
             "tokio" => self.has_tokio,
             "clock" => self.standing_clock.is_some(),
+            "sim" => self.is_simulated,
+            "seeds" => self.seeds.is_some(),
             _ => self.limit_s.is_some(),
         }
     }
@@ -79,6 +105,7 @@ impl Options {
         match name.to_string().as_str() {
             "workers" => self.workers = Some(workers(value)?),
             "clock" => self.standing_clock = Some(is_standing(&value)?),
+            "seeds" => self.seeds = Some(seeds(value)?),
             _ => self.limit_s = Some(limit_s(value)?),
         }
         Ok(())
@@ -92,6 +119,8 @@ fn example(name: &str, kind: Kind) -> Option<&'static str> {
         ("tokio", _) => Some("tokio"),
         ("clock", Kind::Test) => Some("clock = \"real\""),
         ("limit_s", Kind::Test) => Some("limit_s = 60"),
+        ("sim", Kind::Test) => Some("sim"),
+        ("seeds", Kind::Test) => Some("seeds = 1000"),
         _ => None,
     }
 }
@@ -99,7 +128,9 @@ fn example(name: &str, kind: Kind) -> Option<&'static str> {
 fn unknown(name: &TokenTree, kind: Kind) -> Problem {
     let known = match kind {
         Kind::Main => "there are `workers = N` and `tokio`",
-        Kind::Test => "there are `workers = N`, `tokio`, `clock = \"real\"` and `limit_s = N`",
+        Kind::Test => {
+            "there are `workers = N`, `tokio`, `clock = \"real\"` and `limit_s = N`, or `sim` and `seeds = N`"
+        }
     };
     Problem::new(name.span(), format!("unknown option `{name}`; {known}"))
 }
@@ -137,6 +168,14 @@ fn limit_s(value: TokenTree) -> Result<TokenTree, Problem> {
             let message = format!("`limit_s` is a whole number of seconds from 1 up, not `{value}`");
             Err(Problem::new(value.span(), message))
         }
+    }
+}
+
+/// How many seeds: a literal from 1 up.
+fn seeds(value: TokenTree) -> Result<TokenTree, Problem> {
+    match number(&value) {
+        Some(seeds) if seeds > 0 => Ok(value),
+        _ => Err(Problem::new(value.span(), format!("`seeds` is a whole number from 1 up, not `{value}`"))),
     }
 }
 

@@ -57,6 +57,3 @@ pub use settings::{Network, Settings};
 pub use simulation::{Outcome, Simulation};
 
 // The program of this page is compiled with the documentation tests; `tests/it/page.rs` runs it.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/simulation.md")]
-mod page {}

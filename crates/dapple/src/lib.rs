@@ -109,6 +109,11 @@ pub use dapple_tls as tls;
 #[doc(inline)]
 pub use dapple_client as http;
 
+/// Whole clusters of runtimes in one thread, under every fault, from one seed; [`test`](macro@test) has the option `sim`.
+#[cfg(feature = "sim")]
+#[doc(inline)]
+pub use dapple_sim as sim;
+
 /// TCP and UDP in user space: sockets of the program's own in place of the kernel's.
 #[cfg(feature = "network")]
 #[doc(inline)]
@@ -279,6 +284,9 @@ mod io_page {}
 #[cfg(all(doctest, feature = "network"))]
 #[doc = include_str!("../../../docs/network.md")]
 mod network_page {}
+#[cfg(all(doctest, feature = "sim"))]
+#[doc = include_str!("../../../docs/simulation.md")]
+mod simulation_page {}
 #[cfg(all(doctest, feature = "remote"))]
 #[doc = include_str!("../../../docs/remote.md")]
 mod remote_page {}

@@ -56,6 +56,26 @@ macro_rules! __tokio_context {
     };
 }
 
+/// The expansion of the option `sim` of `#[dapple::test]`.
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __simulate {
+    ($name:expr, $seeds:expr, $scenario:expr) => {
+        $crate::sim::check($name, $seeds, $scenario)
+    };
+}
+
+/// The expansion of the option `sim` of `#[dapple::test]`.
+#[cfg(not(feature = "sim"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __simulate {
+    ($name:expr, $seeds:expr, $scenario:expr) => {
+        compile_error!("the option `sim` needs Dapple's feature `sim`: `cargo add --dev dapple --features sim`")
+    };
+}
+
 /// Runs a test in a new runtime and on a new thread, so that a hanging test can be given up.
 ///
 /// # Panics

@@ -4,6 +4,7 @@ mod behind_a_database;
 mod examples;
 mod first_hour;
 mod own_scheduler;
+mod simulated;
 mod small_web_server;
 mod spin_server;
 mod standing_clock;

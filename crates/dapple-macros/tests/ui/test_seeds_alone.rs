@@ -1,0 +1,6 @@
+use dapple_macros as dapple;
+
+#[dapple::test(seeds = 10)]
+async fn waits() {}
+
+fn main() {}

@@ -1,0 +1,6 @@
+use dapple_macros as dapple;
+
+#[dapple::test(sim, workers = 2)]
+async fn waits() {}
+
+fn main() {}

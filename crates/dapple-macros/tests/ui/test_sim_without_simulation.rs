@@ -1,0 +1,6 @@
+use dapple_macros as dapple;
+
+#[dapple::test(sim)]
+fn waits() {}
+
+fn main() {}
