@@ -299,7 +299,7 @@ pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -
     with_path(path, move |path| std::fs::set_permissions(path, permissions)).await
 }
 
-/// What a simulation refuses.
+/// The name in the refusal of a simulation.
 const FILE: &str = "a file";
 
 /// Runs a call that takes a path in the pool.

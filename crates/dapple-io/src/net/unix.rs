@@ -187,7 +187,7 @@ fn accept_one(listener: &std_unix::UnixListener) -> io::Result<Step<OwnedFd>> {
     Ok(Step::More(rustix::net::accept_with(listener, flags)?))
 }
 
-/// What a simulation refuses.
+/// The name in the refusal of a simulation.
 const UNIX_SOCKET: &str = "a Unix socket";
 
 /// The pause between two attempts to connect to a listener with a full backlog.

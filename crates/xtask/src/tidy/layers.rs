@@ -47,6 +47,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
             "dapple-store",
             "dapple-io",
             "dapple-net",
+            "dapple-sim",
             "dapple-flow",
             "dapple-client",
             "dapple-etcd",
