@@ -51,7 +51,7 @@ mod trace;
 mod world;
 
 pub use dapple_io::{net, time};
-pub use plan::{Fault, Faults, Plan};
+pub use plan::{Fault, Faults, NameFault, Plan};
 pub use seeds::{check, report, run_seed, shrink};
 pub use settings::{Network, Settings};
 pub use simulation::{Outcome, Simulation};

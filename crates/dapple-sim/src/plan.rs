@@ -44,6 +44,20 @@ pub enum Fault {
     Reset(String),
     /// The wall clock of the host goes forward by so much, and back at the end.
     WallClock(String, Duration),
+    /// The name server that the host asks gives bad answers.
+    Names(String, NameFault),
+}
+
+/// How a name server misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameFault {
+    /// It knows no name.
+    Missing,
+    /// It gives the address of another host, or one that no host has.
+    Wrong,
+    /// Its answers come late by so much.
+    Slow(Duration),
 }
 
 impl fmt::Display for Fault {
@@ -55,6 +69,9 @@ impl fmt::Display for Fault {
             Fault::Isolate(host) => write!(f, "{host} is cut off"),
             Fault::Reset(host) => write!(f, "connections of {host} are reset"),
             Fault::WallClock(host, by) => write!(f, "the wall clock of {host} is {by:?} fast"),
+            Fault::Names(host, NameFault::Missing) => write!(f, "names that {host} looks up are missing"),
+            Fault::Names(host, NameFault::Wrong) => write!(f, "names that {host} looks up are wrong"),
+            Fault::Names(host, NameFault::Slow(by)) => write!(f, "names that {host} looks up are {by:?} late"),
         }
     }
 }
@@ -146,6 +163,12 @@ impl Faults {
         self.with(Fault::WallClock(host.to_owned(), by))
     }
 
+    /// The host may get no addresses for names, wrong ones, or late ones: by up to `by`.
+    pub fn names(self, host: &str, by: Duration) -> Faults {
+        let all = [NameFault::Missing, NameFault::Wrong, NameFault::Slow(by)];
+        all.into_iter().fold(self, |faults, how| faults.with(Fault::Names(host.to_owned(), how)))
+    }
+
     fn with(mut self, fault: Fault) -> Faults {
         self.kinds.push(fault);
         self
@@ -164,6 +187,9 @@ impl Faults {
             let lasts = random.within(&(self.lasts_max / 100..self.lasts_max));
             let fault = match &self.kinds[random.below(self.kinds.len())] {
                 Fault::WallClock(host, by) => Fault::WallClock(host.clone(), random.within(&(Duration::ZERO..*by))),
+                Fault::Names(host, NameFault::Slow(by)) => {
+                    Fault::Names(host.clone(), NameFault::Slow(random.within(&(Duration::ZERO..*by))))
+                }
                 fault => fault.clone(),
             };
             plan.add(at, lasts, fault);

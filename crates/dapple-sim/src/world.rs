@@ -13,6 +13,7 @@ use dapple_io::environment::{BlockingJob, Readiness, Ready};
 
 use crate::network::connection::Connection;
 use crate::network::ports::{DatagramPort, ListenPort};
+use crate::plan::NameFault;
 use crate::random::Random;
 use crate::settings::Network;
 use crate::trace::Trace;
@@ -50,6 +51,8 @@ pub(crate) struct HostState {
     /// Readinesses that the host's workers are to tell when they look for events.
     pub(crate) told: Vec<(Readiness, Ready)>,
     pub(crate) jobs: VecDeque<BlockingJob>,
+    /// How its name server misbehaves, by the numbers of the faults; the last one counts.
+    pub(crate) names: Vec<(usize, NameFault)>,
     next_port: u16,
 }
 
@@ -123,6 +126,7 @@ impl World {
             datagrams: BTreeMap::new(),
             told: Vec::new(),
             jobs: VecDeque::new(),
+            names: Vec::new(),
             next_port: FIRST_EPHEMERAL,
         });
         index
@@ -130,6 +134,21 @@ impl World {
 
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name == name)
+    }
+
+    /// The addresses that the name server of `from` gives for a name, and after which time.
+    pub(crate) fn look_up(&mut self, from: usize, name: &str) -> (Duration, Option<IpAddr>) {
+        let right = self.find(name);
+        match (self.hosts[from].names.last(), right) {
+            (Some((_, NameFault::Missing)), _) => (Duration::ZERO, None),
+            (Some((_, NameFault::Wrong)), Some(right)) => {
+                let others = self.hosts.len();
+                let other = (right + 1 + self.random.below(others)) % (others + 1);
+                (Duration::ZERO, Some(self.hosts.get(other).map_or(NO_HOST, |host| host.ip)))
+            }
+            (Some((_, NameFault::Slow(by))), _) => (*by, right.map(|host| self.hosts[host].ip)),
+            (_, right) => (Duration::ZERO, right.map(|host| self.hosts[host].ip)),
+        }
     }
 
     /// The host with this address, as seen from `from`.
@@ -204,6 +223,9 @@ impl HostState {
 }
 
 const FIRST_EPHEMERAL: u16 = 49_152;
+
+/// An address that no host has.
+const NO_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254));
 
 /// The latency of a packet to the same machine.
 const LOOPBACK: Duration = Duration::from_micros(10);

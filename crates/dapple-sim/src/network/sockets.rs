@@ -1,7 +1,6 @@
 //! The kernel of one host, as its runtime sees it.
 
 use std::collections::VecDeque;
-use std::future::ready;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::ops::Range;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use dapple_io::environment::{
     BlockingJob, DatagramSocket, Environment, ListenSocket, Lookup, Network, Readiness, Ready, StreamSocket, Watched,
 };
+use dapple_io::time::sleep;
 
 use crate::network::connection::State;
 use crate::network::ports::{DatagramPort, ListenPort};
@@ -77,11 +77,15 @@ impl Environment for Kernel {
     }
 
     fn look_up(&self, name: &str) -> Lookup {
-        let found = self.with(|world| {
-            let host = world.find(name).ok_or_else(|| no_host(name))?;
-            Ok(vec![world.hosts[host].ip])
-        });
-        Box::pin(ready(found))
+        let asked = self.with(|world| Ok(world.look_up(self.host, name)));
+        let name = name.to_owned();
+        Box::pin(async move {
+            let (late, ip) = asked?;
+            if !late.is_zero() {
+                sleep(late).await;
+            }
+            ip.map(|ip| vec![ip]).ok_or_else(|| no_host(&name))
+        })
     }
 
     fn run_blocking(&self, job: BlockingJob) {

@@ -1,14 +1,14 @@
 //! Crashes, cuts, frozen hosts, clocks.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dapple_sched::environment;
 use dapple_sim::net::{TcpListener, TcpStream};
 use dapple_sim::time::{Instant, sleep, timeout};
-use dapple_sim::{Fault, Plan, Simulation, run_seed, shrink};
+use dapple_sim::{Fault, NameFault, Plan, Simulation, run_seed, shrink};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -170,4 +170,41 @@ fn shrinking_leaves_what_matters() {
     let outcome = run_seed(5, &scenario);
     assert!(outcome.failure.is_some());
     assert_eq!(shrink(&outcome, &scenario), [1]);
+}
+
+/// Connects at 0 s, 10 s and 20 s, with a fault of the name server between 9 s and 19 s: which attempts succeed, and how long they take.
+fn attempts(seed: u64, how: NameFault) -> Vec<(bool, Duration)> {
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let inside = all.clone();
+    let mut sim = Simulation::new(seed);
+    sim.host("server", keep);
+    sim.host("other", std::future::pending::<()>);
+    sim.client("client", move || {
+        let all = inside.clone();
+        async move {
+            let began = Instant::now();
+            for attempt in 0..3 {
+                sleep((SECOND * 10 * attempt).saturating_sub(began.elapsed())).await;
+                let start = Instant::now();
+                let connected = timeout(SECOND * 5, TcpStream::connect("server:7")).await;
+                all.lock().unwrap().push((matches!(connected, Ok(Ok(_))), start.elapsed()));
+            }
+        }
+    });
+    sim.plan(with(Fault::Names("client".into(), how), 9, 10));
+    assert_eq!(sim.run().failure, None);
+    Arc::into_inner(all).unwrap().into_inner().unwrap()
+}
+
+#[test]
+fn name_servers_lie_for_as_long_as_the_plan_says() {
+    for seed in 1..20 {
+        let works = |attempts: &[(bool, Duration)]| attempts.iter().map(|(works, _)| *works).collect::<Vec<_>>();
+        for how in [NameFault::Missing, NameFault::Wrong] {
+            assert_eq!(works(&attempts(seed, how)), [true, false, true], "{how:?}, seed {seed}");
+        }
+        let late = attempts(seed, NameFault::Slow(SECOND * 3));
+        assert_eq!(works(&late), [true; 3], "seed {seed}");
+        assert!(late[0].1 < SECOND && late[1].1 >= SECOND * 3 && late[2].1 < SECOND, "{late:?}");
+    }
 }
