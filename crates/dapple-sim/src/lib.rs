@@ -49,11 +49,13 @@ mod settings;
 mod simulation;
 mod trace;
 mod world;
+mod written;
 
 pub use dapple_io::{net, time};
 pub use plan::{Fault, Faults, NameFault, Plan};
-pub use seeds::{check, report, run_seed, shrink};
+pub use seeds::{check, report, run_plan, run_seed, shrink};
 pub use settings::{Network, Settings};
 pub use simulation::{Outcome, Simulation};
+pub use written::PlanError;
 
 // The program of this page is compiled with the documentation tests; `tests/it/page.rs` runs it.

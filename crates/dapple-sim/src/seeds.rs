@@ -2,6 +2,7 @@
 
 use std::env;
 
+use crate::plan::Plan;
 use crate::simulation::{Outcome, Simulation};
 
 /// Runs a scenario with the seeds 1 to `seeds`. The first three run twice, to see that a seed decides everything.
@@ -46,6 +47,31 @@ pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
 /// ```
 pub fn run_seed(seed: u64, scenario: &impl Fn(&mut Simulation)) -> Outcome {
     run(seed, false, None, scenario)
+}
+
+/// Runs one seed of a scenario with these faults in place of its own; the outcome has the last events in words.
+///
+/// Plans are written as they are displayed, so one can come from a report, and be changed. If it names a host that the scenario does
+/// not have, the outcome is a failure that says so.
+///
+/// ```
+/// use dapple_sim::{Simulation, run_plan};
+/// use dapple_sim::time::{Instant, sleep};
+/// use std::time::Duration;
+///
+/// let scenario = |sim: &mut Simulation| sim.client("client", || async {
+///     let began = Instant::now();
+///     sleep(Duration::from_secs(1)).await;
+///     assert!(began.elapsed() < Duration::from_secs(2), "nothing froze this host");
+/// });
+/// let plan = "at 500ms, for 3s: client stands still".parse().unwrap();
+/// assert!(run_plan(1, &plan, &scenario).failure.is_some());
+/// ```
+pub fn run_plan(seed: u64, plan: &Plan, scenario: &impl Fn(&mut Simulation)) -> Outcome {
+    let mut sim = Simulation::with(seed, true, None);
+    sim.replace_plan(plan.clone());
+    scenario(&mut sim);
+    sim.run()
 }
 
 fn run(seed: u64, keeps_lines: bool, kept: Option<Vec<usize>>, scenario: &impl Fn(&mut Simulation)) -> Outcome {

@@ -46,6 +46,8 @@ pub struct Simulation {
     chance: Random,
     plan: Plan,
     kept: Option<Vec<usize>>,
+    /// Faults in place of the plan that the scenario makes.
+    instead: Option<Plan>,
     failure: Failure,
     invariants: Vec<Box<dyn FnMut() -> Result<(), String>>>,
     workers: Option<usize>,
@@ -103,6 +105,7 @@ impl Simulation {
             chance: random.fork(),
             plan: Plan::default(),
             kept,
+            instead: None,
             failure: Failure::default(),
             invariants: Vec::new(),
             workers: None,
@@ -190,12 +193,31 @@ impl Simulation {
         self.plan.faults.extend(plan.faults);
     }
 
+    /// From now on the plan is this one, whatever the scenario asks for.
+    pub(crate) fn replace_plan(&mut self, plan: Plan) {
+        self.instead = Some(plan);
+    }
+
+    /// Checks the hosts of a plan that comes from outside of the program.
+    fn take_given_plan(&mut self) {
+        let Some(plan) = self.instead.take() else { return };
+        let named = plan.faults.iter().flat_map(|planned| hosts_of(&planned.fault));
+        let missing = named.into_iter().find(|host| lock(&self.world).find(host).is_none());
+        match missing {
+            Some(host) => {
+                fail(&self.failure, format!("the plan names a host {host:?}, which this scenario does not have"))
+            }
+            None => self.plan = plan,
+        }
+    }
+
     fn index(&self, host: &str) -> usize {
         lock(&self.world).find(host).unwrap_or_else(|| panic!("there is no host named {host:?}"))
     }
 
     /// Runs until the programs of all clients have ended, or something fails.
     pub fn run(mut self) -> Outcome {
+        self.take_given_plan();
         self.schedule_plan();
         for machine in &mut self.machines {
             if let Err(error) = machine.start(&self.world) {

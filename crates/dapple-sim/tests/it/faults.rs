@@ -8,7 +8,7 @@ use std::time::Duration;
 use dapple_sched::environment;
 use dapple_sim::net::{TcpListener, TcpStream};
 use dapple_sim::time::{Instant, sleep, timeout};
-use dapple_sim::{Fault, NameFault, Plan, Simulation, run_seed, shrink};
+use dapple_sim::{Fault, NameFault, Plan, Simulation, run_plan, run_seed, shrink};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -207,4 +207,25 @@ fn name_servers_lie_for_as_long_as_the_plan_says() {
         assert_eq!(works(&late), [true; 3], "seed {seed}");
         assert!(late[0].1 < SECOND && late[1].1 >= SECOND * 3 && late[2].1 < SECOND, "{late:?}");
     }
+}
+
+#[test]
+fn a_written_plan_is_in_place_of_that_of_the_scenario() {
+    let scenario = |sim: &mut Simulation| {
+        sim.host("server", keep);
+        sim.client("client", || async {
+            let stream = TcpStream::connect("server:7").await.unwrap();
+            assert!(timeout(SECOND * 5, stream.read(&mut [0])).await.is_err(), "the connection ends");
+        });
+        sim.plan(with(Fault::Reset("client".into()), 1, 1));
+    };
+    assert!(run_seed(1, &scenario).failure.is_some_and(|why| why.contains("the connection ends")));
+    let peace = run_plan(1, &Plan::default(), &scenario);
+    assert_eq!(peace.failure, None);
+    let written = "at 2s, for 1s: connections of server are reset".parse().unwrap();
+    let outcome = run_plan(1, &written, &scenario);
+    assert!(outcome.failure.is_some() && outcome.plan == written);
+    assert!(outcome.lines.iter().any(|line| line.contains("fault 0 begins")), "{:?}", outcome.lines);
+    let elsewhere = run_plan(1, &"at 2s, for 1s: db crashes".parse().unwrap(), &scenario);
+    assert!(elsewhere.failure.is_some_and(|why| why.contains("a host \"db\"")));
 }
