@@ -50,7 +50,7 @@ pub use observe::dump::{
 };
 pub use observe::named::{Named, named};
 pub use observe::stats::{ColorStats, RuntimeStats, WorkerStats};
-pub use observe::trace::{Observer, TraceEvent, TraceKind};
+pub use observe::trace::{HasObserver, Observer, TraceEvent, TraceKind};
 pub use post::callback::{Callback, Posted};
 pub use runtime::block_on::block_on;
 pub use runtime::closing::Closed;

@@ -6,10 +6,11 @@
 //! traced callbacks cost anything, and nothing has to be cleared when tracing ends.
 
 use std::cell::Cell;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::color::Color;
@@ -91,6 +92,12 @@ pub enum TraceKind {
         /// It, or the task, ended by a panic.
         panicked: bool,
     },
+    /// A closure has run with a state, in line: in a callback (the [`cause`](TraceEvent::cause)), or on a thread that is
+    /// no worker. There is one event for each color that it held; `posted_from` is the line that made the state.
+    InLine {
+        /// When the closure began; the event's own time is its end.
+        started: Instant,
+    },
     /// It will not run: the runtime has shut down. Or the task was polled because its wait was
     /// over, and has to wait once more because its color has another holder.
     Dropped,
@@ -113,9 +120,23 @@ pub(crate) struct Record {
 
 /// The observers of a runtime.
 pub(crate) struct Watch {
-    observer: Option<Arc<dyn Observer>>,
+    /// Set once: other threads may be calling it at any time.
+    observer: OnceLock<Arc<dyn Observer>>,
+    observes: AtomicBool,
     measures: AtomicBool,
 }
+
+/// The runtime has an observer already, and keeps it as long as it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HasObserver;
+
+impl fmt::Display for HasObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the runtime has an observer already, and keeps it as long as it lives")
+    }
+}
+
+impl std::error::Error for HasObserver {}
 
 /// The traced callback of the current thread.
 struct Current {
@@ -127,6 +148,8 @@ struct Current {
     nested_ns: Cell<u64>,
     /// Posts are not traced, for example because an observer is being called.
     silent: Cell<bool>,
+    /// The line that made the state of the closure in line, once that is known.
+    state: Cell<Option<Origin>>,
 }
 
 impl Current {
@@ -136,6 +159,7 @@ impl Current {
             panicked: Cell::new(false),
             nested_ns: Cell::new(0),
             silent: Cell::new(false),
+            state: Cell::new(None),
         }
     }
 }
@@ -163,12 +187,26 @@ impl Watch {
         // Relaxed here and below: a poster has learned of the runtime through an ordered access;
         // otherwise it may miss the change.
         WATCHES.fetch_add(usize::from(observer.is_some()) + usize::from(measures), Relaxed);
-        Watch { observer, measures: AtomicBool::new(measures) }
+        let observes = AtomicBool::new(observer.is_some());
+        let observer = observer.map_or_else(OnceLock::new, OnceLock::from);
+        Watch { observer, observes, measures: AtomicBool::new(measures) }
+    }
+
+    pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) -> Result<(), HasObserver> {
+        self.observer.set(observer).map_err(|_| HasObserver)
+    }
+
+    pub(crate) fn set_observes(&self, on: bool) {
+        Watch::switch(&self.observes, on && self.observer.get().is_some());
     }
 
     pub(crate) fn set_measures(&self, on: bool) {
+        Watch::switch(&self.measures, on);
+    }
+
+    fn switch(switch: &AtomicBool, on: bool) {
         context::end_direct();
-        match (self.measures.swap(on, Relaxed), on) {
+        match (switch.swap(on, Relaxed), on) {
             (false, true) => drop(WATCHES.fetch_add(1, Relaxed)),
             (true, false) => drop(WATCHES.fetch_sub(1, Relaxed)),
             _ => {}
@@ -176,12 +214,18 @@ impl Watch {
     }
 
     fn wants(&self) -> bool {
-        self.observer.is_some() || self.measures.load(Relaxed)
+        self.observes.load(Relaxed) || self.measures.load(Relaxed)
     }
 
     /// Calls the observer, if there is one.
     fn tell(&self, kind: TraceKind, record: &Record, at: Instant) {
-        let Some(observer) = &self.observer else { return };
+        if self.observes.load(Relaxed) {
+            self.tell_observer(kind, record, at);
+        }
+    }
+
+    fn tell_observer(&self, kind: TraceKind, record: &Record, at: Instant) {
+        let Some(observer) = self.observer.get() else { return };
         let event = TraceEvent {
             kind,
             callback: record.id,
@@ -200,7 +244,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.set_measures(false);
-        WATCHES.fetch_sub(usize::from(self.observer.is_some()), Relaxed);
+        self.set_observes(false);
     }
 }
 
@@ -345,26 +389,57 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
     struct Measured<'c, I: Iterator<Item = ColorRef<'c>> + Clone> {
         colors: I,
         started: Instant,
-        /// The nested time of the outer callback so far.
+        /// The nested time of the outer callback so far, and the state of the closure around this one.
         outer_ns: u64,
+        outer_state: Option<Origin>,
     }
     impl<'c, I: Iterator<Item = ColorRef<'c>> + Clone> Drop for Measured<'c, I> {
         fn drop(&mut self) {
-            let took_ns = (measured_now() - self.started).as_nanos() as u64;
+            let ended = measured_now();
+            let made_from = CURRENT.with(|current| current.state.replace(self.outer_state));
+            if let Some(made_from) = made_from {
+                self.colors.clone().for_each(|color| tell_in_line(color, made_from, self.started, ended));
+            }
+            let took_ns = (ended - self.started).as_nanos() as u64;
             let nested_ns = CURRENT.with(|current| current.nested_ns.replace(self.outer_ns.saturating_add(took_ns)));
+            if !self.colors.clone().next().is_some_and(|color| color.shared().watch.measures.load(Relaxed)) {
+                return;
+            }
             let run_ns = took_ns.saturating_sub(nested_ns);
             context::with_worker(|worker| worker.slot().counters.measured(1, 0, run_ns));
             self.colors.clone().for_each(|color| color.ext.get_or_make().times.add(1, 0, run_ns));
         }
     }
     // All colors of a set are of one runtime.
-    let measures = colors.clone().next().is_some_and(|color| color.shared().watch.measures.load(Relaxed));
-    if !measures {
+    if !colors.clone().next().is_some_and(|color| color.shared().watch.wants()) {
         return f();
     }
+    let outer_state = CURRENT.with(|current| current.state.take());
     let outer_ns = CURRENT.with(|current| current.nested_ns.replace(0));
-    let _measured = Measured { colors, started: measured_now(), outer_ns };
+    let _measured = Measured { colors, started: measured_now(), outer_ns, outer_state };
     f()
+}
+
+/// The state made at this line is being used by the closure that runs in line.
+#[inline]
+pub(crate) fn note_state(made_from: Origin) {
+    if is_on() {
+        CURRENT.with(|current| current.state.set(Some(made_from)));
+    }
+}
+
+/// A closure in line has ended.
+fn tell_in_line(color: ColorRef<'_>, made_from: Origin, started: Instant, ended: Instant) {
+    let (cause, silent) = CURRENT.with(|current| (current.callback.get(), current.silent.get()));
+    if silent {
+        return;
+    }
+    // Relaxed: a number.
+    let id = NEXT_ID.fetch_add(1, Relaxed);
+    let shared = color.shared;
+    let record =
+        Record { id, cause, origin: made_from, accepted_at: started, color_id: color.id, waits: false, shared };
+    color.shared().watch.tell(TraceKind::InLine { started }, &record, ended);
 }
 
 /// Notes that a task has panicked in its poll; the poll itself continues normally.

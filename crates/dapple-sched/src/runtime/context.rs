@@ -451,6 +451,7 @@ pub(crate) fn wake_polled(task: *const ()) -> bool {
 /// Runs a closure on a state that was made at that line; reports on this worker show the line.
 #[inline]
 pub(crate) fn in_state<R>(made_from: Origin, f: impl FnOnce() -> R) -> R {
+    crate::observe::trace::note_state(made_from);
     struct Restore<'a>(&'a Slot, *const Location<'static>);
     impl Drop for Restore<'_> {
         #[inline]

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use crate::color::Color;
 use crate::color::cell::Kind;
 use crate::observe::stats::RuntimeStats;
-use crate::observe::trace::Observer;
+use crate::observe::trace::{HasObserver, Observer};
 use crate::runtime::closing::Closed;
 use crate::runtime::driver::Driver;
 use crate::runtime::enter::EnterGuard;
@@ -295,6 +295,38 @@ impl Handle {
     /// ```
     pub fn measure_times(&self, on: bool) {
         self.shared.watch.set_measures(on);
+    }
+
+    /// Gives the runtime an observer, as [`Builder::observer`] does, which hears nothing before [`Handle::observe`]
+    /// switches it on. Without a restart of the program, so that a tool can look into any of them.
+    ///
+    /// # Errors
+    /// It has one already: a runtime keeps its observer as long as it lives.
+    ///
+    /// ```
+    /// use dapple_sched::{Observer, TraceEvent};
+    /// use std::sync::Arc;
+    ///
+    /// struct Nothing;
+    ///
+    /// impl Observer for Nothing {
+    ///     fn event(&self, _event: &TraceEvent) {}
+    /// }
+    ///
+    /// let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// runtime.handle().set_observer(Arc::new(Nothing)).expect("it has none");
+    /// runtime.handle().observe(true);
+    /// assert!(runtime.handle().set_observer(Arc::new(Nothing)).is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_observer(&self, observer: Arc<dyn Observer>) -> Result<(), HasObserver> {
+        self.shared.watch.set_observer(observer)
+    }
+
+    /// Switches the runtime's observer on or off; without one nothing changes. Callbacks accepted while it is on are
+    /// reported to their end. Cost: as [`Handle::measure_times`], and that of the observer.
+    pub fn observe(&self, on: bool) {
+        self.shared.watch.set_observes(on);
     }
 
     /// Ready when [`Runtime::shutdown`] has been called: for tasks that can end by themselves.

@@ -196,9 +196,11 @@ fn a_wait_to_read_is_traced_too() {
     assert_over(&log.settled());
 }
 
-/// Each callback has run, or was dropped.
+/// Each callback has run, or was dropped. A closure in line has one event.
 fn assert_over(events: &[TraceEvent]) {
-    for (callback, kinds) in by_callback(events) {
+    let events: Vec<TraceEvent> =
+        events.iter().filter(|event| !matches!(event.kind, TraceKind::InLine { .. })).cloned().collect();
+    for (callback, kinds) in by_callback(&events) {
         let over: [&[TraceKind]; 2] =
             [&[TraceKind::Accepted, TraceKind::Dropped], &[TraceKind::Accepted, TraceKind::Started, ENDED]];
         assert!(over.contains(&&kinds[..]), "callback {callback}: {kinds:?}");
@@ -336,4 +338,42 @@ fn time_within_another_callback_is_counted_once() {
     let worker = handle.stats().workers[0];
     let elapsed_ns = started.elapsed().as_nanos() as u64;
     assert!((5_000_000..=elapsed_ns).contains(&worker.run_ns), "{worker:?} in {elapsed_ns} ns");
+}
+
+#[test]
+fn a_closure_in_line_is_told_with_its_state_and_its_callback() {
+    let (runtime, log) = traced(1);
+    let _entered = runtime.enter();
+    let line = line!() + 1;
+    let state = Colored::new(0);
+    let id = state.color().id();
+    runtime.block_on(spawn(async move { state.with(|count| *count += 1).await })).unwrap();
+    let events = log.settled();
+    let in_line = events.iter().find(|event| matches!(event.kind, TraceKind::InLine { .. })).expect("it is told");
+    assert_eq!((in_line.color_id, in_line.posted_from.line(), in_line.worker), (id, line, Some(0)));
+    let TraceKind::InLine { started } = in_line.kind else { unreachable!() };
+    let polled = |kind: fn(TraceKind) -> bool| {
+        events.iter().find(|event| Some(event.callback) == in_line.cause && kind(event.kind)).expect("it is told").at
+    };
+    assert!(polled(|kind| kind == TraceKind::Started) <= started && started <= in_line.at);
+    assert!(in_line.at <= polled(|kind| matches!(kind, TraceKind::Ended { .. })));
+}
+
+#[test]
+fn an_observer_is_switched_on_and_off_while_the_program_runs() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let log = Arc::new(Log::default());
+    runtime.handle().observe(true);
+    runtime.handle().set_observer(log.clone()).unwrap();
+    assert!(runtime.handle().set_observer(log.clone()).is_err(), "it keeps the first");
+    let run = || runtime.block_on(runtime.spawn(async {})).unwrap();
+    run();
+    assert_eq!(log.events().len(), 0, "an observer begins switched off");
+    runtime.handle().observe(true);
+    run();
+    let seen = log.settled().len();
+    assert!(seen >= 3);
+    runtime.handle().observe(false);
+    run();
+    assert_eq!(log.events().len(), seen);
 }
