@@ -308,11 +308,34 @@ impl Worker {
         let worth_ns = waiting as u64 * turn_ns + tasks as u64 * u64::from(self.light_ns.get());
         let short_ns = if shared.cores.are_free() { CHEAP_TURN_NS } else { SHORT_TURN_NS };
         if worth_ns > if turn_ns < short_ns { BEHIND_NS } else { WAKE_WORTH_NS } {
-            self.help_pause.set(HELP_PAUSE_MIN << shared.futile_searches.load(Relaxed).min(HELP_PAUSE_DOUBLINGS_MAX));
-            shared.searching.store(1, Relaxed);
-            if !shared.kick_any(self.index) {
-                shared.searching.store(0, Relaxed);
-            }
+            let futile = shared.futile_searches.load(Relaxed).min(HELP_PAUSE_DOUBLINGS_MAX);
+            // After a turn as long as that, the next call is not too soon.
+            let pause = if futile == 0 && turn_ns > WAKE_WORTH_NS { 0 } else { HELP_PAUSE_MIN << futile };
+            self.help_pause.set(pause);
+            self.wake_helper();
+        }
+    }
+
+    /// A color was queued here in the middle of a turn, which goes on: if turns are long and a core is free, another
+    /// worker takes it now.
+    pub(super) fn offer_released(&self, waiting: usize) {
+        let shared = &*self.shared;
+        let slot = self.slot();
+        // Relaxed, all: hints, as in `call_for_help`.
+        if waiting == 0 || !shared.cores.are_free() || u64::from(slot.turn_ns.load(Relaxed)) < WAKE_WORTH_NS {
+            return;
+        }
+        slot.len.store(waiting, Relaxed);
+        if shared.sleepers() > 0 && shared.searching.load(Relaxed) == 0 {
+            self.wake_helper();
+        }
+    }
+
+    fn wake_helper(&self) {
+        let shared = &*self.shared;
+        shared.searching.store(1, Relaxed);
+        if !shared.kick_any(self.index) {
+            shared.searching.store(0, Relaxed);
         }
     }
 
@@ -339,6 +362,9 @@ fn take_over(mut home: HomeGuard<'_, &mut RunQueue>, own: &mut RunQueue, help: H
 /// Whether moving a color that does not run to another core gains more than its traffic between
 /// cores costs.
 ///
+/// The time of a color in which only waits of tasks run is not known: the polls of these tasks take it. Where a core is
+/// free, such a color moves.
+///
 /// A color that neither receives from its home nor sends to others can move for free. Afterwards
 /// other colors pay for each callback that they receive or send, because it crosses between cores;
 /// the work of their callbacks must outweigh that.
@@ -346,6 +372,7 @@ fn pays(home: &mut HomeGuard<'_, &mut RunQueue>) -> bool {
     let traffic = home.fifo().map_or(0, |fifo| fifo.traffic());
     let cell = home.color();
     traffic == 0
+        || (cell.own_ns() == 0 && cell.shared().cores.are_free())
         || u64::from(cell.own_ns()) * u64::from(cell.ran_recently()) > u64::from(TINY_CALLBACK_NS) * u64::from(traffic)
 }
 

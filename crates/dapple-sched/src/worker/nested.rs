@@ -28,7 +28,8 @@ impl Worker {
             self.ran.set((turn.color().ran() - self.began.get()) as u32);
             self.interrupt();
         }
-        self.end_turn_now(turn, Ending { cut: Cut::Early, ..Ending::SIMPLE });
+        let waiting = self.end_turn_now(turn, Ending { cut: Cut::Early, ..Ending::SIMPLE });
+        self.offer_released(waiting);
     }
 
     /// Polls a task inside the current turn, which is of the color that the task waits for.
@@ -93,11 +94,14 @@ impl Worker {
         self.end_turn_now(turn, Ending::SIMPLE);
     }
 
-    fn end_turn_now(&self, turn: ColorTurn, ending: Ending) {
+    /// Returns the number of turns that wait here now.
+    fn end_turn_now(&self, turn: ColorTurn, ending: Ending) -> usize {
         let mut afterwards = Afterwards::new();
         let mut queue = self.lock_own();
         self.end_turn(&mut queue, turn, ending, None, &mut afterwards);
+        let waiting = queue.turns_waiting();
         drop(queue);
         afterwards.settle(&self.shared);
+        waiting
     }
 }
