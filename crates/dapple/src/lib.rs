@@ -109,6 +109,11 @@ pub use dapple_tls as tls;
 #[doc(inline)]
 pub use dapple_client as http;
 
+/// Which color holds the program back, and what more workers or a change would bring: a live page, recordings, predictions.
+#[cfg(feature = "insight")]
+#[doc(inline)]
+pub use dapple_insight as insight;
+
 /// Whole clusters of runtimes in one thread, under every fault, from one seed; [`test`](macro@test) has the option `sim`.
 #[cfg(feature = "sim")]
 #[doc(inline)]

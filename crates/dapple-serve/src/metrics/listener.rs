@@ -26,17 +26,21 @@ pub trait Numbers: Send + Sync + 'static {
 /// Serves the page as long as the server runs, including the server's end, because the last values
 /// matter.
 pub async fn serve<N: Numbers>(listener: TcpListener, numbers: Arc<N>) {
+    serve_pages(listener, Arc::new(Page { numbers })).await;
+}
+
+/// Serves pages about the program to few clients, as [`serve`] does.
+pub async fn serve_pages<V: Service>(listener: TcpListener, pages: Arc<V>) {
     let admission = Arc::new(Admission::new(OPEN_MAX, PerAddress::Unlimited));
-    let host = Arc::new(Page { numbers });
-    if let Err(error) = accept(listener, Arc::new(Pages(host)), admission).await {
-        warn!(%error, "metrics are no longer served");
+    if let Err(error) = accept(listener, Arc::new(Pages(pages)), admission).await {
+        warn!(%error, "the pages about this program are no longer served");
     }
 }
 
-/// Serves the page on each connection.
-struct Pages<N>(Arc<Page<N>>);
+/// Serves the pages on each connection.
+struct Pages<V>(Arc<V>);
 
-impl<N: Numbers> Host for Pages<N> {
+impl<V: Service> Host for Pages<V> {
     type Connection = TcpStream;
 
     fn serve(&self, stream: TcpStream, peer: Peer, place: AdmittedConnection) {

@@ -53,6 +53,7 @@ pub(crate) const PARTS: &[Part] = &[
             ("Architecture", "ARCHITECTURE.md"),
             ("Safety", "docs/safety.md"),
             ("Observability", "docs/observability.md"),
+            ("Insight", "docs/insight.md"),
             ("A service in the simulator", "docs/simulation.md"),
             ("The papers", "docs/papers.md"),
             ("Seven properties of a service", "docs/service-properties.md"),

@@ -1,0 +1,7 @@
+//! Recordings with a planted bottleneck, predictions, and files.
+
+mod files;
+mod planted;
+mod predictions;
+mod program;
+mod real;

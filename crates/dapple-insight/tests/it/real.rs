@@ -1,0 +1,90 @@
+//! Programs that really run. Assertions hold on a busy machine too: they are about what ran, and not about how long.
+
+use std::time::{Duration, Instant};
+
+use dapple_insight::{AlreadyRecording, Insight};
+use dapple_sched::{Colored, Runtime, spawn};
+
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn the_state_that_all_tasks_use_is_found_with_its_line() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let insight = Insight::new(runtime.handle()).unwrap();
+    let _entered = runtime.enter();
+    let line = line!() + 1;
+    let state = Colored::new(0);
+    let session = insight.begin().unwrap();
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let state = state.clone();
+            spawn(async move {
+                let work = |count: &mut i32| {
+                    spin(Duration::from_micros(200));
+                    *count += 1;
+                };
+                state.with(work).await;
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    let snapshot = session.end().snapshot();
+    let family = &snapshot.families[0];
+    assert_eq!(family.name, format!("{}:{line}", file!()), "{snapshot}");
+    assert!(family.is_state && family.colors == 1 && family.runs == 100, "{snapshot}");
+    // All of the work is in it, but for the begins and ends of the tasks.
+    assert!(family.run_ns >= 100 * 200_000, "{snapshot}");
+    assert_eq!(snapshot.lost, 0);
+}
+
+#[test]
+fn nothing_is_recorded_before_and_after_and_one_at_a_time() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let insight = Insight::new(runtime.handle()).unwrap();
+    assert!(Insight::new(runtime.handle()).is_err(), "it has an observer");
+    let run = || runtime.block_on(runtime.spawn(async {})).unwrap();
+    run();
+    let session = insight.begin().unwrap();
+    assert_eq!(insight.begin().err(), Some(AlreadyRecording));
+    drop(session);
+    run();
+    let snapshot = insight.begin().unwrap().end().snapshot();
+    assert!(snapshot.families.is_empty() && snapshot.work_ns == 0, "{snapshot}");
+}
+
+#[test]
+fn a_full_buffer_is_counted() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let insight = Insight::with_capacity(runtime.handle(), 10).unwrap();
+    let session = insight.begin().unwrap();
+    let color = runtime.handle().new_color();
+    (0..100).for_each(|_| color.post(|| {}));
+    runtime.block_on(color.spawn(async {})).unwrap();
+    let snapshot = session.end().snapshot();
+    assert!(snapshot.lost > 100, "{snapshot}");
+    assert!(snapshot.to_string().contains("found no room"));
+}
+
+#[test]
+fn edges_lead_from_the_poster() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let insight = Insight::new(runtime.handle()).unwrap();
+    let session = insight.begin().unwrap();
+    let (one, two) = (runtime.handle().new_color(), runtime.handle().new_color());
+    let (tx, done) = std::sync::mpsc::channel();
+    let inner = two.clone();
+    let first = line!() + 1;
+    one.post(move || inner.post(move || tx.send(()).unwrap()));
+    done.recv().unwrap();
+    runtime.block_on(runtime.spawn(async {})).unwrap();
+    let snapshot = session.end().snapshot();
+    let name = format!("{}:{first}", file!());
+    assert!(snapshot.edges.iter().any(|edge| edge.from == name && edge.to == name), "{snapshot:?}");
+}
