@@ -14,6 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod config;
 mod http;
+mod insight;
 mod lru;
 mod observe;
 mod proxy;
@@ -38,6 +39,8 @@ enum Command {
     Sign(Box<dapple_sign::Args>),
     SignClient(Box<dapple_sign::ClientArgs>),
     Store(Box<store::Args>),
+    Record(Box<insight::RecordArgs>),
+    Report(Box<insight::ReportArgs>),
 }
 
 /// Exit codes: 0 for success, 2 for a command line (clap's code) or a configuration that makes no
@@ -79,6 +82,15 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
+        Command::Record(args) => ended(insight::record(args)),
+        Command::Report(args) => ended(insight::report(args)),
+    }
+}
+
+fn ended(result: Result<(), insight::InsightError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
     }
 }
 

@@ -28,4 +28,13 @@ pub(crate) struct MetricsArgs {
     /// that is not public
     #[arg(long = "metrics", id = "metrics", value_name = "HOST:PORT", value_parser = host_and_port)]
     pub(crate) addr: Option<(String, u16)>,
+
+    /// Show at this address which color holds the program back, and what more workers would bring; for a browser, and
+    /// for `dapple record`. An address that is not loopback needs --insight-token
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    pub(crate) insight: Option<(String, u16)>,
+
+    /// Whoever wants to see that page has to send this token: http://HOST:PORT/?token=TOKEN
+    #[arg(long, value_name = "TOKEN", requires = "insight", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) insight_token: Option<String>,
 }

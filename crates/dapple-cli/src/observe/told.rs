@@ -1,11 +1,12 @@
 //! Sets up the access log and the metrics from options.
 
-use std::io;
-use std::net::ToSocketAddrs;
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple::insight::{self, PageError};
 use dapple::net::TcpListener;
 use dapple::signal::{SIGHUP, SIGUSR1, signal};
 use dapple::time::sleep;
@@ -25,6 +26,8 @@ pub(crate) enum ToldError {
     AccessLog(PathBuf, #[source] io::Error),
     #[error("listening for metrics on {0}:{1} failed ({2}); choose another address with `--metrics HOST:PORT`")]
     Metrics(String, u16, #[source] io::Error),
+    #[error("the page about this program at {0}:{1}: {2}; see `--insight HOST:PORT` and `--insight-token`")]
+    Insight(String, u16, #[source] PageError),
     #[error("cannot catch the signals that reopen the access log: {0}")]
     Signals(#[source] io::Error),
 }
@@ -86,6 +89,7 @@ pub(crate) fn begin_metrics<N: Numbers>(
     numbers: Arc<N>,
     is_successor: bool,
 ) -> Result<(), ToldError> {
+    begin_insight(args, is_successor)?;
     if let Some((host, port)) = &args.addr {
         let failed = |error| ToldError::Metrics(host.clone(), *port, error);
         let (host, port) = (host.clone(), *port);
@@ -109,6 +113,34 @@ pub(crate) fn begin_metrics<N: Numbers>(
         }
     }
     Ok(())
+}
+
+/// Starts to serve the live page, if the options say so; a successor as it does with the metrics.
+fn begin_insight(args: &MetricsArgs, is_successor: bool) -> Result<(), ToldError> {
+    let Some((host, port)) = args.insight.clone() else { return Ok(()) };
+    let token = args.insight_token.clone();
+    let begin = move || insight::serve((host.as_str(), port), token.as_deref());
+    match begin() {
+        Ok(addr) => announce_insight(addr),
+        Err(PageError::Listen(error)) if is_successor && error.kind() == io::ErrorKind::AddrInUse => {
+            drop(Color::new().spawn_background(async move {
+                while begin().is_err() {
+                    sleep(RETRY_PAUSE).await;
+                }
+            }));
+        }
+        Err(error) => {
+            let (host, port) = args.insight.clone().unwrap_or_default();
+            return Err(ToldError::Insight(host, port, error));
+        }
+    }
+    Ok(())
+}
+
+fn announce_insight(addr: SocketAddr) {
+    let mut stdout = io::stdout().lock();
+    // A closed stdout must not stop the server.
+    let _ = writeln!(stdout, "dapple: what holds this program back: http://{addr}/").and_then(|()| stdout.flush());
 }
 
 /// Checks whether the log and the address in the options can be used.

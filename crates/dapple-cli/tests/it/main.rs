@@ -15,6 +15,7 @@ mod http;
 mod http2;
 #[cfg(feature = "http3")]
 mod http3;
+mod insight;
 mod limits;
 mod listing;
 mod load;

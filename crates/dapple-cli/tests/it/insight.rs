@@ -1,0 +1,124 @@
+//! `--insight`, `dapple record` and `dapple report`.
+
+use std::io::BufRead;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::{Client, Server, Site};
+
+/// Starts a server with its page, and returns the page's port.
+fn shown(site: &Site, options: &[&str]) -> (Server, u16) {
+    let mut all = vec!["--insight", "127.0.0.1:0"];
+    all.extend(options);
+    let mut server = Server::start(&site.path, &all);
+    let mut line = String::new();
+    server.stdout.read_line(&mut line).unwrap();
+    let port = line.trim().rsplit_once("http://127.0.0.1:").and_then(|(_, rest)| rest.strip_suffix('/'));
+    let port = port.unwrap_or_else(|| panic!("no address in {line:?}")).parse().unwrap();
+    (server, port)
+}
+
+fn dapple(args: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dapple")).args(args).current_dir(folder).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn get(port: u16, target: &str) -> (u16, String) {
+    let response = Client::connect(("127.0.0.1", port)).get(target);
+    (response.status, response.text().to_owned())
+}
+
+#[test]
+fn the_page_and_its_data() {
+    let site = Site::with_index();
+    let (server, port) = shown(&site, &[]);
+    let (status, page) = get(port, "/");
+    assert!(status == 200 && page.contains("<title>Dapple insight</title>"), "{page}");
+    assert_eq!(get(port, "/-/healthy"), (200, "ok\n".to_owned()));
+    assert_eq!(get(port, "/predict.json").0, 409, "nothing is recorded yet");
+    let asking = std::thread::spawn(move || get(port, "/snapshot.json?ms=2000"));
+    // Each request is a callback of the server while the recording lasts.
+    while !asking.is_finished() {
+        assert_eq!(Client::connect(("127.0.0.1", server.port)).get("/index.html").status, 200);
+    }
+    let (status, snapshot) = asking.join().unwrap();
+    let snapshot: Value = serde_json::from_str(&snapshot).unwrap();
+    assert_eq!(status, 200);
+    let names: Vec<&str> =
+        snapshot["families"].as_array().unwrap().iter().filter_map(|family| family["name"].as_str()).collect();
+    assert!(names.iter().any(|name| name.contains("dapple-cli/src/serve/site.rs:")), "{names:?}");
+    assert_eq!(snapshot["predictions"].as_array().unwrap().len(), 7);
+    let (status, predicted) = get(port, "/predict.json?workers=2&readable=none");
+    assert!(status == 200 && predicted.contains("\"workers\":2"), "{predicted}");
+    for wrong in ["/predict.json?workers=0", "/predict.json?faster=a", "/snapshot.json?ms=5", "/snapshot.json?ms=x"] {
+        assert_eq!(get(port, wrong).0, 400, "{wrong}");
+    }
+    assert_eq!(get(port, "/nothing").0, 404);
+}
+
+#[test]
+fn a_recording_and_its_reports() {
+    let site = Site::with_index();
+    let (_server, port) = shown(&site, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let addr = format!("127.0.0.1:{port}");
+    let recorded = dapple(&["record", &addr, "--secs", "0.2", "-o", "one.recording"], folder.path());
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    assert_eq!(text(&recorded.stdout), "wrote one.recording; `dapple report one.recording` shows it\n");
+    let report = |options: &[&str]| {
+        let all: Vec<&str> = ["report", "one.recording"].iter().chain(options).copied().collect();
+        dapple(&all, folder.path())
+    };
+    let shown = report(&["--workers", "4"]);
+    let said = text(&shown.stdout);
+    assert!(said.contains("predicted") && said.contains("what if: with 4 workers the rate is"), "{said}");
+    let json: Value = serde_json::from_slice(&report(&["--json"]).stdout).unwrap();
+    assert!(json["elapsed_ns"].as_u64().unwrap() >= 200_000_000);
+    assert!(report(&["--html", "page.html"]).status.success());
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("window.RECORDED = {\"verdict\""));
+    let perfetto: Value = serde_json::from_slice(&report(&["--export", "perfetto"]).stdout).unwrap();
+    assert!(perfetto.as_array().unwrap().iter().any(|event| event["ph"] == "M"));
+    assert!(report(&["--export", "folded"]).status.success());
+    let wrong = report(&["--faster", "src/none.rs:1=2"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("has no color \"src/none.rs:1\""), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn mistakes_get_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("other"), "hello").unwrap();
+    for (args, sentence) in [
+        (vec!["report", "none"], "make a recording with `dapple record HOST:PORT`"),
+        (vec!["report", "other"], "it is no recording: make one with `dapple record`"),
+        (vec!["record", "127.0.0.1:1"], "start it with `--insight 127.0.0.1:1`"),
+        (vec!["record", "127.0.0.1:1", "--secs", "11"], "choose a number from 0.01 to 10"),
+        (vec!["serve", ".", "--port", "0", "--insight", "0.0.0.0:0"], "is not a loopback address: give a token"),
+    ] {
+        let output = dapple(&args, folder.path());
+        assert!(!output.status.success(), "{args:?}");
+        assert!(text(&output.stderr).contains(sentence), "{args:?}: {}", text(&output.stderr));
+    }
+    assert!(!folder.path().join("dapple.recording").exists());
+}
+
+#[test]
+fn a_token_keeps_others_out() {
+    let site = Site::with_index();
+    let (_server, port) = shown(&site, &["--insight-token", "secret"]);
+    assert_eq!(get(port, "/").0, 401);
+    assert_eq!(get(port, "/?token=wrong!").0, 401);
+    assert_eq!(get(port, "/?token=secret").0, 200);
+    let folder = tempfile::tempdir().unwrap();
+    let addr = format!("127.0.0.1:{port}");
+    let refused = dapple(&["record", &addr, "--secs", "0.1"], folder.path());
+    assert!(text(&refused.stderr).contains("give the token"), "{}", text(&refused.stderr));
+    let recorded = dapple(&["record", &addr, "--secs", "0.1", "--token", "secret"], folder.path());
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+}
