@@ -29,10 +29,9 @@ impl Recording {
         let us = |ns: u64| ns as f64 / 1e3;
         writeln!(to, "[")?;
         for run in &runs.runs {
-            let line = &self.lines[run.line as usize];
             let thread = run.worker.map_or(-1, i32::from);
             let event = json!({
-                "name": format!("{}:{}", line.file, line.line), "cat": "callback", "ph": "X", "pid": 1, "tid": thread,
+                "name": self.lines[run.line as usize].name(), "cat": "callback", "ph": "X", "pid": 1, "tid": thread,
                 "ts": us(run.span.from), "dur": us(run.span.len()),
                 "args": { "color": run.color, "waited_us": us(run.span.from.saturating_sub(run.accepted_ns)) },
             });

@@ -32,6 +32,21 @@ pub(crate) struct Line {
     pub(crate) line: u32,
 }
 
+impl Line {
+    /// As in `src/bank.rs:41`, without detours.
+    pub(crate) fn name(&self) -> String {
+        let mut parts: Vec<&str> = Vec::new();
+        for part in self.file.split('/') {
+            match part {
+                ".." if parts.last().is_some_and(|last| !last.is_empty() && *last != "..") => drop(parts.pop()),
+                "." => {}
+                part => parts.push(part),
+            }
+        }
+        format!("{}:{}", parts.join("/"), self.line)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Accepted,

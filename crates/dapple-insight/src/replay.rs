@@ -2,8 +2,8 @@
 //!
 //! | in the recording | in the replay |
 //! |---|---|
-//! | a callback | its parts one after the other: closures in line are parts in the color of their state |
-//! | a color | runs one part at a time, in the order in which they came |
+//! | a callback | has its color from its begin to its end; a closure in line is a part that holds the color of its state, too |
+//! | a color | has one at a time, in the order in which they came |
 //! | a worker | takes the color that has waited longest; any worker takes any |
 //! | a callback with a cause | comes when the cause has ended |
 //! | one without, as after an event of the kernel or a timer | comes as long after the former callback of its color as it did |
@@ -65,16 +65,24 @@ pub(crate) fn predict(runs: &Runs<'_>, recorded: usize, workers: usize, changes:
 /// A piece of a callback.
 #[derive(Clone, Copy)]
 struct Part {
-    /// `None`: it needs no color for itself.
-    color: Option<usize>,
+    /// The color of a state that it holds, beside the callback's own.
+    holds: Option<usize>,
     ns: u64,
 }
 
 struct Job {
+    /// `None`: it needs no color for itself.
+    color: Option<usize>,
     parts: Vec<Part>,
     /// Jobs that come when this one has ended, and how long after.
     next: Vec<(usize, u64)>,
     came_ns: u64,
+}
+
+impl Job {
+    fn work_ns(&self) -> u64 {
+        self.parts.iter().map(|part| part.ns).sum()
+    }
 }
 
 struct Replay {
@@ -90,6 +98,7 @@ impl Replay {
         let overhead_ns = overhead(runs);
         let effects = Effects::of(runs, changes);
         let jobs = runs.runs.iter().enumerate().map(|(at, run)| Job {
+            color: effects.color(runs, run.color, at),
             parts: effects.parts(runs, run, at, overhead_ns),
             next: Vec::new(),
             came_ns: 0,
@@ -111,8 +120,11 @@ impl Replay {
         replay
     }
 
-    /// The time until all is done, and the 99th percentile of the waits.
+    /// The time until [`MOST`] of the work is done, and the 99th percentile of the waits. Not all of it: the last event may
+    /// have come from outside at any time.
     fn run(mut self, workers: usize) -> (u64, u64) {
+        let all_ns: u64 = self.jobs.iter().map(Job::work_ns).sum();
+        let mut done_ns = 0;
         let mut clock = Clock::new(self.colors, workers, &self.first);
         let mut waits = Vec::with_capacity(self.jobs.len());
         let mut end_ns = 0;
@@ -120,27 +132,33 @@ impl Replay {
             match happens {
                 Happens::Comes(job) => {
                     self.jobs[job].came_ns = now_ns;
-                    clock.queue(job, 0, &self.jobs);
+                    clock.come(Step { job, part: 0, holds: false }, self.jobs[job].color);
                 }
                 Happens::Ends(job, part) => {
-                    end_ns = now_ns;
-                    clock.release(self.jobs[job].parts[part].color);
-                    match part + 1 < self.jobs[job].parts.len() {
-                        true => clock.queue(job, part + 1, &self.jobs),
-                        false => {
-                            for &(next, pause_ns) in &self.jobs[job].next {
-                                clock.events.push(Reverse((now_ns + pause_ns, Happens::Comes(next))));
-                            }
+                    done_ns += self.jobs[job].parts[part].ns;
+                    if end_ns == 0 && done_ns as f64 >= all_ns as f64 * MOST {
+                        end_ns = now_ns;
+                    }
+                    let Job { color, parts, next, .. } = &self.jobs[job];
+                    clock.release(parts[part].holds);
+                    if let Some(part) = Some(part + 1).filter(|part| *part < parts.len()) {
+                        // The same worker goes on with it.
+                        clock.begin(Step { job, part, holds: false }, parts[part], now_ns);
+                    } else {
+                        clock.free += 1;
+                        clock.release(*color);
+                        for &(next, pause_ns) in next {
+                            clock.events.push(Reverse((now_ns + pause_ns, Happens::Comes(next))));
                         }
                     }
                 }
             }
-            while let Some((job, part)) = clock.take() {
-                if part == 0 {
-                    waits.push(now_ns - self.jobs[job].came_ns);
+            while let Some(step) = clock.take() {
+                let job = &self.jobs[step.job];
+                if step.part == 0 && !step.holds {
+                    waits.push(now_ns - job.came_ns);
                 }
-                let ends_ns = now_ns + self.jobs[job].parts[part].ns;
-                clock.events.push(Reverse((ends_ns, Happens::Ends(job, part))));
+                clock.begin(step, job.parts[step.part], now_ns);
             }
         }
         waits.sort_unstable();
@@ -155,14 +173,22 @@ enum Happens {
     Comes(usize),
 }
 
+/// A part that is ready to run.
+#[derive(Clone, Copy)]
+struct Step {
+    job: usize,
+    part: usize,
+    /// It has waited for its state, and holds it.
+    holds: bool,
+}
+
 /// Workers, colors, and what happens next.
 struct Clock {
     events: BinaryHeap<Reverse<(u64, Happens)>>,
     free: usize,
-    /// For each color: whether it runs, and its parts that wait.
-    colors: Vec<(bool, VecDeque<(usize, usize)>)>,
-    /// Parts that could run: of colors that do not, and without a color.
-    ready: VecDeque<(usize, usize)>,
+    /// For each color: whether it is taken, and the steps that wait for it.
+    colors: Vec<(bool, VecDeque<Step>)>,
+    ready: VecDeque<Step>,
 }
 
 impl Clock {
@@ -171,27 +197,41 @@ impl Clock {
         Clock { events, free: workers, colors: vec![(false, VecDeque::new()); colors], ready: VecDeque::new() }
     }
 
-    fn queue(&mut self, job: usize, part: usize, jobs: &[Job]) {
-        match jobs[job].parts[part].color {
-            Some(color) if self.colors[color].0 => self.colors[color].1.push_back((job, part)),
-            Some(color) => {
-                self.colors[color].0 = true;
-                self.ready.push_back((job, part));
+    /// A callback comes to its color.
+    fn come(&mut self, step: Step, color: Option<usize>) {
+        match color.map(|color| &mut self.colors[color]) {
+            Some((true, waiting)) => waiting.push_back(step),
+            Some((taken, _)) => {
+                *taken = true;
+                self.ready.push_back(step);
             }
-            None => self.ready.push_back((job, part)),
+            None => self.ready.push_back(step),
         }
     }
 
+    /// A worker begins a part, unless its state is held: then the worker is free again.
+    fn begin(&mut self, step: Step, part: Part, now_ns: u64) {
+        if let Some((taken, waiting)) = part.holds.filter(|_| !step.holds).map(|color| &mut self.colors[color]) {
+            if *taken {
+                waiting.push_back(Step { holds: true, ..step });
+                self.free += 1;
+                return;
+            }
+            *taken = true;
+        }
+        self.events.push(Reverse((now_ns + part.ns, Happens::Ends(step.job, step.part))));
+    }
+
+    /// The next that waits for the color has it now.
     fn release(&mut self, color: Option<usize>) {
-        self.free += 1;
-        let Some((runs, waiting)) = color.map(|color| &mut self.colors[color]) else { return };
+        let Some((taken, waiting)) = color.map(|color| &mut self.colors[color]) else { return };
         match waiting.pop_front() {
             Some(next) => self.ready.push_back(next),
-            None => *runs = false,
+            None => *taken = false,
         }
     }
 
-    fn take(&mut self) -> Option<(usize, usize)> {
+    fn take(&mut self) -> Option<Step> {
         if self.free == 0 {
             return None;
         }
@@ -235,6 +275,7 @@ impl Effects {
     fn parts(&self, runs: &Runs<'_>, run: &Run, at: usize, overhead_ns: u64) -> Vec<Part> {
         let mut parts = Vec::with_capacity(1 + 2 * run.holds.len());
         let mut since = run.span.from;
+        let own = |ns: u64| Part { holds: None, ns: self.time(runs, run.color, ns) };
         let holds = run.holds.iter().map(|hold| (hold.span, Some(hold.color)));
         let nested = run.nested.iter().map(|nested| (*nested, None));
         let mut within: Vec<_> = holds.chain(nested).collect();
@@ -244,22 +285,27 @@ impl Effects {
             if span.from < since {
                 continue;
             }
-            parts.push(self.part(runs, run.color, at, span.from - since));
-            color.into_iter().for_each(|color| parts.push(self.part(runs, color, at, span.len())));
+            parts.push(own(span.from - since));
+            if let Some(color) = color {
+                parts.push(Part { holds: self.color(runs, color, at), ns: self.time(runs, color, span.len()) });
+            }
             since = span.to;
         }
-        parts.push(self.part(runs, run.color, at, run.span.to.saturating_sub(since) + overhead_ns));
+        parts.push(own(run.span.to.saturating_sub(since) + overhead_ns));
         parts.retain(|part| part.ns > 0);
         if parts.is_empty() {
-            parts.push(self.part(runs, run.color, at, 0));
+            parts.push(own(0));
         }
         parts
     }
 
-    fn part(&self, runs: &Runs<'_>, color: usize, at: usize, ns: u64) -> Part {
+    fn color(&self, runs: &Runs<'_>, color: usize, at: usize) -> Option<usize> {
         let family = runs.colors[color].family;
-        let split = color * self.parts_max + at % self.parts[family];
-        Part { color: (!self.is_readable[family]).then_some(split), ns: (ns as f64 / self.times[family]) as u64 }
+        (!self.is_readable[family]).then_some(color * self.parts_max + at % self.parts[family])
+    }
+
+    fn time(&self, runs: &Runs<'_>, color: usize, ns: u64) -> u64 {
+        (ns as f64 / self.times[runs.colors[color].family]) as u64
     }
 }
 
@@ -296,6 +342,9 @@ fn overhead(runs: &Runs<'_>) -> u64 {
     }
     sum_ns.checked_div(count).unwrap_or(0)
 }
+
+/// The part of the work after which the time is taken.
+const MOST: f64 = 0.9;
 
 const GAP_MAX_NS: u64 = 1_000_000;
 const SPLIT_MAX: usize = 64;

@@ -110,8 +110,7 @@ impl Runs<'_> {
     }
 
     pub(crate) fn name(&self, family: usize) -> String {
-        let line = &self.lines[self.families[family].line as usize];
-        format!("{}:{}", line.file, line.line)
+        self.lines[self.families[family].line as usize].name()
     }
 
     pub(crate) fn family_of(&self, run: &Run) -> usize {

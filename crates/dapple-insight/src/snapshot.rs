@@ -241,9 +241,8 @@ fn slow(runs: &Runs<'_>) -> Vec<Slow> {
     };
     let of = |slow: &Run| {
         let lost: Vec<u64> = runs.runs.iter().map(|run| lost(slow, run)).filter(|ns| *ns > 0).collect();
-        let line = &runs.lines[slow.line as usize];
         Slow {
-            name: format!("{}:{}", line.file, line.line),
+            name: runs.lines[slow.line as usize].name(),
             run_ns: slow.own_ns(),
             worker: slow.worker,
             waited: lost.len() as u64,

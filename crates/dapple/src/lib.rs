@@ -289,6 +289,9 @@ mod io_page {}
 #[cfg(all(doctest, feature = "network"))]
 #[doc = include_str!("../../../docs/network.md")]
 mod network_page {}
+#[cfg(all(doctest, feature = "insight"))]
+#[doc = include_str!("../../../docs/insight.md")]
+mod insight_page {}
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../../../docs/simulation.md")]
 mod simulation_page {}

@@ -98,7 +98,8 @@ fn too_few_workers_and_the_next_bottleneck() {
     assert_eq!(next, "src/log.rs:1");
     assert!((1.6..1.7).contains(speedup_max), "{snapshot}");
     let predicted: Vec<f64> = snapshot.predictions.iter().map(|prediction| prediction.speedup).collect();
-    assert!(predicted.iter().all(|speedup| *speedup < 1.7), "{predicted:?}");
+    // All of it is there at the begin, and nine tenths of the work are done a little earlier than the last tenth.
+    assert!(predicted.iter().all(|speedup| *speedup < 1.85), "{predicted:?}");
 }
 
 fn busy_worker() -> Program {
