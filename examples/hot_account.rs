@@ -1,4 +1,4 @@
-//! A bank whose accounts have one color: the slow program of the tutorial of insight (docs/insight.md).
+//! A bank with one color for all accounts: the slow program of the tutorial of insight (docs/insight.md).
 //!
 //! `cargo run --release --example hot_account -- --workers 2 --shards 1 --secs 5`, and then
 //! `dapple record 127.0.0.1:7777`.

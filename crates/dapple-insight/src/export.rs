@@ -1,6 +1,6 @@
 //! The same recording for other programs, and as one file for a browser.
 
-use std::collections::HashMap;
+use dapple_sched::environment::HashMap;
 use std::io::{self, Write};
 
 use serde_json::json;
@@ -52,7 +52,7 @@ impl Recording {
     pub fn write_folded(&self, mut to: impl Write) -> io::Result<()> {
         let runs = Runs::of(self);
         let places: HashMap<u64, usize> = runs.runs.iter().enumerate().map(|(at, run)| (run.callback, at)).collect();
-        let mut chains: HashMap<Vec<usize>, u64> = HashMap::new();
+        let mut chains: HashMap<Vec<usize>, u64> = HashMap::default();
         for run in &runs.runs {
             let mut chain = vec![runs.family_of(run)];
             let mut cause = run.cause;

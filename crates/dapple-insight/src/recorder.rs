@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use dapple_sched::environment::{HashMap, now};
 use dapple_sched::{Handle, HasObserver, Observer, TraceEvent, TraceKind};
 
 use crate::recording::{Event, Kind, Line, Recording};
@@ -130,7 +131,7 @@ impl Insight {
             return Err(AlreadyRecording);
         }
         self.take();
-        let began = Instant::now();
+        let began = now();
         self.handle.observe(true);
         Ok(Session { insight: self, began })
     }
@@ -152,13 +153,13 @@ impl fmt::Debug for Insight {
 impl Session<'_> {
     /// Ends it. Callbacks that still run count up to now; those that have not begun are left out.
     pub fn end(self) -> Recording {
-        let ended = Instant::now();
+        let ended = now();
         self.insight.handle.observe(false);
         let (mut raw, lost) = self.insight.take();
         raw.sort_by_key(|event| event.at);
         let ns = |at: Instant| u64::try_from(at.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
         let mut recording = Recording::new(self.insight.handle.workers(), ns(ended), lost);
-        let mut lines = std::collections::HashMap::new();
+        let mut lines = HashMap::default();
         for event in raw {
             let line = *lines.entry(std::ptr::from_ref(event.from).addr()).or_insert_with(|| {
                 recording.lines.push(Line { file: event.from.file().to_owned(), line: event.from.line() });

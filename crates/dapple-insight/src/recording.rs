@@ -1,4 +1,4 @@
-//! What was recorded, and its file.
+//! A recording, and its file.
 //!
 //! A file is JSON lines, compressed by gzip, which has a checksum: the header; one array for each event; the number of
 //! events. So a file that was cut off or changed is refused.
@@ -141,7 +141,7 @@ impl Recording {
         self.workers
     }
 
-    /// What the recording says.
+    /// The findings of the recording.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(self, &Runs::of(self))
     }

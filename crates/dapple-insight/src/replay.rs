@@ -13,7 +13,9 @@
 //! of moving a color between cores, and clients that cannot ask faster.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
+
+use dapple_sched::environment::HashMap;
 
 use serde::Serialize;
 
@@ -241,7 +243,7 @@ impl Clock {
     }
 }
 
-/// What changes do to each family.
+/// The effects of changes on each family.
 struct Effects {
     times: Vec<f64>,
     parts: Vec<usize>,

@@ -1,6 +1,6 @@
 //! Callbacks, colors and families out of events.
 
-use std::collections::HashMap;
+use dapple_sched::environment::HashMap;
 
 use crate::recording::{Event, Kind, Line, Recording};
 
@@ -139,7 +139,7 @@ type Loose = (InLine, u32);
 /// Puts the events of each callback together.
 fn pair(recording: &Recording, colors: &mut Numbers) -> (Vec<Run>, Vec<Loose>) {
     let mut runs: Vec<Run> = Vec::new();
-    let mut places: HashMap<u64, usize> = HashMap::new();
+    let mut places: HashMap<u64, usize> = HashMap::default();
     let mut loose = Vec::new();
     let mut lines_of_holds = Vec::new();
     for event in &recording.events {
@@ -199,7 +199,7 @@ fn pair(recording: &Recording, colors: &mut Numbers) -> (Vec<Run>, Vec<Loose>) {
 
 /// Finds the callbacks that ran within others: those of one worker lie one within the other, or one after the other.
 fn nest(runs: &mut [Run]) {
-    let mut around: HashMap<u16, Vec<usize>> = HashMap::new();
+    let mut around: HashMap<u16, Vec<usize>> = HashMap::default();
     for at in 0..runs.len() {
         let (Some(worker), span) = (runs[at].worker, runs[at].span) else { continue };
         let stack = around.entry(worker).or_default();
@@ -219,12 +219,12 @@ fn families(runs: &[Run], holds: &[Loose], recording: &Recording, colors: usize)
     for (hold, line) in holds {
         states[hold.color] = Some(*line);
     }
-    let mut spent: Vec<HashMap<u32, u64>> = vec![HashMap::new(); colors];
+    let mut spent: Vec<HashMap<u32, u64>> = vec![HashMap::default(); colors];
     for run in runs {
         *spent[run.color].entry(run.line).or_default() += run.own_ns() + 1;
     }
     let mut families: Vec<Kin> = Vec::new();
-    let mut found: HashMap<(u32, bool), usize> = HashMap::new();
+    let mut found: HashMap<(u32, bool), usize> = HashMap::default();
     let mut family_of = Vec::with_capacity(colors);
     for (state, spent) in states.into_iter().zip(spent) {
         let longest = spent.into_iter().max_by_key(|&(line, ns)| (ns, std::cmp::Reverse(line))).map(|(line, _)| line);

@@ -1,6 +1,6 @@
 //! Everything that is shown, as data.
 
-use std::collections::HashMap;
+use dapple_sched::environment::HashMap;
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::replay::Prediction;
 use crate::runs::{Run, Runs, Span};
 use crate::verdict::{self, Verdict};
 
-/// What a recording says. Times are nanoseconds, shares are from 0 to 1.
+/// The findings of a recording. Times are nanoseconds, shares are from 0 to 1.
 ///
 /// ```
 /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
@@ -23,7 +23,7 @@ use crate::verdict::{self, Verdict};
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// What bounds the program.
+    /// The bottleneck.
     pub verdict: Verdict,
     /// How long was recorded.
     pub elapsed_ns: u64,
@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub workers: Vec<Worker>,
     /// The families that took most time, at most 50; the others are not shown.
     pub families: Vec<Family>,
-    /// Who posts to whom, most first, at most 50.
+    /// The families that post to each other, most first, at most 50.
     pub edges: Vec<Edge>,
     /// The longest callbacks, at most 10.
     pub slow: Vec<Slow>,
@@ -215,7 +215,7 @@ fn waits(runs: &Runs<'_>, run: &Run) -> Waits {
 
 fn edges(runs: &Runs<'_>) -> Vec<Edge> {
     let families: HashMap<u64, usize> = runs.runs.iter().map(|run| (run.callback, runs.family_of(run))).collect();
-    let mut counts: HashMap<(usize, usize), u64> = HashMap::new();
+    let mut counts: HashMap<(usize, usize), u64> = HashMap::default();
     for run in &runs.runs {
         if let Some(from) = families.get(&run.cause) {
             *counts.entry((*from, runs.family_of(run))).or_default() += 1;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::snapshot::{Edge, Family, Slow, Snapshot};
 
-/// What bounds a program's throughput.
+/// The bottleneck of a program.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "bound_by", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -94,7 +94,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The verdict of a snapshot whose other fields are known.
+/// The verdict of a snapshot, from its other fields.
 pub(crate) fn of(snapshot: &Snapshot) -> Verdict {
     let Snapshot { workers, families, slow, edges, .. } = snapshot;
     let busy = workers.iter().map(|worker| worker.busy).sum::<f64>() / workers.len().max(1) as f64;

@@ -56,7 +56,7 @@ pub(crate) struct ReportArgs {
     what_if: WhatIf,
 }
 
-/// What to predict, beside the usual numbers of workers
+/// A prediction beside those of the usual numbers of workers
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What if")]
 struct WhatIf {

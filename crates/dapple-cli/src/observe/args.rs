@@ -34,7 +34,7 @@ pub(crate) struct MetricsArgs {
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub(crate) insight: Option<(String, u16)>,
 
-    /// Whoever wants to see that page has to send this token: http://HOST:PORT/?token=TOKEN
+    /// The token that a client of that page has to send: http://HOST:PORT/?token=TOKEN
     #[arg(long, value_name = "TOKEN", requires = "insight", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) insight_token: Option<String>,
 }

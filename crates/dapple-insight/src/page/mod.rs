@@ -32,7 +32,7 @@ use crate::{Change, Insight, Recording};
 pub enum PageError {
     /// Listening failed.
     Listen(io::Error),
-    /// The address is not a loopback one, and there is no token: everybody could look in.
+    /// The address is not a loopback one, and there is no token: every client could look in.
     NoToken(SocketAddr),
     /// The runtime has another observer.
     HasObserver,
@@ -64,7 +64,7 @@ impl std::error::Error for PageError {
 /// Serves the live page of the current runtime at this address, in a background task. Returns the address, because
 /// the given one may have port 0.
 ///
-/// At a loopback address anybody on this machine may look; at others a token is needed, as `?token=` or in the header
+/// At a loopback address any client on this machine may look; at others a token is needed, as `?token=` or in the header
 /// `authorization: Bearer`. The page only reads. A page that is open records for half a second out of two.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! The rates of programs whose answer is known.
+//! The rates of programs with a known answer.
 
 use dapple_insight::Change;
 

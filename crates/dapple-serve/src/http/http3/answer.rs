@@ -1,7 +1,7 @@
 //! Passes an HTTP/3 request to the service and returns the reply, in a task of its own.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dapple_io::time::timeout;
