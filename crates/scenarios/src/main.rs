@@ -2,25 +2,47 @@
 
 #![forbid(unsafe_code)]
 
+mod kept;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use dapple_sim::{report, run_seed};
+use dapple_sim::{Plan, report, run_plan, run_seed};
 use scenarios::{ALL, Scenario};
+
+use kept::Kept;
 
 /// The arguments.
 struct Asked {
     seeds: u64,
-    first: u64,
+    first: Option<u64>,
     minutes: Option<u64>,
     hash: bool,
     bugs: bool,
+    plan: Option<Plan>,
+    kept: PathBuf,
     names: Vec<String>,
 }
 
+/// The seeds of one scenario so far.
+#[derive(Default)]
+struct Count {
+    seeds: u64,
+    steps: u64,
+    simulated: Duration,
+    failing: Vec<u64>,
+}
+
 fn main() -> ExitCode {
-    let asked = match parse(std::env::args().skip(1)) {
-        Ok(asked) => asked,
+    let read = parse(std::env::args().skip(1)).and_then(|asked| {
+        let kept = Kept::read(&asked.kept).map_err(|error| format!("cannot read {}: {error}", asked.kept.display()))?;
+        Ok((asked, kept))
+    });
+    let (asked, mut kept) = match read {
+        Ok(read) => read,
         Err(problem) => {
             eprintln!("sim: {problem}");
             return ExitCode::from(2);
@@ -32,50 +54,93 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let mut failed = 0;
     for scenario in ALL.iter().filter(wanted) {
-        failed += if asked.bugs { find_bugs(scenario, asked.seeds) } else { run(scenario, &asked, began) };
+        failed += match &asked.plan {
+            Some(plan) => replay(scenario, plan, asked.first.unwrap_or(1)),
+            None if asked.bugs => find_bugs(scenario, asked.seeds),
+            None => run(scenario, &asked, began, &mut kept),
+        };
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs the seeds of one scenario, or all of its share of the minutes; returns how many failed.
-fn run(scenario: &Scenario, asked: &Asked, began: Instant) -> u64 {
+fn run(scenario: &Scenario, asked: &Asked, began: Instant, kept: &mut Kept) -> u64 {
     let share = asked.minutes.map(|minutes| Duration::from_secs(minutes * 60 / ALL.len() as u64));
     let (start, mut told) = (Instant::now(), began);
-    let (mut seeds, mut failing, mut steps, mut simulated) = (0, Vec::new(), 0, Duration::ZERO);
-    for seed in asked.first.. {
-        if share.map_or(seeds >= asked.seeds, |share| start.elapsed() >= share) {
+    let mut count = Count::default();
+    // A run of certain seeds is to do these only.
+    let failed_before = if asked.first.is_none() && !asked.hash { kept.of(scenario.name) } else { Vec::new() };
+    for seed in failed_before {
+        if !count.run(scenario, seed, asked.hash) {
+            println!("{}: seed {seed} failed in an earlier run, and does not fail now", scenario.name);
+            warn(kept.remove(scenario.name, seed));
+        }
+    }
+    let again = count.seeds;
+    for seed in asked.first.unwrap_or(1).. {
+        if share.map_or(count.seeds - again >= asked.seeds, |share| start.elapsed() >= share) {
             break;
         }
+        if count.run(scenario, seed, asked.hash) {
+            warn(kept.add(scenario.name, seed));
+        }
+        if told.elapsed() > Duration::from_secs(60) {
+            told = Instant::now();
+            println!("{}: {} seeds so far, {} failed", scenario.name, count.seeds, count.failing.len());
+        }
+    }
+    count.say(scenario.name, start.elapsed())
+}
+
+impl Count {
+    /// Runs one seed, with a report of the first that fails; true if it failed.
+    fn run(&mut self, scenario: &Scenario, seed: u64, hash: bool) -> bool {
         let outcome = run_seed(seed, &scenario.setup);
-        (seeds, steps, simulated) = (seeds + 1, steps + outcome.steps, simulated + outcome.time);
-        if asked.hash {
+        self.seeds += 1;
+        self.steps += outcome.steps;
+        self.simulated += outcome.time;
+        if hash {
             println!("{} {seed}: trace {:016x}", scenario.name, outcome.hash);
         }
-        if outcome.failure.is_some() {
-            failing.push(seed);
-            if failing.len() == 1 {
+        if outcome.failure.is_some() && !self.failing.contains(&seed) {
+            self.failing.push(seed);
+            if self.failing.len() == 1 {
                 println!("{}", report(scenario.name, &outcome, &scenario.setup));
                 println!("or by: cargo xtask sim {} --seeds 1 --seed {seed}", scenario.name);
             }
         }
-        if told.elapsed() > Duration::from_secs(60) {
-            told = Instant::now();
-            println!("{}: {seeds} seeds so far, {} failed", scenario.name, failing.len());
+        outcome.failure.is_some()
+    }
+
+    /// Says how many seeds ran and failed; returns how many failed.
+    fn say(&self, name: &str, took: Duration) -> u64 {
+        let Count { seeds, steps, simulated, failing } = self;
+        let seconds = took.as_secs_f64();
+        println!(
+            "{name}: {seeds} seeds, {} failed ({seconds:.1} s, {:.2} M steps/s, {:.0} times real time)",
+            failing.len(),
+            *steps as f64 / seconds / 1e6,
+            simulated.as_secs_f64() / seconds,
+        );
+        if !failing.is_empty() {
+            println!("{name}: failing seeds: {failing:?}");
         }
+        failing.len() as u64
     }
-    let seconds = start.elapsed().as_secs_f64();
-    let rate = steps as f64 / seconds / 1e6;
-    println!(
-        "{}: {seeds} seeds, {} failed ({:.1} s, {rate:.2} M steps/s, {:.0} times real time)",
-        scenario.name,
-        failing.len(),
-        seconds,
-        simulated.as_secs_f64() / seconds,
-    );
-    if !failing.is_empty() {
-        println!("{}: failing seeds: {failing:?}", scenario.name);
+}
+
+/// The run goes on without a file of failing seeds.
+fn warn(written: std::io::Result<()>) {
+    if let Err(error) = written {
+        eprintln!("sim: cannot keep failing seeds: {error}");
     }
-    failing.len() as u64
+}
+
+/// Runs one seed with the faults of a file; returns 1 if it failed.
+fn replay(scenario: &Scenario, plan: &Plan, seed: u64) -> u64 {
+    let outcome = run_plan(seed, plan, &scenario.setup);
+    println!("{}: {outcome}\nthe last events:\n{}", scenario.name, outcome.lines.join("\n"));
+    outcome.failure.is_some().into()
 }
 
 /// Says for each bug how many seeds it took to find it; returns how many were not found.
@@ -94,18 +159,26 @@ fn find_bugs(scenario: &Scenario, seeds: u64) -> u64 {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { seeds: 200, first: 1, minutes: None, hash: false, bugs: false, names: Vec::new() };
+    let mut asked = Asked {
+        seeds: 200,
+        first: None,
+        minutes: None,
+        hash: false,
+        bugs: false,
+        plan: None,
+        kept: kept::default_file(),
+        names: Vec::new(),
+    };
     while let Some(arg) = args.next() {
-        let mut number = || -> Result<u64, String> {
-            let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
-            value.parse().map_err(|_| format!("{arg}: {value:?} is no number"))
-        };
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         match &*arg {
-            "--seeds" => asked.seeds = number()?,
-            "--seed" => asked.first = number()?,
-            "--minutes" => asked.minutes = Some(number()?),
+            "--seeds" => asked.seeds = number(&arg, &value()?)?,
+            "--seed" => asked.first = Some(number(&arg, &value()?)?),
+            "--minutes" => asked.minutes = Some(number(&arg, &value()?)?),
             "--hash" => asked.hash = true,
             "--bugs" => asked.bugs = true,
+            "--plan" => asked.plan = Some(read_plan(&value()?)?),
+            "--kept" => asked.kept = value()?.into(),
             name if ALL.iter().any(|scenario| scenario.name == name) => asked.names.push(arg),
             _ => {
                 let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
@@ -113,5 +186,17 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
             }
         }
     }
+    if asked.plan.is_some() && asked.names.len() != 1 {
+        return Err("--plan needs the name of one scenario: a plan names its hosts".to_owned());
+    }
     Ok(asked)
+}
+
+fn number(flag: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| format!("{flag}: {value:?} is no number"))
+}
+
+fn read_plan(file: &str) -> Result<Plan, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {file}: {error}"))?;
+    text.parse().map_err(|error| format!("{file}: {error}"))
 }

@@ -5,6 +5,7 @@ use crate::workspace::cargo;
 /// The text of `cargo xtask sim --help`.
 pub(crate) const HELP: &str = "\
 cargo xtask sim [SCENARIO...] [--seeds N] [--seed FIRST] [--minutes M] [--hash] [--bugs]
+cargo xtask sim SCENARIO --plan FILE [--seed FIRST]
 
 Runs services in the simulator: whole clusters in one thread, under faults that a seed decides. For each scenario it says how many
 seeds ran and failed. A seed that fails is reported with the fewest faults that still fail, the last events, and the command that runs
@@ -14,6 +15,10 @@ it again. Without names it runs all scenarios. Exits with 1 where a seed failed.
   --seed FIRST  the first of them [default: 1]
   --minutes M   as many seeds as fit into this time, over all scenarios; says a line each minute
   --hash        prints `trace HEX` for each seed: it is the same on every machine
+  --plan FILE   runs one seed with the faults of this file in place of its own, and shows the last events. The file has lines as a
+                report shows them: `at 1s, for 20ms: server crashes`
+  --kept FILE   the seeds that failed, a line `SCENARIO SEED` each. They run first the next time, unless --seed or --hash is given, and a
+                seed that does not fail any more is removed [default: target/failing-seeds]
   --bugs        runs each scenario with one deliberate mistake after the other, and says which seed finds it
 
 This builds scenarios in release mode.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dapple_sim::net::UdpSocket;
 use dapple_sim::time::timeout;
-use dapple_sim::{Faults, Simulation, check};
+use dapple_sim::{Faults, Plan, Simulation, check};
 
 async fn serve(count: Arc<AtomicU64>) {
     let socket = UdpSocket::bind("0.0.0.0:9").unwrap();
@@ -51,4 +51,14 @@ fn the_bug_of_the_page_is_found_and_shrunk() {
     let report = failed.downcast_ref::<String>().expect("a report");
     println!("{report}");
     assert!(report.contains("each call counts once") && report.contains("DAPPLE_SIM_SEED="), "{report}");
+}
+
+#[test]
+fn each_line_of_a_plan_on_the_page_is_read() {
+    let page = include_str!("../../../../docs/simulation.md");
+    let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("at 1s, for ")).collect();
+    assert_eq!(lines.len(), 9);
+    for line in lines {
+        assert_eq!(line.parse::<Plan>().unwrap().to_string(), format!("0: {line}\n"));
+    }
 }
