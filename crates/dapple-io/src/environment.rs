@@ -11,6 +11,8 @@
 //! File descriptors are the kernel's: Unix sockets, pipes, children, signals, sockets of the standard library. A runtime in an
 //! environment refuses these by a panic that says so.
 
+mod disk;
+
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -22,6 +24,8 @@ use rustix::event::epoll::EventFlags;
 
 use crate::EpollDriver;
 use crate::driver::{Entry, current};
+
+pub use disk::{Disk, DiskOpen};
 
 /// Addresses of a name, once they are known.
 pub type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
@@ -68,6 +72,11 @@ pub trait Environment: Network {
 
     /// Runs a function for the blocking pool, now or later, but not inside of this call.
     fn run_blocking(&self, job: BlockingJob);
+
+    /// The disk that [`fs`](crate::fs) reads and writes. By default there is none, and files are refused.
+    fn disk(&self) -> Option<Arc<dyn Disk>> {
+        None
+    }
 }
 
 /// A socket that tasks can wait for.
@@ -265,9 +274,20 @@ pub(crate) fn current() -> Option<Arc<dyn Environment>> {
 /// Checks that there is no environment, because `what` is the kernel's.
 pub(crate) fn refuse(what: &str) {
     if dapple_sched::environment::is_simulated() {
-        panic!(
-            "{what} is the kernel's, and cannot be simulated; where `dapple_sched::environment::is_simulated()` says so, the program \
-             needs another way: a TCP connection in place of a Unix socket or a pipe, a value in memory in place of a file"
-        );
+        panic!("{}", refusal(what));
     }
+}
+
+fn refusal(what: &str) -> String {
+    format!(
+        "{what} is the kernel's, and cannot be simulated; where `dapple_sched::environment::is_simulated()` says so, the program needs \
+         another way: a TCP connection in place of a Unix socket or a pipe, a file that is opened by its path in place of a descriptor"
+    )
+}
+
+/// # Panics
+/// Always: `what` was asked of the disk of a simulated machine.
+#[cold]
+pub(crate) fn refuse_on_disk(what: &str) -> ! {
+    panic!("{}", refusal(what))
 }

@@ -42,6 +42,7 @@ impl Dir {
     ///
     /// Errors of the kernel, among them `NotADirectory`; there is no runtime here.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Dir> {
+        crate::environment::refuse(super::FILE);
         let mut options = OpenOptions::new();
         options.read(true).path_only(true);
         let file = options.open(path).await?;

@@ -67,6 +67,8 @@ impl File {
     }
 
     async fn transfer_buf(&self, call: Call, offset: u64, buf: AlignedBuf) -> (io::Result<usize>, AlignedBuf) {
+        // A simulated disk has no buffers of the kernel: this refuses it here, and not in the pool.
+        self.as_std();
         let ring = match self.check(offset, &buf).and_then(|()| self.ring()) {
             Ok(ring) => ring,
             Err(error) => return (Err(error), buf),

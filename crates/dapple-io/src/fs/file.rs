@@ -16,6 +16,7 @@ use super::buffer::AlignedBuf;
 use super::cached;
 use super::engine;
 use super::open_options::OpenOptions;
+use super::simulated::OnDisk;
 use crate::blocking::run;
 use crate::driver::uring::{self, Call, Here, INLINE_MAX, Memory, Request};
 use crate::environment;
@@ -42,13 +43,29 @@ use crate::environment;
 pub struct File(Arc<Inner>);
 
 struct Inner {
-    file: std::fs::File,
+    origin: Origin,
     /// Whether reads and writes bypass the kernel's cache.
     is_direct: bool,
     /// Whether it has offsets; io_uring would read a pipe whatever offset it gets.
     has_offsets: bool,
     /// See [`File::direct_alignment`]; asked for once.
     alignment: OnceLock<u64>,
+}
+
+enum Origin {
+    Kernel(std::fs::File),
+    Simulated(OnDisk),
+}
+
+impl Inner {
+    /// # Panics
+    /// If it is on a simulated disk: what needs a descriptor is refused there.
+    fn kernel(&self) -> &std::fs::File {
+        match &self.origin {
+            Origin::Kernel(file) => file,
+            Origin::Simulated(_) => environment::refuse_on_disk(super::FILE),
+        }
+    }
 }
 
 impl File {
@@ -80,13 +97,26 @@ impl File {
         options.open(path).await
     }
 
+    pub(super) fn from_disk(file: OnDisk) -> File {
+        let origin = Origin::Simulated(file);
+        File(Arc::new(Inner { origin, is_direct: false, has_offsets: true, alignment: OnceLock::new() }))
+    }
+
+    /// The file on a simulated disk, if it is there.
+    fn on_disk(&self) -> Option<&OnDisk> {
+        match &self.0.origin {
+            Origin::Kernel(_) => None,
+            Origin::Simulated(file) => Some(file),
+        }
+    }
+
     /// Takes a file over from the standard library.
     pub fn from_std(file: std::fs::File) -> File {
         environment::refuse(super::FILE);
         // Neither call waits. If they fail, so will every use of the file.
         let is_direct = rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
         let has_offsets = rustix::fs::seek(&file, SeekFrom::Current(0)) != Err(Errno::SPIPE);
-        File(Arc::new(Inner { file, is_direct, has_offsets, alignment: OnceLock::new() }))
+        File(Arc::new(Inner { origin: Origin::Kernel(file), is_direct, has_offsets, alignment: OnceLock::new() }))
     }
 
     /// Reads up to `len` bytes from `offset`; fewer if the file ends there, or if fewer are in the
@@ -104,6 +134,9 @@ impl File {
             let (count, buf) = self.read_buf_at(offset, AlignedBuf::new(len)).await;
             return Ok(buf[..count?].to_vec());
         }
+        if let Some(file) = self.on_disk() {
+            return file.read_at(offset, len).await;
+        }
         consume_budget().await;
         let mut buf = Vec::new();
         if cached::fill(self, offset, &mut buf, len.min(INLINE_MAX))? {
@@ -118,7 +151,7 @@ impl File {
         }
         let file = self.0.clone();
         run(move || {
-            let count = retry(|| file.file.read_at(&mut buf, offset))?;
+            let count = retry(|| file.kernel().read_at(&mut buf, offset))?;
             buf.truncate(count);
             Ok(buf)
         })
@@ -131,7 +164,7 @@ impl File {
     ///
     /// `UnexpectedEof` if the file ends first; otherwise as [`read_at`](Self::read_at).
     pub async fn read_exact_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        if self.is_direct() {
+        if self.is_direct() || self.on_disk().is_some() {
             let read = self.read_at(offset, len).await?;
             return if read.len() == len { Ok(read) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
         }
@@ -147,7 +180,7 @@ impl File {
         }
         let file = self.0.clone();
         run(move || {
-            file.file.read_exact_at(&mut buf, offset)?;
+            file.kernel().read_exact_at(&mut buf, offset)?;
             Ok(buf)
         })
         .await
@@ -166,6 +199,9 @@ impl File {
     pub async fn write_all_at(&self, offset: u64, data: impl Into<Vec<u8>>) -> io::Result<()> {
         let data = data.into();
         let len = data.len();
+        if let Some(file) = self.on_disk() {
+            return file.write_all_at(offset, data).await;
+        }
         if self.is_direct() {
             let mut buf = AlignedBuf::new(len);
             buf.copy_from_slice(&data);
@@ -177,7 +213,7 @@ impl File {
             return if count? == len { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) };
         }
         let file = self.0.clone();
-        run(move || file.file.write_all_at(&data, offset)).await
+        run(move || file.kernel().write_all_at(&data, offset)).await
     }
 
     /// Sets the file's length, by cutting it off or filling it with zeros.
@@ -191,8 +227,11 @@ impl File {
     ///
     /// As [`std::fs::File::set_len`].
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
+        if let Some(file) = self.on_disk() {
+            return file.set_len(len).await;
+        }
         let file = self.0.clone();
-        run(move || file.file.set_len(len)).await
+        run(move || file.kernel().set_len(len)).await
     }
 
     /// Waits until data and metadata are on the disk.
@@ -222,11 +261,14 @@ impl File {
     }
 
     async fn sync(&self, data_only: bool) -> io::Result<()> {
+        if let Some(file) = self.on_disk() {
+            return file.sync().await;
+        }
         if let Some(ring) = uring::here() {
             return engine::repeat(|| ring.perform(Request::sync(self.clone(), data_only))).await.map(drop);
         }
         let file = self.0.clone();
-        run(move || if data_only { file.file.sync_data() } else { file.file.sync_all() }).await
+        run(move || if data_only { file.kernel().sync_data() } else { file.kernel().sync_all() }).await
     }
 
     /// Size, kind and times. Cancel safe.
@@ -235,19 +277,20 @@ impl File {
     ///
     /// As [`std::fs::File::metadata`].
     pub async fn metadata(&self) -> io::Result<Metadata> {
+        self.0.kernel();
         if let Some(ring) = uring::here() {
             // Only the standard library's own call can make a `Metadata`. The server of a network
             // file system has just answered, so this need not wait for it.
             engine::repeat(|| ring.perform(Request::stat(self.clone()))).await?;
-            return self.0.file.metadata();
+            return self.0.kernel().metadata();
         }
         let file = self.0.clone();
-        run(move || file.file.metadata()).await
+        run(move || file.kernel().metadata()).await
     }
 
     /// The file of the standard library; its calls block.
     pub fn as_std(&self) -> &std::fs::File {
-        &self.0.file
+        self.0.kernel()
     }
 
     /// Whether it was opened to bypass the kernel's cache.
@@ -273,7 +316,7 @@ impl File {
         *self.0.alignment.get_or_init(|| {
             // Linux 6.1 and later supports this, and asks no other machine.
             let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            let told = rustix::fs::statx(&self.0.file, c"", flags, StatxFlags::DIOALIGN).ok();
+            let told = rustix::fs::statx(self.0.kernel(), c"", flags, StatxFlags::DIOALIGN).ok();
             let alignment = told.map_or(0, |told| told.stx_dio_offset_align);
             if alignment == 0 { SECTOR } else { u64::from(alignment) }
         })
@@ -324,13 +367,16 @@ impl File {
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.file.as_fd()
+        self.0.kernel().as_fd()
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.file.fmt(f)
+        match &self.0.origin {
+            Origin::Kernel(file) => file.fmt(f),
+            Origin::Simulated(_) => f.write_str("File (simulated)"),
+        }
     }
 }
 

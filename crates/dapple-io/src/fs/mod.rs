@@ -14,6 +14,9 @@
 //! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker at a time; more wait
 //! for their turn, in order.
 //!
+//! In a simulation these use the simulated disk of their machine: [`File`] with its reads, writes, `set_len` and `sync_*`, [`read()`],
+//! [`write()`], [`rename`], [`create_dir`], [`create_dir_all`], [`remove_file`], [`remove_dir`]. A panic refuses all others.
+//!
 //! A server that lets strangers name files should open them in a [`Dir`]: no name leads out of it.
 //!
 //! Cancel safety of all of them: dropping the future loses the result. A call that only reads or
@@ -41,6 +44,7 @@ mod engine;
 mod file;
 mod open_options;
 mod place;
+mod simulated;
 
 use std::fs::{DirEntry, Metadata, Permissions};
 use std::io::{self, Read};
@@ -65,6 +69,9 @@ pub use open_options::OpenOptions;
 ///
 /// As [`std::fs::read`].
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    if simulated::disk().is_some() {
+        return File::open(path).await?.read_at(0, usize::MAX).await;
+    }
     match engine::open(path.as_ref(), libc::O_RDONLY, 0).await {
         Some(opened) => {
             let file = File::from_std(opened?);
@@ -110,6 +117,9 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 /// As [`std::fs::write`].
 pub async fn write(path: impl AsRef<Path>, data: impl Into<Vec<u8>>) -> io::Result<()> {
     let data = data.into();
+    if simulated::disk().is_some() {
+        return File::create(path).await?.write_all_at(0, data).await;
+    }
     with_path(path, move |path| std::fs::write(path, data)).await
 }
 
@@ -196,6 +206,10 @@ pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
 ///
 /// As [`std::fs::create_dir`].
 pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    if let Some(disk) = simulated::disk() {
+        let path = path.as_ref().to_owned();
+        return simulated::call(disk, move |disk| disk.create_dir(&path, false)).await;
+    }
     with_path(path, |path| std::fs::create_dir(path)).await
 }
 
@@ -210,6 +224,10 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// As [`std::fs::create_dir_all`].
 pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    if let Some(disk) = simulated::disk() {
+        let path = path.as_ref().to_owned();
+        return simulated::call(disk, move |disk| disk.create_dir(&path, true)).await;
+    }
     with_path(path, |path| std::fs::create_dir_all(path)).await
 }
 
@@ -224,6 +242,10 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// As [`std::fs::remove_file`].
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    if let Some(disk) = simulated::disk() {
+        let path = path.as_ref().to_owned();
+        return simulated::call(disk, move |disk| disk.remove(&path, false)).await;
+    }
     with_path(path, |path| std::fs::remove_file(path)).await
 }
 
@@ -238,6 +260,10 @@ pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// As [`std::fs::remove_dir`].
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    if let Some(disk) = simulated::disk() {
+        let path = path.as_ref().to_owned();
+        return simulated::call(disk, move |disk| disk.remove(&path, true)).await;
+    }
     with_path(path, |path| std::fs::remove_dir(path)).await
 }
 
@@ -267,6 +293,10 @@ pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// As [`std::fs::rename`].
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let to = to.as_ref().to_owned();
+    if let Some(disk) = simulated::disk() {
+        let from = from.as_ref().to_owned();
+        return simulated::call(disk, move |disk| disk.rename(&from, &to)).await;
+    }
     with_path(from, move |from| std::fs::rename(from, to)).await
 }
 

@@ -7,7 +7,9 @@ use std::path::Path;
 use super::engine;
 use super::file::File;
 use super::place::{PathRoot, waiting};
-use super::with_path;
+use super::simulated::{self, Access, OnDisk};
+use super::{FILE, with_path};
+use crate::environment::{self, DiskOpen};
 
 /// Options for opening a file, as in [`std::fs::OpenOptions`], from which they can be converted.
 ///
@@ -138,6 +140,10 @@ impl OpenOptions {
     /// As [`std::fs::OpenOptions::open`]; `InvalidInput`, with a text, if the file system has no
     /// `O_DIRECT`.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        if let Some(disk) = simulated::disk() {
+            let Some((how, access)) = self.on_disk() else { environment::refuse_on_disk(FILE) };
+            return Ok(File::from_disk(OnDisk::open(disk, path.as_ref(), how, access).await?));
+        }
         let opened = match self.flags() {
             Some(flags) if self.regular_only => {
                 Some(PathRoot::default().open_regular(path.as_ref(), flags, 0o666).await)
@@ -157,6 +163,17 @@ impl OpenOptions {
             }
         };
         self.finish(opened)
+    }
+
+    /// The same for a simulated disk, which has regular files and directories only. `None` for flags that it does not know.
+    fn on_disk(&self) -> Option<(DiskOpen, Access)> {
+        let Known { read, write, append, truncate, create, create_new } = self.known?;
+        self.flags().filter(|_| self.more & !(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW) == 0)?;
+        let writes = write || append;
+        Some((
+            DiskOpen { writes, create, create_new, truncate: truncate && !create_new },
+            Access { reads: read, writes, appends: append },
+        ))
     }
 
     /// The work after the open call.
