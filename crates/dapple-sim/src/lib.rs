@@ -34,12 +34,13 @@
 //! });
 //! ```
 //!
-//! A panic refuses the rest, and says so: file descriptors (Unix sockets, pipes, children, signals, files), and
+//! A panic refuses the rest, and says so: file descriptors (Unix sockets, pipes, children, signals, metadata of files), and
 //! sockets of the standard library. Parts that this crate does not see stay real, and show as a seed that does not decide everything:
 //! threads of a program's own, `std::time`, and the order of a `HashMap` with the standard library's keys.
 
 #![forbid(unsafe_code)]
 
+mod disk;
 mod machine;
 mod network;
 mod plan;
@@ -52,7 +53,7 @@ mod world;
 mod written;
 
 pub use dapple_io::{net, time};
-pub use plan::{Fault, Faults, NameFault, Plan};
+pub use plan::{DiskFault, Fault, Faults, NameFault, Plan};
 pub use seeds::{check, report, run_plan, run_seed, shrink};
 pub use settings::{Network, Settings};
 pub use simulation::{Outcome, Simulation};

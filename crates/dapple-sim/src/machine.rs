@@ -14,7 +14,7 @@ use dapple_sched::{JoinHandle, SeededRandom, Step, Stepped};
 
 use crate::network::sockets::Kernel;
 use crate::random::Random;
-use crate::world::{SharedWorld, lock};
+use crate::world::{SharedWorld, World, lock};
 
 /// The future that a host runs when it starts.
 pub(crate) type Program = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>>>;
@@ -123,7 +123,9 @@ impl Machine {
                 .collect();
             world.hosts[index].is_up = false;
             sides.into_iter().for_each(|(number, side)| world.forget_side(number, side));
-            let host = &mut world.hosts[index];
+            let World { hosts, random, .. } = &mut *world;
+            let host = &mut hosts[index];
+            host.disk.crash(random);
             let ports = (std::mem::take(&mut host.listeners), std::mem::take(&mut host.datagrams));
             (std::mem::take(&mut host.told), std::mem::take(&mut host.jobs), ports)
         };

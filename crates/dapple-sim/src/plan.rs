@@ -46,6 +46,20 @@ pub enum Fault {
     WallClock(String, Duration),
     /// The name server that the host asks gives bad answers.
     Names(String, NameFault),
+    /// The disk of the host misbehaves.
+    Disk(String, DiskFault),
+}
+
+/// How a disk misbehaves. A crash is worse: it loses or tears what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DiskFault {
+    /// Every second call fails with `EIO`; one that syncs loses or tears writes.
+    Errors,
+    /// No file can be made, or made longer: `ENOSPC`.
+    Full,
+    /// Each call takes so much longer.
+    Slow(Duration),
 }
 
 /// How a name server misbehaves.
@@ -69,6 +83,9 @@ impl fmt::Display for Fault {
             Fault::Isolate(host) => write!(f, "{host} is cut off"),
             Fault::Reset(host) => write!(f, "connections of {host} are reset"),
             Fault::WallClock(host, by) => write!(f, "the wall clock of {host} is {by:?} fast"),
+            Fault::Disk(host, DiskFault::Errors) => write!(f, "the disk of {host} fails"),
+            Fault::Disk(host, DiskFault::Full) => write!(f, "the disk of {host} is full"),
+            Fault::Disk(host, DiskFault::Slow(by)) => write!(f, "the disk of {host} is {by:?} slow"),
             Fault::Names(host, NameFault::Missing) => write!(f, "names that {host} looks up are missing"),
             Fault::Names(host, NameFault::Wrong) => write!(f, "names that {host} looks up are wrong"),
             Fault::Names(host, NameFault::Slow(by)) => write!(f, "names that {host} looks up are {by:?} late"),
@@ -169,6 +186,12 @@ impl Faults {
         all.into_iter().fold(self, |faults, how| faults.with(Fault::Names(host.to_owned(), how)))
     }
 
+    /// The disk of the host may fail, be full, or be slow by up to `by`.
+    pub fn disk(self, host: &str, by: Duration) -> Faults {
+        let all = [DiskFault::Errors, DiskFault::Full, DiskFault::Slow(by)];
+        all.into_iter().fold(self, |faults, how| faults.with(Fault::Disk(host.to_owned(), how)))
+    }
+
     fn with(mut self, fault: Fault) -> Faults {
         self.kinds.push(fault);
         self
@@ -187,6 +210,9 @@ impl Faults {
             let lasts = random.within(&(self.lasts_max / 100..self.lasts_max));
             let fault = match &self.kinds[random.below(self.kinds.len())] {
                 Fault::WallClock(host, by) => Fault::WallClock(host.clone(), random.within(&(Duration::ZERO..*by))),
+                Fault::Disk(host, DiskFault::Slow(by)) => {
+                    Fault::Disk(host.clone(), DiskFault::Slow(random.within(&(Duration::ZERO..*by))))
+                }
                 Fault::Names(host, NameFault::Slow(by)) => {
                     Fault::Names(host.clone(), NameFault::Slow(random.within(&(Duration::ZERO..*by))))
                 }

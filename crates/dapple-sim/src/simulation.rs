@@ -405,6 +405,13 @@ impl Simulation {
             Fault::Reset(_) if begins => self.reset_all(first),
             Fault::Reset(_) => {}
             Fault::WallClock(_, by) => self.machines[first].shift_wall(by, begins),
+            Fault::Disk(_, how) => {
+                let faults = &mut lock(&self.world).hosts[first].disk.faults;
+                faults.retain(|(fault, _)| *fault != number);
+                if begins {
+                    faults.push((number, how));
+                }
+            }
             Fault::Names(_, how) => {
                 let names = &mut lock(&self.world).hosts[first].names;
                 names.retain(|(fault, _)| *fault != number);
@@ -491,7 +498,7 @@ impl fmt::Debug for Simulation {
 fn hosts_of(fault: &Fault) -> Vec<&str> {
     match fault {
         Fault::Crash(host) | Fault::Freeze(host) | Fault::Isolate(host) | Fault::Reset(host) => vec![host],
-        Fault::WallClock(host, _) | Fault::Names(host, _) => vec![host],
+        Fault::WallClock(host, _) | Fault::Names(host, _) | Fault::Disk(host, _) => vec![host],
         Fault::Cut(from, to) => vec![from, to],
     }
 }

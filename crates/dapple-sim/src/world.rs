@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use dapple_io::environment::{BlockingJob, Readiness, Ready};
 
+use crate::disk::DiskState;
 use crate::network::connection::Connection;
 use crate::network::ports::{DatagramPort, ListenPort};
 use crate::plan::NameFault;
@@ -53,6 +54,8 @@ pub(crate) struct HostState {
     pub(crate) jobs: VecDeque<BlockingJob>,
     /// How its name server misbehaves, by the numbers of the faults; the last one counts.
     pub(crate) names: Vec<(usize, NameFault)>,
+    /// Files of its program, which outlive a crash.
+    pub(crate) disk: DiskState,
     next_port: u16,
 }
 
@@ -127,6 +130,7 @@ impl World {
             told: Vec::new(),
             jobs: VecDeque::new(),
             names: Vec::new(),
+            disk: DiskState::default(),
             next_port: FIRST_EPHEMERAL,
         });
         index

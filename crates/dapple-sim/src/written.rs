@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::plan::{Fault, NameFault, Plan, Planned};
+use crate::plan::{DiskFault, Fault, NameFault, Plan, Planned};
 
 /// The text is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +65,22 @@ fn fault(text: &str) -> Option<Fault> {
         ["connections", "of", host, "are", "reset"] => Fault::Reset(host.to_owned()),
         ["the", "wall", "clock", "of", host, "is", by, "fast"] => Fault::WallClock(host.to_owned(), duration(by)?),
         ["names", "that", host, "looks", "up", "are", ref how @ ..] => Fault::Names(host.to_owned(), name_fault(how)?),
+        ["the", "disk", "of", host, ref how @ ..] => Fault::Disk(host.to_owned(), disk_fault(how)?),
         [host, "crashes"] => Fault::Crash(host.to_owned()),
         [host, "stands", "still"] => Fault::Freeze(host.to_owned()),
         [host, "is", "cut", "off"] => Fault::Isolate(host.to_owned()),
         _ => return None,
     };
     Some(fault)
+}
+
+fn disk_fault(words: &[&str]) -> Option<DiskFault> {
+    match words {
+        ["fails"] => Some(DiskFault::Errors),
+        ["is", "full"] => Some(DiskFault::Full),
+        ["is", by, "slow"] => Some(DiskFault::Slow(duration(by)?)),
+        _ => None,
+    }
 }
 
 fn name_fault(words: &[&str]) -> Option<NameFault> {
@@ -112,7 +122,7 @@ mod tests {
     fn each_plan_is_read_as_it_was_written() {
         let second = Duration::from_secs(1);
         let faults = Faults::new(second * 10).at_most(20).crash("a").freeze("b").cut("a", "b").isolate("c").reset("a");
-        let faults = faults.wall_clock("b", second * 9).names("c", second);
+        let faults = faults.wall_clock("b", second * 9).names("c", second).disk("b", second);
         for seed in 0..200 {
             let plan = faults.plan(&mut Random::new(seed));
             assert_eq!(plan.to_string().parse(), Ok(plan));

@@ -4,5 +4,6 @@
 //! the host tell it when they look for events, as they would take them from the kernel.
 
 pub(crate) mod connection;
+mod files;
 pub(crate) mod ports;
 pub(crate) mod sockets;

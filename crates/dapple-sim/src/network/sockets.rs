@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_io::environment::{
-    BlockingJob, DatagramSocket, Environment, ListenSocket, Lookup, Network, Readiness, Ready, StreamSocket, Watched,
+    BlockingJob, DatagramSocket, Disk, Environment, ListenSocket, Lookup, Network, Readiness, Ready, StreamSocket,
+    Watched,
 };
 use dapple_io::time::sleep;
 
@@ -25,7 +26,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    fn with<R>(&self, f: impl FnOnce(&mut World) -> io::Result<R>) -> io::Result<R> {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut World) -> io::Result<R>) -> io::Result<R> {
         let mut world = lock(&self.world);
         let host = &world.hosts[self.host];
         if !host.is_up || host.incarnation != self.incarnation {
@@ -86,6 +87,10 @@ impl Environment for Kernel {
             }
             ip.map(|ip| vec![ip]).ok_or_else(|| no_host(&name))
         })
+    }
+
+    fn disk(&self) -> Option<Arc<dyn Disk>> {
+        Some(Arc::new(self.clone()))
     }
 
     fn run_blocking(&self, job: BlockingJob) {

@@ -1,6 +1,7 @@
 //! Tests of the simulator itself.
 
 mod determinism;
+mod disks;
 mod faults;
 mod network;
 mod page;

@@ -57,7 +57,7 @@ fn the_bug_of_the_page_is_found_and_shrunk() {
 fn each_line_of_a_plan_on_the_page_is_read() {
     let page = include_str!("../../../../docs/simulation.md");
     let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("at 1s, for ")).collect();
-    assert_eq!(lines.len(), 9);
+    assert_eq!(lines.len(), 12);
     for line in lines {
         assert_eq!(line.parse::<Plan>().unwrap().to_string(), format!("0: {line}\n"));
     }
