@@ -52,7 +52,7 @@ mod trace;
 mod world;
 mod written;
 
-pub use dapple_io::{net, time};
+pub use dapple_io::{fs, net, time};
 pub use plan::{DiskFault, Fault, Faults, NameFault, Plan};
 pub use seeds::{check, report, run_plan, run_seed, shrink};
 pub use settings::{Network, Settings};

@@ -9,6 +9,7 @@ mod calls;
 mod disk;
 mod frames;
 mod lease;
+mod save;
 mod scheduler;
 mod transfer;
 
@@ -41,4 +42,5 @@ pub const ALL: &[Scenario] = &[
     calls::CALLS,
     lease::LEASE,
     transfer::TRANSFER,
+    save::SAVE,
 ];
