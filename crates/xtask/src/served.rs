@@ -46,6 +46,14 @@ impl Server {
         Ok(server)
     }
 
+    /// The address in the next line that it prints.
+    pub(crate) fn next_url(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        let output = self.output.as_mut().ok_or("it has no output")?;
+        output.read_line(&mut line).map_err(|error| format!("cannot read what it says: {error}"))?;
+        url(&line).ok_or_else(|| format!("there is no address in {line:?}"))
+    }
+
     /// The port at which it serves.
     pub(crate) fn port(&self) -> &str {
         self.url.rsplit(':').next().unwrap_or_default().trim_end_matches('/')

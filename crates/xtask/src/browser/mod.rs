@@ -54,8 +54,35 @@ fn load_all(chromium: &Chromium) -> Result<bool, String> {
             }
         }
     }
+    match show(chromium, &dapple, &folder) {
+        Ok(said) => println!("browser: insight: {said}"),
+        Err(problem) => {
+            all_good = false;
+            println!("browser: insight FAILED: {problem}");
+        }
+    }
     let _ = std::fs::remove_dir_all(&folder);
     Ok(all_good)
+}
+
+/// The live page about a server comes to a verdict.
+fn show(chromium: &Chromium, dapple: &Path, folder: &Path) -> Result<String, String> {
+    let mut server = Server::start(dapple, &folder.join("site"), &["--insight", "127.0.0.1:0"])?;
+    let url = server.next_url()?;
+    judge_insight(&chromium.dump_dom(&url, &folder.join("profile-insight"))?)
+}
+
+/// Whether the page has shown a recording.
+fn judge_insight(dom: &str) -> Result<String, String> {
+    let text = |id: &str| {
+        let (_, rest) = dom.split_once(&format!("id=\"{id}\""))?;
+        rest.split_once('>')?.1.split_once('<').map(|(text, _)| text)
+    };
+    let (state, verdict) = (text("state").unwrap_or_default(), text("verdict").unwrap_or_default());
+    match state.starts_with("recorded at") && verdict.contains("bottleneck") {
+        true => Ok(verdict.to_owned()),
+        false => Err(format!("the page says {state:?}, and its verdict is {verdict:?}")),
+    }
 }
 
 fn load(chromium: &Chromium, dapple: &Path, folder: &Path, way: &Way) -> Result<String, String> {
@@ -106,6 +133,21 @@ mod tests {
     #[test]
     fn a_whole_page_is_good() {
         assert!(judge(&dom(60, 70, 70, r#"{"h2":200}"#), "h2").is_ok_and(|said| said.contains("200 assets")));
+    }
+
+    #[test]
+    fn a_page_about_a_program_needs_a_recording_and_a_verdict() {
+        let dom = |state: &str, verdict: &str| {
+            format!("<span id=\"state\" role=\"status\">{state}</span><p id=\"verdict\">{verdict}</p>")
+        };
+        assert!(judge_insight(&dom("recorded at 4:00:00 PM", "The workers are the bottleneck.")).is_ok());
+        for bad in [
+            dom("asks for the first recording", ""),
+            dom("the program has gone", "The workers are the bottleneck."),
+            String::new(),
+        ] {
+            assert!(judge_insight(&bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
