@@ -35,6 +35,6 @@ pub(crate) struct MetricsArgs {
     pub(crate) insight: Option<(String, u16)>,
 
     /// The token that a client of that page has to send: http://HOST:PORT/?token=TOKEN
-    #[arg(long, value_name = "TOKEN", requires = "insight", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TOKEN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) insight_token: Option<String>,
 }

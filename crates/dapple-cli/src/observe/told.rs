@@ -28,6 +28,8 @@ pub(crate) enum ToldError {
     Metrics(String, u16, #[source] io::Error),
     #[error("the page about this program at {0}:{1}: {2}; see `--insight HOST:PORT` and `--insight-token`")]
     Insight(String, u16, #[source] PageError),
+    #[error("`--insight-token` has no use without `--insight HOST:PORT`, the address of the page that it protects")]
+    TokenAlone,
     #[error("cannot catch the signals that reopen the access log: {0}")]
     Signals(#[source] io::Error),
 }
@@ -117,7 +119,9 @@ pub(crate) fn begin_metrics<N: Numbers>(
 
 /// Starts to serve the live page, if the options say so; a successor as it does with the metrics.
 fn begin_insight(args: &MetricsArgs, is_successor: bool) -> Result<(), ToldError> {
-    let Some((host, port)) = args.insight.clone() else { return Ok(()) };
+    let Some((host, port)) = args.insight.clone() else {
+        return if args.insight_token.is_some() { Err(ToldError::TokenAlone) } else { Ok(()) };
+    };
     let token = args.insight_token.clone();
     let begin = move || insight::serve((host.as_str(), port), token.as_deref());
     match begin() {

@@ -100,6 +100,7 @@ fn mistakes_get_a_sentence() {
         (vec!["record", "127.0.0.1:1"], "start it with `--insight 127.0.0.1:1`"),
         (vec!["record", "127.0.0.1:1", "--secs", "11"], "choose a number from 0.01 to 10"),
         (vec!["serve", ".", "--port", "0", "--insight", "0.0.0.0:0"], "is not a loopback address: give a token"),
+        (vec!["serve", ".", "--port", "0", "--insight-token", "x"], "has no use without `--insight HOST:PORT`"),
     ] {
         let output = dapple(&args, folder.path());
         assert!(!output.status.success(), "{args:?}");
