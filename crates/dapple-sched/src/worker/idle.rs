@@ -306,11 +306,12 @@ impl Worker {
         }
         let turn_ns = u64::from(self.slot().turn_ns.load(Relaxed));
         let worth_ns = waiting as u64 * turn_ns + tasks as u64 * u64::from(self.light_ns.get());
-        let short_ns = if shared.cores.are_free() { CHEAP_TURN_NS } else { SHORT_TURN_NS };
+        let free = shared.cores.are_free();
+        let short_ns = if free { CHEAP_TURN_NS } else { SHORT_TURN_NS };
         if worth_ns > if turn_ns < short_ns { BEHIND_NS } else { WAKE_WORTH_NS } {
             let futile = shared.futile_searches.load(Relaxed).min(HELP_PAUSE_DOUBLINGS_MAX);
             // After a turn as long as that, the next call is not too soon.
-            let pause = if futile == 0 && turn_ns > WAKE_WORTH_NS { 0 } else { HELP_PAUSE_MIN << futile };
+            let pause = if free && futile == 0 && turn_ns > WAKE_WORTH_NS { 0 } else { HELP_PAUSE_MIN << futile };
             self.help_pause.set(pause);
             self.wake_helper();
         }
