@@ -191,6 +191,10 @@ impl Recording {
             return Err(LoadError::Version(u32::try_from(version).unwrap_or(u32::MAX)));
         }
         let header: Header = serde_json::from_str(&first).map_err(|_| LoadError::Damaged(0))?;
+        // No runtime has more workers, and the analysis makes room for each.
+        if !(1..=WORKERS_MAX).contains(&header.workers) || header.elapsed_ns > TIME_MAX_NS {
+            return Err(LoadError::Damaged(0));
+        }
         let mut recording = Recording::new(header.workers, header.elapsed_ns, header.lost);
         recording.lines = header.lines;
         let mut ends = None;
@@ -212,7 +216,7 @@ impl Recording {
             recording.events.push(recording.event(row).ok_or_else(damaged)?);
         }
         let count = recording.events.len() as u64;
-        match ends.is_some_and(|trailer| trailer.events == count) && recording.workers > 0 {
+        match ends.is_some_and(|trailer| trailer.events == count) {
             true => Ok(recording),
             false => Err(LoadError::Damaged(count)),
         }
@@ -245,6 +249,9 @@ const VERSION: u32 = 1;
 
 /// More than a recording of 64 workers has.
 const EVENTS_MAX: u64 = 40_000_000;
+
+/// Events have the number of their worker in 16 bits.
+const WORKERS_MAX: usize = 1 << 16;
 
 /// Of the uncompressed text.
 const BYTES_MAX: u64 = EVENTS_MAX * 96;

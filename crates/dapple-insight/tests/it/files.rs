@@ -60,3 +60,24 @@ fn other_files_and_versions_are_refused_by_a_sentence() {
         assert!(error.starts_with("it was cut off or changed, at event"), "{rest}: {error}");
     }
 }
+
+/// A file that was written by hand has a right checksum.
+#[test]
+fn numbers_that_no_program_has_are_refused() {
+    let rest = "[0,1,0,1,0,0,1,1]\n[1,1,0,1,0,0,2,2]\n{\"events\":2}\n";
+    let load = |workers: u64, elapsed_ns: u64| {
+        let lines = "[{\"file\":\"a.rs\",\"line\":1}]";
+        let header = format!(
+            "{{\"dapple_recording\":1,\"workers\":{workers},\"elapsed_ns\":{elapsed_ns},\"lost\":0,\"lines\":{lines}}}\n"
+        );
+        Recording::load(&gzip(&format!("{header}{rest}"))[..])
+    };
+    for (workers, elapsed_ns) in
+        [(0, 100), (100_000_000_000, 100), (9_000_000_000_000_000_000, 100), (1, u64::MAX), (1, 3_600_000_000_001)]
+    {
+        assert!(matches!(load(workers, elapsed_ns), Err(LoadError::Damaged(0))), "{workers} {elapsed_ns}");
+    }
+    // The end lies before the events: odd, and harmless.
+    let snapshot = load(65_536, 1).expect("it is possible").snapshot();
+    assert_eq!(snapshot.workers.len(), 65_536);
+}
