@@ -5,7 +5,7 @@
 //! cargo run --example accounts [DIRECTORY]
 //! ```
 
-use dapple::store::{Error, Redb, Refusal, Store, StoreOptions, Table, TableOptions};
+use dapple::store::{Error, Redb, Store, StoreOptions, Table, TableOptions};
 
 const ACCOUNTS: [&str; 3] = ["ann", "ben", "cleo"];
 
@@ -13,11 +13,7 @@ const ACCOUNTS: [&str; 3] = ["ann", "ben", "cleo"];
 async fn main() -> Result<(), Error> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "accounts-data".to_owned());
     let store = Store::open(Redb::new(&directory), StoreOptions::default()).await?;
-    let accounts: Table<String, u64, _> = match store.create("accounts", TableOptions::default()).await {
-        // An earlier run made it.
-        Err(Error::NotApplied(Refusal::TableExists(_))) => store.table("accounts").await?,
-        created => created?,
-    };
+    let accounts: Table<String, u64, _> = store.table_or_create("accounts", TableOptions::default()).await?;
     for name in ACCOUNTS {
         accounts.modify(&name.to_owned(), open_account).await?;
     }

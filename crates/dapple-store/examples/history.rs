@@ -29,10 +29,7 @@ async fn run(directory: String, epoch: u64, operations: u64) -> Result<(), Error
     let mut options = StoreOptions::default();
     options.partitions = 2;
     let store = Store::open(Redb::new(directory), options).await?;
-    let table: Registers = match store.create("registers", TableOptions::default()).await {
-        Err(Error::NotApplied(Refusal::TableExists(_))) => store.table("registers").await?,
-        created => created?,
-    };
+    let table: Registers = store.table_or_create("registers", TableOptions::default()).await?;
     let numbers = Arc::new(AtomicU64::new(epoch << 32));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {

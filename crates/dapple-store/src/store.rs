@@ -162,6 +162,50 @@ impl<E: Engine> Store<E> {
         Ok(OrderedTable::new(self.clone(), self.open_info(name, Kind::Ordered).await?))
     }
 
+    /// Opens the table of that name, and creates it if it is not there. A table that is there keeps the options that it
+    /// was created with. Costs two commits of the catalog if the table is not there. If it is dropped, the table may be
+    /// created or not.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongKind`]; as [`create`](Self::create).
+    ///
+    /// ```
+    /// use dapple_store::{Memory, Store, StoreOptions, Table, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let users: Table<String, u32, _> = store.table_or_create("users", TableOptions::default()).await?;
+    /// users.put(&"ann".to_owned(), &42).await?;
+    /// let same: Table<String, u32, _> = store.table_or_create("users", TableOptions::default()).await?;
+    /// assert_eq!(same.get(&"ann".to_owned()).await?, Some(42));
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn table_or_create<K, V>(&self, name: &str, options: TableOptions) -> Result<Table<K, V, E>, Error>
+    where
+        K: Serialize + DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+    {
+        Ok(Table::new(self.clone(), self.open_or_create_info(name, options, Kind::Hash).await?))
+    }
+
+    /// As [`table_or_create`](Self::table_or_create), for a table with ordered keys.
+    ///
+    /// # Errors
+    /// As [`table_or_create`](Self::table_or_create).
+    pub async fn ordered_table_or_create<K, V>(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<OrderedTable<K, V, E>, Error>
+    where
+        K: Serialize + DeserializeOwned,
+        V: Serialize + DeserializeOwned,
+    {
+        Ok(OrderedTable::new(self.clone(), self.open_or_create_info(name, options, Kind::Ordered).await?))
+    }
+
     /// Destroys a table with all its data. Operations of handles that are open fail from then on.
     ///
     /// # Errors
@@ -289,6 +333,25 @@ impl<E: Engine> Store<E> {
         }
         let is = info.kept.kind.word();
         Err(Refusal::WrongKind { table: name.to_owned(), is, wanted: kind.word() }.into())
+    }
+
+    async fn open_or_create_info(
+        &self,
+        name: &str,
+        options: TableOptions,
+        kind: Kind,
+    ) -> Result<Arc<TableInfo>, Error> {
+        loop {
+            match self.open_info(name, kind).await {
+                Err(Error::NotApplied(Refusal::NoSuchTable(_))) => {}
+                opened => return opened,
+            }
+            match self.create_info(name, options, kind).await {
+                // Another task created it meanwhile.
+                Err(Error::NotApplied(Refusal::TableExists(_))) => {}
+                created => return created,
+            }
+        }
     }
 
     pub(crate) async fn create_info(

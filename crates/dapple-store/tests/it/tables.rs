@@ -54,6 +54,35 @@ fn of_concurrent_creates_one_succeeds() {
 }
 
 #[test]
+fn concurrent_tasks_open_or_create_one_table() {
+    run(async {
+        let store = in_memory().await;
+        for _ in 0..20 {
+            let opens: Vec<_> = (0..8)
+                .map(|number: u8| {
+                    let store = store.clone();
+                    dapple_sched::Color::new().spawn(async move {
+                        let options = TableOptions::default();
+                        let table: OrderedTable<u8, u8, _> = store.ordered_table_or_create("t", options).await.unwrap();
+                        table.put(&number, &number).await.unwrap();
+                    })
+                })
+                .collect();
+            for open in opens {
+                open.await.unwrap();
+            }
+            let table: OrderedTable<u8, u8, _> = store.ordered_table("t").await.unwrap();
+            assert_eq!(table.count().await.unwrap(), 8);
+            let wrong = Refusal::WrongKind { table: "t".into(), is: "ordered", wanted: "hash" };
+            let opened = store.table_or_create::<u8, u8>("t", TableOptions::default()).await;
+            assert_eq!(opened.map(drop), Err(wrong.into()));
+            store.destroy("t").await.unwrap();
+        }
+        assert!(store.table_or_create::<u8, u8>("", TableOptions::default()).await.is_err());
+    });
+}
+
+#[test]
 fn kinds_durabilities_and_names_are_checked() {
     run(async {
         let store = in_memory().await;

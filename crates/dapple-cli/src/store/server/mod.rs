@@ -32,7 +32,7 @@ use bytes::Bytes;
 use dapple::blocking::spawn_blocking;
 use dapple::net::TcpStream;
 use dapple::signal::{SIGHUP, Signal, signal};
-use dapple::store::{Error, Refusal, Store, TableOptions};
+use dapple::store::{Error, Store, TableOptions};
 use dapple::task::{First, race};
 use dapple::time::sleep;
 use dapple::tls::CertificateFiles;
@@ -195,10 +195,7 @@ impl Service {
         }
         let name = name(database);
         let options = TableOptions { expiry: true, ..TableOptions::default() };
-        let table = match self.store.create_ordered(&name, options).await {
-            Err(Error::NotApplied(Refusal::TableExists(_))) => self.store.ordered_table(&name).await?,
-            created => created?,
-        };
+        let table = self.store.ordered_table_or_create(&name, options).await?;
         Ok(cell.get_or_init(|| table))
     }
 
