@@ -69,6 +69,8 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("scenarios", Some(&["dapple-sched", "dapple-sim"])),
     ("ecosystem", Some(&["dapple"])),
     ("rpc", Some(&["dapple"])),
+    // Services use the public crate only.
+    ("parallelisms", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),
 ];
