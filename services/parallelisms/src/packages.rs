@@ -73,7 +73,7 @@ pub(crate) fn read(
 }
 
 /// Adds a package, or adds what is new about it.
-fn merge(packages: &mut Packages, name: String, package: Package) {
+pub(crate) fn merge(packages: &mut Packages, name: String, package: Package) {
     let known = packages.entry(name).or_default();
     if known.source.is_empty() {
         known.source = package.source;
