@@ -34,6 +34,7 @@ pub(crate) const PARTS: &[Part] = &[
             ("Sources, sinks and queues", "docs/io.md"),
             ("TCP in the program", "docs/network.md"),
             ("Transactions", "docs/stm.md"),
+            ("Services", "docs/services.md"),
         ],
     ),
     (
