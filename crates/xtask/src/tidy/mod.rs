@@ -45,6 +45,7 @@ pub(crate) fn run() -> Result<bool, String> {
     let sources: Vec<Source<'_>> = rust.map(|(path, text)| Source::new(path, text)).collect();
     findings.extend(cancel::check(&sources));
     findings.extend(clocks::check(&sources));
+    findings.extend(sizes::check_services(&sources));
     let page = texts.iter().find(|(path, _)| path == promises::PAGE).map_or("", |(_, text)| text);
     findings.extend(promises::check(&sources, page));
     findings.extend(plain::check(&texts, &sources));

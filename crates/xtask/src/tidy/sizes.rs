@@ -3,6 +3,7 @@
 
 use super::Finding;
 use super::source::{Source, block_end};
+use std::collections::BTreeMap;
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
@@ -11,6 +12,32 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// comments and blank lines.
 const CODE_LINES_MAX: [(&str, usize); 2] =
     [("examples/small_web_server.rs", 370), ("examples/shared/scheduler.rs", 220)];
+
+/// Lines of code of one service, without its tests: services demonstrate brevity, too.
+const SERVICE_LINES_MAX: usize = 600;
+
+/// Checks the length of each service.
+pub(crate) fn check_services(sources: &[Source<'_>]) -> Vec<Finding> {
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for source in sources {
+        let Some((name, rest)) = source.path.strip_prefix("services/").and_then(|path| path.split_once('/')) else {
+            continue;
+        };
+        if rest.starts_with("src/") {
+            let code = source.code.iter().enumerate();
+            let code = code.filter(|(line, text)| !text.trim().is_empty() && !source.is_test(*line));
+            *lines.entry(name).or_default() += code.count();
+        }
+    }
+    let long = lines.into_iter().filter(|(_, lines)| *lines > SERVICE_LINES_MAX);
+    long.map(|(name, lines)| {
+        let what = format!(
+            "the service has {lines} lines of code without tests, {SERVICE_LINES_MAX} at most; make it simpler"
+        );
+        Finding::new(&format!("services/{name}/Cargo.toml"), 1, what)
+    })
+    .collect()
+}
 
 /// Checks a file's length and that of its functions.
 pub(crate) fn check(source: &Source<'_>) -> Vec<Finding> {
@@ -91,6 +118,21 @@ mod tests {
         assert_eq!(check(&Source::new(path, &text)), []);
         let findings = check(&Source::new(path, &"let a = 0;\n".repeat(max + 1)));
         assert!(findings.len() == 1 && findings[0].what.starts_with("371 lines of code, 370 at most"), "{findings:?}");
+    }
+
+    #[test]
+    fn long_services_are_found_over_all_their_files() {
+        let (half, tests) = ("let a = 0;\n\n// line\n".repeat(300), "#[cfg(test)]\nmod tests {\n    let a = 0;\n}\n");
+        let check = |more: &str| {
+            let paths = ["services/a/src/main.rs", "services/b/src/main.rs", "services/a/tests/it/a.rs"];
+            let mut sources = Vec::from(paths.map(|path| Source::new(path, more)));
+            sources.extend(["services/a/src/b.rs", "services/a/src/c.rs"].map(|path| Source::new(path, &half)));
+            check_services(&sources)
+        };
+        assert_eq!(check(tests), []);
+        let findings = check("let a = 0;\n");
+        assert!(findings.len() == 1 && findings[0].what.starts_with("the service has 601 lines"), "{findings:?}");
+        assert_eq!(findings[0].file, "services/a/Cargo.toml");
     }
 
     #[test]
