@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// The file of the drawing, from the root.
 const PATH: &str = "docs/img/crates.svg";
 /// Crates that are not part of any program, and the services, which all stand on `dapple`.
-const LEFT_OUT: &[&str] = &["bench", "ecosystem", "parallelisms", "rpc", "soak", "xtask"];
+const LEFT_OUT: &[&str] = &["bench", "ecosystem", "keyserver", "parallelisms", "rpc", "soak", "xtask"];
 
 const BOX_WIDTH: usize = 132;
 const BOX_HEIGHT: usize = 34;

@@ -70,6 +70,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("ecosystem", Some(&["dapple"])),
     ("rpc", Some(&["dapple"])),
     // Services use the public crate only.
+    ("keyserver", Some(&["dapple"])),
     ("parallelisms", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),
