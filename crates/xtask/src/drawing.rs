@@ -1,14 +1,16 @@
 //! The drawing of the crates and their dependencies, as an SVG file, from cargo's metadata.
 
+use crate::tidy::SERVICES;
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::path::Path;
 
 /// The file of the drawing, from the root.
 const PATH: &str = "docs/img/crates.svg";
-/// Crates that are not part of any program, and the services, which all stand on `dapple`.
-const LEFT_OUT: &[&str] = &["bench", "ecosystem", "keyserver", "parallelisms", "rpc", "soak", "xtask"];
+/// Crates that are not part of any program. The services are left out, too: all stand on `dapple`.
+const LEFT_OUT: &[&str] = &["bench", "ecosystem", "rpc", "soak", "xtask"];
 
 const BOX_WIDTH: usize = 132;
 const BOX_HEIGHT: usize = 34;
@@ -24,8 +26,12 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::own()?;
     let path = workspace.root.join(PATH);
-    std::fs::write(&path, svg(&reduced(&uses(&workspace.packages))))
-        .map_err(|error| format!("cannot write {PATH}: {error}"))?;
+    let mut packages = workspace.packages.clone();
+    packages.retain(|package| {
+        let manifest = package["manifest_path"].as_str().unwrap_or_default();
+        !workspace.relative(Path::new(manifest)).starts_with(SERVICES)
+    });
+    std::fs::write(&path, svg(&reduced(&uses(&packages)))).map_err(|error| format!("cannot write {PATH}: {error}"))?;
     println!("{PATH}");
     Ok(true)
 }

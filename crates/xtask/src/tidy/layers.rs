@@ -69,12 +69,14 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("scenarios", Some(&["dapple-sched", "dapple-sim"])),
     ("ecosystem", Some(&["dapple"])),
     ("rpc", Some(&["dapple"])),
-    // Services use the public crate only.
-    ("keyserver", Some(&["dapple"])),
-    ("parallelisms", Some(&["dapple"])),
     ("bench", None),
     ("xtask", Some(&[])),
 ];
+
+/// The row of each service: it uses the public crate only.
+const SERVICE: Option<&[&str]> = Some(&["dapple"]);
+/// The folder of the services.
+pub(crate) const SERVICES: &str = "services/";
 
 /// Checks the manifests of all our crates.
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Finding>, String> {
@@ -92,11 +94,14 @@ fn check_package(manifest: &str, text: &str, package: &Value, ours: &[&str]) -> 
     let mut findings = Vec::new();
     let mut find = |line: usize, what: String| findings.push(Finding::new(manifest, line, what));
     let name = package["name"].as_str().unwrap_or_default();
-    let row = MAY_USE.iter().find(|(known, _)| *known == name);
+    let row = match manifest.starts_with(SERVICES) {
+        true => Some(SERVICE),
+        false => MAY_USE.iter().find(|(known, _)| *known == name).map(|(_, row)| *row),
+    };
     if row.is_none() {
         find(1, format!("`{name}` has no row; add it to MAY_USE in crates/xtask/src/tidy/layers.rs"));
     }
-    if let Some((_, Some(allowed))) = row {
+    if let Some(Some(allowed)) = row {
         for used in used_by(package).filter(|used| ours.contains(used) && !allowed.contains(used)) {
             find(line_of(text, used), format!("`{name}` may not use `{used}`; it may use {}", list(allowed)));
         }
@@ -151,9 +156,13 @@ mod tests {
         "[package]\nname = \"dapple-io\"\n\n[lints]\nworkspace = true\n\n[dependencies]\ndapple.workspace = true\n";
 
     fn whats(name: &str, text: &str, dependencies: Value) -> Vec<(usize, String)> {
+        whats_in("Cargo.toml", name, text, dependencies)
+    }
+
+    fn whats_in(manifest: &str, name: &str, text: &str, dependencies: Value) -> Vec<(usize, String)> {
         let package = json!({"name": name, "description": "A.", "license": "MIT", "dependencies": dependencies});
         let findings =
-            check_package("Cargo.toml", text, &package, &["dapple", "dapple-io", "dapple-sched", "bench", "new"]);
+            check_package(manifest, text, &package, &["dapple", "dapple-io", "dapple-sched", "bench", "new"]);
         findings.into_iter().map(|finding| (finding.line, finding.what)).collect()
     }
 
@@ -173,6 +182,13 @@ mod tests {
         );
         assert_eq!(whats("dapple-io", GOOD, json!([{"name": "dapple", "kind": "dev"}])), []);
         assert_eq!(whats("bench", GOOD, json!([{"name": "dapple", "kind": null}])), []);
+    }
+
+    #[test]
+    fn services_need_no_row_and_use_the_public_crate_only() {
+        let found = |used| whats_in("services/new/Cargo.toml", "new", GOOD, json!([{"name": used, "kind": null}]));
+        assert_eq!(found("dapple"), []);
+        assert_eq!(found("dapple-io"), [(1, "`new` may not use `dapple-io`; it may use dapple".to_owned())]);
     }
 
     #[test]

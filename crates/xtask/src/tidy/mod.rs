@@ -12,6 +12,7 @@ mod words;
 
 use crate::results;
 use crate::workspace::Workspace;
+pub(crate) use layers::SERVICES;
 pub(crate) use source::{Source, Span};
 use std::path::Path;
 use std::process::Command;
