@@ -92,6 +92,7 @@ impl Registry {
     /// Finds keys by an ID such as `0x1234ABCD`, or by words that must all be in the user IDs of a key.
     pub(crate) async fn find(&self, search: &str) -> Result<Found, Problem> {
         let terms: BTreeSet<String> = match search.strip_prefix("0x").or_else(|| search.strip_prefix("0X")) {
+            Some(id) if id.len() > FINGERPRINT_LEN_MAX => BTreeSet::new(),
             Some(id) => [format!("0x{}", id.to_ascii_uppercase())].into(),
             None => keys::words(search).take(TERMS_MAX).collect(),
         };
@@ -157,4 +158,6 @@ fn stored(bytes: &[u8]) -> Result<Key, Error> {
 const FOUND_MAX: usize = 50;
 /// The keys that a search reads for one term.
 const HAVING_MAX: usize = 500;
+/// Letters of a fingerprint of version 6.
+const FINGERPRINT_LEN_MAX: usize = 64;
 const TERMS_MAX: usize = 10;

@@ -91,6 +91,7 @@ fn harmful_texts_are_refused_with_a_sentence() {
         assert_eq!(server.curl(&format!("/pks/lookup?{query}"), &[]).0, status, "{query}");
     }
     assert_eq!(server.curl(&format!("/pks/lookup?op=get&search={}", "a".repeat(8000)), &[]).0, 404);
+    assert_eq!(server.curl(&format!("/pks/lookup?op=get&search=0x{}", "a".repeat(8000)), &[]).0, 400);
     assert!(server.curl("/", &[]).1.contains("This server has 0 keys"), "nothing was stored");
 }
 
