@@ -1,0 +1,96 @@
+//! A registry of users' preferences and device profiles, with versions, by JSON over HTTP.
+
+#![forbid(unsafe_code)]
+
+mod document;
+mod http;
+mod registry;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use dapple::net::TcpListener;
+use dapple::store::{Error, Redb};
+use registry::Registry;
+
+/// Keeps the preferences of users and the profiles of devices, as JSON documents with versions.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES)]
+struct Args {
+    /// The address of the server; with port 0 the system chooses one. Another address than loopback needs a token.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8082")]
+    listen: SocketAddr,
+    /// The directory of the store; it is made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "preferences-data")]
+    store: PathBuf,
+    /// A file with a token, which each request must then have in `Authorization: Bearer TOKEN`.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// The reason why the program ends.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("cannot read {}: {error}", file.display())]
+    Token { file: PathBuf, error: io::Error },
+    #[error("the token in {} has less than {TOKEN_LEN_MIN} letters, or a space", file.display())]
+    WeakToken { file: PathBuf },
+    #[error("{0} can be reached from other machines: give a token with --token-file, or listen on 127.0.0.1")]
+    OpenToAll(SocketAddr),
+    #[error("the store {}: {error}", directory.display())]
+    Store { directory: PathBuf, error: Error },
+    #[error("cannot listen on {address}: {error}; choose another address with --listen")]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("the server ended: {0}")]
+    Serve(io::Error),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let token = args.token_file.as_deref().map(token).transpose();
+    match token.and_then(|token| dapple::block_on(serve(&args, token))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("preferences: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The token in a file.
+fn token(file: &Path) -> Result<String, Failure> {
+    let failed = |error| Failure::Token { file: file.to_owned(), error };
+    let text = std::fs::read_to_string(file).map_err(failed)?;
+    let token = text.trim();
+    if token.len() < TOKEN_LEN_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Failure::WeakToken { file: file.to_owned() });
+    }
+    Ok(token.to_owned())
+}
+
+/// Serves until SIGTERM or SIGINT.
+async fn serve(args: &Args, token: Option<String>) -> Result<(), Failure> {
+    let address = args.listen;
+    if token.is_none() && !address.ip().is_loopback() {
+        return Err(Failure::OpenToAll(address));
+    }
+    // The port first: a server that cannot have it changes nothing.
+    let listening = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (address, listener) = listening.map_err(|error| Failure::Listen { address, error })?;
+    let opened = Registry::open(Redb::new(&args.store)).await;
+    let registry = opened.map_err(|error| Failure::Store { directory: args.store.clone(), error })?;
+    println!("preferences at http://{address}/");
+    // A supervisor or test that reads this line may have closed its end.
+    let _ = io::stdout().flush();
+    let server = dapple::serve(listener, http::router(registry, token)).body_max_bytes(http::LEN_MAX as u64);
+    server.with_signals().await.map_err(Failure::Serve)
+}
+
+const TOKEN_LEN_MIN: usize = 16;
+const EXAMPLES: &str = "Examples:
+  curl -X PUT -H 'If-None-Match: *' -d '{\"width\": 320, \"height\": 240}' http://127.0.0.1:8082/devices/phone
+  curl -X PATCH -d '{\"language\": \"de\"}' http://127.0.0.1:8082/users/ann
+  curl -i http://127.0.0.1:8082/users/ann/for/phone";
