@@ -22,6 +22,7 @@ mod store;
 mod table;
 mod table_info;
 mod transaction;
+mod url;
 mod watch;
 
 pub use codec::{decode_ordered_key, ordered_key};
@@ -29,7 +30,7 @@ pub use copy::Copied;
 pub use counter::Counter;
 #[cfg(feature = "fjall")]
 pub use engine::Fjall;
-pub use engine::{Memory, Redb};
+pub use engine::{AnyEngine, Memory, Redb};
 pub use error::{Error, OperationId, Outcome, Refusal};
 pub use lock::{Lock, LockGuard, Token};
 pub use log::{Log, LogIter, Tail};
@@ -38,4 +39,5 @@ pub use repartition::Digest;
 pub use store::{PartitionStats, Store, TableSummary};
 pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};
 pub use transaction::{Batch, Key, Transaction, Value};
+pub use url::{StoreUrl, StoreUrlError};
 pub use watch::{Changed, Cursor, StoreChanged, StoreWatch, Watch};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use dapple::store::StoreUrl;
 use dapple_serve::command_line::{LimitArgs, LimitOption, Rows, limits};
 
-use super::url::{StoreUrl, store_url};
 use crate::config::number;
 use crate::observe::MetricsArgs;
 
@@ -99,7 +99,6 @@ pub(super) enum Action {
         #[command(flatten)]
         store: Target,
         /// The place of the copy: redb:DIR or fjall:DIR
-        #[arg(value_parser = store_url)]
         to: StoreUrl,
     },
     /// Make a new store from a copy that `checkpoint` made
@@ -107,7 +106,6 @@ pub(super) enum Action {
         #[command(flatten)]
         store: Target,
         /// The copy: redb:DIR or fjall:DIR
-        #[arg(value_parser = store_url)]
         from: StoreUrl,
     },
     /// Give a store more partitions
@@ -161,10 +159,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Debug, clap::Args)]
 pub(super) struct Migration {
     /// The store: redb:DIR or fjall:DIR
-    #[arg(long, value_name = "URL", value_parser = store_url)]
+    #[arg(long, value_name = "URL")]
     pub(super) from: StoreUrl,
     /// The place of the new store: redb:DIR or fjall:DIR
-    #[arg(long, value_name = "URL", value_parser = store_url)]
+    #[arg(long, value_name = "URL")]
     pub(super) to: StoreUrl,
     /// Print JSON
     #[arg(long)]
@@ -220,7 +218,6 @@ impl Rows for StoreRows {
 #[derive(Debug, clap::Args)]
 pub(super) struct Target {
     /// The store: redb:DIR or fjall:DIR
-    #[arg(value_parser = store_url)]
     pub(super) url: StoreUrl,
 
     /// Print JSON, one object a line

@@ -4,11 +4,10 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Bound;
 
 use bytes::Bytes;
-use dapple::store::{Durability, Error, Expect, Kind, Read, Refusal, Store, TableOptions};
+use dapple::store::{AnyEngine, Durability, Error, Expect, Kind, Read, Refusal, Store, TableOptions};
 use serde_json::json;
 
 use super::args::{Action, Survives, TableTarget, Target};
-use super::engine::FileEngine;
 use super::error::CommandError;
 use super::text::escape;
 use super::{TextTable, bench, bulk, open, whole};
@@ -79,7 +78,7 @@ async fn existing(table: &TableTarget) -> Result<TextTable, CommandError> {
     Ok(open(&table.store, false).await?.ordered_table(&table.table).await?)
 }
 
-async fn made_if_missing(store: &Store<FileEngine>, name: &str) -> Result<TextTable, CommandError> {
+async fn made_if_missing(store: &Store<AnyEngine>, name: &str) -> Result<TextTable, CommandError> {
     match store.ordered_table(name).await {
         Err(Error::NotApplied(Refusal::NoSuchTable(_))) => {}
         opened => return Ok(opened?),
@@ -161,7 +160,7 @@ async fn stats(target: &Target) -> Done {
         };
         tables.push(json!({ "table": summary.name, "keys": keys, "durability": word(summary.durability) }));
     }
-    let files = std::fs::read_dir(&target.url.directory);
+    let files = std::fs::read_dir(target.url.directory());
     let bytes: u64 =
         files.into_iter().flatten().flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
     let mut text = format!("partitions  {}\nbytes       {bytes}\n", store.partitions());

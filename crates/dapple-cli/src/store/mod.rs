@@ -7,24 +7,20 @@ mod args;
 mod bench;
 mod bulk;
 mod commands;
-mod engine;
 mod error;
 mod progress;
 mod server;
 mod text;
-mod url;
 mod whole;
 
 use bytes::Bytes;
-use dapple::store::{OrderedTable, Store, StoreOptions};
+use dapple::store::{AnyEngine, OrderedTable, Store, StoreOptions, StoreUrl};
 
 pub(crate) use args::Args;
 use args::Target;
-use engine::FileEngine;
 use error::CommandError;
-use url::StoreUrl;
 
-type TextTable = OrderedTable<Bytes, Bytes, FileEngine>;
+type TextTable = OrderedTable<Bytes, Bytes, AnyEngine>;
 
 /// Runs one command.
 ///
@@ -45,16 +41,16 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
 }
 
 /// Opens the store of a command; one that reads does not make a store that is not there.
-async fn open(target: &Target, may_create: bool) -> Result<Store<FileEngine>, CommandError> {
+async fn open(target: &Target, may_create: bool) -> Result<Store<AnyEngine>, CommandError> {
     let url = &target.url;
-    if !may_create && !url.kind.is_in(&url.directory) {
-        return Err(CommandError::NoStore(url.directory.clone()));
+    if !may_create && !url.is_there() {
+        return Err(CommandError::NoStore(url.directory().to_owned()));
     }
     let mut options = StoreOptions::default();
     options.partitions = target.partitions.unwrap_or(0);
     open_url(url, options).await
 }
 
-async fn open_url(url: &StoreUrl, options: StoreOptions) -> Result<Store<FileEngine>, CommandError> {
-    Ok(Store::open(url.kind.engine(&url.directory), options).await?)
+async fn open_url(url: &StoreUrl, options: StoreOptions) -> Result<Store<AnyEngine>, CommandError> {
+    Ok(Store::open(url.engine(), options).await?)
 }

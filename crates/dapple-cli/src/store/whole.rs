@@ -1,25 +1,24 @@
 //! Commands for a whole store: they copy it, or change the number of its partitions.
 
-use dapple::store::{Copied, Store, StoreOptions};
+use dapple::store::{AnyEngine, Copied, Store, StoreOptions, StoreUrl};
 use serde_json::json;
 
 use super::args::{Migration, Target};
 use super::commands::{Done, print};
 use super::error::CommandError;
 use super::progress::Progress;
-use super::url::StoreUrl;
-use super::{engine::FileEngine, open, open_url};
+use super::{open, open_url};
 
 /// Copies the store at `from` into a new one at `to`.
 pub(super) async fn copy(from: &Target, to: &StoreUrl) -> Done {
     let store = open(from, false).await?;
     let mut progress = Progress::new("keys copied");
-    let engine = to.kind.engine(&to.directory);
+    let engine = to.engine();
     let tell = |copied: Copied| progress.tell(copied.entries);
     let copied = store.checkpoint(engine, from.partitions.unwrap_or(0), tell).await?;
     progress.end();
     let json = json!({ "entries": copied.entries, "bytes": copied.bytes });
-    print(from, &format!("{} keys copied to {}", copied.entries, to.directory.display()), &json)
+    print(from, &format!("{} keys copied to {}", copied.entries, to.directory().display()), &json)
 }
 
 /// Copies the copy at `from` into the command's store, which must be new.
@@ -48,9 +47,9 @@ pub(super) async fn migrate(migration: &Migration) -> Done {
     let store = open(&source, false).await?;
     let mut progress = Progress::new("keys copied");
     let tell = |copied: Copied| progress.tell(copied.entries);
-    store.checkpoint(to.kind.engine(&to.directory), partitions.unwrap_or(0), tell).await?;
+    store.checkpoint(to.engine(), partitions.unwrap_or(0), tell).await?;
     progress.end();
-    let copy: Store<FileEngine> = open_url(to, StoreOptions::default()).await?;
+    let copy: Store<AnyEngine> = open_url(to, StoreOptions::default()).await?;
     let mut tables = Vec::new();
     let mut text = String::new();
     for table in store.list().await {

@@ -3,6 +3,7 @@
 //! An engine holds bytes. Versions, conditions, expiry, checksums, caching, queues and deadlines are the store's. All
 //! methods may block: the store calls them in the blocking pool, never on a worker.
 
+mod any;
 mod disk;
 #[cfg(feature = "fjall")]
 mod fjall;
@@ -13,6 +14,7 @@ use std::ops::Bound;
 
 use crate::Durability;
 
+pub use any::{AnyEngine, AnyPartition};
 pub use disk::{Disk, DiskFile};
 #[cfg(feature = "fjall")]
 pub use fjall::{Fjall, FjallPartition};

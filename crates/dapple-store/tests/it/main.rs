@@ -10,4 +10,5 @@ mod operations;
 mod support;
 mod tables;
 mod transactions;
+mod urls;
 mod watches;

@@ -32,7 +32,7 @@ use bytes::Bytes;
 use dapple::blocking::spawn_blocking;
 use dapple::net::TcpStream;
 use dapple::signal::{SIGHUP, Signal, signal};
-use dapple::store::{Error, Store, TableOptions};
+use dapple::store::{AnyEngine, Error, Store, TableOptions};
 use dapple::task::{First, race};
 use dapple::time::sleep;
 use dapple::tls::CertificateFiles;
@@ -44,7 +44,6 @@ use dapple_serve::host::{
 use tracing::{error, info, warn};
 
 use super::args::ServeArgs;
-use super::engine::FileEngine;
 use super::error::CommandError;
 use super::open;
 use crate::observe::told::begin_metrics;
@@ -55,7 +54,7 @@ use pubsub::Broker;
 
 /// The state that connections share.
 pub(super) struct Service {
-    store: Store<FileEngine>,
+    store: Store<AnyEngine>,
     databases: [OnceLock<Database>; DATABASES as usize],
     password: Option<String>,
     tls: Option<Arc<Tls>>,
@@ -117,7 +116,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     });
     // A closed stdout must not stop the server.
     let encrypted = if service.tls.is_some() { ", encrypted" } else { "" };
-    let _ = writeln!(io::stdout(), "listening on {addr}, {}{encrypted}", args.store.url.directory.display());
+    let _ = writeln!(io::stdout(), "listening on {addr}, {}{encrypted}", args.store.url.directory().display());
     let serving = serve_sessions(listening, service.clone(), admission, &mut signals, args.limits.time(&limits::DRAIN));
     let numbers = Arc::new(StoreNumbers::new(service.clone(), Handle::current()));
     begin_metrics(&args.metrics, numbers, false)?;

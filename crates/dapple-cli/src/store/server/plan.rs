@@ -5,15 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use dapple::store::{Batch, Change, Entry, Error, OrderedTable, Store};
+use dapple::store::{AnyEngine, Batch, Change, Entry, Error, OrderedTable, Store};
 use serde::{Deserialize, Serialize};
 
-use super::super::engine::FileEngine;
 use super::commands::Answer;
 use super::reply::{OK, Reply};
 
 /// A database of the protocol: a table with values of the protocol's types.
-pub(super) type Database = OrderedTable<Bytes, Value, FileEngine>;
+pub(super) type Database = OrderedTable<Bytes, Value, AnyEngine>;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Value {
@@ -141,7 +140,7 @@ impl Plan {
     }
 
     /// Runs the plan alone; several writes are one batch.
-    pub(super) async fn run(mut self, store: &Store<FileEngine>, database: &Database) -> Answer {
+    pub(super) async fn run(mut self, store: &Store<AnyEngine>, database: &Database) -> Answer {
         if self.steps.iter().all(|step| step.is_read) {
             let mut replies = Vec::with_capacity(self.steps.len());
             for step in self.steps {
@@ -164,7 +163,7 @@ impl Plan {
     /// Runs plans of one write each, at the same time.
     pub(super) async fn run_each(
         plans: impl Iterator<Item = Plan>,
-        store: &Store<FileEngine>,
+        store: &Store<AnyEngine>,
         database: &Database,
     ) -> Vec<Answer> {
         let mut batch = store.batch();
@@ -179,7 +178,7 @@ impl Plan {
     }
 
     /// Adds the steps to a batch.
-    pub(super) fn add_to(self, batch: &mut Batch<FileEngine>, database: &Database) -> Result<Planned, Error> {
+    pub(super) fn add_to(self, batch: &mut Batch<AnyEngine>, database: &Database) -> Result<Planned, Error> {
         let mut slots = Vec::with_capacity(self.steps.len());
         for step in self.steps {
             let slot = Slot::default();

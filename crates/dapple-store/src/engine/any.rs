@@ -1,0 +1,99 @@
+//! Any engine of this program, chosen while it runs.
+
+use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, Redb, RedbPartition, TableId, Transactions};
+#[cfg(feature = "fjall")]
+use super::{Fjall, FjallPartition};
+use crate::Durability;
+
+/// One of the engines that keep their files in a directory. A [`StoreUrl`](crate::StoreUrl) makes it.
+///
+/// A call costs a branch more than one of the engine itself.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AnyEngine {
+    /// A tree in one file for each partition.
+    Redb(Redb),
+    /// A log and sorted files.
+    #[cfg(feature = "fjall")]
+    Fjall(Fjall),
+}
+
+/// A partition of [`AnyEngine`].
+#[non_exhaustive]
+pub enum AnyPartition {
+    /// A partition of [`Redb`].
+    Redb(RedbPartition),
+    /// A partition of [`Fjall`].
+    #[cfg(feature = "fjall")]
+    Fjall(FjallPartition),
+}
+
+impl Engine for AnyEngine {
+    type Partition = AnyPartition;
+
+    // All of them have the same.
+    const DURABILITIES: &'static [Durability] = Redb::DURABILITIES;
+
+    fn open(&self, place: Place) -> Result<AnyPartition, Failure> {
+        Ok(match self {
+            AnyEngine::Redb(engine) => AnyPartition::Redb(engine.open(place)?),
+            #[cfg(feature = "fjall")]
+            AnyEngine::Fjall(engine) => AnyPartition::Fjall(engine.open(place)?),
+        })
+    }
+
+    fn remove(&self, place: Place) -> Result<(), Failure> {
+        match self {
+            AnyEngine::Redb(engine) => engine.remove(place),
+            #[cfg(feature = "fjall")]
+            AnyEngine::Fjall(engine) => engine.remove(place),
+        }
+    }
+}
+
+impl Transactions for AnyEngine {}
+
+/// Calls the engine's partition.
+macro_rules! delegate {
+    ($self:ident, $partition:ident => $call:expr) => {
+        match $self {
+            AnyPartition::Redb($partition) => $call,
+            #[cfg(feature = "fjall")]
+            AnyPartition::Fjall($partition) => $call,
+        }
+    };
+}
+
+impl Partition for AnyPartition {
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        delegate!(self, partition => partition.get(table, key))
+    }
+
+    fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {
+        delegate!(self, partition => partition.scan(table, range, limit))
+    }
+
+    fn len(&self, table: TableId) -> Result<u64, Failure> {
+        delegate!(self, partition => partition.len(table))
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>, Failure> {
+        delegate!(self, partition => partition.tables())
+    }
+
+    fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
+        delegate!(self, partition => partition.commit(changes))
+    }
+
+    fn recover(&self) -> Result<(), Failure> {
+        delegate!(self, partition => partition.recover())
+    }
+
+    fn name(&self) -> String {
+        delegate!(self, partition => partition.name())
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        delegate!(self, partition => partition.verify())
+    }
+}
