@@ -8,12 +8,11 @@ mod registry;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use dapple::net::TcpListener;
-use dapple::store::{Error, Redb};
+use dapple::store::{Error, StoreUrl};
 use registry::Registry;
 
 /// Keeps OpenPGP keys, and answers gpg by HKP.
@@ -23,16 +22,16 @@ struct Args {
     /// The address of the server; with port 0 the system chooses one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11371")]
     listen: SocketAddr,
-    /// The directory of the store; it is made if it is not there.
-    #[arg(long, value_name = "DIR", default_value = "keyserver-data")]
-    store: PathBuf,
+    /// The store, by engine and directory; it is made if it is not there.
+    #[arg(long, value_name = "URL", default_value = "redb:keyserver-data")]
+    store: StoreUrl,
 }
 
 /// The reason why the program ends.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("the store {}: {error}", directory.display())]
-    Store { directory: PathBuf, error: Error },
+    #[error("the store {url}: {error}")]
+    Store { url: StoreUrl, error: Error },
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
     #[error("the server ended: {0}")]
@@ -56,10 +55,10 @@ async fn serve(Args { listen, store }: Args) -> Result<(), Failure> {
     let listening = TcpListener::bind(listen).and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (address, listener) = listening.map_err(|error| Failure::Listen { address: listen, error })?;
     let opened = async {
-        let registry = Registry::open(Redb::new(&store)).await?;
+        let registry = Registry::open(store.engine()).await?;
         Ok((registry.count().await?, registry))
     };
-    let (count, registry) = opened.await.map_err(|error| Failure::Store { directory: store.clone(), error })?;
+    let (count, registry) = opened.await.map_err(|error| Failure::Store { url: store.clone(), error })?;
     println!("{count} keys, at hkp://{address} and http://{address}/");
     // A supervisor or test that reads this line may have closed its end.
     let _ = io::stdout().flush();

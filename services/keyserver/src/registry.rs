@@ -10,16 +10,16 @@
 use std::collections::BTreeSet;
 
 use dapple::blocking::spawn_blocking;
-use dapple::store::{Error, OrderedTable, Redb, Refusal, Store, StoreOptions, Table, TableOptions};
+use dapple::store::{AnyEngine, Error, OrderedTable, Refusal, Store, StoreOptions, Table, TableOptions};
 
 use crate::keys::{self, Key, Unusable};
 
 /// All keys of this server. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Registry {
-    store: Store<Redb>,
-    keys: Table<String, Vec<u8>, Redb>,
-    terms: OrderedTable<(String, String), (), Redb>,
+    store: Store<AnyEngine>,
+    keys: Table<String, Vec<u8>, AnyEngine>,
+    terms: OrderedTable<(String, String), (), AnyEngine>,
 }
 
 /// The reason why a request about keys fails.
@@ -44,7 +44,7 @@ pub(crate) struct Found {
 }
 
 impl Registry {
-    pub(crate) async fn open(engine: Redb) -> Result<Registry, Error> {
+    pub(crate) async fn open(engine: AnyEngine) -> Result<Registry, Error> {
         let store = Store::open(engine, StoreOptions::default()).await?;
         let keys = store.table_or_create("keys", TableOptions::default()).await?;
         let terms = store.ordered_table_or_create("terms", TableOptions::default()).await?;
@@ -68,7 +68,11 @@ impl Registry {
         Ok(fingerprints)
     }
 
-    async fn add_one(&self, tx: dapple::store::Transaction<Redb>, key: Key) -> Result<Result<(), Unusable>, Error> {
+    async fn add_one(
+        &self,
+        tx: dapple::store::Transaction<AnyEngine>,
+        key: Key,
+    ) -> Result<Result<(), Unusable>, Error> {
         let fingerprint = key.fingerprint();
         let known = tx.get(&self.keys, &fingerprint).await?;
         let key = match known.as_deref().map(stored).transpose()? {

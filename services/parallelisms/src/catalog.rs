@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use dapple::store::{Error, OrderedTable, Redb, Store, Table, TableOptions};
+use dapple::store::{AnyEngine, Error, OrderedTable, Store, Table, TableOptions};
 use futures_util::future::try_join_all;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -53,16 +53,16 @@ pub(crate) struct Like {
 /// The present tables.
 #[derive(Clone)]
 pub(crate) struct Catalog {
-    packages: OrderedTable<String, Package, Redb>,
-    categories: OrderedTable<String, Category, Redb>,
-    members: OrderedTable<String, Vec<String>, Redb>,
+    packages: OrderedTable<String, Package, AnyEngine>,
+    categories: OrderedTable<String, Category, AnyEngine>,
+    members: OrderedTable<String, Vec<String>, AnyEngine>,
     /// The names of all packages, in order.
     names: Arc<Vec<String>>,
 }
 
 impl Catalog {
     /// Opens the catalog; `None` if no list has been loaded.
-    pub(crate) async fn open(store: &Store<Redb>) -> Result<Option<Catalog>, Error> {
+    pub(crate) async fn open(store: &Store<AnyEngine>) -> Result<Option<Catalog>, Error> {
         let Some(number) = current(store).await?.get(&String::new()).await? else { return Ok(None) };
         let mut catalog = Catalog {
             packages: store.ordered_table(&format!("packages-{number}")).await?,
@@ -173,7 +173,7 @@ impl Like {
 /// Adds packages to the catalog of a store, calls `progress` with the number of entries written and to write, and returns
 /// the number of packages.
 pub(crate) async fn load(
-    store: &Store<Redb>,
+    store: &Store<AnyEngine>,
     mut packages: Packages,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<usize, Error> {
@@ -225,23 +225,23 @@ fn invert(packages: &mut Packages) -> (BTreeMap<String, Category>, BTreeMap<Stri
 }
 
 /// The table with the number of the present tables.
-async fn current(store: &Store<Redb>) -> Result<Table<String, u64, Redb>, Error> {
+async fn current(store: &Store<AnyEngine>) -> Result<Table<String, u64, AnyEngine>, Error> {
     store.table_or_create("current", TableOptions::default()).await
 }
 
 /// Makes a table with these entries.
 async fn fill<V: Serialize + serde::de::DeserializeOwned>(
-    store: &Store<Redb>,
+    store: &Store<AnyEngine>,
     name: &str,
     entries: BTreeMap<String, V>,
     progress: impl FnMut(u64),
 ) -> Result<u64, Error> {
-    let table: OrderedTable<String, V, Redb> = store.create_ordered(name, TableOptions::default()).await?;
+    let table: OrderedTable<String, V, AnyEngine> = store.create_ordered(name, TableOptions::default()).await?;
     table.bulk_load(stream::iter(entries), progress).await
 }
 
 /// Removes the tables of a catalog as far as they are there.
-async fn destroy(store: &Store<Redb>, number: u64) {
+async fn destroy(store: &Store<AnyEngine>, number: u64) {
     for kind in ["packages", "categories", "members"] {
         let _ = store.destroy(&format!("{kind}-{number}")).await;
     }

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use clap::{Parser, Subcommand};
 use dapple::net::TcpListener;
-use dapple::store::{Error, Redb, Store, StoreOptions};
+use dapple::store::{AnyEngine, Error, Store, StoreOptions, StoreUrl};
 use serde::Deserialize;
 
 use catalog::Catalog;
@@ -31,9 +31,9 @@ use packages::{ListError, Packages};
 struct Args {
     #[command(subcommand)]
     action: Action,
-    /// The directory of the store; it is made if it is not there.
-    #[arg(long, global = true, value_name = "DIR", default_value = "parallelisms-data")]
-    store: PathBuf,
+    /// The store, by engine and directory; it is made if it is not there.
+    #[arg(long, global = true, value_name = "URL", default_value = "redb:parallelisms-data")]
+    store: StoreUrl,
 }
 
 #[derive(Debug, Subcommand)]
@@ -57,8 +57,8 @@ enum Action {
 enum Problem {
     #[error("cannot read {}: {error}", file.display())]
     List { file: PathBuf, error: ListError },
-    #[error("the store {}: {error}", directory.display())]
-    Store { directory: PathBuf, error: Error },
+    #[error("the store {url}: {error}")]
+    Store { url: StoreUrl, error: Error },
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
     #[error("the server ended: {0}")]
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
 }
 
 /// Adds the packages of files to the store.
-fn load(directory: &Path, files: &[PathBuf]) -> Result<(), Problem> {
+fn load(url: &StoreUrl, files: &[PathBuf]) -> Result<(), Problem> {
     let mut packages = Packages::new();
     for file in files {
         let progress = |count: usize| {
@@ -100,24 +100,24 @@ fn load(directory: &Path, files: &[PathBuf]) -> Result<(), Problem> {
     }
     dapple::block_on(async {
         let progress = |done, total| eprintln!("{done} of {total} entries written");
-        let loaded = async { catalog::load(&open(directory).await?, packages, progress).await };
-        let count = loaded.await.map_err(|error| Problem::Store { directory: directory.to_owned(), error })?;
-        println!("{count} packages in {}", directory.display());
+        let loaded = async { catalog::load(&open(url).await?, packages, progress).await };
+        let count = loaded.await.map_err(|error| Problem::Store { url: url.clone(), error })?;
+        println!("{count} packages in {url}");
         Ok(())
     })
 }
 
-async fn open(directory: &Path) -> Result<Store<Redb>, Error> {
-    Store::open(Redb::new(directory), StoreOptions::default()).await
+async fn open(url: &StoreUrl) -> Result<Store<AnyEngine>, Error> {
+    Store::open(url.engine(), StoreOptions::default()).await
 }
 
 /// Serves until SIGTERM or SIGINT.
-async fn serve(directory: &Path, address: SocketAddr) -> Result<(), Problem> {
+async fn serve(url: &StoreUrl, address: SocketAddr) -> Result<(), Problem> {
     // The port first: a server that cannot have it changes nothing.
     let listening = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (address, listener) = listening.map_err(|error| Problem::Listen { address, error })?;
     let opened = async {
-        let store = open(directory).await?;
+        let store = open(url).await?;
         if let Some(catalog) = Catalog::open(&store).await? {
             return Ok(catalog);
         }
@@ -125,7 +125,7 @@ async fn serve(directory: &Path, address: SocketAddr) -> Result<(), Problem> {
         catalog::load(&store, sample(), |_, _| {}).await?;
         Ok(Catalog::open(&store).await?.expect("the sample was loaded"))
     };
-    let catalog = opened.await.map_err(|error| Problem::Store { directory: directory.to_owned(), error })?;
+    let catalog = opened.await.map_err(|error| Problem::Store { url: url.clone(), error })?;
     println!("{} packages, at http://{address}/", catalog.len());
     // A supervisor or test that reads this line may have closed its end.
     let _ = io::stdout().flush();

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use dapple::net::TcpListener;
-use dapple::store::{Error, Redb};
+use dapple::store::{Error, StoreUrl};
 use registry::Registry;
 
 /// Keeps the preferences of users and the profiles of devices, as JSON documents with versions.
@@ -23,9 +23,9 @@ struct Args {
     /// The address of the server; with port 0 the system chooses one. Another address than loopback needs a token.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8082")]
     listen: SocketAddr,
-    /// The directory of the store; it is made if it is not there.
-    #[arg(long, value_name = "DIR", default_value = "preferences-data")]
-    store: PathBuf,
+    /// The store, by engine and directory; it is made if it is not there.
+    #[arg(long, value_name = "URL", default_value = "redb:preferences-data")]
+    store: StoreUrl,
     /// A file with a token, which each request must then have in `Authorization: Bearer TOKEN`.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -40,8 +40,8 @@ enum Failure {
     WeakToken { file: PathBuf },
     #[error("{0} can be reached from other machines: give a token with --token-file, or listen on 127.0.0.1")]
     OpenToAll(SocketAddr),
-    #[error("the store {}: {error}", directory.display())]
-    Store { directory: PathBuf, error: Error },
+    #[error("the store {url}: {error}")]
+    Store { url: StoreUrl, error: Error },
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]
     Listen { address: SocketAddr, error: io::Error },
     #[error("the server ended: {0}")]
@@ -80,8 +80,8 @@ async fn serve(args: &Args, token: Option<String>) -> Result<(), Failure> {
     // The port first: a server that cannot have it changes nothing.
     let listening = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (address, listener) = listening.map_err(|error| Failure::Listen { address, error })?;
-    let opened = Registry::open(Redb::new(&args.store)).await;
-    let registry = opened.map_err(|error| Failure::Store { directory: args.store.clone(), error })?;
+    let opened = Registry::open(args.store.engine()).await;
+    let registry = opened.map_err(|error| Failure::Store { url: args.store.clone(), error })?;
     println!("preferences at http://{address}/");
     // A supervisor or test that reads this line may have closed its end.
     let _ = io::stdout().flush();

@@ -1,7 +1,9 @@
 //! Documents in the store, and changes under a condition.
 
 use dapple::store::Versioned;
-use dapple::store::{Error, Expect, OrderedTable, Read, Redb, Refusal, Store, StoreOptions, TableOptions, Version};
+use dapple::store::{
+    AnyEngine, Error, Expect, OrderedTable, Read, Refusal, Store, StoreOptions, TableOptions, Version,
+};
 use serde_json::Value;
 
 use crate::document::Kind;
@@ -12,8 +14,8 @@ pub(crate) type Document = Versioned<Value>;
 /// All documents. Clones are the same ones.
 #[derive(Clone)]
 pub(crate) struct Registry {
-    users: OrderedTable<String, String, Redb>,
-    devices: OrderedTable<String, String, Redb>,
+    users: OrderedTable<String, String, AnyEngine>,
+    devices: OrderedTable<String, String, AnyEngine>,
 }
 
 /// The reason why a request is not served.
@@ -39,14 +41,14 @@ pub(crate) enum Problem {
 }
 
 impl Registry {
-    pub(crate) async fn open(engine: Redb) -> Result<Registry, Error> {
+    pub(crate) async fn open(engine: AnyEngine) -> Result<Registry, Error> {
         let store = Store::open(engine, StoreOptions::default()).await?;
         let users = store.ordered_table_or_create("users", TableOptions::default()).await?;
         let devices = store.ordered_table_or_create("devices", TableOptions::default()).await?;
         Ok(Registry { users, devices })
     }
 
-    fn table(&self, kind: Kind) -> &OrderedTable<String, String, Redb> {
+    fn table(&self, kind: Kind) -> &OrderedTable<String, String, AnyEngine> {
         match kind {
             Kind::Users => &self.users,
             Kind::Devices => &self.devices,

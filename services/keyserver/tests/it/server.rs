@@ -48,6 +48,6 @@ impl Drop for Server {
 
 pub(crate) fn program(args: &[&str], store: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keyserver"));
-    command.args(args).arg("--store").arg(store);
+    command.args(args).arg(format!("--store=redb:{}", store.display()));
     command
 }

@@ -45,7 +45,7 @@ impl Drop for Server {
 
 fn program(args: &[&str], store: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_parallelisms"));
-    command.args(args).arg("--store").arg(store);
+    command.args(args).arg(format!("--store=redb:{}", store.display()));
     command
 }
 
@@ -170,6 +170,8 @@ fn mistakes_are_answered_with_a_sentence() {
     assert!(failure(run(&["serve", "--listne", "x"]), 2).contains("a similar argument exists: '--listen'"));
     assert!(failure(run(&["serve", "--listen", "nowhere"]), 2).contains("invalid socket address"));
     assert!(failure(run(&["load"]), 2).contains("<FILE>"));
+    let url = Command::new(env!("CARGO_BIN_EXE_parallelisms")).args(["serve", "--store", "nowhere"]).output().unwrap();
+    assert!(failure(url, 2).contains("a store is `redb:DIR`"));
     assert!(!store.exists(), "a mistake makes no store");
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

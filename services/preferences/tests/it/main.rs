@@ -67,7 +67,7 @@ impl Drop for Server {
 
 fn program(args: &[&str], store: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_preferences"));
-    command.args(args).arg("--store").arg(store);
+    command.args(args).arg(format!("--store=redb:{}", store.display()));
     command
 }
 
