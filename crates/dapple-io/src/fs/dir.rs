@@ -120,4 +120,4 @@ impl fmt::Debug for Dir {
 }
 
 /// The most tries of a look-up while renames elsewhere disturb it.
-const ATTEMPTS_MAX: usize = 8;
+pub(super) const ATTEMPTS_MAX: usize = 8;

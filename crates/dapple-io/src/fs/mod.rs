@@ -36,6 +36,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod beneath;
 mod buffer;
 mod cached;
 mod dir;
@@ -52,6 +53,7 @@ use std::path::{Path, PathBuf};
 
 use crate::blocking::run;
 use crate::environment;
+pub use beneath::Beneath;
 pub(crate) use buffer::Region;
 pub use buffer::{AlignedBuf, BufferPool};
 pub use cached::read_cached_at;

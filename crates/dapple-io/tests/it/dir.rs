@@ -101,3 +101,40 @@ fn a_fifo_can_be_looked_at_and_opened_at_once() {
         Ok(())
     });
 }
+
+#[test]
+fn a_job_below_a_directory_follows_no_link_and_never_leaves_it() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let path = temp.path();
+    std::fs::create_dir_all(path.join("in/sub")).expect("directories");
+    std::fs::write(path.join("secret"), "outside").expect("a file");
+    std::fs::write(path.join("in/sub/page"), "inside").expect("a file");
+    std::os::unix::fs::symlink("sub", path.join("in/link")).expect("a link");
+    std::os::unix::fs::symlink("/etc", path.join("in/away")).expect("a link");
+    let root = path.join("in");
+    let runtime = dapple_io::runtime_builder().workers(1).build().expect("a runtime");
+    let errors = runtime.block_on(async move {
+        let dir = Dir::open(&root).await.expect("a directory");
+        let job = |beneath: &dapple_io::fs::Beneath| {
+            let page = beneath.open("sub/page", libc::O_RDONLY, 0)?;
+            assert_eq!(std::io::read_to_string(page)?, "inside");
+            let (parent, name) = beneath.parent(std::path::Path::new("sub/page"))?;
+            assert!(parent.metadata()?.is_dir() && name == "page");
+            assert!(beneath.parent(std::path::Path::new("page"))?.0.metadata()?.is_dir());
+            let paths = ["../secret", "sub/../../secret", "/etc/passwd", "link/page", "away/passwd", "link"];
+            let opened = paths.map(|path| beneath.open(path, libc::O_RDONLY, 0).expect_err(path).raw_os_error());
+            let parents = ["../x", "/x", "link/x"]
+                .map(|path| beneath.parent(std::path::Path::new(path)).expect_err(path).raw_os_error());
+            for path in ["", ".", "..", "sub/", "sub/.."] {
+                assert_eq!(
+                    beneath.parent(std::path::Path::new(path)).expect_err(path).kind(),
+                    io::ErrorKind::InvalidInput
+                );
+            }
+            Ok((opened, parents))
+        };
+        dir.run_beneath(job).await.expect("the job")
+    });
+    let (out, link) = (Some(libc::EXDEV), Some(libc::ELOOP));
+    assert_eq!(errors, ([out, out, out, link, link, link], [out, out, link]));
+}
