@@ -96,20 +96,23 @@ impl Certificates {
     /// A name that a certificate cannot have.
     #[cfg(feature = "self-signed")]
     pub fn self_signed<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, CertificateError> {
-        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        let made = || {
-            let key = rcgen::KeyPair::generate()?;
-            let mut params = rcgen::CertificateParams::new(names)?;
-            params.distinguished_name.push(rcgen::DnType::CommonName, "made by Dapple, for tests only");
-            let now = environment::system_now();
-            params.not_before = (now - DAY).into();
-            params.not_after = (now + 30 * DAY).into();
-            let certificate = params.self_signed(&key)?;
-            Ok((certificate.der().clone(), key))
-        };
-        let (certificate, key) =
-            made().map_err(|error: rcgen::Error| CertificateError::SelfSigned(error.to_string()))?;
-        Self::from_der(vec![certificate], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+        let (certificate, key) = sign(names, "made by Dapple, for tests only", 30)?;
+        Self::from_der(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+    }
+
+    /// A self-signed certificate for these names and its key, both in PEM format, to be kept in files: for clients that
+    /// remember the certificate of their server. It is valid for `days` from now.
+    ///
+    /// # Errors
+    ///
+    /// A name that a certificate cannot have.
+    #[cfg(feature = "self-signed")]
+    pub fn self_signed_pem<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+        days: u32,
+    ) -> Result<(String, String), CertificateError> {
+        let (certificate, key) = sign(names, "made by Dapple", days)?;
+        Ok((certificate.pem(), key.serialize_pem()))
     }
 
     /// These certificates, followed by `others`.
@@ -143,7 +146,24 @@ impl Certificates {
     ///
     /// The system has no random numbers.
     pub fn server_config<'a>(&self, alpn: impl IntoIterator<Item = &'a str>) -> crate::Result<ServerConfig> {
-        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        self.config_of(rustls::DEFAULT_VERSIONS, alpn)
+    }
+
+    /// As [`server_config`](Self::server_config), for clients of TLS 1.3 only.
+    ///
+    /// # Errors
+    ///
+    /// As `server_config`.
+    pub fn tls13_config<'a>(&self, alpn: impl IntoIterator<Item = &'a str>) -> crate::Result<ServerConfig> {
+        self.config_of(&[&rustls::version::TLS13], alpn)
+    }
+
+    fn config_of<'a>(
+        &self,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        alpn: impl IntoIterator<Item = &'a str>,
+    ) -> crate::Result<ServerConfig> {
+        let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(self.resolver());
         config.alpn_protocols = alpn.into_iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         config.ticketer = ticketer()?;
@@ -165,6 +185,26 @@ impl Certificates {
     fn of(entries: Vec<Arc<Entry>>) -> Result<Self, CertificateError> {
         if entries.is_empty() { Err(CertificateError::Nothing) } else { Ok(Certificates { entries }) }
     }
+}
+
+/// Makes a key, and a certificate that it signs itself.
+#[cfg(feature = "self-signed")]
+fn sign<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    maker: &str,
+    days: u32,
+) -> Result<(rcgen::Certificate, rcgen::KeyPair), CertificateError> {
+    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    let made = || {
+        let key = rcgen::KeyPair::generate()?;
+        let mut params = rcgen::CertificateParams::new(names)?;
+        params.distinguished_name.push(rcgen::DnType::CommonName, maker);
+        let now = environment::system_now();
+        params.not_before = (now - DAY).into();
+        params.not_after = (now + days * DAY).into();
+        Ok((params.self_signed(&key)?, key))
+    };
+    made().map_err(|error: rcgen::Error| CertificateError::SelfSigned(error.to_string()))
 }
 
 impl Entry {
