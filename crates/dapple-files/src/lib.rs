@@ -1,0 +1,7 @@
+//! A file service: a tree of files with leases.
+
+#![forbid(unsafe_code)]
+
+mod path;
+
+pub use self::path::{DEPTH_MAX, NAME_LEN_MAX, PATH_LEN_MAX, PathError, RESERVED_PREFIX, TreePath};
