@@ -1,0 +1,237 @@
+//! The blocking calls of the tree, each in one visit to the pool.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use dapple::fs::Beneath;
+use rustix::fs::{
+    self, AtFlags, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+
+use super::attributes::{AttributeChange, Attributes, Entry, NewTime, NodeId, Space};
+use crate::path::{RESERVED_PREFIX, TreePath};
+
+/// The attributes of a file, or of a link itself.
+pub(super) fn stat(beneath: &Beneath, path: &TreePath) -> io::Result<Attributes> {
+    let file = beneath.open(path.as_relative(), (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32, 0)?;
+    Ok(Attributes::of(&fs::fstat(&file)?))
+}
+
+/// The identities of the files that a change of these paths concerns: of those that exist, and of their directories.
+pub(super) fn nodes(beneath: &Beneath, paths: &[TreePath]) -> Vec<NodeId> {
+    let with_parents = paths.iter().flat_map(|path| [path.parent(), Some(path.clone())]).flatten();
+    let mut nodes: Vec<NodeId> = with_parents.filter_map(|path| Some(stat(beneath, &path).ok()?.node)).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+/// The entries of a directory with their attributes, without `.` and `..`, in the order of their names.
+pub(super) fn list(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<Entry>> {
+    let dir =
+        beneath.open(path.as_relative(), (OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32, 0)?;
+    let mut entries = Vec::new();
+    for item in fs::Dir::read_from(&dir)? {
+        let item = item?;
+        let name = item.file_name().to_bytes();
+        if matches!(name, b"." | b"..") || name.starts_with(RESERVED_PREFIX) {
+            continue;
+        }
+        match fs::statat(&dir, item.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => entries.push(Entry { name: name.to_vec(), attributes: Attributes::of(&stat) }),
+            // Removed meanwhile.
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if entries.len() > ENTRIES_MAX {
+            let text = format!("a directory with more than {ENTRIES_MAX} entries");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+    }
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// Opens a regular file; a pipe or a device is refused before it is opened.
+pub(super) fn open(beneath: &Beneath, path: &TreePath, flags: OFlags, mode: u32) -> io::Result<std::fs::File> {
+    if !flags.contains(OFlags::EXCL) {
+        match stat(beneath, path) {
+            Ok(found) if found.is_dir() => return Err(Errno::ISDIR.into()),
+            Ok(found) if found.kind == super::Kind::Link => return Err(Errno::LOOP.into()),
+            Ok(found) if found.kind == super::Kind::Other => return Err(Errno::NXIO.into()),
+            _ => {}
+        }
+    }
+    let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mode = if flags.contains(OFlags::CREATE) { mode & 0o7777 } else { 0 };
+    let file = beneath.open(path.as_relative(), (flags | safe).bits() as i32, mode)?;
+    if fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) != fs::FileType::RegularFile {
+        return Err(Errno::NXIO.into());
+    }
+    let set = fs::fcntl_getfl(&file)?;
+    fs::fcntl_setfl(&file, set - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+pub(super) fn make_dir(beneath: &Beneath, path: &TreePath, mode: u32) -> io::Result<Attributes> {
+    let (parent, name) = parent(beneath, path)?;
+    fs::mkdirat(&parent, name, Mode::from_raw_mode(mode & 0o7777))?;
+    Ok(Attributes::of(&fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?))
+}
+
+pub(super) fn remove(beneath: &Beneath, path: &TreePath, is_dir: bool) -> io::Result<()> {
+    let (parent, name) = parent(beneath, path)?;
+    let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    Ok(fs::unlinkat(&parent, name, flags)?)
+}
+
+pub(super) fn rename(beneath: &Beneath, from: &TreePath, to: &TreePath, replace: bool) -> io::Result<()> {
+    let (from_dir, from_name) = parent(beneath, from)?;
+    let (to_dir, to_name) = parent(beneath, to)?;
+    let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+    Ok(fs::renameat_with(&from_dir, from_name, &to_dir, to_name, flags)?)
+}
+
+pub(super) fn link(beneath: &Beneath, from: &TreePath, to: &TreePath) -> io::Result<Attributes> {
+    let (from_dir, from_name) = parent(beneath, from)?;
+    let (to_dir, to_name) = parent(beneath, to)?;
+    fs::linkat(&from_dir, from_name, &to_dir, to_name, AtFlags::empty())?;
+    Ok(Attributes::of(&fs::statat(&to_dir, to_name, AtFlags::SYMLINK_NOFOLLOW)?))
+}
+
+pub(super) fn symlink(beneath: &Beneath, target: &[u8], path: &TreePath) -> io::Result<Attributes> {
+    let (parent, name) = parent(beneath, path)?;
+    fs::symlinkat(OsStr::from_bytes(target), &parent, name)?;
+    Ok(Attributes::of(&fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?))
+}
+
+pub(super) fn read_link(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<u8>> {
+    let (parent, name) = parent(beneath, path)?;
+    Ok(fs::readlinkat(&parent, name, Vec::new())?.into_bytes())
+}
+
+/// Changes attributes; those of a link itself, where the kernel can.
+pub(super) fn set_attributes(beneath: &Beneath, path: &TreePath, change: &AttributeChange) -> io::Result<Attributes> {
+    if let Some(len) = change.len {
+        open(beneath, path, OFlags::WRONLY, 0)?.set_len(len)?;
+    }
+    let (dir, name) = match path.is_root() {
+        true => (beneath.open(".", (OFlags::PATH | OFlags::DIRECTORY).bits() as i32, 0)?, OsStr::new(".")),
+        false => parent(beneath, path)?,
+    };
+    if change.user.is_some() || change.group.is_some() {
+        let (user, group) = (change.user.map(Uid::from_raw), change.group.map(Gid::from_raw));
+        fs::chownat(&dir, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    if let Some(mode) = change.mode {
+        // `fchmodat` follows links; this file is none.
+        if stat(beneath, path)?.kind == super::Kind::Link {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let file = beneath.open(path.as_relative(), (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32, 0)?;
+        fs::chmod(own_descriptor(&file), Mode::from_raw_mode(mode & 0o7777))?;
+    }
+    if change.accessed.is_some() || change.modified.is_some() {
+        let times = Timestamps { last_access: timespec(change.accessed), last_modification: timespec(change.modified) };
+        fs::utimensat(&dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(Attributes::of(&fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
+}
+
+fn timespec(time: Option<NewTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(NewTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(NewTime::At(time)) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.min(999_999_999).into() },
+    }
+}
+
+pub(super) fn space(beneath: &Beneath) -> io::Result<Space> {
+    let found = fs::fstatvfs(beneath)?;
+    Ok(Space {
+        total: found.f_blocks.saturating_mul(found.f_frsize),
+        free: found.f_bfree.saturating_mul(found.f_frsize),
+        available: found.f_bavail.saturating_mul(found.f_frsize),
+        files: found.f_files,
+        files_free: found.f_ffree,
+        name_len_max: found.f_namemax as u32,
+    })
+}
+
+/// An extended attribute in the `user` namespace; `None` if the file has none of this name.
+pub(super) fn extended(beneath: &Beneath, path: &TreePath, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
+    let file = for_extended(beneath, path)?;
+    let mut value = Vec::with_capacity(EXTENDED_LEN_MAX);
+    match fs::fgetxattr(&file, &*name_of(name)?, rustix::buffer::spare_capacity(&mut value)) {
+        Ok(_) => Ok(Some(value)),
+        Err(Errno::NODATA) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) fn set_extended(beneath: &Beneath, path: &TreePath, name: &OsStr, value: Option<&[u8]>) -> io::Result<()> {
+    let (file, name) = (for_extended(beneath, path)?, name_of(name)?);
+    match value {
+        Some(value) => Ok(fs::fsetxattr(&file, &*name, value, XattrFlags::empty())?),
+        None => match fs::fremovexattr(&file, &*name) {
+            Err(Errno::NODATA) => Ok(()),
+            removed => Ok(removed?),
+        },
+    }
+}
+
+/// The names of all extended attributes in the `user` namespace.
+pub(super) fn list_extended(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<OsString>> {
+    let file = for_extended(beneath, path)?;
+    let mut names = Vec::with_capacity(EXTENDED_LEN_MAX);
+    fs::flistxattr(&file, rustix::buffer::spare_capacity(&mut names))?;
+    let names = names.split(|byte: &u8| *byte == 0).filter(|name| name.starts_with(b"user."));
+    Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
+}
+
+/// Only these are open to clients: others have effects on the server.
+fn name_of(name: &OsStr) -> io::Result<CString> {
+    if !name.as_bytes().starts_with(b"user.") {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    CString::new(name.as_bytes()).map_err(|_| Errno::INVAL.into())
+}
+
+fn for_extended(beneath: &Beneath, path: &TreePath) -> io::Result<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    match stat(beneath, path)?.kind {
+        super::Kind::File | super::Kind::Directory => beneath.open(path.as_relative(), flags.bits() as i32, 0),
+        _ => Err(Errno::OPNOTSUPP.into()),
+    }
+}
+
+/// Writes a directory's entries to the disk, so that a crash keeps the names made, changed and removed in it.
+pub(super) fn sync_dir(dir: impl AsFd) -> io::Result<()> {
+    // A descriptor of O_PATH cannot be synced.
+    let dir = fs::openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(fs::fsync(dir)?)
+}
+
+pub(super) fn parent<'n>(beneath: &Beneath, path: &'n TreePath) -> io::Result<(std::fs::File, &'n OsStr)> {
+    if path.is_root() {
+        // The root has no name in the tree, so it can be neither made nor removed.
+        return Err(Errno::BUSY.into());
+    }
+    beneath.parent(path.as_relative())
+}
+
+/// The name by which the kernel finds an open file again, without looking at names that others may change.
+pub(super) fn own_descriptor(file: &std::fs::File) -> std::path::PathBuf {
+    use std::os::fd::AsRawFd;
+    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
+}
+
+/// The most entries of a directory that a listing returns.
+const ENTRIES_MAX: usize = 1_000_000;
+
+/// The most bytes of an extended attribute, and of the list of their names: the kernel's limit.
+const EXTENDED_LEN_MAX: usize = 65_536;
