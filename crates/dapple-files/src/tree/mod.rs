@@ -2,5 +2,356 @@
 
 mod attributes;
 mod calls;
+mod upload;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple::fs::{Beneath, Dir, File};
+use rustix::fs::OFlags;
 
 pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, NewTime, NodeId, Space};
+pub use self::upload::Upload;
+use crate::lease::{Client, ClientId, Lease, Leases};
+use crate::path::TreePath;
+
+/// The files below one directory. Cheap to clone.
+///
+/// No path leads out of the directory, at no moment: the kernel resolves paths beneath it (`openat2`), and follows no symbolic link. Links
+/// are data, which a client may read and make, and which only the client follows. Renaming or moving the directory changes nothing.
+///
+/// Calls that change files first wait for the leases of other clients ([`Leases`]); `by` is the client that makes the change: its
+/// own leases stay. A change has happened in the kernel when its call returns, and survives a crash of the process; only
+/// [`sync`](Tree::sync), and an upload that is committed so, survive a crash of the machine.
+///
+/// Errors are those of the kernel, as `io::Error` with its number.
+///
+/// # Cancel safety
+///
+/// A call that reads changes nothing. A change may happen although its future is dropped, as a whole.
+#[derive(Clone)]
+pub struct Tree(Arc<Inner>);
+
+struct Inner {
+    dir: Dir,
+    leases: Leases,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Cut to length 0.
+    pub truncate: bool,
+    /// Made if it does not exist, with these permissions.
+    pub create: Option<u32>,
+    /// Only if it does not exist.
+    pub only_new: bool,
+}
+
+impl Tree {
+    /// Opens a directory with leases of 30 seconds.
+    ///
+    /// # Errors
+    ///
+    /// It does not exist, is no directory, or cannot be opened.
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<Tree> {
+        Tree::with_leases(path, Leases::new(LEASE)).await
+    }
+
+    /// Opens a directory with leases of another duration.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub async fn with_leases(path: impl AsRef<Path>, leases: Leases) -> io::Result<Tree> {
+        let tree = Tree(Arc::new(Inner { dir: Dir::open(path).await?, leases }));
+        // A kernel without `openat2` is found here, and not at the first request.
+        tree.stat(&TreePath::root()).await?;
+        Ok(tree)
+    }
+
+    /// The leases.
+    pub fn leases(&self) -> &Leases {
+        &self.0.leases
+    }
+
+    /// The attributes of a file, or of a link itself.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn stat(&self, path: &TreePath) -> io::Result<Attributes> {
+        let path = path.clone();
+        self.0.dir.run_beneath(move |beneath| calls::stat(beneath, &path)).await
+    }
+
+    /// The attributes of a file with a lease of them: until it ends or is recalled, they stay true. Attributes without a lease may be
+    /// out of date at once.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn stat_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Attributes, Option<Lease>)> {
+        let first = self.stat(path).await?;
+        let lease = self.0.leases.grant(client, first.node).await;
+        // The first attributes may have changed before the grant.
+        let now = self.stat(path).await?;
+        let is_same = now.node == first.node;
+        Ok((now, lease.filter(|_| is_same)))
+    }
+
+    /// The entries of a directory, in the order of their names; at most a million.
+    ///
+    /// # Errors
+    ///
+    /// `FileTooLarge` for a larger directory; errors of the kernel.
+    pub async fn list(&self, path: &TreePath) -> io::Result<Vec<Entry>> {
+        let path = path.clone();
+        self.0.dir.run_beneath(move |beneath| calls::list(beneath, &path)).await
+    }
+
+    /// The entries of a directory with a lease of the list: of the names, not of the attributes of the files.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list).
+    pub async fn list_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Vec<Entry>, Option<Lease>)> {
+        let node = self.stat(path).await?.node;
+        let lease = self.0.leases.grant(client, node).await;
+        let entries = self.list(path).await?;
+        let is_same = self.stat(path).await?.node == node;
+        Ok((entries, lease.filter(|_| is_same)))
+    }
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    ///
+    /// `ELOOP` for a symbolic link, `ENXIO` for a device or a pipe; other errors of the kernel.
+    pub async fn open_file(&self, path: &TreePath, access: Access, by: Option<ClientId>) -> io::Result<File> {
+        let at = path.clone();
+        let job = move |beneath: &Beneath| {
+            let mut flags = match (access.read, access.write) {
+                (true, true) => OFlags::RDWR,
+                (false, true) => OFlags::WRONLY,
+                _ => OFlags::RDONLY,
+            };
+            flags.set(OFlags::TRUNC, access.truncate);
+            flags.set(OFlags::CREATE, access.create.is_some());
+            flags.set(OFlags::EXCL, access.create.is_some() && access.only_new);
+            calls::open(beneath, &at, flags, access.create.unwrap_or(0))
+        };
+        let file = match access.truncate || access.create.is_some() {
+            true => self.change(by, std::slice::from_ref(path), job).await?,
+            false => self.0.dir.run_beneath(job).await?,
+        };
+        Ok(File::from_std(file))
+    }
+
+    /// Writes all bytes at an offset of an open file, which the caller also names by its identity. A file grows if needed.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel; a part may have been written then.
+    pub async fn write(
+        &self,
+        file: &File,
+        node: NodeId,
+        offset: u64,
+        data: impl Into<Vec<u8>>,
+        by: Option<ClientId>,
+    ) -> io::Result<()> {
+        let _change = self.0.leases.change(by, &[node]).await;
+        file.write_all_at(offset, data).await
+    }
+
+    /// Makes a directory with these permissions.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn make_dir(&self, path: &TreePath, mode: u32, by: Option<ClientId>) -> io::Result<Attributes> {
+        let at = path.clone();
+        self.change(by, std::slice::from_ref(path), move |beneath| calls::make_dir(beneath, &at, mode)).await
+    }
+
+    /// Removes a file, a link, or anything else but a directory.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn remove_file(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<()> {
+        let at = path.clone();
+        self.change(by, std::slice::from_ref(path), move |beneath| calls::remove(beneath, &at, false)).await
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn remove_dir(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<()> {
+        let at = path.clone();
+        self.change(by, std::slice::from_ref(path), move |beneath| calls::remove(beneath, &at, true)).await
+    }
+
+    /// Renames a file or a directory; with `replace`, in place of a file, or of an empty directory, of the new name.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` without `replace`; other errors of the kernel.
+    pub async fn rename(&self, from: &TreePath, to: &TreePath, replace: bool, by: Option<ClientId>) -> io::Result<()> {
+        let (a, b) = (from.clone(), to.clone());
+        let job = move |beneath: &Beneath| calls::rename(beneath, &a, &b, replace);
+        self.change(by, &[from.clone(), to.clone()], job).await
+    }
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn link(&self, from: &TreePath, to: &TreePath, by: Option<ClientId>) -> io::Result<Attributes> {
+        let (a, b) = (from.clone(), to.clone());
+        self.change(by, &[from.clone(), to.clone()], move |beneath| calls::link(beneath, &a, &b)).await
+    }
+
+    /// Makes a symbolic link with any text; the server never follows it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn symlink(&self, target: &[u8], path: &TreePath, by: Option<ClientId>) -> io::Result<Attributes> {
+        let (target, at) = (target.to_vec(), path.clone());
+        self.change(by, std::slice::from_ref(path), move |beneath| calls::symlink(beneath, &target, &at)).await
+    }
+
+    /// The text of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if it is no link; other errors of the kernel.
+    pub async fn read_link(&self, path: &TreePath) -> io::Result<Vec<u8>> {
+        let path = path.clone();
+        self.0.dir.run_beneath(move |beneath| calls::read_link(beneath, &path)).await
+    }
+
+    /// Changes attributes; returns all.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel. Those before the one that failed may have been changed, in the order of [`AttributeChange`]'s fields, the
+    /// owner before the permissions.
+    pub async fn set_attributes(
+        &self,
+        path: &TreePath,
+        change: AttributeChange,
+        by: Option<ClientId>,
+    ) -> io::Result<Attributes> {
+        let at = path.clone();
+        let job = move |beneath: &Beneath| calls::set_attributes(beneath, &at, &change);
+        self.change(by, std::slice::from_ref(path), job).await
+    }
+
+    /// Returns once the data and attributes of a file, or the names in a directory, are on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel: what was written before may be lost.
+    pub async fn sync(&self, path: &TreePath) -> io::Result<()> {
+        let path = path.clone();
+        let job = move |beneath: &Beneath| match calls::stat(beneath, &path)?.kind {
+            Kind::Directory => calls::sync_dir(beneath.open(path.as_relative(), OFlags::PATH.bits() as i32, 0)?),
+            _ => calls::open(beneath, &path, OFlags::RDONLY, 0)?.sync_all(),
+        };
+        self.0.dir.run_beneath(job).await
+    }
+
+    /// The room of the file system.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn space(&self) -> io::Result<Space> {
+        self.0.dir.run_beneath(calls::space).await
+    }
+
+    /// An extended attribute, with a name that begins with `user.`; `None` if the file has none of this name.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for another name, or where the file system has no such attributes; other errors of the kernel.
+    pub async fn extended(&self, path: &TreePath, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
+        let (path, name) = (path.clone(), name.to_owned());
+        self.0.dir.run_beneath(move |beneath| calls::extended(beneath, &path, &name)).await
+    }
+
+    /// Sets an extended attribute, or removes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`extended`](Self::extended).
+    pub async fn set_extended(
+        &self,
+        path: &TreePath,
+        name: &OsStr,
+        value: Option<Vec<u8>>,
+        by: Option<ClientId>,
+    ) -> io::Result<()> {
+        let (at, name) = (path.clone(), name.to_owned());
+        let job = move |beneath: &Beneath| calls::set_extended(beneath, &at, &name, value.as_deref());
+        self.change(by, std::slice::from_ref(path), job).await
+    }
+
+    /// The names of a file's extended attributes, as far as they are open to clients.
+    ///
+    /// # Errors
+    ///
+    /// As [`extended`](Self::extended).
+    pub async fn list_extended(&self, path: &TreePath) -> io::Result<Vec<OsString>> {
+        let path = path.clone();
+        self.0.dir.run_beneath(move |beneath| calls::list_extended(beneath, &path)).await
+    }
+
+    /// Runs a job that changes these paths, after other clients' leases of them and of their directories have ended.
+    async fn change<T: Send + 'static>(
+        &self,
+        by: Option<ClientId>,
+        paths: &[TreePath],
+        job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let concerned = paths.to_vec();
+        let nodes = self.0.dir.run_beneath(move |beneath| Ok(calls::nodes(beneath, &concerned))).await?;
+        let _change = self.0.leases.change(by, &nodes).await;
+        self.0.dir.run_beneath(job).await
+    }
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("dir", &self.0.dir).finish_non_exhaustive()
+    }
+}
+
+/// The attributes of an open file. Does not wait: the file is open.
+pub(crate) fn of_file(file: &File) -> io::Result<Attributes> {
+    Ok(Attributes::of(&rustix::fs::fstat(file)?))
+}
+
+/// Copies all data of a file into another, by the file system where it can share blocks.
+pub(crate) async fn copy(from: &File, to: &File) -> io::Result<()> {
+    let (from, to) = (from.clone(), to.clone());
+    let copied = dapple::blocking::spawn_blocking(move || io::copy(&mut from.as_std(), &mut to.as_std()));
+    copied.await.map_err(io::Error::other)?.map(drop)
+}
+
+/// The duration of a lease if a program names none.
+pub const LEASE: Duration = Duration::from_secs(30);

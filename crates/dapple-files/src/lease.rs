@@ -1,0 +1,410 @@
+//! Leases: how long a client may use what it read without asking again.
+//!
+//! A client that reads attributes, a listing or data may ask for a lease of the file. While it holds one, no other client changes the
+//! file: the change waits until all holders have given their leases back ([`Leases::release`]), or until the leases have run out. Each
+//! holder hears of the wait ([`Client::recalls`]). So a client that has gone costs the others at most the duration of a lease.
+//!
+//! | state of a file | a client asks for a lease | another client changes it |
+//! |---|---|---|
+//! | no lease, no change | granted | runs |
+//! | leases, no change | granted | recalled; waits |
+//! | leases, a change waits | refused: it must ask each time | waits too |
+//! | no lease, changes run | refused | runs: the kernel orders changes |
+//!
+//! Each file with a lease or a change has its state in a color of its own. A change of several files, such as a rename, announces itself
+//! in all of them in one step, holding all their colors.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dapple::color::when;
+use dapple::sync::oneshot;
+use dapple::time::{Instant, timeout_at};
+use dapple::{Colored, Handle};
+use dapple_sched::environment::HashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::tree::NodeId;
+
+/// The identity of a client, chosen by it at random, the same after it has connected again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClientId(pub u128);
+
+/// A lease, as its holder learns of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// How long it lasts from the moment at which the client asked, in milliseconds.
+    pub duration_ms: u32,
+    /// The grant's number. A recall takes back all grants of the file up to its own number, also those that the client learns of later.
+    pub grant: u64,
+}
+
+/// A request to give the lease of a file back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recall {
+    /// Of this file; grants up to this number.
+    Node(NodeId, u64),
+    /// Of all files: more recalls waited than the server keeps.
+    All(u64),
+}
+
+/// The leases of a tree. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Leases(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    duration: Duration,
+    grants: AtomicU64,
+    nodes: Mutex<HashMap<NodeId, Weak<Node>>>,
+    clients: Mutex<HashMap<ClientId, Arc<Client>>>,
+    recalled: AtomicU64,
+    expired: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+/// A file with a lease or a change.
+#[derive(Debug)]
+struct Node {
+    id: NodeId,
+    state: Colored<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    holders: Vec<Holder>,
+    /// The changes that run or wait.
+    changes: usize,
+    /// Those that wait for holders.
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    client: ClientId,
+    until: Instant,
+}
+
+/// A client that holds leases.
+#[derive(Debug)]
+pub struct Client {
+    id: ClientId,
+    queue: Colored<Recalls>,
+    /// The files of its leases, which keep their state.
+    held: Mutex<HashMap<NodeId, (Arc<Node>, Instant)>>,
+    last_seen: Mutex<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Recalls {
+    waiting: VecDeque<Recall>,
+    listener: Option<oneshot::Sender<()>>,
+}
+
+/// A change that other clients' leases no longer hinder. Dropping it ends the change.
+#[derive(Debug)]
+pub(crate) struct Change(Vec<Arc<Node>>);
+
+/// Counters of leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseCounts {
+    /// The clients that may hold leases.
+    pub clients: usize,
+    /// The files with a lease or a change.
+    pub nodes: usize,
+    /// The leases granted.
+    pub granted: u64,
+    /// The leases asked back.
+    pub recalled: u64,
+    /// The changes that waited until a lease had run out, because its holder did not answer.
+    pub expired: u64,
+    /// The changes that wait now.
+    pub waiting: usize,
+}
+
+impl Leases {
+    /// Leases of this duration; up to an hour.
+    pub fn new(duration: Duration) -> Leases {
+        Leases(Arc::new(Inner {
+            duration: duration.min(Duration::from_secs(3600)),
+            grants: AtomicU64::new(0),
+            nodes: Mutex::default(),
+            clients: Mutex::default(),
+            recalled: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The duration of a lease.
+    pub fn duration(&self) -> Duration {
+        self.0.duration
+    }
+
+    /// The client of this identity, made at its first use; `None` if there are [`CLIENTS_MAX`] others.
+    pub fn client(&self, id: ClientId) -> Option<Arc<Client>> {
+        let now = Instant::now();
+        let mut clients = lock(&self.0.clients);
+        if let Some(client) = clients.get(&id) {
+            *lock(&client.last_seen) = now;
+            return Some(client.clone());
+        }
+        if clients.len() >= CLIENTS_MAX {
+            let keep = CLIENT_TIMES * self.0.duration;
+            clients.retain(|_, client| now.saturating_duration_since(*lock(&client.last_seen)) < keep);
+            if clients.len() >= CLIENTS_MAX {
+                return None;
+            }
+        }
+        let client = Arc::new(Client {
+            id,
+            queue: Colored::new(Recalls::default()),
+            held: Mutex::default(),
+            last_seen: Mutex::new(now),
+        });
+        clients.insert(id, client.clone());
+        Some(client)
+    }
+
+    /// Grants a lease of a file, or renews it; `None` while a change of it waits or runs, or if the client has [`LEASES_MAX`] already.
+    /// Read what the lease is for *after* the grant.
+    pub(crate) async fn grant(&self, client: &Arc<Client>, id: NodeId) -> Option<Lease> {
+        let now = Instant::now();
+        let until = now + self.0.duration;
+        let node = self.node(id);
+        {
+            let mut held = lock(&client.held);
+            if held.len() >= LEASES_MAX && !held.contains_key(&id) {
+                held.retain(|_, (_, until)| *until > now);
+                if held.len() >= LEASES_MAX {
+                    return None;
+                }
+            }
+        }
+        let (by, grants) = (client.id, &self.0.grants);
+        let grant =
+            node.state.with(|state| state.grant(by, now, until).then(|| grants.fetch_add(1, Ordering::Relaxed)));
+        let grant = grant.await?;
+        lock(&client.held).insert(id, (node, until));
+        Some(Lease { duration_ms: self.0.duration.as_millis() as u32, grant })
+    }
+
+    /// Gives leases back.
+    pub async fn release(&self, client: &Arc<Client>, ids: &[NodeId]) {
+        for id in ids {
+            let held = lock(&client.held).remove(id);
+            if let Some((node, _)) = held {
+                let by = client.id;
+                node.state.with(|state| state.release(by)).await;
+            }
+        }
+    }
+
+    /// Announces a change of files by a client, and waits until no other client holds a lease of them.
+    pub(crate) async fn change(&self, by: Option<ClientId>, ids: &[NodeId]) -> Change {
+        let nodes: Vec<Arc<Node>> = ids.iter().map(|id| self.node(*id)).collect();
+        let states: Vec<&Colored<State>> = nodes.iter().map(|node| &node.state).collect();
+        let now = Instant::now();
+        // In one step, so that no client gets a lease of one file after it lost that of another for the same change.
+        let holders = when(&states)
+            .with(|states| {
+                let each = states.into_iter().map(|state| {
+                    state.changes += 1;
+                    state.others(by, now)
+                });
+                each.collect::<Vec<_>>()
+            })
+            .await;
+        let change = Change(nodes);
+        for (node, holders) in change.0.iter().zip(holders) {
+            if !holders.is_empty() {
+                self.0.waiting.fetch_add(1, Ordering::Relaxed);
+                let _waits = Waits(&self.0.waiting);
+                self.recall(node.id, &holders);
+                self.await_holders(node, by).await;
+            }
+        }
+        change
+    }
+
+    /// Tells clients that a file changed without an announcement, as another program on the server may change it.
+    pub async fn changed_elsewhere(&self, id: NodeId) {
+        let found = lock(&self.0.nodes).get(&id).and_then(Weak::upgrade);
+        let Some(node) = found else { return };
+        let now = Instant::now();
+        let holders = node.state.with(|state| state.others(None, now)).await;
+        self.recall(id, &holders);
+    }
+
+    /// Counters.
+    pub fn counts(&self) -> LeaseCounts {
+        LeaseCounts {
+            clients: lock(&self.0.clients).len(),
+            nodes: lock(&self.0.nodes).len(),
+            granted: self.0.grants.load(Ordering::Relaxed),
+            recalled: self.0.recalled.load(Ordering::Relaxed),
+            expired: self.0.expired.load(Ordering::Relaxed),
+            waiting: self.0.waiting.load(Ordering::Relaxed),
+        }
+    }
+
+    fn recall(&self, id: NodeId, holders: &[ClientId]) {
+        let grant = self.0.grants.load(Ordering::Relaxed);
+        for holder in holders {
+            let client = lock(&self.0.clients).get(holder).cloned();
+            if let Some(client) = client {
+                self.0.recalled.fetch_add(1, Ordering::Relaxed);
+                client.queue.post(move |queue| queue.push(Recall::Node(id, grant)));
+            }
+        }
+    }
+
+    async fn await_holders(&self, node: &Node, by: Option<ClientId>) {
+        loop {
+            let now = Instant::now();
+            let Some((gone, until)) = node.state.with(|state| state.wait(by, now)).await else { return };
+            if timeout_at(until, gone).await.is_err() {
+                self.0.expired.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The state of a file, made at its first use. It lasts as long as a change or a client has it.
+    fn node(&self, id: NodeId) -> Arc<Node> {
+        let mut nodes = lock(&self.0.nodes);
+        if let Some(node) = nodes.get(&id).and_then(Weak::upgrade) {
+            return node;
+        }
+        // Entries without a state are left behind; the table drops them before it grows.
+        if nodes.len() == nodes.capacity() {
+            nodes.retain(|_, node| node.strong_count() > 0);
+        }
+        let node = Arc::new(Node { id, state: Colored::new(State::default()) });
+        nodes.insert(id, Arc::downgrade(&node));
+        node
+    }
+}
+
+impl Client {
+    /// Waits for recalls and returns them; an empty list after `limit`. One caller at a time: a second one ends the wait of the first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Recalls that were taken are lost with the future only if it is dropped between its last step and its result, so send a
+    /// [`Recall::All`] to a client that connects again.
+    pub async fn recalls(&self, limit: Duration) -> Vec<Recall> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let waiting = self.queue.with(|queue| {
+                if queue.waiting.is_empty() {
+                    let (listener, woken) = oneshot::channel();
+                    queue.listener = Some(listener);
+                    return Err(woken);
+                }
+                Ok(queue.waiting.drain(..).collect())
+            });
+            match waiting.await {
+                Ok(recalls) => return recalls,
+                Err(woken) => {
+                    // An error of the channel means that another caller listens.
+                    if !matches!(timeout_at(deadline, woken).await, Ok(Ok(()))) {
+                        return Vec::new();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn grant(&mut self, client: ClientId, now: Instant, until: Instant) -> bool {
+        if self.changes > 0 {
+            return false;
+        }
+        self.holders.retain(|holder| holder.until > now && holder.client != client);
+        self.holders.push(Holder { client, until });
+        true
+    }
+
+    fn release(&mut self, client: ClientId) {
+        self.holders.retain(|holder| holder.client != client);
+        self.waiters.drain(..).for_each(|waiter| {
+            let _ = waiter.send(());
+        });
+    }
+
+    /// The holders of leases that have not run out, but for one.
+    fn others(&mut self, by: Option<ClientId>, now: Instant) -> Vec<ClientId> {
+        self.holders.retain(|holder| holder.until > now);
+        self.holders.iter().map(|holder| holder.client).filter(|client| Some(*client) != by).collect()
+    }
+
+    /// How to wait for other holders, and until when at most; `None` if there is none.
+    fn wait(&mut self, by: Option<ClientId>, now: Instant) -> Option<(oneshot::Receiver<()>, Instant)> {
+        self.holders.retain(|holder| holder.until > now);
+        let others = self.holders.iter().filter(|holder| Some(holder.client) != by);
+        let until = others.map(|holder| holder.until).max()?;
+        let (waiter, gone) = oneshot::channel();
+        self.waiters.push(waiter);
+        Some((gone, until))
+    }
+}
+
+impl Recalls {
+    fn push(&mut self, recall: Recall) {
+        let last = match recall {
+            Recall::Node(_, grant) | Recall::All(grant) => grant,
+        };
+        if self.waiting.len() >= RECALLS_MAX {
+            self.waiting.clear();
+            self.waiting.push_back(Recall::All(last));
+        } else {
+            self.waiting.push_back(recall);
+        }
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.send(());
+        }
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        // After the end of the runtime no client waits.
+        if Handle::try_current().is_none() {
+            return;
+        }
+        for node in self.0.drain(..) {
+            let kept = node.clone();
+            node.state.post(move |state| {
+                state.changes -= 1;
+                drop(kept);
+            });
+        }
+    }
+}
+
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The most clients with leases at a time; more use the tree without leases.
+pub const CLIENTS_MAX: usize = 10_000;
+
+/// The most leases of one client.
+pub const LEASES_MAX: usize = 100_000;
+
+/// The most recalls that wait for a client; beyond them, one recall of all leases replaces them.
+const RECALLS_MAX: usize = 1024;
+
+/// After this many durations of a lease without a request, another client may take a client's place.
+const CLIENT_TIMES: u32 = 4;
