@@ -1,0 +1,15 @@
+//! The behavior of the file service.
+
+mod leases;
+mod tree;
+
+use dapple::Runtime;
+use dapple_files::TreePath;
+
+fn runtime() -> Runtime {
+    dapple::builder().workers(2).build().expect("a runtime")
+}
+
+fn path(text: &str) -> TreePath {
+    TreePath::parse(text).expect("a path")
+}

@@ -1,0 +1,134 @@
+//! The tree without a protocol.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use dapple_files::{Access, AttributeChange, FileTime, Kind, NewTime, Tree};
+
+use crate::path;
+
+fn error<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+    result.expect_err("it is refused").raw_os_error().unwrap_or(0)
+}
+
+#[test]
+fn files_directories_and_links() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    crate::runtime().block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        assert_eq!(tree.make_dir(&path("d"), 0o750, None).await.expect("made").mode, 0o750);
+        let made = Access { write: true, read: true, create: Some(0o600), only_new: true, ..Access::default() };
+        let file = tree.open_file(&path("d/f"), made, None).await.expect("made");
+        assert_eq!(error(tree.open_file(&path("d/f"), made, None).await), libc_exist());
+        let found = tree.stat(&path("d/f")).await.expect("attributes");
+        assert_eq!((found.kind, found.mode, found.len), (Kind::File, 0o600, 0));
+        tree.write(&file, found.node, 3, "abc", None).await.expect("written");
+        assert_eq!(std::fs::read(at("d/f")).expect("the file"), b"\0\0\0abc");
+        let time = FileTime { seconds: 1_000_000_000, nanoseconds: 5 };
+        let change = AttributeChange {
+            len: Some(4),
+            mode: Some(0o640),
+            modified: Some(NewTime::At(time)),
+            ..AttributeChange::default()
+        };
+        let changed = tree.set_attributes(&path("d/f"), change, None).await.expect("changed");
+        assert_eq!((changed.len, changed.mode, changed.modified), (4, 0o640, time));
+        assert_ne!(changed.tag(), found.tag());
+        assert_eq!(tree.link(&path("d/f"), &path("g"), None).await.expect("linked").links, 2);
+        assert_eq!(tree.symlink(b"../anything", &path("d/l"), None).await.expect("made").kind, Kind::Link);
+        assert_eq!(tree.read_link(&path("d/l")).await.expect("the text"), b"../anything");
+        let names: Vec<_> = tree.list(&path("d")).await.expect("a list").into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, [b"f".to_vec(), b"l".to_vec()]);
+        assert_eq!(error(tree.remove_dir(&path("d"), None).await), rustix::io::Errno::NOTEMPTY.raw_os_error());
+        tree.rename(&path("g"), &path("d/l"), true, None).await.expect("renamed");
+        assert_eq!(error(tree.rename(&path("d/l"), &path("d/f"), false, None).await), libc_exist());
+        tree.remove_file(&path("d/l"), None).await.expect("removed");
+        tree.remove_file(&path("d/f"), None).await.expect("removed");
+        tree.sync(&path("d")).await.expect("synced");
+        tree.remove_dir(&path("d"), None).await.expect("removed");
+        assert!(tree.list(&path("")).await.expect("a list").is_empty());
+        assert!(error(tree.remove_dir(&path(""), None).await) != 0, "the root stays");
+        let space = tree.space().await.expect("the room");
+        assert!(space.available <= space.free && space.free <= space.total && space.total > 0);
+    });
+}
+
+fn libc_exist() -> i32 {
+    rustix::io::Errno::EXIST.raw_os_error()
+}
+
+#[test]
+fn links_and_devices_are_not_opened() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("secret"), "secret").expect("a file");
+    std::fs::create_dir(dir.path().join("in")).expect("a directory");
+    symlink("../secret", dir.path().join("in/l")).expect("a link");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("in/p"), rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    crate::runtime().block_on(async {
+        let tree = Tree::open(dir.path().join("in")).await.expect("a tree");
+        let (read, write) = (
+            Access { read: true, ..Access::default() },
+            Access { write: true, create: Some(0o600), ..Access::default() },
+        );
+        for access in [read, write] {
+            assert_eq!(error(tree.open_file(&path("l"), access, None).await), rustix::io::Errno::LOOP.raw_os_error());
+            // It would wait for the other end for ever.
+            assert_eq!(error(tree.open_file(&path("p"), access, None).await), rustix::io::Errno::NXIO.raw_os_error());
+        }
+        assert!(tree.upload(&path("l"), 0o600).await.is_err() && tree.upload(&path("p"), 0o600).await.is_err());
+        let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
+        assert!(tree.set_attributes(&path("l"), change, None).await.is_err());
+        let owned = AttributeChange {
+            modified: Some(NewTime::At(FileTime { seconds: 1, nanoseconds: 0 })),
+            ..AttributeChange::default()
+        };
+        tree.set_attributes(&path("l"), owned, None).await.expect("the link's own time");
+    });
+    let secret = std::fs::metadata(dir.path().join("secret")).expect("attributes");
+    assert!(secret.mtime() > 1 && secret.permissions().mode() & 0o777 != 0o777, "the link was not followed");
+}
+
+#[test]
+fn an_upload_keeps_the_permissions_and_leaves_nothing_when_dropped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("f");
+    std::fs::write(&file, "old").expect("a file");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("permissions");
+    crate::runtime().block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let upload = tree.upload(&path("f"), 0o666).await.expect("an upload");
+        upload.file().write_all_at(0, "new").await.expect("written");
+        assert_eq!(std::fs::read_to_string(&file).expect("the file"), "old");
+        assert_eq!(tree.list(&path("")).await.expect("a list").len(), 1);
+        let dropped = tree.upload(&path("g"), 0o666).await.expect("an upload");
+        dropped.file().write_all_at(0, "never").await.expect("written");
+        drop(dropped);
+        upload.commit(None, false, true).await.expect("committed");
+        let taken = tree.upload(&path("f"), 0o666).await.expect("an upload");
+        assert_eq!(error(taken.commit(None, true, false).await), libc_exist());
+    });
+    assert_eq!(std::fs::read_to_string(&file).expect("the file"), "new");
+    assert_eq!(std::fs::metadata(&file).expect("attributes").permissions().mode() & 0o777, 0o640);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a list").count(), 1);
+}
+
+#[test]
+fn extended_attributes_of_users_only() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    std::fs::write(dir.path().join("f"), "").expect("a file");
+    crate::runtime().block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let (file, name) = (path("f"), OsStr::new("user.color"));
+        assert_eq!(tree.extended(&file, name).await.expect("none"), None);
+        tree.set_extended(&file, name, Some(b"red".to_vec()), None).await.expect("set");
+        assert_eq!(tree.extended(&file, name).await.expect("one").as_deref(), Some(&b"red"[..]));
+        assert_eq!(tree.list_extended(&file).await.expect("names"), ["user.color"]);
+        tree.set_extended(&file, name, None, None).await.expect("removed");
+        assert!(tree.list_extended(&file).await.expect("names").is_empty());
+        for name in ["security.selinux", "trusted.x", "system.posix_acl_access", "x"] {
+            assert!(tree.set_extended(&file, OsStr::new(name), Some(Vec::new()), None).await.is_err(), "{name}");
+        }
+    });
+}
