@@ -10,11 +10,15 @@
 #![forbid(unsafe_code)]
 
 mod lease;
+mod login;
 mod path;
+mod rights;
 mod tree;
 
 pub use self::lease::{CLIENTS_MAX, Client, ClientId, LEASES_MAX, Lease, LeaseCounts, Leases, Recall};
+pub use self::login::{LoginError, Logins, TOKEN_USER, Users, UsersError};
 pub use self::path::{DEPTH_MAX, NAME_LEN_MAX, PATH_LEN_MAX, PathError, RESERVED_PREFIX, TreePath};
+pub use self::rights::{May, Rules, RulesError};
 pub use self::tree::{
     Access, AttributeChange, Attributes, Entry, FileTime, Kind, LEASE, NewTime, NodeId, Space, Tree, Upload,
 };

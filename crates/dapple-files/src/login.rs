@@ -1,0 +1,409 @@
+//! The user that sent a request: by a token, or by name and password.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString, rand_core::OsRng};
+use argon2::{Argon2, Params};
+use dapple::blocking::spawn_blocking;
+use dapple::sync::Limit;
+use dapple::time::Instant;
+use dapple_sched::environment::HashMap;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use percent_encoding::percent_decode_str;
+use subtle::ConstantTimeEq;
+
+/// The users of a service, and the guesses of strangers.
+#[derive(Debug)]
+pub struct Logins {
+    token: Option<String>,
+    users: Mutex<Arc<Users>>,
+    /// Checked passwords, so that argon2 need not run at each request: users by their whole header field.
+    known: Mutex<HashMap<String, (Arc<str>, Instant)>>,
+    failures: Mutex<HashMap<IpAddr, Failures>>,
+    checks: Limit,
+}
+
+/// The users of a file, each line `NAME:HASH` with a hash of argon2 as `dapple files passwd` writes it.
+#[derive(Clone, Debug, Default)]
+pub struct Users(Vec<(Arc<str>, String)>);
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    count: u32,
+    since: Instant,
+}
+
+/// A request without a valid login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoginError {
+    /// It has none.
+    #[error("log in with a token (Authorization: Bearer, or as the password) or with user and password")]
+    Missing,
+    /// It is wrong.
+    #[error("the token, the user or the password is wrong")]
+    Wrong,
+    /// Its address sent too many wrong ones; the time after which it may try again.
+    #[error("too many wrong tokens or passwords from this address; wait {} seconds", .0.as_secs() + 1)]
+    TooMany(Duration),
+    /// The server checks as many passwords as it can; it may come back soon.
+    #[error("the server checks too many passwords at the moment; try again in a second")]
+    Busy,
+}
+
+/// A user file that cannot be used; the text says why.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UsersError {
+    /// It cannot be read or written.
+    #[error("the user file {0}: {1}")]
+    File(PathBuf, #[source] io::Error),
+    /// A line is not `NAME:HASH`.
+    #[error("the user file {0}, line {1}: write NAME:HASH, as `dapple files passwd {0} NAME` does")]
+    Line(PathBuf, usize),
+    /// A name cannot be used.
+    #[error(
+        "{0:?} cannot be a user's name: it is empty, longer than 64 bytes, or contains a colon or a control character"
+    )]
+    Name(String),
+    /// A password cannot be used.
+    #[error("a password has 8 to 1024 bytes")]
+    Password,
+}
+
+impl Logins {
+    /// Lets in each client that has the token, and the users of a list.
+    pub fn new(token: Option<String>, users: Users) -> Logins {
+        Logins {
+            token,
+            users: Mutex::new(Arc::new(users)),
+            known: Mutex::default(),
+            failures: Mutex::default(),
+            checks: Limit::new(CHECKS_MAX).waiting_max(CHECKS_WAITING_MAX),
+        }
+    }
+
+    /// Replaces the users. Logins that were checked before are checked again.
+    pub fn set_users(&self, users: Users) {
+        *lock(&self.users) = Arc::new(users);
+        lock(&self.known).clear();
+    }
+
+    /// The name of the user that sent a request, `token` for the bearer of the token.
+    ///
+    /// # Errors
+    ///
+    /// The request has no valid login.
+    ///
+    /// # Cancel safety
+    ///
+    /// A check that has begun ends, and counts if it fails.
+    pub async fn user(&self, fields: &HeaderMap, address: Option<IpAddr>) -> Result<Arc<str>, LoginError> {
+        let value = fields.get(AUTHORIZATION).ok_or(LoginError::Missing)?;
+        let value = value.to_str().map_err(|_| LoginError::Wrong)?;
+        let now = Instant::now();
+        // Before the look-up: otherwise guesses would go on against the logins that are known.
+        if let Some(left) = self.is_locked_out(address, now) {
+            return Err(LoginError::TooMany(left));
+        }
+        if let Some((user, until)) = lock(&self.known).get(value)
+            && *until > now
+        {
+            return Ok(user.clone());
+        }
+        let found = self.check(value).await;
+        match &found {
+            Ok(Some(user)) => {
+                let mut known = lock(&self.known);
+                if known.len() >= KNOWN_MAX {
+                    known.retain(|_, (_, until)| *until > now);
+                }
+                if known.len() < KNOWN_MAX {
+                    known.insert(value.to_owned(), (user.clone(), now + KNOWN_FOR));
+                }
+            }
+            Ok(None) => self.count_failure(address, now),
+            Err(_) => {}
+        }
+        found?.ok_or(LoginError::Wrong)
+    }
+
+    /// The user, if token or password is right.
+    async fn check(&self, value: &str) -> Result<Option<Arc<str>>, LoginError> {
+        let (scheme, rest) = value.split_once(' ').unwrap_or((value, ""));
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Ok(self.is_token(rest.trim()).then(|| TOKEN_USER.into()));
+        }
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return Ok(None);
+        }
+        let Some((user, password)) = basic(rest.trim()) else { return Ok(None) };
+        if self.is_token(&password) {
+            return Ok(Some(TOKEN_USER.into()));
+        }
+        let users = lock(&self.users).clone();
+        if users.0.is_empty() || password.len() > PASSWORD_LEN_MAX {
+            return Ok(None);
+        }
+        let _permit = self.checks.acquire().await.map_err(|_| LoginError::Busy)?;
+        let checked = spawn_blocking(move || {
+            // An unknown user costs as much time as a wrong password, so that time does not tell them apart.
+            let found = users.0.iter().find(|(name, _)| **name == *user);
+            let hash = found.or(users.0.first()).and_then(|(_, hash)| PasswordHash::new(hash).ok())?;
+            let is_right = Argon2::default().verify_password(password.as_bytes(), &hash).is_ok();
+            found.filter(|_| is_right).map(|(name, _)| name.clone())
+        });
+        checked.await.map_err(|_| LoginError::Busy)
+    }
+
+    fn is_token(&self, offered: &str) -> bool {
+        self.token.as_ref().is_some_and(|token| bool::from(token.as_bytes().ct_eq(offered.as_bytes())))
+    }
+
+    /// How long an address must wait.
+    fn is_locked_out(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
+        let failures = *lock(&self.failures).get(&client(address?))?;
+        let end = failures.since + FAILURES_FORGOTTEN;
+        (failures.count >= FAILURES_MAX && end > now).then(|| end.saturating_duration_since(now))
+    }
+
+    fn count_failure(&self, address: Option<IpAddr>, now: Instant) {
+        let Some(address) = address else { return };
+        let mut all = lock(&self.failures);
+        if all.len() >= ADDRESSES_MAX {
+            all.retain(|_, failures| failures.since + FAILURES_FORGOTTEN > now);
+            if all.len() >= ADDRESSES_MAX {
+                return;
+            }
+        }
+        let failures = all.entry(client(address)).or_insert(Failures { count: 0, since: now });
+        if failures.since + FAILURES_FORGOTTEN <= now {
+            *failures = Failures { count: 0, since: now };
+        }
+        failures.count += 1;
+        if failures.count == FAILURES_MAX {
+            failures.since = now;
+            tracing::warn!(%address, "too many wrong tokens or passwords; the address must wait a minute");
+        }
+    }
+}
+
+impl Users {
+    /// Reads a user file. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or a line is not `NAME:HASH`.
+    pub fn load(file: &Path) -> Result<Users, UsersError> {
+        let text = std::fs::read_to_string(file).map_err(|error| UsersError::File(file.to_owned(), error))?;
+        let mut users = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (name, hash) = line.split_once(':').ok_or_else(|| UsersError::Line(file.to_owned(), index + 1))?;
+            if check_name(name).is_err() || PasswordHash::new(hash).is_err() {
+                return Err(UsersError::Line(file.to_owned(), index + 1));
+            }
+            users.push((Arc::from(name), hash.to_owned()));
+        }
+        Ok(Users(users))
+    }
+
+    /// Sets the password of a user, new or known, in a file, which appears as a whole. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The name or the password cannot be used; the file cannot be read or written, or has a line of another form.
+    pub fn set(file: &Path, name: &str, password: &str) -> Result<(), UsersError> {
+        check_name(name)?;
+        if !(8..=PASSWORD_LEN_MAX).contains(&password.len()) {
+            return Err(UsersError::Password);
+        }
+        let mut users = match Users::load(file) {
+            Err(UsersError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => Users::default(),
+            users => users?,
+        };
+        // REAL: a secret, which no seed may decide.
+        let salt = SaltString::generate(&mut OsRng);
+        let argon2 = Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, Params::default());
+        let hash = argon2.hash_password(password.as_bytes(), &salt).map_err(|_| UsersError::Password)?.to_string();
+        users.0.retain(|(other, _)| **other != *name);
+        users.0.push((name.into(), hash));
+        let mut text = String::new();
+        for (name, hash) in &users.0 {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name}:{hash}");
+        }
+        replace(file, &text).map_err(|error| UsersError::File(file.to_owned(), error))
+    }
+
+    /// The number of users.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Writes a file that only its owner can read, aside and then in its place.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    let aside = PathBuf::from(aside);
+    let written = (|| {
+        let mut new = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        std::fs::rename(&aside, file)
+    })();
+    if written.is_err() {
+        let _ = std::fs::remove_file(&aside);
+    }
+    written
+}
+
+fn check_name(name: &str) -> Result<(), UsersError> {
+    let is_bad = name.is_empty() || name.len() > 64 || name.chars().any(|c| c == ':' || c.is_control());
+    // The bearer of the token has this name in rules and logs.
+    if is_bad || name == TOKEN_USER { Err(UsersError::Name(name.to_owned())) } else { Ok(()) }
+}
+
+/// User and password of the scheme Basic.
+fn basic(text: &str) -> Option<(String, String)> {
+    let decoded = String::from_utf8(base64(text)?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    // Some clients send what they were given in a URL.
+    let user = percent_decode_str(user).decode_utf8().ok()?;
+    Some((user.into_owned(), password.to_owned()))
+}
+
+fn base64(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
+}
+
+/// The unit that strangers are counted by: an address, or a /64 of IPv6.
+fn client(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => {
+            let bits = u128::from(address) >> 64 << 64;
+            IpAddr::V6(bits.into())
+        }
+        address => address,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The name of the token's bearer in rules and logs.
+pub const TOKEN_USER: &str = "token";
+
+/// The wrong logins of one address until it must wait, and for how long.
+const FAILURES_MAX: u32 = 10;
+const FAILURES_FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// The most addresses of which wrong logins are counted.
+const ADDRESSES_MAX: usize = 10_000;
+
+/// The most logins that are known, and for how long each is.
+const KNOWN_MAX: usize = 10_000;
+const KNOWN_FOR: Duration = Duration::from_secs(300);
+
+/// The most passwords that are checked at a time, each in 19 MiB of memory, and that wait for it.
+const CHECKS_MAX: usize = 4;
+const CHECKS_WAITING_MAX: usize = 64;
+
+const PASSWORD_LEN_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use base64::Engine as _;
+    use http::header::AUTHORIZATION;
+    use http::{HeaderMap, HeaderValue};
+
+    use super::{FAILURES_MAX, LoginError, Logins, Users, UsersError};
+
+    fn fields(value: &str) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        fields.insert(AUTHORIZATION, HeaderValue::from_str(value).expect("a value"));
+        fields
+    }
+
+    fn basic(user: &str, password: &str) -> HeaderMap {
+        let text = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+        fields(&format!("Basic {text}"))
+    }
+
+    #[test]
+    fn tokens_and_passwords() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("users");
+        Users::set(&file, "ann", "correct horse").expect("a password");
+        Users::set(&file, "bob", "battery staple").expect("a password");
+        Users::set(&file, "ann", "another horse").expect("a password");
+        let users = Users::load(&file).expect("users");
+        assert_eq!(users.len(), 2);
+        let logins = Logins::new(Some("s3cret".to_owned()), users);
+        let runtime = dapple::builder().workers(1).build().expect("a runtime");
+        let user = |fields| runtime.block_on(logins.user(&fields, None)).map(|user| user.to_string());
+        assert_eq!(user(fields("Bearer s3cret")), Ok("token".to_owned()));
+        assert_eq!(user(basic("anything", "s3cret")), Ok("token".to_owned()));
+        assert_eq!(user(basic("ann", "another horse")), Ok("ann".to_owned()));
+        assert_eq!(user(basic("ann", "another horse")), Ok("ann".to_owned()), "from memory");
+        for wrong in [
+            basic("ann", "correct horse"),
+            basic("eve", "another horse"),
+            fields("Bearer x"),
+            fields("Digest x"),
+            fields("Basic !"),
+            fields("Bearer"),
+            fields("Bearer s3cret2"),
+        ] {
+            assert_eq!(user(wrong), Err(LoginError::Wrong));
+        }
+        assert_eq!(user(HeaderMap::new()), Err(LoginError::Missing));
+    }
+
+    #[test]
+    fn an_address_that_guesses_must_wait_and_others_need_not() {
+        let logins = Logins::new(Some("s3cret".to_owned()), Users::default());
+        let runtime = dapple::builder().workers(1).build().expect("a runtime");
+        let try_from = |address: &str, token: &str| {
+            let address: IpAddr = address.parse().expect("an address");
+            runtime.block_on(logins.user(&fields(&format!("Bearer {token}")), Some(address)))
+        };
+        for guess in 0..FAILURES_MAX {
+            assert_eq!(try_from("192.0.2.1", &guess.to_string()), Err(LoginError::Wrong));
+        }
+        assert!(matches!(try_from("192.0.2.1", "s3cret"), Err(LoginError::TooMany(_))));
+        assert!(try_from("192.0.2.2", "s3cret").is_ok());
+        assert!(matches!(try_from("192.0.2.1", "s3cret"), Err(LoginError::TooMany(_))), "also one that is known");
+    }
+
+    #[test]
+    fn a_bad_user_file_is_refused_by_its_line() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("users");
+        std::fs::write(&file, "# users\n\nann:plain text\n").expect("a file");
+        assert!(matches!(Users::load(&file), Err(UsersError::Line(_, 3))));
+        assert!(matches!(Users::set(&file, "a:b", "long enough"), Err(UsersError::Name(_))));
+        assert!(matches!(Users::set(&file, "ann", "short"), Err(UsersError::Password)));
+    }
+}
