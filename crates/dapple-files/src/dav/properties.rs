@@ -1,0 +1,81 @@
+//! The properties that clients of WebDAV invent, kept in an extended attribute of the file: so they move and vanish with it.
+
+use std::ffi::OsStr;
+use std::io;
+
+use dav_server::fs::DavProp;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::path::TreePath;
+use crate::tree::Tree;
+
+/// A property, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Property {
+    name: String,
+    prefix: Option<String>,
+    namespace: Option<String>,
+    xml: Option<Vec<u8>>,
+}
+
+/// All properties of a file.
+pub(super) async fn read(tree: &Tree, path: &TreePath) -> io::Result<Vec<DavProp>> {
+    Ok(stored(tree, path).await?.into_iter().map(Property::into_dav).collect())
+}
+
+/// Sets (`true`) and removes (`false`) properties: all, or none after an error.
+pub(super) async fn patch(tree: &Tree, path: &TreePath, patch: &[(bool, DavProp)]) -> io::Result<()> {
+    let mut properties = stored(tree, path).await?;
+    for (is_set, property) in patch {
+        properties.retain(|one| one.name != property.name || one.namespace != property.namespace);
+        if *is_set {
+            properties.push(Property::of(property));
+        }
+    }
+    store(tree, path, properties).await
+}
+
+/// Gives a file the properties of another.
+pub(super) async fn copy(tree: &Tree, from: &TreePath, to: &TreePath) -> io::Result<()> {
+    let properties = stored(tree, from).await?;
+    if properties.is_empty() { Ok(()) } else { store(tree, to, properties).await }
+}
+
+async fn stored(tree: &Tree, path: &TreePath) -> io::Result<Vec<Property>> {
+    match tree.extended(path, OsStr::new(NAME)).await {
+        // Another program may have written it: then there are none.
+        Ok(Some(bytes)) => Ok(postcard::from_bytes(&bytes).unwrap_or_default()),
+        Ok(None) => Ok(Vec::new()),
+        // A file system without such attributes.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn store(tree: &Tree, path: &TreePath, properties: Vec<Property>) -> io::Result<()> {
+    let value = match properties.is_empty() {
+        true => None,
+        false => Some(postcard::to_stdvec(&properties).map_err(io::Error::other)?),
+    };
+    if value.as_ref().is_some_and(|value| value.len() > LEN_MAX) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    tree.set_extended(path, OsStr::new(NAME), value, None).await
+}
+
+impl Property {
+    fn of(property: &DavProp) -> Property {
+        let DavProp { name, prefix, namespace, xml } = property.clone();
+        Property { name, prefix, namespace, xml }
+    }
+
+    fn into_dav(self) -> DavProp {
+        DavProp { name: self.name, prefix: self.prefix, namespace: self.namespace, xml: self.xml }
+    }
+}
+
+const NAME: &str = "user.dapple.dav";
+
+/// The most bytes of all properties of a file; many file systems take less.
+const LEN_MAX: usize = 60_000;
