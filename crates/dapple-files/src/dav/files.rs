@@ -1,0 +1,293 @@
+//! The tree, as dav-server's file system.
+
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dav_server::davpath::DavPath;
+use dav_server::fs::{
+    DavFile, DavMetaData, DavProp, FsError, FsFuture, FsResult, FsStream, GuardedFileSystem, OpenOptions, ReadDirMeta,
+};
+use futures_util::stream;
+use http::StatusCode;
+
+use super::node::{Metadata, Target, Written, failed};
+use super::properties;
+use crate::path::{PathError, TreePath};
+use crate::rights::{May, Rules};
+use crate::tree::{Access, AttributeChange, FileTime, Kind, NewTime, Tree};
+
+/// The user of a request, with the rules of that moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) user: Arc<str>,
+    pub(crate) rules: Arc<Rules>,
+    /// The file that the request moves another one to, which the move replaces in one step.
+    pub(crate) replaces: Option<TreePath>,
+}
+
+/// The tree for dav-server.
+#[derive(Clone, Debug)]
+pub(crate) struct DavTree(pub(crate) Tree);
+
+impl Caller {
+    pub(crate) fn may(&self, path: &TreePath) -> May {
+        self.rules.may(&self.user, path)
+    }
+
+    /// # Errors
+    ///
+    /// `NotFound` for what the user may not see, `Forbidden` for what it may see but not do.
+    fn check(&self, path: &TreePath, needed: May) -> FsResult<()> {
+        refused(self.may(path), needed)
+    }
+
+    fn check_all(&self, path: &TreePath, needed: May) -> FsResult<()> {
+        refused(self.may(path), needed)?;
+        refused(self.rules.may_all(&self.user, path).max(May::Read), needed)
+    }
+}
+
+fn refused(may: May, needed: May) -> FsResult<()> {
+    match may {
+        may if may >= needed => Ok(()),
+        May::Nothing => Err(FsError::NotFound),
+        _ => Err(FsError::Forbidden),
+    }
+}
+
+/// The path in the tree.
+pub(super) fn tree_path(path: &DavPath) -> FsResult<TreePath> {
+    TreePath::parse(path.as_bytes()).map_err(|error| match error {
+        PathError::TooLong => FsError::PathTooLong,
+        _ => FsError::Forbidden,
+    })
+}
+
+impl DavTree {
+    async fn metadata(&self, path: &DavPath, caller: &Caller) -> FsResult<Box<dyn DavMetaData>> {
+        let path = tree_path(path)?;
+        caller.check(&path, May::Read)?;
+        let found = self.0.stat(&path).await.map_err(failed)?;
+        match found.kind {
+            Kind::File | Kind::Directory => Ok(Box::new(Metadata(found))),
+            // WebDAV has neither links nor devices.
+            _ => Err(FsError::NotFound),
+        }
+    }
+
+    async fn open(&self, path: &DavPath, options: OpenOptions, caller: &Caller) -> FsResult<Box<dyn DavFile>> {
+        let path = tree_path(path)?;
+        caller.check(&path, May::Write)?;
+        let (target, position) = match options.truncate || options.create_new {
+            true => (Target::Whole(Some(self.0.upload(&path, FILE_MODE).await.map_err(failed)?)), 0),
+            false => {
+                let create = options.create.then_some(FILE_MODE);
+                let access = Access { read: true, write: true, create, ..Access::default() };
+                let file = self.0.open_file(&path, access, None).await.map_err(failed)?;
+                let found = crate::tree::of_file(&file).map_err(failed)?;
+                let position = if options.append { found.len } else { 0 };
+                (Target::Part(file, found.node), position)
+            }
+        };
+        Ok(Box::new(Written {
+            tree: self.0.clone(),
+            target,
+            position,
+            is_append: options.append,
+            expected: options.size,
+            only_new: options.create_new,
+            written: 0,
+            done: None,
+        }))
+    }
+
+    async fn read_dir(
+        &self,
+        path: &DavPath,
+        caller: &Caller,
+    ) -> FsResult<FsStream<Box<dyn dav_server::fs::DavDirEntry>>> {
+        let path = tree_path(path)?;
+        caller.check(&path, May::Read)?;
+        let mut entries = self.0.list(&path).await.map_err(failed)?;
+        entries.retain(|entry| {
+            matches!(entry.attributes.kind, Kind::File | Kind::Directory)
+                && path.join(&entry.name).is_ok_and(|path| caller.may(&path) >= May::Read)
+        });
+        let entries = entries.into_iter().map(|entry| Ok(Box::new(entry) as Box<dyn dav_server::fs::DavDirEntry>));
+        Ok(Box::pin(stream::iter(entries)))
+    }
+
+    async fn create_dir(&self, path: &DavPath, caller: &Caller) -> FsResult<()> {
+        let path = tree_path(path)?;
+        caller.check(&path, May::Write)?;
+        self.0.make_dir(&path, DIR_MODE, None).await.map(drop).map_err(failed)
+    }
+
+    async fn remove(&self, path: &DavPath, caller: &Caller, is_dir: bool) -> FsResult<()> {
+        let path = tree_path(path)?;
+        caller.check_all(&path, May::Write)?;
+        if caller.replaces.as_ref() == Some(&path) && !is_dir {
+            return Ok(());
+        }
+        let removed = match is_dir {
+            true => self.0.remove_dir(&path, None).await,
+            false => self.0.remove_file(&path, None).await,
+        };
+        removed.map_err(failed)
+    }
+
+    async fn rename(&self, from: &DavPath, to: &DavPath, caller: &Caller) -> FsResult<()> {
+        let (from, to) = (tree_path(from)?, tree_path(to)?);
+        caller.check_all(&from, May::Write)?;
+        caller.check_all(&to, May::Write)?;
+        let replace = caller.replaces.is_some();
+        match self.0.rename(&from, &to, replace, None).await {
+            // No call of the kernel puts a directory in the place of a file.
+            Err(error) if replace && error.kind() == io::ErrorKind::NotADirectory => {
+                self.0.remove_file(&to, None).await.map_err(failed)?;
+                self.0.rename(&from, &to, false, None).await.map_err(failed)
+            }
+            renamed => renamed.map_err(failed),
+        }
+    }
+
+    /// Copies data, permissions of execution and properties of a file.
+    async fn copy(&self, from: &DavPath, to: &DavPath, caller: &Caller) -> FsResult<()> {
+        let (from, to) = (tree_path(from)?, tree_path(to)?);
+        caller.check(&from, May::Read)?;
+        caller.check(&to, May::Write)?;
+        let copied = async {
+            let source = self.0.open_file(&from, Access { read: true, ..Access::default() }, None).await?;
+            let mode = crate::tree::of_file(&source)?.mode & 0o777;
+            let upload = self.0.upload(&to, mode).await?;
+            crate::tree::copy(&source, upload.file()).await?;
+            upload.commit(None, false, true).await?;
+            properties::copy(&self.0, &from, &to).await
+        };
+        copied.await.map_err(failed)
+    }
+
+    async fn set_modified(&self, path: &DavPath, time: SystemTime, caller: &Caller) -> FsResult<()> {
+        let path = tree_path(path)?;
+        caller.check(&path, May::Write)?;
+        let modified = Some(NewTime::At(FileTime::from_system_time(time)));
+        let change = AttributeChange { modified, ..AttributeChange::default() };
+        self.0.set_attributes(&path, change, None).await.map(drop).map_err(failed)
+    }
+
+    async fn properties(&self, path: &DavPath, caller: &Caller) -> FsResult<Vec<DavProp>> {
+        let path = tree_path(path)?;
+        caller.check(&path, May::Read)?;
+        properties::read(&self.0, &path).await.map_err(failed)
+    }
+
+    async fn patch(
+        &self,
+        path: &DavPath,
+        patch: Vec<(bool, DavProp)>,
+        caller: &Caller,
+    ) -> FsResult<Vec<(StatusCode, DavProp)>> {
+        let path = tree_path(path)?;
+        caller.check(&path, May::Write)?;
+        let changed = properties::patch(&self.0, &path, &patch).await;
+        let status = match &changed {
+            Ok(()) => StatusCode::OK,
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
+            Err(_) => StatusCode::FORBIDDEN,
+        };
+        Ok(patch.into_iter().map(|(_, property)| (status, property)).collect())
+    }
+
+    async fn quota(&self) -> FsResult<(u64, Option<u64>)> {
+        let space = self.0.space().await.map_err(failed)?;
+        // Both count, so that a client shows what may still be written.
+        let used = space.total.saturating_sub(space.free);
+        Ok((used, Some(used.saturating_add(space.available))))
+    }
+}
+
+impl GuardedFileSystem<Caller> for DavTree {
+    fn open<'a>(
+        &'a self,
+        path: &'a DavPath,
+        options: OpenOptions,
+        caller: &'a Caller,
+    ) -> FsFuture<'a, Box<dyn DavFile>> {
+        Box::pin(self.open(path, options, caller))
+    }
+
+    fn read_dir<'a>(
+        &'a self,
+        path: &'a DavPath,
+        _: ReadDirMeta,
+        caller: &'a Caller,
+    ) -> FsFuture<'a, FsStream<Box<dyn dav_server::fs::DavDirEntry>>> {
+        Box::pin(self.read_dir(path, caller))
+    }
+
+    fn metadata<'a>(&'a self, path: &'a DavPath, caller: &'a Caller) -> FsFuture<'a, Box<dyn DavMetaData>> {
+        Box::pin(self.metadata(path, caller))
+    }
+
+    fn create_dir<'a>(&'a self, path: &'a DavPath, caller: &'a Caller) -> FsFuture<'a, ()> {
+        Box::pin(self.create_dir(path, caller))
+    }
+
+    fn remove_dir<'a>(&'a self, path: &'a DavPath, caller: &'a Caller) -> FsFuture<'a, ()> {
+        Box::pin(self.remove(path, caller, true))
+    }
+
+    fn remove_file<'a>(&'a self, path: &'a DavPath, caller: &'a Caller) -> FsFuture<'a, ()> {
+        Box::pin(self.remove(path, caller, false))
+    }
+
+    fn rename<'a>(&'a self, from: &'a DavPath, to: &'a DavPath, caller: &'a Caller) -> FsFuture<'a, ()> {
+        Box::pin(self.rename(from, to, caller))
+    }
+
+    fn copy<'a>(&'a self, from: &'a DavPath, to: &'a DavPath, caller: &'a Caller) -> FsFuture<'a, ()> {
+        Box::pin(self.copy(from, to, caller))
+    }
+
+    fn set_modified<'a>(&'a self, path: &'a DavPath, time: SystemTime, caller: &'a Caller) -> FsFuture<'a, ()> {
+        Box::pin(self.set_modified(path, time, caller))
+    }
+
+    fn have_props<'a>(
+        &'a self,
+        _: &'a DavPath,
+        _: &'a Caller,
+    ) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn patch_props<'a>(
+        &'a self,
+        path: &'a DavPath,
+        patch: Vec<(bool, DavProp)>,
+        caller: &'a Caller,
+    ) -> FsFuture<'a, Vec<(StatusCode, DavProp)>> {
+        Box::pin(self.patch(path, patch, caller))
+    }
+
+    fn get_props<'a>(&'a self, path: &'a DavPath, _: bool, caller: &'a Caller) -> FsFuture<'a, Vec<DavProp>> {
+        Box::pin(self.properties(path, caller))
+    }
+
+    fn get_prop<'a>(&'a self, path: &'a DavPath, wanted: DavProp, caller: &'a Caller) -> FsFuture<'a, Vec<u8>> {
+        Box::pin(async move {
+            let found = self.properties(path, caller).await?;
+            let found = found.into_iter().find(|one| one.name == wanted.name && one.namespace == wanted.namespace);
+            found.and_then(|found| found.xml).ok_or(FsError::NotFound)
+        })
+    }
+
+    fn get_quota<'a>(&'a self, _: &'a Caller) -> FsFuture<'a, (u64, Option<u64>)> {
+        Box::pin(self.quota())
+    }
+}
+
+/// The permissions of what clients make; the process's mask takes some away.
+const FILE_MODE: u32 = 0o644;
+const DIR_MODE: u32 = 0o755;

@@ -1,0 +1,17 @@
+//! The tree over WebDAV.
+//!
+//! The methods of WebDAV are dav-server's, on a file system and locks of this crate. `GET` and `HEAD` are this crate's own: with
+//! preconditions, ranges and large reads.
+
+mod files;
+mod get;
+mod locks;
+mod node;
+mod page;
+mod properties;
+
+pub(crate) use self::files::{Caller, DavTree};
+pub use self::get::ReplyBody;
+pub(crate) use self::get::get;
+pub(crate) use self::locks::Locks;
+pub(crate) use self::page::{SCRIPT, STYLE};

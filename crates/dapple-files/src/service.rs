@@ -1,0 +1,307 @@
+//! The service: logins, rights and faces of one tree.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dapple::net::Peer;
+use dapple::serve::Body;
+use dav_server::DavHandler;
+use dav_server::fs::FsError;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
+use tracing::info;
+use xml::reader::{EventReader, XmlEvent};
+
+use crate::dav::{self, Caller, DavTree, Locks, ReplyBody};
+use crate::lease::LeaseCounts;
+use crate::login::{LoginError, Logins, Users};
+use crate::path::{PathError, TreePath};
+use crate::rights::Rules;
+use crate::tree::Tree;
+
+/// A tree of files as a tower service, for `dapple::serve`. Cheap to clone.
+///
+/// Serve it over TLS only, or on loopback: clients send passwords.
+#[derive(Clone)]
+pub struct Files(Arc<Shared>);
+
+struct Shared {
+    tree: Tree,
+    logins: Logins,
+    rules: Mutex<Arc<Rules>>,
+    locks: Locks,
+    dav: DavHandler<Caller>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    refused_logins: AtomicU64,
+    uploads: AtomicU64,
+}
+
+/// Counters of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FilesCounts {
+    /// The requests refused for want of a valid login, but for those that had none.
+    pub refused_logins: u64,
+    /// The uploads that ended well.
+    pub uploads: u64,
+    /// The locks of WebDAV's clients.
+    pub locks: usize,
+    /// The leases.
+    pub leases: LeaseCounts,
+}
+
+impl Files {
+    /// Serves a tree to those that log in, as far as the rules let them.
+    pub fn new(tree: Tree, logins: Logins, rules: Rules) -> Files {
+        let locks = Locks::new();
+        let dav = DavHandler::builder()
+            .filesystem(Box::new(DavTree(tree.clone())))
+            .locksystem(Box::new(locks.clone()))
+            .build_handler();
+        let rules = Mutex::new(Arc::new(rules));
+        Files(Arc::new(Shared { tree, logins, rules, locks, dav, counts: Counts::default() }))
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> &Tree {
+        &self.0.tree
+    }
+
+    /// Replaces users and rules, for requests from now on.
+    pub fn reload(&self, users: Users, rules: Rules) {
+        self.0.logins.set_users(users);
+        *self.0.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
+    /// Counters.
+    pub async fn counts(&self) -> FilesCounts {
+        FilesCounts {
+            refused_logins: self.0.counts.refused_logins.load(Ordering::Relaxed),
+            uploads: self.0.counts.uploads.load(Ordering::Relaxed),
+            locks: self.0.locks.len().await,
+            leases: self.0.tree.leases().counts(),
+        }
+    }
+
+    async fn answer(self, request: Request<Body>) -> Response<ReplyBody> {
+        let method = request.method().clone();
+        let uri = request.uri().clone();
+        let address = request.extensions().get::<Peer>().and_then(|peer| peer.addr()).map(|addr| addr.ip());
+        let path = match path_of(&uri) {
+            Ok(path) => path,
+            Err(error) => {
+                info!(%method, path = uri.path(), %error, "refused");
+                return text(StatusCode::BAD_REQUEST, &error.to_string());
+            }
+        };
+        let user = match self.0.logins.user(request.headers(), address).await {
+            Ok(user) => user,
+            Err(error) => return self.refuse_login(error, &method, &path, address),
+        };
+        let rules = self.0.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let caller = Caller { user, rules, replaces: None };
+        let user = caller.user.clone();
+        let reply = match method {
+            Method::GET | Method::HEAD => self.get(caller, &method, &uri, request.headers(), &path).await,
+            _ => self.dav(caller, request).await,
+        };
+        info!(%user, %method, %path, status = reply.status().as_u16(), client = ?address, "request");
+        reply
+    }
+
+    async fn get(
+        &self,
+        caller: Caller,
+        method: &Method,
+        uri: &Uri,
+        fields: &HeaderMap,
+        path: &TreePath,
+    ) -> Response<ReplyBody> {
+        match uri.path() {
+            "/-/files.js" => return asset(dav::SCRIPT, "text/javascript; charset=utf-8"),
+            "/-/files.css" => return asset(dav::STYLE, "text/css; charset=utf-8"),
+            _ => {}
+        }
+        match dav::get(&self.0.tree, &caller, method, uri, fields, path).await {
+            Ok(reply) => reply,
+            Err(error) => failure(error),
+        }
+    }
+
+    /// Answers a method of WebDAV.
+    async fn dav(&self, mut caller: Caller, request: Request<Body>) -> Response<ReplyBody> {
+        let method = request.method().clone();
+        let user = caller.user.to_string();
+        if method.as_str() == "PROPFIND" && !is_shallow(request.headers()) {
+            return xml(StatusCode::FORBIDDEN, FINITE_DEPTH);
+        }
+        if method.as_str() == "MOVE" {
+            caller.replaces = replaced(request.headers());
+        }
+        let (parts, body) = request.into_parts();
+        let is_upload = matches!(method, Method::PUT | Method::PATCH);
+        let reply = if is_upload {
+            let body = body.map_err(|error| io::Error::other(error.to_string()));
+            self.0.dav.handle_guarded(Request::from_parts(parts, body), user, caller).await
+        } else {
+            let body = match Limited::new(body, XML_LEN_MAX).collect().await {
+                Ok(body) => body.to_bytes(),
+                Err(error) if error.is::<LengthLimitError>() => {
+                    return text(StatusCode::PAYLOAD_TOO_LARGE, "the body of this request may have 64 KiB");
+                }
+                Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+            };
+            if !is_simple(&body) {
+                return text(
+                    StatusCode::BAD_REQUEST,
+                    "the XML of the request is more than 64 elements deep, or has a DOCTYPE",
+                );
+            }
+            let request = Request::from_parts(parts, Full::<Bytes>::new(body));
+            self.0.dav.handle_guarded(request, user, caller).await
+        };
+        if is_upload && reply.status().is_success() {
+            self.0.counts.uploads.fetch_add(1, Ordering::Relaxed);
+        }
+        reply.map(ReplyBody::of_dav)
+    }
+
+    fn refuse_login(
+        &self,
+        error: LoginError,
+        method: &Method,
+        path: &TreePath,
+        address: Option<std::net::IpAddr>,
+    ) -> Response<ReplyBody> {
+        if error != LoginError::Missing {
+            self.0.counts.refused_logins.fetch_add(1, Ordering::Relaxed);
+            info!(%method, %path, client = ?address, %error, "refused");
+        }
+        let (status, wait_s) = match error {
+            LoginError::TooMany(left) => (StatusCode::TOO_MANY_REQUESTS, left.as_secs() + 1),
+            LoginError::Busy => (StatusCode::SERVICE_UNAVAILABLE, 1),
+            LoginError::Missing | LoginError::Wrong => (StatusCode::UNAUTHORIZED, 0),
+        };
+        let mut reply = text(status, &error.to_string());
+        let head = reply.headers_mut();
+        if status == StatusCode::UNAUTHORIZED {
+            head.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"files\", charset=\"UTF-8\""));
+            head.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"files\""));
+        } else {
+            head.insert(header::RETRY_AFTER, HeaderValue::from(wait_s));
+        }
+        reply
+    }
+}
+
+impl tower_service::Service<Request<Body>> for Files {
+    type Response = Response<ReplyBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ReplyBody>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let files = self.clone();
+        Box::pin(async move { Ok(files.answer(request).await) })
+    }
+}
+
+/// The file that a request names. A path that a lenient server would repair, such as `a/../b`, is refused.
+fn path_of(uri: &Uri) -> Result<TreePath, PathError> {
+    let decoded: Vec<u8> = percent_decode_str(uri.path()).collect();
+    match decoded.as_slice() {
+        // `OPTIONS *`.
+        b"*" => Ok(TreePath::root()),
+        path => TreePath::parse(path),
+    }
+}
+
+/// The file that a move may replace.
+fn replaced(fields: &HeaderMap) -> Option<TreePath> {
+    if fields.get("overwrite").is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"f")) {
+        return None;
+    }
+    path_of(&fields.get("destination")?.to_str().ok()?.parse().ok()?).ok()
+}
+
+fn is_shallow(fields: &HeaderMap) -> bool {
+    fields.get("depth").is_some_and(|depth| matches!(depth.as_bytes(), b"0" | b"1"))
+}
+
+/// Whether XML is so flat that dav-server's reader, which recurses, cannot run out of stack, and declares no entities. Text
+/// that is no XML is left to dav-server, which refuses it where it reads it.
+fn is_simple(xml: &[u8]) -> bool {
+    if xml.windows(9).any(|part| part.eq_ignore_ascii_case(b"<!doctype")) {
+        return false;
+    }
+    let mut depth = 0;
+    for event in EventReader::new(xml) {
+        match event {
+            Ok(XmlEvent::StartElement { .. }) => depth += 1,
+            Ok(XmlEvent::EndElement { .. }) => depth -= 1,
+            Ok(_) => {}
+            Err(_) => return true,
+        }
+        if depth > XML_DEPTH_MAX {
+            return false;
+        }
+    }
+    true
+}
+
+fn failure(error: FsError) -> Response<ReplyBody> {
+    match error {
+        FsError::NotFound => text(StatusCode::NOT_FOUND, "there is no such file"),
+        FsError::Forbidden => text(StatusCode::FORBIDDEN, "this file cannot be read"),
+        FsError::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, "the directory has too many entries for a page"),
+        FsError::PathTooLong => text(StatusCode::URI_TOO_LONG, "the path is too long"),
+        _ => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read now; the server's log says why"),
+    }
+}
+
+fn text(status: StatusCode, words: &str) -> Response<ReplyBody> {
+    reply(status, "text/plain; charset=utf-8", format!("{words}\n"))
+}
+
+fn xml(status: StatusCode, body: &'static str) -> Response<ReplyBody> {
+    reply(status, "application/xml; charset=utf-8", body.to_owned())
+}
+
+fn asset(content: &'static str, kind: &'static str) -> Response<ReplyBody> {
+    let mut reply = reply(StatusCode::OK, kind, content.to_owned());
+    reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=300"));
+    reply
+}
+
+fn reply(status: StatusCode, kind: &'static str, body: String) -> Response<ReplyBody> {
+    let len = HeaderValue::from(body.len());
+    let mut reply = Response::new(ReplyBody::of(body));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply.headers_mut().insert(header::CONTENT_LENGTH, len);
+    reply
+}
+
+/// The precondition of RFC 4918 (section 9.1) for a request for a whole tree.
+const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+    <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
+
+const XML_LEN_MAX: usize = 64 << 10;
+
+/// The deepest element of a request; those of real clients have a depth of five.
+const XML_DEPTH_MAX: usize = 64;
