@@ -1,7 +1,9 @@
 //! The behavior of the file service.
 
 mod leases;
+mod served;
 mod tree;
+mod webdav;
 
 use dapple::Runtime;
 use dapple_files::TreePath;
