@@ -13,6 +13,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod config;
+#[cfg(feature = "files")]
+mod files;
 mod http;
 mod insight;
 mod lru;
@@ -39,6 +41,8 @@ enum Command {
     Sign(Box<dapple_sign::Args>),
     SignClient(Box<dapple_sign::ClientArgs>),
     Store(Box<store::Args>),
+    #[cfg(feature = "files")]
+    Files(Box<files::Args>),
     Record(Box<insight::RecordArgs>),
     Report(Box<insight::ReportArgs>),
 }
@@ -79,6 +83,11 @@ fn main() -> ExitCode {
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
         Command::Store(args) => match store::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
+        },
+        #[cfg(feature = "files")]
+        Command::Files(args) => match files::run(args, &loaded) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },

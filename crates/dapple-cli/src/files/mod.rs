@@ -1,0 +1,301 @@
+//! `dapple files`: a directory of files, over WebDAV.
+
+mod args;
+mod error;
+mod numbers;
+mod passwd;
+mod state;
+
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple::blocking::spawn_blocking;
+use dapple::net::TcpListener;
+use dapple::serve::{Serve, serve};
+use dapple::signal::{SIGHUP, Signal, signal};
+use dapple::tls::{CertificateFiles, Certificates, TlsAcceptor};
+use dapple::{Color, Handle};
+use dapple_files::{Files, Leases, Logins, May, Rules, Tree, Users};
+use dapple_serve::command_line::limits;
+use dapple_serve::host::{Wanted, listen};
+use tracing::{error, info};
+
+use self::args::Action;
+pub(crate) use self::args::Args;
+pub(crate) use self::error::FilesError;
+use self::numbers::FilesNumbers;
+use self::state::State;
+use crate::config::Loaded;
+use crate::observe::told::begin_metrics;
+use crate::server::DRAIN;
+
+/// The parts of a service that a signal lets it read again.
+#[derive(Clone)]
+struct Sources {
+    certificate: Option<CertificateFiles>,
+    users: Option<std::path::PathBuf>,
+    rules: Option<std::path::PathBuf>,
+    is_read_only: bool,
+}
+
+/// Serves until a signal says to stop; or checks whether it could, or sets a password.
+///
+/// # Errors
+///
+/// See [`FilesError`].
+pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
+    if let Some(Action::Passwd { file, name }) = &args.action {
+        return passwd::passwd(file, name);
+    }
+    let mut builder = dapple::builder();
+    if let Some(workers) = args.workers {
+        builder = builder.workers(usize::from(workers));
+    }
+    let runtime = builder.build().map_err(FilesError::Runtime)?;
+    runtime.block_on(async { if args.check { check(args, loaded).await } else { start(args).await } })
+}
+
+/// Checks everything that the options name, and prints the settings in use. Does not listen.
+async fn check(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
+    open(args).await?;
+    for wanted in args.wanted() {
+        wanted.addrs()?;
+    }
+    let sources = args.sources(None)?;
+    sources.users()?;
+    sources.rules()?;
+    if let Some(files) = &sources.certificate {
+        Certificates::load(vec![files.clone()]).await?;
+    }
+    // With a closed stdout, the exit code still tells the result.
+    let _ = io::stdout().lock().write_all(loaded.show().as_bytes());
+    Ok(())
+}
+
+async fn start(args: &Args) -> Result<(), FilesError> {
+    let renew = signal(SIGHUP).map_err(FilesError::Runtime)?;
+    let tree = open(args).await?;
+    let wanted = args.wanted();
+    let listening = listen(&wanted, &args.wanted_by_default(), None)?;
+    let addrs: Vec<SocketAddr> = listening.iter().filter_map(dapple_serve::host::Listening::addr).collect();
+    let needs_state = args.encryption.needs_state() || args.rights.needs_token();
+    let state = needs_state.then(|| State::open(args.encryption.state.as_deref())).transpose()?;
+    let token = args.token(state.as_ref())?;
+    let sources = args.sources(state.as_ref())?;
+    let acceptor = acceptor(args, &sources, &addrs).await?;
+    let files = Files::new(tree, Logins::new(token.clone(), sources.users()?), sources.rules()?);
+    let mut handles = Vec::new();
+    let mut serving = Vec::new();
+    for one in listening {
+        let listener = TcpListener::from_std(one.socket).map_err(FilesError::Runtime)?;
+        let server = args.limited(serve(listener, files.clone())).with_signals();
+        let server = match &acceptor {
+            Some(acceptor) => server.tls(acceptor.clone()),
+            None => server,
+        };
+        handles.push(server.handle());
+        serving.push(dapple::spawn(async move { server.await }));
+    }
+    let numbers = Arc::new(FilesNumbers::new(files.clone(), handles, Handle::current()));
+    begin_metrics(&args.metrics, numbers, false)?;
+    announce(args, &addrs, acceptor.is_some(), token.as_deref(), sources.certificate.as_ref());
+    drop(Color::new().spawn_background(reload(renew, files, sources, acceptor)));
+    for server in serving {
+        let served = server.await.map_err(|error| FilesError::Serve(io::Error::other(error.to_string())))?;
+        served.map_err(FilesError::Serve)?;
+    }
+    Ok(())
+}
+
+async fn open(args: &Args) -> Result<Tree, FilesError> {
+    let dir = args.dir.clone().unwrap_or_default();
+    let leases = Leases::new(Duration::from_secs(args.lease_s));
+    Tree::with_leases(&dir, leases).await.map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => FilesError::Openat2,
+        _ => FilesError::Dir(dir, error),
+    })
+}
+
+/// The TLS side; `None` with `--plain`.
+async fn acceptor(args: &Args, sources: &Sources, addrs: &[SocketAddr]) -> Result<Option<TlsAcceptor>, FilesError> {
+    let Some(files) = &sources.certificate else {
+        return match addrs.iter().find(|addr| !addr.ip().is_loopback()) {
+            Some(addr) => Err(FilesError::PlainToAll(*addr)),
+            None => Ok(None),
+        };
+    };
+    let certificates = Certificates::load(vec![files.clone()]).await?;
+    let alpn = ["h2", "http/1.1"];
+    let config =
+        if args.encryption.tls12 { certificates.server_config(alpn)? } else { certificates.tls13_config(alpn)? };
+    Ok(Some(TlsAcceptor::from_config(config)))
+}
+
+/// Reads certificate, users and rules again at each SIGHUP. The old ones stay in place of what cannot be used.
+async fn reload(mut signal: Signal, files: Files, sources: Sources, acceptor: Option<TlsAcceptor>) {
+    loop {
+        signal.recv().await;
+        let (again, of_rights) = (sources.clone(), files.clone());
+        let read = spawn_blocking(move || {
+            let (users, rules) = (again.users()?, again.rules()?);
+            of_rights.reload(users, rules);
+            Ok::<_, FilesError>(())
+        });
+        match read.await {
+            Ok(Ok(())) => info!("read users and rules again"),
+            Ok(Err(error)) => error!("users and rules stay unchanged: {error}"),
+            Err(error) => error!("users and rules stay unchanged: {error}"),
+        }
+        let Some((acceptor, from)) = acceptor.as_ref().zip(sources.certificate.clone()) else { continue };
+        match Certificates::load(vec![from]).await {
+            Ok(certificates) => {
+                acceptor.reload(certificates);
+                info!("read the certificate again");
+            }
+            Err(error) => error!("the certificate stays unchanged: {error}"),
+        }
+    }
+}
+
+/// Prints the line on stdout that scripts wait for, and the lines on stderr that a person needs.
+fn announce(
+    args: &Args,
+    addrs: &[SocketAddr],
+    is_encrypted: bool,
+    token: Option<&str>,
+    certificate: Option<&CertificateFiles>,
+) {
+    let scheme = if is_encrypted { "https" } else { "http" };
+    let urls: Vec<String> = addrs.iter().map(|addr| format!("{scheme}://{addr}")).collect();
+    let dir = args.dir.as_deref().unwrap_or(Path::new("."));
+    let mut stdout = io::stdout().lock();
+    // A closed stdout must not stop the server.
+    let _ =
+        writeln!(stdout, "dapple: files of {} at {}", dir.display(), urls.join(" and ")).and_then(|()| stdout.flush());
+    let Some(url) = urls.first() else { return };
+    if args.rights.token.is_none()
+        && let Some(token) = token
+    {
+        eprintln!("dapple: the token, to be kept secret: {token}");
+        let trust = match certificate {
+            Some(files) if args.encryption.tls_cert.is_none() => format!(" --ca-cert {}", files.chain.display()),
+            _ => String::new(),
+        };
+        eprintln!("dapple: in a browser: {url}/ with any user and the token as the password");
+        eprintln!("dapple: to mount it:  export RCLONE_WEBDAV_BEARER_TOKEN={token}");
+        eprintln!("                      rclone mount{trust} --webdav-url {url} :webdav: DIRECTORY");
+    }
+}
+
+impl Args {
+    fn wanted(&self) -> Vec<Wanted> {
+        self.addr.iter().map(|(host, port)| wanted_at(host, *port)).collect()
+    }
+
+    fn wanted_by_default(&self) -> Wanted {
+        wanted_at("127.0.0.1", 8443)
+    }
+
+    fn token(&self, state: Option<&State>) -> Result<Option<String>, FilesError> {
+        match (&self.rights.token, state) {
+            (Some(token), _) => Ok(Some(token.clone())),
+            (None, Some(state)) if self.rights.needs_token() => state.token().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The files that a signal lets the service read again. Without a state, a certificate is not made.
+    fn sources(&self, state: Option<&State>) -> Result<Sources, FilesError> {
+        let encryption = &self.encryption;
+        let given = encryption.tls_cert.clone().zip(encryption.tls_key.clone());
+        if given.is_none() && (encryption.tls_cert.is_some() || encryption.tls_key.is_some()) {
+            return Err(FilesError::TlsPair);
+        }
+        if given.is_some() && encryption.plain {
+            return Err(FilesError::PlainAndTls);
+        }
+        let certificate = match (given, state) {
+            (Some((chain, key)), _) => Some(CertificateFiles { chain, key }),
+            (None, Some(state)) if !encryption.plain => Some(state.certificate(&self.names())?),
+            _ => None,
+        };
+        let (users, rules) = (self.rights.user_file.clone(), self.rights.rules.clone());
+        Ok(Sources { certificate, users, rules, is_read_only: self.rights.read_only })
+    }
+
+    /// The names of a certificate that is made.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+        for (host, _) in &self.addr {
+            let is_any = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+            if !is_any && !names.contains(host) {
+                names.push(host.clone());
+            }
+        }
+        let host_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        if !host_name.is_empty() && !names.contains(&host_name) {
+            names.push(host_name);
+        }
+        names
+    }
+
+    /// Gives a server the limits of the options.
+    fn limited<L, V>(&self, server: Serve<L, V>) -> Serve<L, V> {
+        let limits = &self.limits;
+        let count = |row| limits.number(row);
+        let server = server
+            .connections_max(count(&limits::CONNECTIONS_MAX) as usize)
+            .connections_per_client(u32::try_from(count(&limits::CONNECTIONS_PER_CLIENT)).unwrap_or(u32::MAX))
+            .drain(limits.time(&DRAIN))
+            .head_timeout(limits.time(&limits::HEAD_TIMEOUT))
+            .body_max_bytes(limits.bytes_given(&limits::BODY_MAX))
+            .body_timeout(limits.time(&limits::BODY_TIMEOUT))
+            .pause_timeout(limits.time(&limits::PAUSE_TIMEOUT))
+            .receive_rate_min(count(&limits::RECEIVE_RATE_MIN))
+            .send_rate_min(count(&limits::SEND_RATE_MIN))
+            .idle_timeout(limits.time(&limits::IDLE_TIMEOUT))
+            .streams_max(count(&limits::STREAMS_MAX) as u32)
+            .stream_window_bytes(WINDOW_BYTES);
+        let target_delay = limits.time(&limits::TARGET_DELAY);
+        if target_delay.is_zero() { server.no_admission() } else { server.target_delay(target_delay) }
+    }
+}
+
+impl args::EncryptionArgs {
+    fn needs_state(&self) -> bool {
+        !self.plain && self.tls_cert.is_none()
+    }
+}
+
+impl args::RightsArgs {
+    /// Whether a token is made if none is given.
+    fn needs_token(&self) -> bool {
+        self.token.is_none() && self.user_file.is_none()
+    }
+}
+
+impl Sources {
+    fn users(&self) -> Result<Users, FilesError> {
+        let Some(file) = &self.users else { return Ok(Users::default()) };
+        let users = Users::load(file)?;
+        if users.is_empty() { Err(FilesError::NoUser(file.clone())) } else { Ok(users) }
+    }
+
+    fn rules(&self) -> Result<Rules, FilesError> {
+        let rules = match &self.rules {
+            Some(file) => Rules::load(file)?,
+            None => Rules::all(May::Write),
+        };
+        Ok(if self.is_read_only { rules.read_only() } else { rules })
+    }
+}
+
+fn wanted_at(host: &str, port: u16) -> Wanted {
+    Wanted { host: host.to_owned(), port, reuse_port: false, redirects: false, option: "--addr HOST:PORT" }
+}
+
+/// How much of an upload may wait in a stream of HTTP/2: large ones come from far away, too.
+const WINDOW_BYTES: u32 = 1 << 20;
