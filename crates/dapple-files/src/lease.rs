@@ -288,6 +288,11 @@ impl Leases {
 }
 
 impl Client {
+    /// The identity.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
     /// Waits for recalls and returns them; an empty list after `limit`. One caller at a time: a second one ends the wait of the first.
     ///
     /// # Cancel safety

@@ -25,10 +25,12 @@
 mod dav;
 mod lease;
 mod login;
+mod mounts;
 mod path;
 mod rights;
 mod service;
 mod tree;
+mod wire;
 
 pub use self::dav::ReplyBody;
 pub use self::lease::{CLIENTS_MAX, Client, ClientId, LEASES_MAX, Lease, LeaseCounts, Leases, Recall};

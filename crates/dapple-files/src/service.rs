@@ -23,9 +23,11 @@ use xml::reader::{EventReader, XmlEvent};
 use crate::dav::{self, Caller, DavTree, Locks, ReplyBody};
 use crate::lease::LeaseCounts;
 use crate::login::{LoginError, Logins, Users};
+use crate::mounts::Mounts;
 use crate::path::{PathError, TreePath};
 use crate::rights::Rules;
 use crate::tree::Tree;
+use crate::wire;
 
 /// A tree of files as a tower service, for `dapple::serve`. Cheap to clone.
 ///
@@ -39,6 +41,7 @@ struct Shared {
     rules: Mutex<Arc<Rules>>,
     locks: Locks,
     dav: DavHandler<Caller>,
+    mounts: Mounts,
     counts: Counts,
 }
 
@@ -58,6 +61,10 @@ pub struct FilesCounts {
     pub uploads: u64,
     /// The locks of WebDAV's clients.
     pub locks: usize,
+    /// The mounts that sent a call lately.
+    pub mounts: usize,
+    /// The files that mounts have open.
+    pub open_files: usize,
     /// The leases.
     pub leases: LeaseCounts,
 }
@@ -71,7 +78,7 @@ impl Files {
             .locksystem(Box::new(locks.clone()))
             .build_handler();
         let rules = Mutex::new(Arc::new(rules));
-        Files(Arc::new(Shared { tree, logins, rules, locks, dav, counts: Counts::default() }))
+        Files(Arc::new(Shared { tree, logins, rules, locks, dav, mounts: Mounts::new(), counts: Counts::default() }))
     }
 
     /// The tree.
@@ -87,7 +94,10 @@ impl Files {
 
     /// Counters.
     pub async fn counts(&self) -> FilesCounts {
+        let (mounts, open_files) = self.0.mounts.counts();
         FilesCounts {
+            mounts,
+            open_files,
             refused_logins: self.0.counts.refused_logins.load(Ordering::Relaxed),
             uploads: self.0.counts.uploads.load(Ordering::Relaxed),
             locks: self.0.locks.len().await,
@@ -114,6 +124,7 @@ impl Files {
         let caller = Caller { user, rules, replaces: None };
         let user = caller.user.clone();
         let reply = match method {
+            Method::POST if uri.path() == wire::PATH => return self.mount(caller, request).await,
             Method::GET | Method::HEAD => self.get(caller, &method, &uri, request.headers(), &path).await,
             _ => self.dav(caller, request).await,
         };
@@ -137,6 +148,25 @@ impl Files {
         match dav::get(&self.0.tree, &caller, method, uri, fields, path).await {
             Ok(reply) => reply,
             Err(error) => failure(error),
+        }
+    }
+
+    /// Answers a call of a mount.
+    async fn mount(&self, caller: Caller, request: Request<Body>) -> Response<ReplyBody> {
+        let body = match Limited::new(request.into_body(), wire::DATA_MAX + (1 << 20)).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+        };
+        let Some((call, data)) = wire::decode(body) else {
+            return text(
+                StatusCode::BAD_REQUEST,
+                "this is no call of a mount; `dapple mount` of the same version sends them",
+            );
+        };
+        let (answer, data) = self.0.mounts.answer(&self.0.tree, &caller, call, data).await;
+        match wire::encode(&answer, &data) {
+            Ok(body) => Response::new(ReplyBody::of(body)),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         }
     }
 

@@ -142,6 +142,24 @@ pub(super) fn set_attributes(beneath: &Beneath, path: &TreePath, change: &Attrib
     Ok(Attributes::of(&fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
 }
 
+/// Changes the attributes of an open file.
+pub(super) fn set_open(file: &std::fs::File, change: &AttributeChange) -> io::Result<Attributes> {
+    if let Some(len) = change.len {
+        file.set_len(len)?;
+    }
+    if change.user.is_some() || change.group.is_some() {
+        fs::fchown(file, change.user.map(Uid::from_raw), change.group.map(Gid::from_raw))?;
+    }
+    if let Some(mode) = change.mode {
+        fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777))?;
+    }
+    if change.accessed.is_some() || change.modified.is_some() {
+        let times = Timestamps { last_access: timespec(change.accessed), last_modification: timespec(change.modified) };
+        fs::futimens(file, &times)?;
+    }
+    Ok(Attributes::of(&fs::fstat(file)?))
+}
+
 fn timespec(time: Option<NewTime>) -> Timespec {
     match time {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },

@@ -261,6 +261,23 @@ impl Tree {
         self.change(by, std::slice::from_ref(path), job).await
     }
 
+    /// As [`set_attributes`](Self::set_attributes), of an open file, which may have no name any more.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub async fn set_open(
+        &self,
+        file: &File,
+        node: NodeId,
+        change: AttributeChange,
+        by: Option<ClientId>,
+    ) -> io::Result<Attributes> {
+        let _change = self.0.leases.change(by, &[node]).await;
+        let file = file.clone();
+        self.0.dir.run_beneath(move |_| calls::set_open(file.as_std(), &change)).await
+    }
+
     /// Returns once the data and attributes of a file, or the names in a directory, are on the disk.
     ///
     /// # Errors

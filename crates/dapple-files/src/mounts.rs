@@ -1,0 +1,464 @@
+//! The mounts of a service: their open files, and the calls that they sent last.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple::Colored;
+use dapple::fs::File;
+use dapple::sync::oneshot;
+use dapple::time::Instant;
+use dapple_sched::environment::{HashMap, random};
+use rustix::io::Errno;
+
+use crate::dav::Caller;
+use crate::lease::{Client, ClientId, Lease};
+use crate::path::TreePath;
+use crate::rights::May;
+use crate::tree::{Access, Attributes, Entry, NodeId, Tree, of_file};
+use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow};
+
+/// All mounts.
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    start: u64,
+    mounts: Mutex<HashMap<ClientId, Arc<Mount>>>,
+    open_files: Arc<AtomicUsize>,
+}
+
+/// One mount.
+#[derive(Debug)]
+struct Mount {
+    user: Arc<str>,
+    client: Arc<Client>,
+    last_seen: Mutex<Instant>,
+    files: Colored<HashMap<u64, Arc<OpenFile>>>,
+    recent: Colored<Recent>,
+}
+
+/// An open file of a mount.
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    node: NodeId,
+    may_write: bool,
+    count: Arc<AtomicUsize>,
+}
+
+/// The last calls that changed something, so that one that is sent again happens once.
+#[derive(Debug, Default)]
+struct Recent {
+    calls: VecDeque<(u64, Option<Answer>)>,
+    waiters: Vec<(u64, oneshot::Sender<Answer>)>,
+}
+
+/// The state of a call that arrives.
+enum Before {
+    New,
+    Answered(Answer),
+    Running(oneshot::Receiver<Answer>),
+}
+
+impl Mounts {
+    pub(crate) fn new() -> Mounts {
+        Mounts { start: random(), mounts: Mutex::default(), open_files: Arc::default() }
+    }
+
+    /// The mounts, and the files that they have open.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (lock(&self.mounts).len(), self.open_files.load(Ordering::Relaxed))
+    }
+
+    /// Answers a call, and the data after the answer.
+    pub(crate) async fn answer(&self, tree: &Tree, caller: &Caller, call: Call, data: Bytes) -> (Answer, Vec<u8>) {
+        let mount = match self.mount(tree, caller, call.client) {
+            Ok(mount) => mount,
+            Err(error) => return (failed(error), Vec::new()),
+        };
+        tree.leases().release(&mount.client, &call.released).await;
+        let served = Served { mounts: self, tree, caller, mount: &mount };
+        if !call.action.changes() {
+            return served.run(call.action, data).await;
+        }
+        let number = call.number;
+        match mount.recent.with(|recent| recent.begin(number)).await {
+            Before::Answered(answer) => (answer, Vec::new()),
+            Before::Running(answer) => (answer.await.unwrap_or(Answer::Failed(Errno::IO.raw_os_error())), Vec::new()),
+            Before::New => {
+                // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile.
+                let (tree, caller, mount) = (tree.clone(), caller.clone(), mount.clone());
+                let (start, open_files) = (self.start, self.open_files.clone());
+                let running = dapple::spawn(async move {
+                    let mounts = Mounts { start, mounts: Mutex::default(), open_files };
+                    let served = Served { mounts: &mounts, tree: &tree, caller: &caller, mount: &mount };
+                    let (answer, data) = served.run(call.action, data).await;
+                    let kept = answer.clone();
+                    mount.recent.with(|recent| recent.end(number, kept)).await;
+                    (answer, data)
+                });
+                running.await.unwrap_or((Answer::Failed(Errno::IO.raw_os_error()), Vec::new()))
+            }
+        }
+    }
+
+    fn mount(&self, tree: &Tree, caller: &Caller, id: ClientId) -> io::Result<Arc<Mount>> {
+        let now = Instant::now();
+        let mut mounts = lock(&self.mounts);
+        if let Some(mount) = mounts.get(&id) {
+            // The number of a mount is no login: another user cannot use its handles.
+            if mount.user != caller.user {
+                tracing::warn!(user = %caller.user, owner = %mount.user, "a mount's number was used by another user");
+                return Err(Errno::ACCESS.into());
+            }
+            *lock(&mount.last_seen) = now;
+            return Ok(mount.clone());
+        }
+        let keep = MOUNT_KEPT.max(4 * tree.leases().duration());
+        mounts.retain(|_, mount| now.saturating_duration_since(*lock(&mount.last_seen)) < keep);
+        let client = tree.leases().client(id).filter(|_| mounts.len() < crate::lease::CLIENTS_MAX);
+        let mount = Arc::new(Mount {
+            user: caller.user.clone(),
+            client: client.ok_or(Errno::USERS)?,
+            last_seen: Mutex::new(now),
+            files: Colored::new(HashMap::default()),
+            recent: Colored::new(Recent::default()),
+        });
+        mounts.insert(id, mount.clone());
+        Ok(mount)
+    }
+}
+
+/// A call that is served.
+struct Served<'a> {
+    mounts: &'a Mounts,
+    tree: &'a Tree,
+    caller: &'a Caller,
+    mount: &'a Arc<Mount>,
+}
+
+impl Served<'_> {
+    async fn run(&self, action: Action, data: Bytes) -> (Answer, Vec<u8>) {
+        match self.try_run(action, data).await {
+            Ok(answered) => answered,
+            Err(error) => (failed(error), Vec::new()),
+        }
+    }
+
+    async fn try_run(&self, action: Action, data: Bytes) -> io::Result<(Answer, Vec<u8>)> {
+        let by = Some(self.mount.client_id());
+        let answer = match action {
+            Action::Hello => {
+                Answer::Hello { start: self.mounts.start, lease_ms: self.tree.leases().duration().as_millis() as u32 }
+            }
+            Action::Recalls(seconds) => {
+                let limit = Duration::from_secs(u64::from(seconds.min(60)));
+                Answer::Recalls(self.mount.client.recalls(limit).await)
+            }
+            Action::LookUp(path) => self.look_up(&path).await?,
+            Action::List(path) => self.list(&path).await?,
+            Action::ReadLink(path) => {
+                self.check(&path, May::Read)?;
+                Answer::Bytes(Some(self.tree.read_link(&path).await?))
+            }
+            Action::Space => Answer::Space(self.tree.space().await?),
+            Action::Open { path, handle, how } => return self.open(&path, handle, how).await,
+            Action::Close(handle) => {
+                self.mount.files.with(|files| files.remove(&handle)).await;
+                Answer::Done
+            }
+            Action::Read { handle, offset, len } => {
+                let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
+                let read = open.file.read_at(offset, (len as usize).min(DATA_MAX)).await?;
+                return Ok((Answer::Data, read));
+            }
+            Action::Write { handle, offset } => {
+                let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
+                if !open.may_write {
+                    return Err(Errno::BADF.into());
+                }
+                self.tree.write(&open.file, open.node, offset, data, by).await?;
+                self.found(of_file(&open.file)?).await
+            }
+            Action::Sync(handle) => {
+                let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
+                open.file.sync_all().await?;
+                Answer::Done
+            }
+            Action::SyncDir(path) => {
+                self.check(&path, May::Read)?;
+                self.tree.sync(&path).await?;
+                Answer::Done
+            }
+            other => return self.change(other).await.map(|answer| (answer, Vec::new())),
+        };
+        Ok((answer, Vec::new()))
+    }
+
+    /// Changes names and attributes.
+    async fn change(&self, action: Action) -> io::Result<Answer> {
+        let by = Some(self.mount.client_id());
+        let made = match action {
+            Action::MakeDir(path, mode) => {
+                self.check(&path, May::Write)?;
+                self.tree.make_dir(&path, mode, by).await?
+            }
+            Action::RemoveFile(path) => {
+                self.check(&path, May::Write)?;
+                return self.tree.remove_file(&path, by).await.map(|()| Answer::Done);
+            }
+            Action::RemoveDir(path) => {
+                self.check(&path, May::Write)?;
+                return self.tree.remove_dir(&path, by).await.map(|()| Answer::Done);
+            }
+            Action::Rename { from, to, replace } => {
+                self.check_all(&from)?;
+                self.check_all(&to)?;
+                return self.tree.rename(&from, &to, replace, by).await.map(|()| Answer::Done);
+            }
+            Action::Link(from, to) => {
+                self.check(&from, May::Write)?;
+                self.check(&to, May::Write)?;
+                self.tree.link(&from, &to, by).await?
+            }
+            Action::Symlink { path, target } => {
+                self.check(&path, May::Write)?;
+                self.tree.symlink(&target, &path, by).await?
+            }
+            Action::Set(path, change) => {
+                self.check(&path, May::Write)?;
+                self.tree.set_attributes(&path, change, by).await?
+            }
+            Action::SetOpen(handle, change) => {
+                let Some(open) = self.file(handle).await else { return Ok(Answer::UnknownHandle) };
+                if !open.may_write {
+                    return Err(Errno::BADF.into());
+                }
+                self.tree.set_open(&open.file, open.node, change, by).await?
+            }
+            Action::Extended(path, name) => {
+                self.check(&path, May::Read)?;
+                return Ok(Answer::Bytes(self.tree.extended(&path, OsStr::from_bytes(&name)).await?));
+            }
+            Action::SetExtended(path, name, value) => {
+                self.check(&path, May::Write)?;
+                self.tree.set_extended(&path, OsStr::from_bytes(&name), value, by).await?;
+                return Ok(Answer::Done);
+            }
+            Action::ListExtended(path) => {
+                self.check(&path, May::Read)?;
+                let names = self.tree.list_extended(&path).await?;
+                return Ok(Answer::Names(names.into_iter().map(OsStringExt::into_vec).collect()));
+            }
+            _ => return Err(Errno::NOSYS.into()),
+        };
+        Ok(self.found(made).await)
+    }
+
+    /// Attributes just read or made, with a lease if it can be had.
+    async fn found(&self, attributes: Attributes) -> Answer {
+        let lease = self.tree.leases().grant(&self.mount.client, attributes.node).await;
+        Answer::Found(attributes, lease)
+    }
+
+    async fn look_up(&self, path: &TreePath) -> io::Result<Answer> {
+        self.check(path, May::Read)?;
+        match self.tree.stat_leased(path, &self.mount.client).await {
+            Ok((attributes, lease)) => Ok(Answer::Found(attributes, lease)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let Some(parent) = path.parent() else { return Err(error) };
+                let (directory, lease) = self.tree.stat_leased(&parent, &self.mount.client).await?;
+                // It may have been made before the lease began.
+                match self.tree.stat_leased(path, &self.mount.client).await {
+                    Ok((attributes, lease)) => Ok(Answer::Found(attributes, lease)),
+                    Err(_) => Ok(Answer::Missing(lease.map(|lease| (directory.node, lease)))),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list(&self, path: &TreePath) -> io::Result<Answer> {
+        self.check(path, May::Read)?;
+        let (entries, lease) = self.tree.list_leased(path, &self.mount.client).await?;
+        let directory = self.tree.stat(path).await?.node;
+        let mut leases: HashMap<NodeId, Lease> = HashMap::default();
+        for entry in entries.iter().take(LEASED_ENTRIES) {
+            if let Some(lease) = self.tree.leases().grant(&self.mount.client, entry.attributes.node).await {
+                leases.insert(entry.attributes.node, lease);
+            }
+        }
+        // The attributes are those after the grants.
+        let mut entries = self.tree.list(path).await?;
+        entries.retain(|entry| self.sees(path, entry));
+        let with_leases = |entry: Entry| {
+            let lease = leases.get(&entry.attributes.node).copied();
+            (entry, lease)
+        };
+        Ok(Answer::Entries { directory, lease, entries: entries.into_iter().map(with_leases).collect() })
+    }
+
+    fn sees(&self, path: &TreePath, entry: &Entry) -> bool {
+        path.join(&entry.name).is_ok_and(|path| self.caller.may(&path) >= May::Read)
+    }
+
+    async fn open(&self, path: &TreePath, handle: u64, how: OpenHow) -> io::Result<(Answer, Vec<u8>)> {
+        let writes = how.write || how.truncate || how.create.is_some();
+        self.check(path, if writes { May::Write } else { May::Read })?;
+        if self.mounts.open_files.load(Ordering::Relaxed) >= OPEN_FILES_MAX {
+            return Err(Errno::NFILE.into());
+        }
+        let access = Access {
+            // Data can be read ahead, and a page be filled, whatever the program asked for.
+            read: true,
+            write: how.write,
+            truncate: how.truncate,
+            create: how.create,
+            only_new: how.only_new,
+        };
+        let by = Some(self.mount.client_id());
+        let file = match self.tree.open_file(path, access, by).await {
+            // A file that this user of the server may write and not read.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && how.write && !how.read => {
+                self.tree.open_file(path, Access { read: false, ..access }, by).await?
+            }
+            opened => opened?,
+        };
+        let node = of_file(&file)?.node;
+        let lease = self.tree.leases().grant(&self.mount.client, node).await;
+        let attributes = of_file(&file)?;
+        let first = match how.read && !how.write {
+            true => file.read_at(0, FIRST_LEN).await.unwrap_or_default(),
+            false => Vec::new(),
+        };
+        self.mounts.open_files.fetch_add(1, Ordering::Relaxed);
+        let open = OpenFile { file, node, may_write: how.write, count: self.mounts.open_files.clone() };
+        let kept = self.mount.files.with(|files| {
+            if files.len() >= FILES_OF_MOUNT_MAX {
+                return false;
+            }
+            files.insert(handle, Arc::new(open));
+            true
+        });
+        match kept.await {
+            true => Ok((Answer::Opened(attributes, lease), first)),
+            false => Err(Errno::MFILE.into()),
+        }
+    }
+
+    async fn file(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        self.mount.files.read(|files| files.get(&handle).cloned()).await
+    }
+
+    fn check(&self, path: &TreePath, needed: May) -> io::Result<()> {
+        refused(self.caller.may(path), needed)
+    }
+
+    fn check_all(&self, path: &TreePath) -> io::Result<()> {
+        self.check(path, May::Write)?;
+        refused(self.caller.may_all(path).max(May::Read), May::Write)
+    }
+}
+
+fn refused(may: May, needed: May) -> io::Result<()> {
+    match may {
+        may if may >= needed => Ok(()),
+        May::Nothing => Err(Errno::NOENT.into()),
+        _ => Err(Errno::ACCESS.into()),
+    }
+}
+
+impl Mount {
+    fn client_id(&self) -> ClientId {
+        self.client.id()
+    }
+}
+
+impl Action {
+    /// Whether it may happen only once. Opening and closing may happen twice, and writing the same bytes again is no harm, but for the
+    /// changes of others in between.
+    fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Action::Hello
+                | Action::Recalls(_)
+                | Action::LookUp(_)
+                | Action::List(_)
+                | Action::ReadLink(_)
+                | Action::Space
+                | Action::Read { .. }
+                | Action::Sync(_)
+                | Action::SyncDir(_)
+                | Action::Extended(..)
+                | Action::ListExtended(_)
+        )
+    }
+}
+
+impl Recent {
+    fn begin(&mut self, number: u64) -> Before {
+        match self.calls.iter().find(|(known, _)| *known == number) {
+            Some((_, Some(answer))) => Before::Answered(answer.clone()),
+            Some((_, None)) => {
+                let (waiter, answer) = oneshot::channel();
+                self.waiters.push((number, waiter));
+                Before::Running(answer)
+            }
+            None => {
+                if self.calls.len() >= CALLS_KEPT {
+                    self.calls.pop_front();
+                }
+                self.calls.push_back((number, None));
+                Before::New
+            }
+        }
+    }
+
+    fn end(&mut self, number: u64, answer: Answer) {
+        for (_, waiter) in self.waiters.extract_if(.., |(waits_for, _)| *waits_for == number) {
+            let _ = waiter.send(answer.clone());
+        }
+        if let Some((_, kept)) = self.calls.iter_mut().find(|(known, _)| *known == number) {
+            *kept = Some(answer);
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn failed(error: io::Error) -> Answer {
+    if let Some(errno) = Errno::from_io_error(&error) {
+        return Answer::Failed(errno.raw_os_error());
+    }
+    let errno = match error.kind() {
+        io::ErrorKind::InvalidInput => Errno::INVAL,
+        io::ErrorKind::FileTooLarge => Errno::OVERFLOW,
+        _ => Errno::IO,
+    };
+    Answer::Failed(errno.raw_os_error())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The entries of a listing that come with leases of their own.
+const LEASED_ENTRIES: usize = 4096;
+
+/// The most files that one mount, and all mounts, have open.
+const FILES_OF_MOUNT_MAX: usize = 4096;
+const OPEN_FILES_MAX: usize = 16_384;
+
+/// The answers that are kept for calls that come again; a mount has fewer calls in flight.
+const CALLS_KEPT: usize = 1024;
+
+/// How long a mount that sends nothing is known.
+const MOUNT_KEPT: Duration = Duration::from_secs(600);
