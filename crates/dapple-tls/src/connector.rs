@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::buffers::{Buffer, Kind};
+use crate::pin::Pin;
 use crate::provider::provider;
 use crate::stream::{Core, Session, TlsStream};
 use crate::{Error, Result};
@@ -44,6 +45,28 @@ impl TlsConnector {
             store.add(root.into_owned())?;
         }
         Self::with_root_store(store)
+    }
+
+    /// Trusts one server, by its certificate itself.
+    ///
+    /// ```
+    /// use dapple_tls::{Pin, TlsConnector};
+    ///
+    /// let pin = Pin::first_use();
+    /// let connector = TlsConnector::pinned(&pin)?;
+    /// // After the first handshake it is to be kept, for `Pin::of` the next time.
+    /// assert_eq!(pin.fingerprint(), None);
+    /// # let _ = connector;
+    /// # Ok::<(), dapple_tls::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// None are known.
+    pub fn pinned(pin: &Pin) -> Result<Self> {
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(pin.verifier());
+        Ok(Self::from_config(builder.with_no_client_auth()))
     }
 
     fn with_root_store(store: RootCertStore) -> Result<Self> {

@@ -68,6 +68,7 @@ mod certificates;
 mod connector;
 mod error;
 mod hello;
+mod pin;
 mod provider;
 mod stream;
 #[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio"))]
@@ -77,5 +78,6 @@ pub use acceptor::TlsAcceptor;
 pub use certificates::{CertificateError, CertificateFiles, Certificates};
 pub use connector::TlsConnector;
 pub use error::{Error, Result};
+pub use pin::Pin;
 pub use rustls;
 pub use stream::TlsStream;
