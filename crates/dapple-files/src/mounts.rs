@@ -20,7 +20,7 @@ use crate::dav::Caller;
 use crate::lease::{Client, ClientId, Lease};
 use crate::path::TreePath;
 use crate::rights::May;
-use crate::tree::{Access, Attributes, Entry, NodeId, Tree, of_file};
+use crate::tree::{Access, AttributeChange, Attributes, Entry, NodeId, Tree, of_file, read_whole};
 use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow};
 
 /// All mounts.
@@ -173,7 +173,7 @@ impl Served<'_> {
             }
             Action::Read { handle, offset, len } => {
                 let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
-                let read = open.file.read_at(offset, (len as usize).min(DATA_MAX)).await?;
+                let read = read_whole(&open.file, offset, (len as usize).min(DATA_MAX)).await?;
                 return Ok((Answer::Data, read));
             }
             Action::Write { handle, offset } => {
@@ -235,7 +235,8 @@ impl Served<'_> {
             }
             Action::SetOpen(handle, change) => {
                 let Some(open) = self.file(handle).await else { return Ok(Answer::UnknownHandle) };
-                if !open.may_write {
+                // An empty change only asks for the attributes.
+                if !open.may_write && change != AttributeChange::default() {
                     return Err(Errno::BADF.into());
                 }
                 self.tree.set_open(&open.file, open.node, change, by).await?
@@ -332,7 +333,7 @@ impl Served<'_> {
         let lease = self.tree.leases().grant(&self.mount.client, node).await;
         let attributes = of_file(&file)?;
         let first = match how.read && !how.write {
-            true => file.read_at(0, FIRST_LEN).await.unwrap_or_default(),
+            true => read_whole(&file, 0, FIRST_LEN).await.unwrap_or_default(),
             false => Vec::new(),
         };
         self.mounts.open_files.fetch_add(1, Ordering::Relaxed);

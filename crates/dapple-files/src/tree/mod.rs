@@ -363,6 +363,18 @@ pub(crate) fn of_file(file: &File) -> io::Result<Attributes> {
     Ok(Attributes::of(&rustix::fs::fstat(file)?))
 }
 
+/// Reads as many bytes from an offset as there are, up to `len`. Fewer mean that the file ends there, and not only that fewer are in the
+/// kernel's cache.
+pub(crate) async fn read_whole(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let there = of_file(file)?.len.saturating_sub(offset);
+    let len = usize::try_from(there).unwrap_or(usize::MAX).min(len);
+    match file.read_exact_at(offset, len).await {
+        // It became shorter meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => file.read_at(offset, len).await,
+        read => read,
+    }
+}
+
 /// Copies all data of a file into another, by the file system where it can share blocks.
 pub(crate) async fn copy(from: &File, to: &File) -> io::Result<()> {
     let (from, to) = (from.clone(), to.clone());

@@ -1,0 +1,79 @@
+//! Recalls of leases: removes from the kernel what is no longer true, and gives the leases back.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple::blocking::spawn_blocking;
+use dapple::time::timeout;
+use fuser::{INodeNo, Notifier};
+
+use super::inodes::Stale;
+use super::{Shared, lock};
+use crate::lease::Recall;
+use crate::tree::NodeId;
+use crate::wire::{Action, Answer};
+
+/// Takes recalls for as long as the runtime lives.
+pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64) {
+    let notifier = Arc::new(notifier);
+    let mut released = Vec::new();
+    loop {
+        let asked = shared.remote.ask(Action::Recalls(POLL_S), std::mem::take(&mut released), &[], SHORT).await;
+        match asked {
+            Ok((Answer::Recalls(recalls), _)) => {
+                for recall in recalls {
+                    released.extend(take(&shared, &notifier, recall).await);
+                }
+            }
+            // The server was away, and may have started anew: then it knows no lease.
+            _ => {
+                if let Ok((Answer::Hello { start: now, .. }, _)) =
+                    shared.remote.ask(Action::Hello, Vec::new(), &[], FOREVER).await
+                    && now != start
+                {
+                    start = now;
+                    let stale = lock(&shared.inodes).recall_all(None);
+                    drop_from_kernel(&notifier, stale).await;
+                }
+            }
+        }
+    }
+}
+
+/// Drops what a recall concerns; returns the lease to give back.
+async fn take(shared: &Arc<Shared>, notifier: &Arc<Notifier>, recall: Recall) -> Option<NodeId> {
+    let (stale, node) = match recall {
+        Recall::Node(node, grant) => (lock(&shared.inodes).recall(node, grant).into_iter().collect(), Some(node)),
+        Recall::All(grant) => (lock(&shared.inodes).recall_all(Some(grant)), None),
+    };
+    lock(&shared.open).values_mut().for_each(super::Open::forget_first);
+    drop_from_kernel(notifier, stale).await;
+    node
+}
+
+/// Tells the kernel. A call of the kernel that is in progress in the same directory keeps its lock, and may wait for another mount that
+/// waits for this one; so the lease is given back after a short time in any case, and the kernel drops the name when its call ends.
+async fn drop_from_kernel(notifier: &Arc<Notifier>, stale: Vec<Stale>) {
+    let notifier = notifier.clone();
+    let told = spawn_blocking(move || {
+        for one in &stale {
+            // Data and attributes first: that needs no lock. Errors mean that the kernel has forgotten it already.
+            let _ = notifier.inval_inode(INodeNo(one.number), 0, 0);
+        }
+        for (directory, name) in stale.iter().flat_map(|one| &one.names) {
+            let _ = notifier.inval_entry(INodeNo(*directory), OsStr::from_bytes(name));
+        }
+    });
+    let _ = timeout(LOCKED_MAX, told).await;
+}
+
+/// How long the server may hold an answer back.
+const POLL_S: u32 = 20;
+
+/// How long the call for recalls is sent again before this client finds out whether the server started anew.
+const SHORT: Duration = Duration::from_millis(1);
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+
+const LOCKED_MAX: Duration = Duration::from_millis(100);

@@ -1,0 +1,216 @@
+//! The server, as a mount calls it.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple::http::{Client, Request};
+use dapple::time::{Instant, sleep};
+use dapple_sched::environment::random;
+use http::StatusCode;
+use http::header::{AUTHORIZATION, HeaderValue};
+use rustix::io::Errno;
+
+use super::MountOptions;
+use crate::lease::ClientId;
+use crate::path::TreePath;
+use crate::tree::{Attributes, NodeId};
+use crate::wire::{Action, Answer, Call, DATA_MAX, PATH, decode, encode};
+
+/// The reason why a tree was not mounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The URL is none of a server.
+    #[error("{0:?} is no server; write https://HOST:PORT")]
+    Url(String),
+    /// The password or the token cannot be sent.
+    #[error("the token or the password contains characters that cannot be sent")]
+    Login,
+    /// The client cannot be made.
+    #[error("cannot make connections: {0}")]
+    Client(#[source] dapple::http::Error),
+    /// The server cannot be reached.
+    #[error("cannot reach {0}: {1}")]
+    Unreachable(String, #[source] dapple::http::Error),
+    /// The server answers, but not as a file service.
+    #[error("{0} answers with {1}; {advice}", advice = advice(*.1))]
+    Refused(String, StatusCode),
+    /// The answer makes no sense.
+    #[error("{0} does not speak as `dapple files` of this version does")]
+    Protocol(String),
+    /// The kernel does not mount it.
+    #[error(
+        "cannot mount ({0}); the directory must exist and be empty, and /dev/fuse and fusermount3 (package fuse3) be there"
+    )]
+    Mount(#[source] io::Error),
+}
+
+fn advice(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "the token, or user and password, are wrong",
+        StatusCode::TOO_MANY_REQUESTS => "too many wrong logins came from here; wait a minute",
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => "is it `dapple files`?",
+        _ => "its log says why",
+    }
+}
+
+/// The connection to the server.
+pub(super) struct Remote {
+    client: Client,
+    url: String,
+    server: String,
+    login: Option<HeaderValue>,
+    id: ClientId,
+    next: AtomicU64,
+    patience: Duration,
+}
+
+impl Remote {
+    pub(super) fn new(options: &MountOptions) -> Result<Remote, MountError> {
+        let server = options.url.trim_end_matches('/').to_owned();
+        if !server.starts_with("https://") && !server.starts_with("http://") {
+            return Err(MountError::Url(options.url.clone()));
+        }
+        let login = match (&options.token, &options.login) {
+            (Some(token), _) => Some(format!("Bearer {token}")),
+            (None, Some((user, password))) => {
+                use base64::Engine as _;
+                let text = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+                Some(format!("Basic {text}"))
+            }
+            (None, None) => None,
+        };
+        let login = login.map(|login| HeaderValue::from_str(&login)).transpose().map_err(|_| MountError::Login)?;
+        let mut builder = Client::builder()
+            .connections_per_host(CONNECTIONS)
+            .head_timeout(ANSWER_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .tcp_keep_alive(Duration::from_secs(5))
+            .redirects_max(0)
+            .body_bytes_max(ANSWER_MAX)
+            .http2_prior_knowledge(true);
+        if let Some(tls) = &options.tls {
+            builder = builder.tls(tls.clone());
+        }
+        Ok(Remote {
+            client: builder.build().map_err(MountError::Client)?,
+            url: format!("{server}{PATH}"),
+            server,
+            login,
+            id: ClientId(u128::from(random()) << 64 | u128::from(random())),
+            next: AtomicU64::new(1),
+            patience: options.patience,
+        })
+    }
+
+    /// The first call: the start of the service, and the attributes of the root.
+    pub(super) async fn hello(&self) -> Result<(u64, Attributes), MountError> {
+        let (answer, _) = self.once(Action::Hello).await?;
+        let Answer::Hello { start, .. } = answer else { return Err(MountError::Protocol(self.server.clone())) };
+        match self.once(Action::LookUp(TreePath::root())).await? {
+            (Answer::Found(root, _), _) => Ok((start, root)),
+            (Answer::Failed(_), _) => Err(MountError::Refused(self.server.clone(), StatusCode::FORBIDDEN)),
+            _ => Err(MountError::Protocol(self.server.clone())),
+        }
+    }
+
+    async fn once(&self, action: Action) -> Result<(Answer, Bytes), MountError> {
+        let body = self.body(action, Vec::new(), &[]).map_err(|_| MountError::Protocol(self.server.clone()))?;
+        match self.send(body).await {
+            Ok(answer) => Ok(answer),
+            Err(Sent::Failed(error)) => Err(MountError::Unreachable(self.server.clone(), error)),
+            Err(Sent::Refused(status, _)) => Err(MountError::Refused(self.server.clone(), status)),
+            Err(Sent::Nonsense) => Err(MountError::Protocol(self.server.clone())),
+        }
+    }
+
+    /// Calls the server until it answers; the error is a number of the kernel's.
+    pub(super) async fn call(&self, action: Action, data: &[u8]) -> Result<(Answer, Bytes), i32> {
+        match self.ask(action, Vec::new(), data, self.patience).await? {
+            (Answer::Failed(errno), _) => Err(errno),
+            answer => Ok(answer),
+        }
+    }
+
+    /// As [`call`](Self::call), with leases to give back, and another patience. The call has one number however often it is sent.
+    pub(super) async fn ask(
+        &self,
+        action: Action,
+        released: Vec<NodeId>,
+        data: &[u8],
+        patience: Duration,
+    ) -> Result<(Answer, Bytes), i32> {
+        let body = self.body(action, released, data)?;
+        let end = Instant::now() + patience;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let wait = match self.send(body.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(Sent::Failed(error)) => {
+                    tracing::debug!(%error, "the server does not answer");
+                    pause
+                }
+                Err(Sent::Refused(status, after)) if is_temporary(status) => after.unwrap_or(pause),
+                Err(Sent::Refused(status, _)) => {
+                    tracing::warn!(%status, "the server refuses a call");
+                    return Err(Errno::ACCESS.raw_os_error());
+                }
+                Err(Sent::Nonsense) => return Err(Errno::PROTO.raw_os_error()),
+            };
+            if Instant::now() + wait >= end {
+                return Err(Errno::IO.raw_os_error());
+            }
+            sleep(wait).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    fn body(&self, action: Action, released: Vec<NodeId>, data: &[u8]) -> Result<Bytes, i32> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let call = Call { client: self.id, number, released, action };
+        encode(&call, data).map_err(|_| Errno::INVAL.raw_os_error())
+    }
+
+    async fn send(&self, body: Bytes) -> Result<(Answer, Bytes), Sent> {
+        let mut request = Request::post(&self.url);
+        if let Some(login) = &self.login {
+            request = request.header(AUTHORIZATION, login);
+        }
+        let Ok(request) = request.body(body) else { return Err(Sent::Nonsense) };
+        let response = self.client.request(request).await.map_err(Sent::Failed)?;
+        if response.status() != StatusCode::OK {
+            let after = response.headers().get(http::header::RETRY_AFTER);
+            let after = after.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+            return Err(Sent::Refused(response.status(), after));
+        }
+        let body = response.bytes().await.map_err(Sent::Failed)?;
+        decode(body).ok_or(Sent::Nonsense)
+    }
+}
+
+/// The end of a request without an answer.
+enum Sent {
+    Failed(dapple::http::Error),
+    Refused(StatusCode, Option<Duration>),
+    Nonsense,
+}
+
+/// Whether the server takes the call later.
+fn is_temporary(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+}
+
+/// One connection carries a hundred calls; a second one keeps large reads from delaying small ones.
+const CONNECTIONS: usize = 2;
+
+/// An answer may wait for another client's lease, an hour at most.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3700);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A listing of a million entries may be this long.
+const ANSWER_MAX: usize = 256 * DATA_MAX;
+
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
