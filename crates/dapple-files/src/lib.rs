@@ -25,6 +25,8 @@
 mod dav;
 mod lease;
 mod login;
+#[cfg(feature = "mount")]
+mod mount;
 mod mounts;
 mod path;
 mod rights;
@@ -35,6 +37,8 @@ mod wire;
 pub use self::dav::ReplyBody;
 pub use self::lease::{CLIENTS_MAX, Client, ClientId, LEASES_MAX, Lease, LeaseCounts, Leases, Recall};
 pub use self::login::{LoginError, Logins, TOKEN_USER, Users, UsersError};
+#[cfg(feature = "mount")]
+pub use self::mount::{MountError, MountOptions, Mounted, mount};
 pub use self::path::{DEPTH_MAX, NAME_LEN_MAX, PATH_LEN_MAX, PathError, RESERVED_PREFIX, TreePath};
 pub use self::rights::{May, Rules, RulesError};
 pub use self::service::{Files, FilesCounts};

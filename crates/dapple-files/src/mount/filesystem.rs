@@ -1,0 +1,724 @@
+//! The kernel's calls.
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use dapple::time::Instant;
+use fuser::{
+    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::io::Errno;
+
+use super::answers::{NOW, errno, new_time, no_attr};
+use super::{Open, Shared, lock};
+use crate::lease::Lease;
+use crate::path::TreePath;
+use crate::tree::{AttributeChange, Attributes, Entry};
+use crate::wire::{Action, Answer, DATA_MAX, OpenHow};
+
+/// The files of a mount. Each call is a task with a color of its own.
+pub(super) struct MountedFiles(pub(super) Arc<Shared>);
+
+type Outcome<T> = Result<T, i32>;
+
+impl Shared {
+    /// Makes a call that is answered with attributes.
+    async fn found(&self, action: Action) -> Outcome<(Attributes, Option<Lease>, Instant)> {
+        let asked = Instant::now();
+        match self.remote.call(action, &[]).await? {
+            (Answer::Found(attributes, lease), _) => Ok((attributes, lease, asked)),
+            _ => Err(Errno::PROTO.raw_os_error()),
+        }
+    }
+
+    async fn done(&self, action: Action) -> Outcome<()> {
+        self.remote.call(action, &[]).await.map(drop)
+    }
+
+    fn path(&self, number: u64) -> Outcome<TreePath> {
+        lock(&self.inodes).path(number).ok_or(Errno::STALE.raw_os_error())
+    }
+
+    fn path_in(&self, directory: u64, name: &OsStr) -> Outcome<TreePath> {
+        lock(&self.inodes).path_in(directory, name)
+    }
+
+    /// The path of a name that a call is about to take.
+    fn path_to_take(&self, directory: u64, name: &OsStr) -> Outcome<TreePath> {
+        let mut inodes = lock(&self.inodes);
+        inodes.take_free(directory, name);
+        inodes.path_in(directory, name)
+    }
+
+    /// Notes a file that the kernel will know, and how long it may rely on the attributes.
+    fn entry(
+        &self,
+        directory: u64,
+        name: &OsStr,
+        found: (Attributes, Option<Lease>, Instant),
+    ) -> (fuser::FileAttr, Duration) {
+        let (attributes, lease, asked) = found;
+        let mut inodes = lock(&self.inodes);
+        let number = inodes.note(directory, name, &attributes, true);
+        let left = inodes.lease(attributes.node, lease, asked);
+        (self.attr(number, &attributes), left)
+    }
+
+    /// Attributes of a file that the kernel knows.
+    fn known(&self, number: u64, found: (Attributes, Option<Lease>, Instant)) -> Outcome<(fuser::FileAttr, Duration)> {
+        let (attributes, lease, asked) = found;
+        let mut inodes = lock(&self.inodes);
+        if inodes.node(number) != Some(attributes.node) {
+            // Another file has its name now.
+            return Err(Errno::STALE.raw_os_error());
+        }
+        let left = inodes.lease(attributes.node, lease, asked);
+        Ok((self.attr(number, &attributes), left))
+    }
+
+    async fn look_up(&self, directory: u64, name: &OsStr) -> Outcome<(fuser::FileAttr, Duration)> {
+        let path = self.path_in(directory, name)?;
+        let asked = Instant::now();
+        match self.remote.call(Action::LookUp(path), &[]).await? {
+            (Answer::Found(attributes, lease), _) => Ok(self.entry(directory, name, (attributes, lease, asked))),
+            (Answer::Missing(Some((node, lease))), _) => {
+                let mut inodes = lock(&self.inodes);
+                let left = match inodes.node(directory) == Some(node) {
+                    true => inodes.lease(node, Some(lease), asked),
+                    false => NOW,
+                };
+                if left.is_zero() || !inodes.has_room_for_free(directory) {
+                    return Err(Errno::NOENT.raw_os_error());
+                }
+                inodes.note_free(directory, name);
+                Ok((no_attr(), left))
+            }
+            (Answer::Missing(None), _) => Err(Errno::NOENT.raw_os_error()),
+            _ => Err(Errno::PROTO.raw_os_error()),
+        }
+    }
+
+    /// The attributes of a file, by a handle if it is open and has no name any more.
+    async fn attributes(&self, number: u64) -> Outcome<(fuser::FileAttr, Duration)> {
+        let path = lock(&self.inodes).path(number);
+        if let Some(path) = path {
+            match self.found(Action::LookUp(path)).await {
+                Ok(found) => match self.known(number, found) {
+                    Err(_) if self.handle_of(number).is_some() => {}
+                    known => return known,
+                },
+                Err(error) if self.handle_of(number).is_none() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let handle = self.handle_of(number).ok_or(Errno::STALE.raw_os_error())?;
+        let found = self.found(Action::SetOpen(handle, AttributeChange::default())).await?;
+        self.known(number, found)
+    }
+
+    fn handle_of(&self, number: u64) -> Option<u64> {
+        lock(&self.open).iter().find(|(_, open)| open.inode == number).map(|(handle, _)| *handle)
+    }
+
+    async fn open(
+        &self,
+        number: u64,
+        path: TreePath,
+        how: OpenHow,
+    ) -> Outcome<(u64, Attributes, Option<Lease>, Instant)> {
+        let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
+        let asked = Instant::now();
+        let action = Action::Open { path, handle, how };
+        let (answer, first) = self.remote.call(action, &[]).await?;
+        let Answer::Opened(attributes, lease) = answer else { return Err(Errno::PROTO.raw_os_error()) };
+        let again = OpenHow { truncate: false, create: None, only_new: false, ..how };
+        let is_whole = first.len() as u64 == attributes.len && !first.is_empty();
+        let open = Open { inode: number, how: again, first, is_whole, first_until: asked };
+        lock(&self.open).insert(handle, open);
+        Ok((handle, attributes, lease, asked))
+    }
+
+    /// Whether the kernel may keep its pages of a file just opened, and how long its lease lasts; `None` if another file has its name.
+    fn opened(
+        &self,
+        number: u64,
+        attributes: &Attributes,
+        lease: Option<Lease>,
+        asked: Instant,
+    ) -> Option<(bool, Duration)> {
+        let mut inodes = lock(&self.inodes);
+        if inodes.node(number) != Some(attributes.node) {
+            return None;
+        }
+        let left = inodes.lease(attributes.node, lease, asked);
+        Some((inodes.has_same_data(number, attributes) && !left.is_zero(), left))
+    }
+
+    /// Makes a call with a handle; opens the file again if the server does not know the handle any more.
+    async fn with_handle(&self, handle: u64, action: Action, data: &[u8]) -> Outcome<(Answer, Bytes)> {
+        match self.remote.call(action.clone(), data).await? {
+            (Answer::UnknownHandle, _) => {
+                let open = lock(&self.open).get(&handle).cloned().ok_or(Errno::BADF.raw_os_error())?;
+                let path = self.path(open.inode)?;
+                let how = open.how;
+                match self.remote.call(Action::Open { path, handle, how }, &[]).await? {
+                    (Answer::Opened(found, _), _) if lock(&self.inodes).node(open.inode) == Some(found.node) => {}
+                    _ => return Err(Errno::STALE.raw_os_error()),
+                }
+                self.remote.call(action, data).await
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    async fn read(&self, handle: u64, offset: u64, len: u32) -> Outcome<Bytes> {
+        let first = lock(&self.open).get(&handle).and_then(|open| open.read_first(offset, len as usize));
+        if let Some(bytes) = first {
+            return Ok(bytes);
+        }
+        match self.with_handle(handle, Action::Read { handle, offset, len }, &[]).await? {
+            (Answer::Data, data) => Ok(data),
+            _ => Err(Errno::PROTO.raw_os_error()),
+        }
+    }
+
+    async fn set(
+        &self,
+        number: u64,
+        handle: Option<u64>,
+        change: AttributeChange,
+    ) -> Outcome<(fuser::FileAttr, Duration)> {
+        let is_writing = handle.filter(|handle| lock(&self.open).get(handle).is_some_and(|open| open.how.write));
+        let found = match is_writing {
+            Some(handle) => {
+                let asked = Instant::now();
+                match self.with_handle(handle, Action::SetOpen(handle, change), &[]).await? {
+                    (Answer::Found(attributes, lease), _) => (attributes, lease, asked),
+                    _ => return Err(Errno::PROTO.raw_os_error()),
+                }
+            }
+            None => self.found(Action::Set(self.path(number)?, change)).await?,
+        };
+        self.known(number, found)
+    }
+
+    /// The entries of a directory, `.` and `..` not among them, and the time to rely on each.
+    async fn list(&self, number: u64) -> Outcome<Vec<(Entry, Option<Lease>, Instant)>> {
+        let path = self.path(number)?;
+        let asked = Instant::now();
+        match self.remote.call(Action::List(path), &[]).await? {
+            (Answer::Entries { directory, lease, entries }, _) => {
+                lock(&self.inodes).lease(directory, lease, asked);
+                Ok(entries.into_iter().map(|(entry, lease)| (entry, lease, asked)).collect())
+            }
+            _ => Err(Errno::PROTO.raw_os_error()),
+        }
+    }
+}
+
+impl MountedFiles {
+    fn spawn<F: Future<Output = ()> + Send + 'static>(&self, call: impl FnOnce(Arc<Shared>) -> F) {
+        drop(self.0.handle.spawn(call(self.0.clone())));
+    }
+
+    /// Makes something under a name, with an action of its path.
+    fn make(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+        action: impl FnOnce(TreePath) -> Action + Send + 'static,
+    ) {
+        let name = name.to_owned();
+        self.spawn(|shared| async move {
+            let made = async {
+                let path = shared.path_to_take(parent.0, &name)?;
+                shared.found(action(path)).await
+            };
+            match made.await {
+                Ok(found) => {
+                    let (attr, left) = shared.entry(parent.0, &name, found);
+                    reply.entry(&left, &attr, GENERATION);
+                }
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn empty<F>(&self, reply: ReplyEmpty, call: impl FnOnce(Arc<Shared>) -> F)
+    where
+        F: Future<Output = Outcome<()>> + Send + 'static,
+    {
+        let outcome = call(self.0.clone());
+        self.spawn(|_| async move {
+            match outcome.await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+}
+
+impl Filesystem for MountedFiles {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let _ = config.set_max_write(DATA_MAX as u32);
+        let _ = config.set_max_readahead(DATA_MAX as u32);
+        let _ = config.set_max_background(64);
+        // A kernel without one of them works as well, with more calls.
+        for wish in [
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+        ] {
+            let _ = config.add_capabilities(wish);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.to_owned();
+        self.spawn(|shared| async move {
+            match shared.look_up(parent.0, &name).await {
+                Ok((attr, left)) => reply.entry(&left, &attr, GENERATION),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        lock(&self.0.inodes).forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.spawn(|shared| async move {
+            match shared.attributes(ino.0).await {
+                Ok((attr, left)) => reply.attr(&left, &attr),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let shows_own = self.0.owner;
+        // The one owner that is shown cannot be changed; setting it again is no change.
+        let is_refused = |(own_uid, own_gid): (u32, u32)| {
+            uid.is_some_and(|uid| uid != own_uid) || gid.is_some_and(|gid| gid != own_gid)
+        };
+        if shows_own.is_some_and(is_refused) {
+            return reply.error(errno(Errno::PERM.raw_os_error()));
+        }
+        let change = AttributeChange {
+            len: size,
+            mode: mode.map(|mode| mode & 0o7777),
+            user: uid.filter(|_| shows_own.is_none()),
+            group: gid.filter(|_| shows_own.is_none()),
+            accessed: atime.map(new_time),
+            modified: mtime.map(new_time),
+        };
+        self.spawn(|shared| async move {
+            match shared.set(ino.0, fh.map(|fh| fh.0), change).await {
+                Ok((attr, left)) => reply.attr(&left, &attr),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        self.spawn(|shared| async move {
+            let read = async {
+                match shared.remote.call(Action::ReadLink(shared.path(ino.0)?), &[]).await? {
+                    (Answer::Bytes(Some(target)), _) => Ok(target),
+                    _ => Err(Errno::PROTO.raw_os_error()),
+                }
+            };
+            match read.await {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        self.make(parent, name, reply, move |path| Action::MakeDir(path, mode & !umask));
+    }
+
+    fn symlink(&self, _: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.make(parent, link_name, reply, |path| Action::Symlink { path, target });
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        match self.0.path(ino.0) {
+            Ok(from) => self.make(newparent, newname, reply, |to| Action::Link(from, to)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn mknod(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, _: u32, reply: ReplyEntry) {
+        if mode & libc_format() != libc_regular() {
+            return reply.error(errno(Errno::PERM.raw_os_error()));
+        }
+        let name = name.to_owned();
+        self.spawn(|shared| async move {
+            let made = async {
+                let path = shared.path_to_take(parent.0, &name)?;
+                let how = OpenHow {
+                    read: false,
+                    write: true,
+                    truncate: false,
+                    create: Some(mode & 0o7777 & !umask),
+                    only_new: true,
+                };
+                let (handle, attributes, lease, asked) = shared.open(0, path, how).await?;
+                lock(&shared.open).remove(&handle);
+                shared.done(Action::Close(handle)).await?;
+                Ok((attributes, lease, asked))
+            };
+            match made.await {
+                Ok(found) => {
+                    let (attr, left) = shared.entry(parent.0, &name, found);
+                    reply.entry(&left, &attr, GENERATION);
+                }
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.to_owned();
+        self.empty(reply, |shared| async move {
+            shared.done(Action::RemoveFile(shared.path_in(parent.0, &name)?)).await?;
+            lock(&shared.inodes).removed(parent.0, &name);
+            Ok(())
+        });
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.to_owned();
+        self.empty(reply, |shared| async move {
+            shared.done(Action::RemoveDir(shared.path_in(parent.0, &name)?)).await?;
+            lock(&shared.inodes).removed(parent.0, &name);
+            Ok(())
+        });
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
+            return reply.error(errno(Errno::INVAL.raw_os_error()));
+        }
+        let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
+        let (name, newname) = (name.to_owned(), newname.to_owned());
+        self.empty(reply, |shared| async move {
+            let from = shared.path_in(parent.0, &name)?;
+            let to = shared.path_to_take(newparent.0, &newname)?;
+            shared.done(Action::Rename { from, to, replace }).await?;
+            lock(&shared.inodes).renamed((parent.0, &name), (newparent.0, &newname));
+            Ok(())
+        });
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let how = how(flags.0, None);
+        self.spawn(|shared| async move {
+            let opened = async { shared.open(ino.0, shared.path(ino.0)?, how).await };
+            match opened.await {
+                Ok((handle, attributes, lease, asked)) => {
+                    let Some((keeps, left)) = shared.opened(ino.0, &attributes, lease, asked) else {
+                        lock(&shared.open).remove(&handle);
+                        let _ = shared.done(Action::Close(handle)).await;
+                        return reply.error(errno(Errno::STALE.raw_os_error()));
+                    };
+                    if let Some(open) = lock(&shared.open).get_mut(&handle) {
+                        open.first_until = asked + left;
+                    }
+                    let flags = if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+                    reply.opened(FileHandle(handle), flags);
+                }
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let how = how(flags, Some(mode & 0o7777 & !umask));
+        let name = name.to_owned();
+        self.spawn(|shared| async move {
+            let made = async { shared.open(0, shared.path_to_take(parent.0, &name)?, how).await };
+            match made.await {
+                Ok((handle, attributes, lease, asked)) => {
+                    let (attr, left) = shared.entry(parent.0, &name, (attributes, lease, asked));
+                    if let Some(open) = lock(&shared.open).get_mut(&handle) {
+                        open.inode = attr.ino.0;
+                    }
+                    reply.created(&left, &attr, GENERATION, FileHandle(handle), FopenFlags::empty());
+                }
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.spawn(|shared| async move {
+            match shared.read(fh.0, offset, size).await {
+                Ok(data) => reply.data(&data),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let data = data.to_vec();
+        self.spawn(|shared| async move {
+            match shared.with_handle(fh.0, Action::Write { handle: fh.0, offset }, &data).await {
+                Ok((Answer::Found(..), _)) => reply.written(data.len() as u32),
+                Ok(_) => reply.error(errno(Errno::PROTO.raw_os_error())),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    /// All writes have arrived by then: each one waits for its answer.
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        lock(&self.0.open).remove(&fh.0);
+        reply.ok();
+        self.spawn(|shared| async move {
+            let _ = shared.done(Action::Close(fh.0)).await;
+        });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.empty(reply, |shared| async move { shared.with_handle(fh.0, Action::Sync(fh.0), &[]).await.map(drop) });
+    }
+
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.empty(reply, |shared| async move { shared.done(Action::SyncDir(shared.path(ino.0)?)).await });
+    }
+
+    /// The kernel keeps the listing while the directory's lease lasts.
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let is_leased = !lock(&self.0.inodes).left(ino.0).is_zero();
+        let flags = match is_leased {
+            true => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+            false => FopenFlags::FOPEN_CACHE_DIR,
+        };
+        reply.opened(FileHandle(0), flags);
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.spawn(|shared| async move {
+            let entries = match shared.list(ino.0).await {
+                Ok(entries) => entries,
+                Err(error) => return reply.error(errno(error)),
+            };
+            for (at, (entry, _, _)) in entries.iter().enumerate().skip(offset as usize) {
+                let attr = shared.attr(entry.attributes.node.inode, &entry.attributes);
+                if reply.add(attr.ino, at as u64 + 1, attr.kind, OsStr::from_bytes(&entry.name)) {
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        self.spawn(|shared| async move {
+            let entries = match shared.list(ino.0).await {
+                Ok(entries) => entries,
+                Err(error) => return reply.error(errno(error)),
+            };
+            for (at, (entry, lease, asked)) in entries.iter().enumerate().skip(offset as usize) {
+                let name = OsStr::from_bytes(&entry.name);
+                let (attr, left) = shared.entry(ino.0, name, (entry.attributes, *lease, *asked));
+                if reply.add(attr.ino, at as u64 + 1, name, &left, &attr, GENERATION) {
+                    // The kernel was not told of the last one.
+                    lock(&shared.inodes).forget(attr.ino.0, 1);
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.spawn(|shared| async move {
+            match shared.remote.call(Action::Space, &[]).await {
+                Ok((Answer::Space(space), _)) => reply.statfs(
+                    space.total / BLOCK,
+                    space.free / BLOCK,
+                    space.available / BLOCK,
+                    space.files,
+                    space.files_free,
+                    BLOCK as u32,
+                    space.name_len_max,
+                    BLOCK as u32,
+                ),
+                Ok(_) => reply.error(errno(Errno::PROTO.raw_os_error())),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn setxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, value: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+        let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
+        self.empty(reply, |shared| async move {
+            shared.done(Action::SetExtended(shared.path(ino.0)?, name, Some(value))).await
+        });
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.empty(
+            reply,
+            |shared| async move { shared.done(Action::SetExtended(shared.path(ino.0)?, name, None)).await },
+        );
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = name.as_bytes().to_vec();
+        // Others are refused by the server; the kernel asks for this one before every write.
+        if !name.starts_with(b"user.") {
+            return reply.error(errno(Errno::OPNOTSUPP.raw_os_error()));
+        }
+        self.spawn(|shared| async move {
+            let read = async {
+                match shared.remote.call(Action::Extended(shared.path(ino.0)?, name), &[]).await? {
+                    (Answer::Bytes(value), _) => value.ok_or(Errno::NODATA.raw_os_error()),
+                    _ => Err(Errno::PROTO.raw_os_error()),
+                }
+            };
+            extended(reply, size, read.await);
+        });
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.spawn(|shared| async move {
+            let read = async {
+                match shared.remote.call(Action::ListExtended(shared.path(ino.0)?), &[]).await? {
+                    (Answer::Names(names), _) => {
+                        Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
+                    }
+                    _ => Err(Errno::PROTO.raw_os_error()),
+                }
+            };
+            extended(reply, size, read.await);
+        });
+    }
+}
+
+/// Answers with a value, or with its length if the caller has no room yet.
+fn extended(reply: ReplyXattr, size: u32, value: Outcome<Vec<u8>>) {
+    match value {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(errno(Errno::RANGE.raw_os_error())),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// How the kernel wants a file opened.
+fn how(flags: i32, create: Option<u32>) -> OpenHow {
+    let set = rustix::fs::OFlags::from_bits_retain(flags as u32);
+    let mode = OpenFlags(flags).acc_mode();
+    OpenHow {
+        read: mode != OpenAccMode::O_WRONLY,
+        write: mode != OpenAccMode::O_RDONLY,
+        truncate: set.contains(rustix::fs::OFlags::TRUNC),
+        create,
+        only_new: set.contains(rustix::fs::OFlags::EXCL),
+    }
+}
+
+fn libc_format() -> u32 {
+    0o170_000
+}
+
+fn libc_regular() -> u32 {
+    rustix::fs::FileType::RegularFile.as_raw_mode()
+}
+
+static HANDLES: AtomicU64 = AtomicU64::new(1);
+
+/// A number is never used for another file while the kernel knows it.
+const GENERATION: Generation = Generation(0);
+
+const BLOCK: u64 = 4096;

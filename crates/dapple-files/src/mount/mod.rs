@@ -1,0 +1,128 @@
+//! A mount of a served tree (FUSE).
+//!
+//! The kernel keeps attributes, names, listings and data for as long as their leases last, and asks this client for all others. A recall
+//! removes them from the kernel before the lease is given back.
+
+mod answers;
+mod filesystem;
+mod inodes;
+mod recalls;
+mod remote;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dapple::tls::TlsConnector;
+use dapple::{Color, Handle};
+use dapple_sched::environment::HashMap;
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+
+use self::filesystem::MountedFiles;
+use self::inodes::Inodes;
+pub use self::remote::MountError;
+use self::remote::Remote;
+use crate::wire::OpenHow;
+
+/// The server of a mount, and how to treat its files.
+#[derive(Clone)]
+pub struct MountOptions {
+    /// The server: `https://HOST:PORT`, or `http://HOST:PORT` for one on this machine.
+    pub url: String,
+    /// The secret of `Authorization: Bearer`.
+    pub token: Option<String>,
+    /// User and password, if there is no token.
+    pub login: Option<(String, String)>,
+    /// The certificates to trust; `None` for those that Mozilla trusts.
+    pub tls: Option<TlsConnector>,
+    /// How long a call is tried again while the server cannot be reached; then it fails with `EIO`.
+    pub patience: Duration,
+    /// Show the owners that the server has; otherwise all files belong to the user that mounts them.
+    pub server_owners: bool,
+    /// Let other users of this machine use the files too.
+    pub allow_other: bool,
+}
+
+/// A mounted tree. Dropping it unmounts it.
+pub struct Mounted(BackgroundSession);
+
+/// The state that the kernel's calls share.
+struct Shared {
+    remote: Remote,
+    handle: Handle,
+    inodes: Mutex<Inodes>,
+    open: Mutex<HashMap<u64, Open>>,
+    /// User and group to show, in place of the server's.
+    owner: Option<(u32, u32)>,
+}
+
+/// An open file, so that it can be opened again at a server that started anew.
+#[derive(Clone)]
+struct Open {
+    inode: u64,
+    how: OpenHow,
+    /// The beginning of the file, read when it was opened, and how long it may be used.
+    first: bytes::Bytes,
+    /// Whether that is the whole file.
+    is_whole: bool,
+    first_until: dapple::time::Instant,
+}
+
+/// Mounts a served tree at an empty directory.
+///
+/// # Errors
+///
+/// The server cannot be reached or lets this client not in; the kernel or `fusermount3` refuses.
+///
+/// # Cancel safety
+///
+/// Nothing is mounted if the future is dropped.
+pub async fn mount(options: MountOptions, at: impl AsRef<Path>) -> Result<Mounted, MountError> {
+    let remote = Remote::new(&options)?;
+    let (start, root) = remote.hello().await?;
+    let owner =
+        (!options.server_owners).then(|| (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
+    let shared = Arc::new(Shared {
+        remote,
+        handle: Handle::current(),
+        inodes: Mutex::new(Inodes::new(root.node)),
+        open: Mutex::default(),
+        owner,
+    });
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.url.clone()),
+        MountOption::Subtype("dapple".to_owned()),
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let files = MountedFiles(shared.clone());
+    let at = at.as_ref().to_owned();
+    let made = dapple::blocking::spawn_blocking(move || fuser::spawn_mount(files, &at, &config));
+    let session = made.await.map_err(|error| MountError::Mount(io::Error::other(error)))?.map_err(MountError::Mount)?;
+    drop(Color::new().spawn_background(recalls::run(shared, session.notifier(), start)));
+    Ok(Mounted(session))
+}
+
+impl Mounted {
+    /// Whether it was unmounted, by `umount` for example.
+    pub fn is_over(&self) -> bool {
+        self.0.guard.is_finished()
+    }
+
+    /// Unmounts it. Blocks until the kernel has sent its last call.
+    ///
+    /// # Errors
+    ///
+    /// A program still uses it.
+    pub fn unmount(self) -> io::Result<()> {
+        self.0.umount_and_join()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
