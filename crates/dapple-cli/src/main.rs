@@ -18,6 +18,8 @@ mod files;
 mod http;
 mod insight;
 mod lru;
+#[cfg(feature = "files")]
+mod mount;
 mod observe;
 mod proxy;
 mod serve;
@@ -43,6 +45,10 @@ enum Command {
     Store(Box<store::Args>),
     #[cfg(feature = "files")]
     Files(Box<files::Args>),
+    #[cfg(feature = "files")]
+    Mount(Box<mount::Args>),
+    #[cfg(feature = "files")]
+    Umount(Box<mount::UmountArgs>),
     Record(Box<insight::RecordArgs>),
     Report(Box<insight::ReportArgs>),
 }
@@ -90,6 +96,16 @@ fn main() -> ExitCode {
         Command::Files(args) => match files::run(args, &loaded) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
+        },
+        #[cfg(feature = "files")]
+        Command::Mount(args) => match mount::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
+        },
+        #[cfg(feature = "files")]
+        Command::Umount(args) => match mount::umount(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
         },
         Command::Record(args) => ended(insight::record(args)),
         Command::Report(args) => ended(insight::report(args)),

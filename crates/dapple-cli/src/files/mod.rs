@@ -50,6 +50,8 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
     if let Some(Action::Passwd { file, name }) = &args.action {
         return passwd::passwd(file, name);
     }
+    // Clients choose permissions, and their own mask has been applied.
+    rustix::process::umask(rustix::fs::Mode::empty());
     let mut builder = dapple::builder();
     if let Some(workers) = args.workers {
         builder = builder.workers(usize::from(workers));
@@ -185,8 +187,10 @@ fn announce(
             _ => String::new(),
         };
         eprintln!("dapple: in a browser: {url}/ with any user and the token as the password");
-        eprintln!("dapple: to mount it:  export RCLONE_WEBDAV_BEARER_TOKEN={token}");
-        eprintln!("                      rclone mount{trust} --webdav-url {url} :webdav: DIRECTORY");
+        eprintln!("dapple: to mount it:  DAPPLE_MOUNT_TOKEN={token} dapple mount {url} DIRECTORY");
+        eprintln!(
+            "dapple: or as WebDAV: RCLONE_WEBDAV_BEARER_TOKEN={token} rclone mount{trust} --webdav-url {url} :webdav: DIRECTORY"
+        );
     }
 }
 
