@@ -8,12 +8,13 @@ use dapple_serve::command_line::limits::ALL;
 use super::load;
 
 /// The programs that have limits, with the words that call each, and their required options.
-const PROGRAMS: [(&[&str], &[&str]); 5] = [
+const PROGRAMS: [(&[&str], &[&str]); 6] = [
     (&["serve"], &["."]),
     (&["proxy"], &[]),
     (&["sign"], &["--variant=threaded"]),
     (&["stage-host"], &[]),
     (&["store", "serve"], &["redb:x"]),
+    (&["files"], &["."]),
 ];
 
 fn program(words: &[&str]) -> Command {
@@ -95,7 +96,7 @@ fn the_documentation_has_the_table() {
 /// describes it in words.
 fn table() -> String {
     let names = PROGRAMS.map(|(words, _)| words.join(" "));
-    let head = format!("| option | method or field | range | {} |\n|{}\n", names.join(" | "), "---|".repeat(8));
+    let head = format!("| option | method or field | range | {} |\n|{}\n", names.join(" | "), "---|".repeat(9));
     let programs = PROGRAMS.map(|(words, _)| program(words));
     let lines = ALL.iter().filter_map(|row| {
         let cells = programs.each_ref().map(|program| {

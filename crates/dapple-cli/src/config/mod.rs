@@ -23,7 +23,8 @@ mod problem;
 mod sections;
 mod show;
 
-#[cfg(test)]
+// The table has a column for `files`.
+#[cfg(all(test, feature = "files"))]
 mod limit_tests;
 #[cfg(test)]
 mod tests;

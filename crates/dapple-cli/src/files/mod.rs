@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use dapple::blocking::spawn_blocking;
 use dapple::net::TcpListener;
-use dapple::serve::{Serve, serve};
-use dapple::signal::{SIGHUP, Signal, signal};
+use dapple::serve::{Serve, ServeHandle, serve};
+use dapple::signal::{SIGHUP, SIGINT, SIGTERM, Signal, signal};
+use dapple::task::race;
 use dapple::tls::{CertificateFiles, Certificates, TlsAcceptor};
 use dapple::{Color, Handle};
 use dapple_files::{Files, Leases, Logins, May, Rules, Tree, Users};
 use dapple_serve::command_line::limits;
 use dapple_serve::host::{Wanted, listen};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use self::args::Action;
 pub(crate) use self::args::Args;
@@ -78,7 +79,9 @@ async fn check(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
 }
 
 async fn start(args: &Args) -> Result<(), FilesError> {
+    // Before anything is announced: a signal at once must not kill the process.
     let renew = signal(SIGHUP).map_err(FilesError::Runtime)?;
+    let stop = [signal(SIGTERM), signal(SIGINT)].map(|signal| signal.map_err(FilesError::Runtime));
     let tree = open(args).await?;
     let wanted = args.wanted();
     let listening = listen(&wanted, &args.wanted_by_default(), None)?;
@@ -93,7 +96,7 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     let mut serving = Vec::new();
     for one in listening {
         let listener = TcpListener::from_std(one.socket).map_err(FilesError::Runtime)?;
-        let server = args.limited(serve(listener, files.clone())).with_signals();
+        let server = args.limited(serve(listener, files.clone()));
         let server = match &acceptor {
             Some(acceptor) => server.tls(acceptor.clone()),
             None => server,
@@ -101,6 +104,8 @@ async fn start(args: &Args) -> Result<(), FilesError> {
         handles.push(server.handle());
         serving.push(dapple::spawn(async move { server.await }));
     }
+    let [term, int] = stop;
+    drop(Color::new().spawn_background(end_at_signal(term?, int?, handles.clone())));
     let numbers = Arc::new(FilesNumbers::new(files.clone(), handles, Handle::current()));
     begin_metrics(&args.metrics, numbers, false)?;
     announce(args, &addrs, acceptor.is_some(), token.as_deref(), sources.certificate.as_ref());
@@ -110,6 +115,15 @@ async fn start(args: &Args) -> Result<(), FilesError> {
         served.map_err(FilesError::Serve)?;
     }
     Ok(())
+}
+
+/// Ends the servers at the first signal, and the process at the second.
+async fn end_at_signal(mut term: Signal, mut int: Signal, servers: Vec<ServeHandle>) {
+    race(term.recv(), int.recv()).await;
+    servers.iter().for_each(ServeHandle::stop);
+    race(term.recv(), int.recv()).await;
+    warn!("second signal: what is in flight is cut off");
+    std::process::exit(1);
 }
 
 async fn open(args: &Args) -> Result<Tree, FilesError> {

@@ -8,6 +8,8 @@ mod conditions;
 mod config;
 mod drain;
 mod errors;
+#[cfg(feature = "files")]
+mod file_service;
 mod files;
 mod framing;
 mod hostile;

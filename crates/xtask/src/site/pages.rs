@@ -20,6 +20,7 @@ pub(crate) const PARTS: &[Part] = &[
             ("dapple serve", "docs/serve.md"),
             ("dapple proxy", "docs/proxy.md"),
             ("dapple store", "docs/store.md"),
+            ("dapple files", "docs/files.md"),
             ("dapple sign", "docs/sign.md"),
             ("RFC 9110 and 9112", "docs/rfc.md"),
             ("Limits", "docs/limits.md"),

@@ -1,0 +1,326 @@
+//! `dapple files` and `dapple mount`, by the clients that people have.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A running `dapple files`.
+struct Service {
+    child: Child,
+    /// `https://127.0.0.1:PORT`.
+    url: String,
+    place: PathBuf,
+}
+
+fn dapple(words: &[&str], place: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dapple"));
+    command.args(words).current_dir(place).env("XDG_STATE_HOME", place.join("home")).env("HOME", place);
+    command
+}
+
+fn outcome(words: &[&str], place: &Path) -> (Option<i32>, String) {
+    let output = dapple(words, place).output().expect("dapple runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Waits for the line that a program prints when it is ready.
+fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    line
+}
+
+impl Service {
+    fn start(place: &Path, options: &[&str]) -> Service {
+        let words = [&["files", "tree", "--state", "state"], options].concat();
+        let mut child = dapple(&words, place).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let line = first_line(&mut child);
+        let url = line.rsplit(' ').next().unwrap_or_default().trim().to_owned();
+        assert!(url.starts_with("http"), "{line}");
+        Service { child, url, place: place.to_owned() }
+    }
+
+    fn token(&self) -> String {
+        fs::read_to_string(self.place.join("state/token")).expect("a token").trim().to_owned()
+    }
+
+    fn curl(&self, words: &[&str]) -> Output {
+        let certificate = self.place.join("state/certificate.pem");
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--cacert"]).arg(certificate).args(["-u", &format!("any:{}", self.token())]);
+        command.args(words).output().expect("curl runs")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a signal");
+    }
+
+    fn stop(mut self) -> bool {
+        self.signal(Signal::TERM);
+        self.child.wait().expect("it ends").success()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+impl Drop for MountPoint {
+    /// Also when a test fails: the kernel's calls must end.
+    fn drop(&mut self) {
+        let _ = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(&self.dir).output();
+        let _ = self.child.kill();
+    }
+}
+
+fn place() -> TempDir {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    fs::create_dir(place.path().join("tree")).expect("a directory");
+    place
+}
+
+#[test]
+fn with_nothing_set_it_encrypts_and_asks_for_its_token() {
+    let place = place();
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0"]);
+    for name in ["key.pem", "token", "certificate.pem"] {
+        let mode = fs::metadata(place.path().join("state").join(name)).expect(name).permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    fs::write(place.path().join("upload"), vec![b'x'; 2_000_000]).expect("a file");
+    let upload = place.path().join("upload");
+    let put = service.curl(&["-T", upload.to_str().expect("text"), &format!("{}/a%20b", service.url)]);
+    assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
+    assert_eq!(fs::metadata(place.path().join("tree/a b")).expect("the file").len(), 2_000_000);
+    let read = service.curl(&[&format!("{}/a%20b", service.url)]);
+    assert_eq!(read.stdout.len(), 2_000_000);
+    let page = service.curl(&[&format!("{}/", service.url)]);
+    assert!(String::from_utf8_lossy(&page.stdout).contains("a%20b"));
+    let older = service.curl(&["--tls-max", "1.2", &service.url]);
+    assert!(!older.status.success(), "TLS 1.2 is refused");
+    let stranger = Command::new("curl").args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", &service.url]).output();
+    assert_eq!(stranger.expect("curl runs").stdout, b"401");
+    let token = service.token();
+    assert!(service.stop());
+    let again = Service::start(place.path(), &["--addr", "127.0.0.1:0"]);
+    assert_eq!(again.token(), token, "clients that know it go on");
+    assert!(again.stop());
+}
+
+#[test]
+fn users_and_rules_are_read_again_at_a_signal() {
+    let place = place();
+    let set = |name: &str, password: &str| {
+        let child = dapple(&["files", "passwd", "users", name], place.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        let mut child = child.expect("it starts");
+        child.stdin.take().expect("a pipe").write_all(password.as_bytes()).expect("written");
+        assert!(child.wait().expect("it ends").success());
+    };
+    set("ann", "correct horse\n");
+    fs::write(place.path().join("rules"), "default = \"read\"\n").expect("rules");
+    let service =
+        Service::start(place.path(), &["--addr", "127.0.0.1:0", "--plain", "--user-file", "users", "--rules", "rules"]);
+    let status = |login: &str, method: &str| {
+        let url = format!("{}/d", service.url);
+        let words = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-u", login, "-X", method, &url];
+        String::from_utf8(Command::new("curl").args(words).output().expect("curl runs").stdout).expect("text")
+    };
+    assert_eq!(status("ann:correct horse", "MKCOL"), "403");
+    assert_eq!(status("bob:battery staple", "MKCOL"), "401");
+    set("bob", "battery staple\n");
+    fs::write(place.path().join("rules"), "default = \"write\"\n").expect("rules");
+    service.signal(Signal::HUP);
+    // It reads them a moment later; until then the old ones count.
+    while status("bob:battery staple", "MKCOL") != "201" {
+        std::thread::yield_now();
+        let _ = fs::remove_dir(place.path().join("tree/d"));
+        assert!(service.curl_is_up(), "the service lives");
+    }
+    assert!(place.path().join("tree/d").is_dir());
+    assert!(service.stop());
+}
+
+impl Service {
+    fn curl_is_up(&self) -> bool {
+        Command::new("curl").args(["-s", "-o", "/dev/null", &self.url]).status().is_ok_and(|status| status.success())
+    }
+}
+
+#[test]
+fn mistakes_are_named_before_anything_happens() {
+    let place = place();
+    let refused = |words: &[&str], code: i32, said: &str| {
+        let (found, error) = outcome(words, place.path());
+        assert!(found == Some(code) && error.contains(said), "{words:?}: {found:?} {error}");
+    };
+    refused(&["files", "nowhere"], 1, "give a directory that this user can read");
+    refused(&["files"], 2, "DIR");
+    refused(&["files", "tree", "--plain", "--addr", "0.0.0.0:0"], 2, "is not this machine alone");
+    refused(&["files", "tree", "--tls-cert", "x"], 2, "belong together");
+    refused(&["files", "tree", "--token", "short"], 2, "16 to 1024");
+    refused(&["files", "tree", "--user-file", "none"], 2, "the user file none");
+    refused(&["files", "tree", "--rules", "none"], 2, "the rules in none");
+    refused(&["files", "passwd", "users", "a:b"], 2, "cannot be a user's name");
+    refused(&["mount", "ftp://x", "tree", "--token", "x"], 2, "write https://HOST:PORT");
+    refused(&["mount", "https://127.0.0.1:1", "tree", "--token", "x"], 1, "cannot reach https://127.0.0.1:1");
+    refused(&["mount", "https://127.0.0.1:1", "tree"], 2, "no login");
+    refused(&["mount", "https://127.0.0.1:1", "tree", "--user", "ann"], 2, "no password");
+    refused(
+        &["mount", "https://127.0.0.1:1", "tree", "--token", "x", "--fingerprint", "12"],
+        2,
+        "64 hexadecimal digits",
+    );
+    refused(&["umount", "tree"], 1, "cannot unmount");
+    let first = Service::start(place.path(), &["--addr", "127.0.0.1:0"]);
+    let addr = first.url.trim_start_matches("https://").to_owned();
+    refused(&["files", "tree", "--state", "state", "--addr", &addr], 1, "is taken");
+    let wrong = "0".repeat(64);
+    refused(&["mount", &first.url, "tree", "--token", "x", "--fingerprint", &wrong], 1, "is not the one stored");
+    refused(&["mount", &first.url, "tree", "--token", "wrong"], 1, "401");
+    assert!(first.stop());
+}
+
+#[test]
+fn every_option_is_documented() {
+    let documented = include_str!("../../../../docs/files.md");
+    let limits = include_str!("../../../../docs/limits.md");
+    for command in ["files", "mount"] {
+        let output = dapple(&[command, "--help"], Path::new("/")).output().expect("dapple runs");
+        let help = String::from_utf8(output.stdout).expect("text");
+        let options: Vec<&str> =
+            help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next()).collect();
+        assert!(options.len() > 5, "{options:?}");
+        for option in options.into_iter().filter(|option| *option != "help") {
+            let named = format!("`--{option}");
+            assert!(documented.contains(&named) || limits.contains(&named), "--{option} is not in docs/files.md");
+        }
+    }
+}
+
+/// A mounted directory.
+struct MountPoint {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl MountPoint {
+    fn new(service: &Service, name: &str) -> MountPoint {
+        let dir = service.place.join(name);
+        fs::create_dir_all(&dir).expect("a directory");
+        let mut command = dapple(&["mount", &service.url, name], &service.place);
+        command.env("DAPPLE_MOUNT_TOKEN", service.token()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let line = first_line(&mut child);
+        assert!(line.contains("is mounted at"), "{line}");
+        MountPoint { child, dir }
+    }
+
+    fn unmount(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a signal");
+        assert!(self.child.wait().expect("it ends").success());
+        assert!(fs::read_dir(&self.dir).expect("a directory").next().is_none(), "it is empty again");
+    }
+}
+
+/// Whether this machine can mount; says why not.
+fn can_mount() -> bool {
+    let has_program = Command::new("fusermount3").arg("--version").output().is_ok();
+    if !has_program {
+        let _ = Command::new("apt-get").args(["install", "-y", "-qq", "fuse3"]).output();
+    }
+    let can = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok()
+        && Command::new("fusermount3").arg("--version").output().is_ok();
+    if !can {
+        println!("skipped: there is no /dev/fuse, or no fusermount3");
+    }
+    can
+}
+
+#[test]
+fn two_mounts_see_each_others_changes_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = place();
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--lease-s", "3600"]);
+    let (one, two) = (MountPoint::new(&service, "one"), MountPoint::new(&service, "two"));
+    let (a, b) = (one.dir.as_path(), two.dir.as_path());
+    assert!(!b.join("f").exists(), "the second one knows that the name is free");
+    fs::write(a.join("f"), "first").expect("written");
+    assert_eq!(fs::read_to_string(b.join("f")).expect("read"), "first");
+    fs::write(b.join("f"), "second and longer").expect("written");
+    assert_eq!(fs::read_to_string(a.join("f")).expect("read"), "second and longer");
+    fs::create_dir(a.join("d")).expect("made");
+    fs::rename(a.join("f"), a.join("d/g")).expect("renamed");
+    assert!(!b.join("f").exists() && b.join("d/g").exists());
+    std::os::unix::fs::symlink("d/g", b.join("l")).expect("a link");
+    assert_eq!(fs::read_to_string(a.join("l")).expect("read"), "second and longer");
+    fs::set_permissions(a.join("d/g"), fs::Permissions::from_mode(0o640)).expect("changed");
+    assert_eq!(fs::metadata(b.join("d/g")).expect("attributes").mode() & 0o777, 0o640);
+    let big: Vec<u8> = (0..5_000_000u32).map(|at| (at % 251) as u8).collect();
+    fs::write(a.join("big"), &big).expect("written");
+    assert!(
+        fs::read(b.join("big")).expect("read") == big && fs::read(place.path().join("tree/big")).expect("read") == big
+    );
+    // Open files outlive their names.
+    let mut open = fs::File::open(a.join("d/g")).expect("open");
+    fs::remove_file(b.join("d/g")).expect("removed");
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("read");
+    assert_eq!((text.as_str(), open.metadata().expect("attributes").len()), ("second and longer", 17));
+    drop(open);
+    fs::remove_file(a.join("l")).expect("removed");
+    fs::remove_dir(a.join("d")).expect("removed");
+    // A change over WebDAV is seen, too.
+    let put = service.curl(&[
+        "-T",
+        place.path().join("state/key.pem").to_str().expect("text"),
+        &format!("{}/big", service.url),
+    ]);
+    assert!(put.status.success());
+    assert!(fs::read(a.join("big")).expect("read").starts_with(b"-----BEGIN"));
+    one.unmount();
+    two.unmount();
+    assert!(service.stop());
+}
+
+#[test]
+fn a_mount_goes_on_with_a_server_that_started_anew() {
+    if !can_mount() {
+        return;
+    }
+    let place = place();
+    let mut service = Service::start(place.path(), &["--addr", "127.0.0.1:0"]);
+    let addr = service.url.trim_start_matches("https://").to_owned();
+    let mount = MountPoint::new(&service, "mounted");
+    let mut file = fs::File::create(mount.dir.join("log")).expect("made");
+    for round in 0..5 {
+        file.write_all(format!("round {round}\n").as_bytes()).expect("written");
+        file.sync_all().expect("synced");
+        service.child.kill().expect("killed");
+        service.child.wait().expect("it ended");
+        // Written while there is no server: the call waits for the next one.
+        let starting = std::thread::spawn({
+            let (place, addr) = (place.path().to_owned(), addr.clone());
+            move || Service::start(&place, &["--addr", &addr])
+        });
+        file.write_all(b"between\n").expect("written");
+        service = starting.join().expect("started");
+    }
+    drop(file);
+    let expected: String = (0..5).map(|round| format!("round {round}\nbetween\n")).collect();
+    assert_eq!(fs::read_to_string(place.path().join("tree/log")).expect("the file"), expected);
+    assert_eq!(fs::read_to_string(mount.dir.join("log")).expect("the file"), expected);
+    mount.unmount();
+    assert!(service.stop());
+}
