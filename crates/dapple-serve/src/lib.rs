@@ -30,6 +30,7 @@ mod builder;
 /// Options of command lines: for the `dapple` command's programs, not a stable interface.
 #[doc(hidden)]
 pub mod command_line;
+pub mod conditional;
 /// Places, and which connections make room for others: for the `dapple` command's servers, not a
 /// stable interface.
 #[doc(hidden)]
