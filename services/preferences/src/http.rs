@@ -2,10 +2,11 @@
 
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use dapple::serve::conditional::{Validators, Verdict, evaluate};
 use dapple::store::{Error, Refusal, Version};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -123,27 +124,21 @@ async fn remove(
 
 /// Checks `If-Match` and `If-None-Match` against the document that is there.
 fn check_condition(headers: &HeaderMap, found: Option<&Document>, is_required: bool) -> Result<(), Problem> {
-    let current = found.map(|found| found.version);
-    let etag = current.map(etag);
-    let (wanted, unwanted) = (tags(headers, header::IF_MATCH), tags(headers, header::IF_NONE_MATCH));
-    if is_required && wanted.is_none() && unwanted.is_none() {
+    let is_there = headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH);
+    if is_required && !is_there {
         return Err(Problem::NoCondition);
     }
-    // A weak tag never matches here, as it is no tag of this server's.
-    let is_met = wanted.is_none_or(|tags| has(&tags, etag.as_deref()))
-        && unwanted.is_none_or(|tags| !has(&tags, etag.as_deref()));
-    if is_met { Ok(()) } else { Err(Problem::Changed { current }) }
+    let current = found.map(|found| found.version);
+    let etag = current.map(etag);
+    let validators = etag.as_ref().map(|etag| validators(etag));
+    match evaluate(&Method::PUT, headers, validators.as_ref()) {
+        Verdict::Proceed => Ok(()),
+        Verdict::NotModified | Verdict::Failed => Err(Problem::Changed { current }),
+    }
 }
 
-/// The tags in all fields of this name; `None` if there is no such field.
-fn tags(headers: &HeaderMap, name: header::HeaderName) -> Option<Vec<String>> {
-    let fields: Vec<&str> = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
-    let split = |field: &str| field.split(',').map(|tag| tag.trim().to_owned()).collect::<Vec<_>>();
-    (!fields.is_empty()).then(|| fields.into_iter().flat_map(split).collect())
-}
-
-fn has(tags: &[String], etag: Option<&str>) -> bool {
-    etag.is_some_and(|etag| tags.iter().any(|tag| tag == etag || tag == "*"))
+fn validators(etag: &str) -> Validators<'_> {
+    Validators { etag: Some(etag.as_bytes()), modified_s: None }
 }
 
 fn etag(version: Version) -> String {
@@ -152,13 +147,11 @@ fn etag(version: Version) -> String {
 
 /// A document with its tag; without its text if the client has it.
 fn tagged(headers: &HeaderMap, etag: &str, value: &Value) -> Response {
-    // Here a weak tag is as good.
-    let known = tags(headers, header::IF_NONE_MATCH).unwrap_or_default();
-    let known: Vec<String> = known.iter().map(|tag| tag.trim_start_matches("W/").to_owned()).collect();
     let fields = [(header::ETAG, etag.to_owned()), (header::CACHE_CONTROL, "private, no-cache".to_owned())];
-    match has(&known, Some(etag)) {
-        true => (StatusCode::NOT_MODIFIED, fields).into_response(),
-        false => (fields, answer(StatusCode::OK, value)).into_response(),
+    match evaluate(&Method::GET, headers, Some(&validators(etag))) {
+        Verdict::Proceed => (fields, answer(StatusCode::OK, value)).into_response(),
+        Verdict::NotModified => (StatusCode::NOT_MODIFIED, fields).into_response(),
+        Verdict::Failed => (fields, Problem::Changed { current: None }).into_response(),
     }
 }
 
