@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use dapple::net::TcpListener;
@@ -86,9 +87,12 @@ async fn serve(args: &Args, token: Option<String>) -> Result<(), Failure> {
     // A supervisor or test that reads this line may have closed its end.
     let _ = io::stdout().flush();
     let server = dapple::serve(listener, http::router(registry, token)).body_max_bytes(http::LEN_MAX as u64);
+    let server = server.target_delay(TARGET_DELAY);
     server.with_signals().await.map_err(Failure::Serve)
 }
 
+/// A change waits for the disk. Clients that would wait longer are refused.
+const TARGET_DELAY: Duration = Duration::from_secs(2);
 const TOKEN_LEN_MIN: usize = 16;
 const EXAMPLES: &str = "Examples:
   curl -X PUT -H 'If-None-Match: *' -d '{\"width\": 320, \"height\": 240}' http://127.0.0.1:8082/devices/phone
