@@ -9,6 +9,7 @@ mod registry;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use dapple::net::TcpListener;
@@ -62,10 +63,12 @@ async fn serve(Args { listen, store }: Args) -> Result<(), Failure> {
     println!("{count} keys, at hkp://{address} and http://{address}/");
     // A supervisor or test that reads this line may have closed its end.
     let _ = io::stdout().flush();
-    let server = dapple::serve(listener, hkp::router(registry)).body_max_bytes(BODY_LEN_MAX);
+    let server = dapple::serve(listener, hkp::router(registry)).body_max_bytes(BODY_LEN_MAX).target_delay(TARGET_DELAY);
     server.with_signals().await.map_err(Failure::Serve)
 }
 
+/// gpg does not come back after a refusal, but it waits.
+const TARGET_DELAY: Duration = Duration::from_secs(5);
 /// A key of the largest length, armored and encoded as a form, has about 200 KB.
 const BODY_LEN_MAX: u64 = 1 << 20;
 const EXAMPLES: &str = "Examples:

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A running server, which ends with the test.
 pub(crate) struct Server {
@@ -23,8 +24,18 @@ impl Server {
         Server { child, address: address.to_owned() }
     }
 
-    /// The status and the body of a reply to curl.
+    /// The status and the body of a reply to curl; asks again while the server is too busy.
     pub(crate) fn curl(&self, path: &str, options: &[&str]) -> (u16, String) {
+        let begin = Instant::now();
+        loop {
+            let reply = self.curl_once(path, options);
+            if reply.0 != 503 || begin.elapsed() > Duration::from_secs(60) {
+                return reply;
+            }
+        }
+    }
+
+    fn curl_once(&self, path: &str, options: &[&str]) -> (u16, String) {
         let url = format!("http://{}{path}", self.address);
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--write-out", "\n%{http_code}"]).args(options).arg(&url);
