@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -20,8 +21,18 @@ impl Server {
         Server { child, base: base.expect("the server says where it listens") }
     }
 
-    /// The status and the body of a reply to curl, which follows redirects.
+    /// The status and the body of a reply to curl, which follows redirects; asks again while the server is too busy.
     fn curl(&self, path: &str) -> (u16, String) {
+        let begin = Instant::now();
+        loop {
+            let reply = self.curl_once(path);
+            if reply.0 != 503 || begin.elapsed() > Duration::from_secs(60) {
+                return reply;
+            }
+        }
+    }
+
+    fn curl_once(&self, path: &str) -> (u16, String) {
         let url = format!("{}{path}", self.base);
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--location", "--write-out", "\n%{http_code}", &url]);
