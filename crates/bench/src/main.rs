@@ -12,6 +12,7 @@ mod colors;
 mod experiment;
 mod go;
 mod idle;
+mod insight;
 mod io;
 mod load;
 mod machine;
@@ -58,6 +59,8 @@ enum Command {
     Memory(memory::Args),
     /// CPU time of a runtime without work
     Idle(idle::Args),
+    /// The cost of recording callbacks: no recorder, one that is off, one that is on
+    Insight(insight::Args),
     /// `dapple serve` compared with nginx, Apache, hyper and Go: the papers' experiments, under
     /// `load`
     Web(web::Args),
@@ -101,6 +104,9 @@ enum Command {
     /// One run of `idle`, in a separate process
     #[command(hide = true)]
     IdleTrial(idle::TrialArgs),
+    /// One run of `insight`, in a separate process
+    #[command(hide = true)]
+    InsightTrial(insight::TrialArgs),
     /// One run of `threads`, in a separate process
     #[command(hide = true)]
     ThreadsTrial(threads::TrialArgs),
@@ -146,6 +152,8 @@ fn main() -> ExitCode {
         Command::Regret(args) => regret::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Idle(args) => idle::run(&args),
+        Command::Insight(args) => insight::run(&args),
+        Command::InsightTrial(args) => insight::run_trial(&args),
         Command::Web(args) => web::run(&args),
         Command::WebTrial(args) => web::run_trial(&args),
         Command::Locks(args) => web::run_locks(&args),

@@ -141,6 +141,16 @@ impl Recording {
         self.workers
     }
 
+    /// How many callbacks have begun in it; closures in line are parts of them.
+    pub fn callbacks(&self) -> usize {
+        self.events.iter().filter(|event| event.kind == Kind::Started).count()
+    }
+
+    /// How many events found no room.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// The findings of the recording.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(self, &Runs::of(self))

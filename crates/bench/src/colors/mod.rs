@@ -11,6 +11,7 @@ mod plot;
 mod regret;
 mod report;
 pub(crate) mod spin;
+pub(crate) mod steady;
 pub(crate) mod table2;
 mod threads;
 mod tokio_mpsc;
