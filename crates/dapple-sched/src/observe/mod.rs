@@ -9,5 +9,6 @@ pub(crate) mod dump;
 pub(crate) mod inspect;
 pub(crate) mod named;
 pub(crate) mod stats;
+mod ticks;
 pub(crate) mod trace;
 mod waits;

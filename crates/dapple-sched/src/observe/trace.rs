@@ -17,8 +17,8 @@ use crate::color::Color;
 use crate::color::cell::ColorCell;
 use crate::color::node::{Node, Origin, OwnedNode};
 use crate::color::rights::ColorRef;
-use crate::environment::measured_now;
 use crate::memory::block;
+use crate::observe::ticks::Ticks;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
 use crate::sync::thread_local;
@@ -55,6 +55,27 @@ use crate::worker::Worker;
 pub trait Observer: Send + Sync {
     /// Reports an event.
     fn event(&self, event: &TraceEvent);
+
+    /// Whether the runtime may leave out events of the kind [`Accepted`](TraceKind::Accepted), so
+    /// that a post costs less: all events have [`accepted_at`](TraceEvent::accepted_at). The
+    /// runtime asks when it is told to observe. Default: no.
+    fn skips_accepted(&self) -> bool {
+        false
+    }
+
+    /// Reports the begin of a callback, in place of [`event`](Observer::event). The result comes
+    /// back with the end, on the same thread. Default: calls `event`, and returns 0.
+    fn started(&self, event: &TraceEvent) -> u64 {
+        self.event(event);
+        0
+    }
+
+    /// Reports the end of a callback, in place of [`event`](Observer::event), with the result of
+    /// [`started`](Observer::started); 0 if that was not called. Default: calls `event`.
+    fn ended(&self, event: &TraceEvent, started: u64) {
+        let _ = started;
+        self.event(event);
+    }
 }
 
 /// An event of a callback. A poll of a task is a callback; so is the turn of a waiter for a state.
@@ -74,7 +95,10 @@ pub struct TraceEvent {
     pub worker: Option<usize>,
     /// The line that posted it, or that spawned the task.
     pub posted_from: &'static Location<'static>,
-    /// The time of the event.
+    /// When the callback was accepted; of a closure in line, when it began.
+    pub accepted_at: Instant,
+    /// The time of the event. A callback that follows another one in the same turn begins when
+    /// that one ends.
     pub at: Instant,
 }
 
@@ -123,7 +147,10 @@ pub(crate) struct Watch {
     /// Set once: other threads may be calling it at any time.
     observer: OnceLock<Arc<dyn Observer>>,
     observes: AtomicBool,
+    /// The observer does without [`TraceKind::Accepted`].
+    skips_accepted: AtomicBool,
     measures: AtomicBool,
+    ticks: Ticks,
 }
 
 /// The runtime has an observer already, and keeps it as long as it lives.
@@ -150,6 +177,10 @@ struct Current {
     silent: Cell<bool>,
     /// The line that made the state of the closure in line, once that is known.
     state: Cell<Option<Origin>>,
+    /// The next number for a callback; a multiple of [`IDS`] if there is none left.
+    next_id: Cell<u64>,
+    /// When the last callback of this turn ended.
+    last_end: Cell<Option<Instant>>,
 }
 
 impl Current {
@@ -160,6 +191,8 @@ impl Current {
             nested_ns: Cell::new(0),
             silent: Cell::new(false),
             state: Cell::new(None),
+            next_id: Cell::new(0),
+            last_end: Cell::new(None),
         }
     }
 }
@@ -178,9 +211,11 @@ thread_local! {
 /// that needs no access to its runtime.
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of the next traced callback. Not per runtime: a callback of one runtime may post to
-/// another.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// The next numbers for traced callbacks. Each thread takes [`IDS`] of them at a time, so that
+/// workers share no cache line. Not per runtime: a callback of one runtime may post to another.
+static NEXT_IDS: AtomicU64 = AtomicU64::new(IDS);
+
+const IDS: u64 = 1 << 12;
 
 impl Watch {
     pub(crate) fn new(observer: Option<Arc<dyn Observer>>, measures: bool) -> Watch {
@@ -188,8 +223,9 @@ impl Watch {
         // otherwise it may miss the change.
         WATCHES.fetch_add(usize::from(observer.is_some()) + usize::from(measures), Relaxed);
         let observes = AtomicBool::new(observer.is_some());
+        let skips_accepted = AtomicBool::new(observer.as_ref().is_some_and(|observer| observer.skips_accepted()));
         let observer = observer.map_or_else(OnceLock::new, OnceLock::from);
-        Watch { observer, observes, measures: AtomicBool::new(measures) }
+        Watch { observer, observes, skips_accepted, measures: AtomicBool::new(measures), ticks: Ticks::new() }
     }
 
     pub(crate) fn set_observer(&self, observer: Arc<dyn Observer>) -> Result<(), HasObserver> {
@@ -197,7 +233,12 @@ impl Watch {
     }
 
     pub(crate) fn set_observes(&self, on: bool) {
-        Watch::switch(&self.observes, on && self.observer.get().is_some());
+        if on {
+            self.ticks.measure();
+        }
+        let observer = self.observer.get();
+        self.skips_accepted.store(observer.is_some_and(|observer| observer.skips_accepted()), Relaxed);
+        Watch::switch(&self.observes, on && observer.is_some());
     }
 
     pub(crate) fn set_measures(&self, on: bool) {
@@ -219,13 +260,27 @@ impl Watch {
 
     /// Calls the observer, if there is one.
     fn tell(&self, kind: TraceKind, record: &Record, at: Instant) {
-        if self.observes.load(Relaxed) {
-            self.tell_observer(kind, record, at);
-        }
+        self.call(kind, record, at, |observer, event| observer.event(event));
     }
 
-    fn tell_observer(&self, kind: TraceKind, record: &Record, at: Instant) {
-        let Some(observer) = self.observer.get() else { return };
+    /// Reports the begin of a callback; returns the observer's word for its end.
+    fn tell_started(&self, record: &Record, at: Instant) -> u64 {
+        self.call(TraceKind::Started, record, at, |observer, event| observer.started(event)).unwrap_or(0)
+    }
+
+    fn tell_ended(&self, panicked: bool, record: &Record, at: Instant, started: u64) {
+        self.call(TraceKind::Ended { panicked }, record, at, |observer, event| observer.ended(event, started));
+    }
+
+    #[inline]
+    fn call<R>(
+        &self,
+        kind: TraceKind,
+        record: &Record,
+        at: Instant,
+        call: impl FnOnce(&dyn Observer, &TraceEvent) -> R,
+    ) -> Option<R> {
+        let observer = self.observer.get().filter(|_| self.observes.load(Relaxed))?;
         let event = TraceEvent {
             kind,
             callback: record.id,
@@ -233,10 +288,15 @@ impl Watch {
             color_id: record.color_id,
             worker: context::with_worker(|worker| worker.index),
             posted_from: record.origin,
+            accepted_at: record.accepted_at,
             at,
         };
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| untraced(|| observer.event(&event)))) {
-            crate::runtime::panics::discard(payload);
+        match catch_unwind(AssertUnwindSafe(|| untraced(|| call(&**observer, &event)))) {
+            Ok(result) => Some(result),
+            Err(payload) => {
+                crate::runtime::panics::discard(payload);
+                None
+            }
         }
     }
 }
@@ -272,11 +332,19 @@ pub(crate) fn accept(cell: &ColorCell, origin: Origin) -> Option<NonNull<Record>
     if silent || !watch.wants() {
         return None;
     }
-    // Relaxed: a number.
-    let id = NEXT_ID.fetch_add(1, Relaxed);
-    let record =
-        Record { id, cause, origin, accepted_at: measured_now(), color_id: cell.id, waits: false, shared: cell.shared };
-    watch.tell(TraceKind::Accepted, &record, record.accepted_at);
+    let id = CURRENT.with(Current::new_id);
+    let record = Record {
+        id,
+        cause,
+        origin,
+        accepted_at: watch.ticks.now(),
+        color_id: cell.id,
+        waits: false,
+        shared: cell.shared,
+    };
+    if !watch.skips_accepted.load(Relaxed) {
+        watch.tell(TraceKind::Accepted, &record, record.accepted_at);
+    }
     Some(block::alloc(record))
 }
 
@@ -300,10 +368,10 @@ pub(crate) fn dropped(node: &OwnedNode) {
 /// A wait has been reached without a turn: its color is held for it now.
 pub(crate) fn reached(node: &OwnedNode) {
     if let Some(record) = take_from(node) {
-        let now = measured_now();
         let watch = record.watch();
-        watch.tell(TraceKind::Started, &record, now);
-        watch.tell(TraceKind::Ended { panicked: false }, &record, now);
+        let now = watch.ticks.now();
+        let told = watch.tell_started(&record, now);
+        watch.tell_ended(false, &record, now, told);
     }
 }
 
@@ -337,7 +405,8 @@ impl Record {
 
     /// Reports that the callback will not run.
     pub(crate) fn tell_dropped(self) {
-        self.watch().tell(TraceKind::Dropped, &self, measured_now());
+        let watch = self.watch();
+        watch.tell(TraceKind::Dropped, &self, watch.ticks.now());
     }
 
     fn watch(&self) -> &Watch {
@@ -350,26 +419,29 @@ impl Record {
 impl Worker {
     /// Runs a traced callback, in a color that this worker runs.
     pub(crate) fn run_traced(&self, color: Option<ColorRef<'_>>, record: &Record, run: impl FnOnce()) {
+        let watch = &self.shared.watch;
+        let measures = watch.measures.load(Relaxed);
+        let in_turn = color.is_some_and(|color| self.frame.color() == Some(color.ptr()));
         // The turn may end before the callback does, and the color may then be freed. SAFETY: the
         // turn keeps the cell alive so far.
-        let color = color.map(|color| unsafe { Color::retain(color.ptr()) });
+        let color = color.filter(|_| measures).map(|color| unsafe { Color::retain(color.ptr()) });
         self.slot().set_origin(record.origin);
-        let watch = &self.shared.watch;
-        let started = measured_now();
-        watch.tell(TraceKind::Started, record, started);
+        let started = CURRENT.with(|current| current.begin(in_turn, watch, record.accepted_at));
+        let told = watch.tell_started(record, started);
         let outer = CURRENT.with(|current| current.enter(record.id));
         let result = catch_unwind(AssertUnwindSafe(run));
-        let ended = measured_now();
+        let ended = watch.ticks.now();
         let took_ns = (ended - started).as_nanos() as u64;
         let (panicked, nested_ns) = CURRENT.with(|current| current.leave(outer, took_ns));
-        if watch.measures.load(Relaxed) {
+        if measures {
             let wait_ns = (started - record.accepted_at).as_nanos() as u64;
             let run_ns = took_ns.saturating_sub(nested_ns);
             let count = u64::from(!record.waits);
             self.slot().counters.measured(count, wait_ns, run_ns);
             color.iter().for_each(|color| color.alive().ext.get_or_make().times.add(count, wait_ns, run_ns));
         }
-        watch.tell(TraceKind::Ended { panicked: panicked || result.is_err() }, record, ended);
+        watch.tell_ended(panicked || result.is_err(), record, ended, told);
+        CURRENT.with(|current| current.last_end.set(Some(ended).filter(|_| in_turn && outer.0 == 0)));
         drop(color);
         if let Err(payload) = result {
             resume_unwind(payload);
@@ -395,14 +467,16 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
     }
     impl<'c, I: Iterator<Item = ColorRef<'c>> + Clone> Drop for Measured<'c, I> {
         fn drop(&mut self) {
-            let ended = measured_now();
+            let Some(first) = self.colors.clone().next() else { return };
+            let watch = &first.shared().watch;
+            let ended = watch.ticks.now();
             let made_from = CURRENT.with(|current| current.state.replace(self.outer_state));
             if let Some(made_from) = made_from {
                 self.colors.clone().for_each(|color| tell_in_line(color, made_from, self.started, ended));
             }
             let took_ns = (ended - self.started).as_nanos() as u64;
             let nested_ns = CURRENT.with(|current| current.nested_ns.replace(self.outer_ns.saturating_add(took_ns)));
-            if !self.colors.clone().next().is_some_and(|color| color.shared().watch.measures.load(Relaxed)) {
+            if !watch.measures.load(Relaxed) {
                 return;
             }
             let run_ns = took_ns.saturating_sub(nested_ns);
@@ -411,12 +485,11 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
         }
     }
     // All colors of a set are of one runtime.
-    if !colors.clone().next().is_some_and(|color| color.shared().watch.wants()) {
-        return f();
-    }
+    let Some(first) = colors.clone().next().filter(|color| color.shared().watch.wants()) else { return f() };
+    let started = first.shared().watch.ticks.now();
     let outer_state = CURRENT.with(|current| current.state.take());
     let outer_ns = CURRENT.with(|current| current.nested_ns.replace(0));
-    let _measured = Measured { colors, started: measured_now(), outer_ns, outer_state };
+    let _measured = Measured { colors, started, outer_ns, outer_state };
     f()
 }
 
@@ -434,8 +507,7 @@ fn tell_in_line(color: ColorRef<'_>, made_from: Origin, started: Instant, ended:
     if silent {
         return;
     }
-    // Relaxed: a number.
-    let id = NEXT_ID.fetch_add(1, Relaxed);
+    let id = CURRENT.with(Current::new_id);
     let shared = color.shared;
     let record =
         Record { id, cause, origin: made_from, accepted_at: started, color_id: color.id, waits: false, shared };
@@ -447,7 +519,33 @@ pub(crate) fn note_panic() {
     CURRENT.with(|current| current.panicked.set(true));
 }
 
+/// A turn begins.
+#[cold]
+pub(crate) fn begin_turn() {
+    CURRENT.with(|current| current.last_end.set(None));
+}
+
 impl Current {
+    /// A number for a callback.
+    fn new_id(&self) -> u64 {
+        let mut id = self.next_id.get();
+        if id.is_multiple_of(IDS) {
+            // Relaxed: numbers.
+            id = NEXT_IDS.fetch_add(IDS, Relaxed);
+        }
+        self.next_id.set(id + 1);
+        id
+    }
+
+    /// The begin of a callback: the end of the one before it in the same turn, which saves a clock
+    /// reading; but a callback begins after it was accepted.
+    fn begin(&self, in_turn: bool, watch: &Watch, accepted_at: Instant) -> Instant {
+        match self.last_end.take().filter(|_| in_turn) {
+            Some(last_end) => last_end.max(accepted_at),
+            None => watch.ticks.now(),
+        }
+    }
+
     /// Begins a callback; returns the former state of the thread.
     fn enter(&self, callback: u64) -> (u64, bool, u64) {
         (self.callback.replace(callback), self.panicked.replace(false), self.nested_ns.replace(0))

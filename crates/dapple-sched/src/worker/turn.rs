@@ -28,6 +28,9 @@ impl Worker {
         let cell = turn.color();
         self.began.set(cell.ran());
         let plain = !trace::is_on() && !cell.ext.is_limited();
+        if !plain {
+            trace::begin_turn();
+        }
         let open = OpenTurn { worker: self, color: cell.ptr() };
         self.frame.enter(turn, plain);
         if short && to_look > 0 {

@@ -377,3 +377,59 @@ fn an_observer_is_switched_on_and_off_while_the_program_runs() {
     run();
     assert_eq!(log.events().len(), seen);
 }
+
+/// Keeps begins and ends, and gives each begin a number.
+#[derive(Default)]
+struct Pairs {
+    accepted: std::sync::atomic::AtomicBool,
+    begun: std::sync::Mutex<Vec<TraceEvent>>,
+    ended: std::sync::Mutex<Vec<(TraceEvent, u64)>>,
+}
+
+impl Observer for Pairs {
+    fn event(&self, event: &TraceEvent) {
+        self.accepted.fetch_or(event.kind == TraceKind::Accepted, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn skips_accepted(&self) -> bool {
+        true
+    }
+
+    fn started(&self, event: &TraceEvent) -> u64 {
+        let mut begun = self.begun.lock().unwrap();
+        begun.push(event.clone());
+        begun.len() as u64
+    }
+
+    fn ended(&self, event: &TraceEvent, started: u64) {
+        self.ended.lock().unwrap().push((event.clone(), started));
+    }
+}
+
+#[test]
+fn an_observer_of_pairs_gets_its_number_back_with_the_end() {
+    let pairs = Arc::new(Pairs::default());
+    let runtime = Runtime::builder().workers(1).observer(pairs.clone()).build().unwrap();
+    let color = runtime.handle().new_color();
+    let inner = color.clone();
+    // One turn runs all of them.
+    color.post(move || (0..50).for_each(|_| inner.post(|| ())));
+    runtime.block_on(async { color.spawn(async {}).await }).unwrap();
+    runtime.shutdown(LONG);
+    let (begun, ended) = (pairs.begun.lock().unwrap(), pairs.ended.lock().unwrap());
+    assert!(!pairs.accepted.load(std::sync::atomic::Ordering::Relaxed), "it does without");
+    assert!(begun.len() >= 51 && begun.len() == ended.len(), "{} begun, {} ended", begun.len(), ended.len());
+    for (end, number) in ended.iter() {
+        let begin = &begun[*number as usize - 1];
+        assert_eq!(begin.callback, end.callback);
+        assert_eq!(begin.accepted_at, end.accepted_at);
+        assert!(begin.accepted_at <= begin.at && begin.at <= end.at, "{begin:?} {end:?}");
+    }
+    let mut ids: Vec<u64> = begun.iter().map(|event| event.callback).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), begun.len(), "each has a number of its own");
+    let of_color: Vec<_> = ended.iter().filter(|(end, _)| end.color_id == color.id()).collect();
+    let begins_at_end = |pair: &[&(TraceEvent, u64)]| begun[pair[1].1 as usize - 1].at == pair[0].0.at;
+    assert!(of_color.windows(2).any(begins_at_end), "a callback begins when the one before it ends");
+}
