@@ -55,17 +55,15 @@ impl Recording {
         let mut chains: HashMap<Vec<usize>, u64> = HashMap::default();
         for run in &runs.runs {
             let mut chain = vec![runs.family_of(run)];
-            let mut cause = run.cause;
-            while let Some(&at) = places.get(&cause).filter(|_| chain.len() < DEPTH) {
+            let mut cause = places.get(&run.cause);
+            while let Some(&at) = cause.filter(|_| chain.len() < DEPTH) {
                 let family = runs.family_of(&runs.runs[at]);
                 // A task that wakes itself makes no tower.
                 if chain.last() != Some(&family) {
                     chain.push(family);
                 }
-                cause = match runs.runs[at].cause {
-                    next if next < cause => next,
-                    _ => break,
-                };
+                // A cause began before its effect, so there are no circles.
+                cause = places.get(&runs.runs[at].cause).filter(|next| **next < at);
             }
             chain.reverse();
             *chains.entry(chain).or_default() += run.own_ns();

@@ -1,12 +1,12 @@
-//! The scheduler's events, in one buffer for each worker.
+//! The scheduler's callbacks, in one table for each worker.
 //!
-//! A buffer has one writer, its worker, so its lock is free but when the recording ends. A full buffer takes no more:
-//! the analysis needs whole chains, and the loss is counted.
+//! A row has one writer: the thread on which its callback runs. A worker's table has one writer, too, so nothing here is
+//! locked or shared between workers. A full table takes no more: the analysis needs whole chains, and the loss is counted.
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use dapple_sched::environment::{HashMap, now};
@@ -17,63 +17,244 @@ use crate::recording::{Event, Kind, Line, Recording};
 /// The observer of one runtime.
 struct Recorder {
     /// One for each worker, and one for all other threads.
-    buffers: Box<[Buffer]>,
-    lost: AtomicU64,
-    /// Events that one buffer holds.
+    tables: Box<[Table]>,
+    /// Rows that one table holds.
     capacity: usize,
+    /// The number of the current recording, or of the last one.
+    number: AtomicU64,
+    /// Rows have nanoseconds since then.
+    base: Instant,
+    /// The lines of the program, by their addresses.
+    lines: Mutex<HashMap<usize, &'static Location<'static>>>,
 }
 
 /// Two cache lines, because processors fetch them in pairs.
 #[repr(align(128))]
-#[derive(Default)]
-struct Buffer(Mutex<Vec<Raw>>);
+struct Table {
+    /// Rows in use. Only the table's writer adds; the begin of a recording sets it to 0.
+    len: AtomicUsize,
+    /// Events that found no room.
+    lost: AtomicU64,
+    /// Addresses that are in [`Recorder::lines`].
+    known: [AtomicUsize; KNOWN],
+    /// Made when the first recording begins.
+    rows: OnceLock<Box<[Row]>>,
+}
 
-/// An event, with times of the clock.
+/// A callback or a closure in line: one cache line. Its writer stores `tag` last, with `Release`, and `ended_ns` when it
+/// ends; the end of the recording loads both with `Acquire`.
+#[repr(align(64))]
+struct Row {
+    tag: AtomicU64,
+    callback: AtomicU64,
+    cause: AtomicU64,
+    color: AtomicU64,
+    line: AtomicUsize,
+    accepted_ns: AtomicU64,
+    started_ns: AtomicU64,
+    /// [`RUNS`]: it has not ended.
+    ended_ns: AtomicU64,
+}
+
+/// Values of [`Row::tag`]; those of used rows are added to [`KINDS`] times the number of the recording, so rows of the last
+/// one are not mistaken for new ones. `EMPTY` is not 0, so a new table is written when it is made, and its memory is there.
+const EMPTY: u64 = 1;
+const CALLBACK: u64 = 2;
+const IN_LINE: u64 = 3;
+const KINDS: u64 = 4;
+
+/// A value of [`Row::ended_ns`].
+const RUNS: u64 = u64::MAX;
+
+/// The token of a callback that found no room.
+const NO_ROW: u64 = u64::MAX;
+
+const KNOWN: usize = 256;
+
+impl Table {
+    fn new() -> Table {
+        Table {
+            len: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+            known: [const { AtomicUsize::new(0) }; KNOWN],
+            rows: OnceLock::new(),
+        }
+    }
+
+    /// A row for the calling thread; `None` if there is none left.
+    fn claim(&self, is_shared: bool) -> Option<(usize, &Row)> {
+        let rows = self.rows.get()?;
+        // Relaxed: the row's tag publishes it.
+        let at = match is_shared {
+            true => self.len.fetch_add(1, Ordering::Relaxed),
+            false => self.len.load(Ordering::Relaxed),
+        };
+        let Some(row) = rows.get(at) else {
+            self.lose();
+            return None;
+        };
+        if !is_shared {
+            self.len.store(at + 1, Ordering::Relaxed);
+        }
+        Some((at, row))
+    }
+
+    fn lose(&self) {
+        // Relaxed: a count.
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Row {
+    fn empty() -> Row {
+        let zero = || AtomicU64::new(0);
+        Row {
+            tag: AtomicU64::new(EMPTY),
+            callback: zero(),
+            cause: zero(),
+            color: zero(),
+            line: AtomicUsize::new(0),
+            accepted_ns: zero(),
+            started_ns: zero(),
+            ended_ns: zero(),
+        }
+    }
+}
+
+impl Recorder {
+    /// The table of this thread, and whether other threads write to it.
+    fn table(&self, event: &TraceEvent) -> (&Table, bool) {
+        let last = self.tables.len() - 1;
+        let at = event.worker.unwrap_or(last).min(last);
+        (&self.tables[at], at == last)
+    }
+
+    fn ns(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.base);
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
+    }
+
+    /// Notes the line, unless this thread has seen it, and returns its address.
+    fn line(&self, table: &Table, from: &'static Location<'static>) -> usize {
+        let line = std::ptr::from_ref(from).addr();
+        let known = &table.known[(line / align_of::<Location<'_>>()) % KNOWN];
+        // Relaxed: a line is noted before the end of the recording, which takes the lock.
+        if known.load(Ordering::Relaxed) != line {
+            self.lines.lock().unwrap_or_else(PoisonError::into_inner).insert(line, from);
+            known.store(line, Ordering::Relaxed);
+        }
+        line
+    }
+
+    /// Writes a row; returns its index.
+    fn write(&self, event: &TraceEvent, tag: u64, started: Instant, ended_ns: u64) -> u64 {
+        let (table, is_shared) = self.table(event);
+        let Some((at, row)) = table.claim(is_shared) else { return NO_ROW };
+        // Relaxed: the tag publishes all of it, and a recording's number is set before `observe` lets threads write.
+        row.callback.store(event.callback, Ordering::Relaxed);
+        row.cause.store(event.cause.unwrap_or(0), Ordering::Relaxed);
+        row.color.store(event.color_id, Ordering::Relaxed);
+        row.line.store(self.line(table, event.posted_from), Ordering::Relaxed);
+        row.accepted_ns.store(self.ns(event.accepted_at), Ordering::Relaxed);
+        row.started_ns.store(self.ns(started), Ordering::Relaxed);
+        row.ended_ns.store(ended_ns, Ordering::Relaxed);
+        row.tag.store(self.number.load(Ordering::Relaxed) * KINDS + tag, Ordering::Release);
+        at as u64
+    }
+
+    /// The events of a recording that lasted between these times, in order.
+    fn events(&self, began_ns: u64, ended_ns: u64) -> Vec<Raw> {
+        let mut events = Vec::new();
+        for (worker, table) in self.tables.iter().enumerate() {
+            let worker = u16::try_from(worker).ok().filter(|_| worker + 1 < self.tables.len());
+            let rows = table.rows.get().map_or(&[][..], |rows| rows);
+            for row in &rows[..table.len.load(Ordering::Relaxed).min(rows.len())] {
+                // Acquire: pairs with the store in `write`.
+                let tag = row.tag.load(Ordering::Acquire);
+                if tag / KINDS == self.number.load(Ordering::Relaxed) {
+                    row.events(tag % KINDS, worker, began_ns, ended_ns, &mut events);
+                }
+            }
+        }
+        events.sort_by_key(|event| event.at_ns);
+        events
+    }
+}
+
+/// An event; times are those of the rows.
 struct Raw {
     kind: Kind,
     callback: u64,
     cause: u64,
     color: u64,
     worker: Option<u16>,
-    from: &'static Location<'static>,
-    began: Instant,
-    at: Instant,
+    line: usize,
+    began_ns: u64,
+    at_ns: u64,
+}
+
+impl Row {
+    fn events(&self, tag: u64, worker: Option<u16>, began_ns: u64, ended_ns: u64, events: &mut Vec<Raw>) {
+        let load = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        let (accepted_ns, started_ns) = (load(&self.accepted_ns), load(&self.started_ns));
+        let row_ended_ns = self.ended_ns.load(Ordering::Acquire);
+        if tag == EMPTY || accepted_ns < began_ns || started_ns > ended_ns {
+            return;
+        }
+        let event = |kind, began_ns, at_ns| Raw {
+            kind,
+            callback: load(&self.callback),
+            cause: load(&self.cause),
+            color: load(&self.color),
+            worker,
+            line: self.line.load(Ordering::Relaxed),
+            began_ns,
+            at_ns,
+        };
+        if tag == IN_LINE {
+            return events.push(event(Kind::InLine, started_ns, row_ended_ns));
+        }
+        events.push(event(Kind::Accepted, accepted_ns, accepted_ns));
+        events.push(event(Kind::Started, started_ns, started_ns));
+        if row_ended_ns != RUNS {
+            events.push(event(Kind::Ended, row_ended_ns, row_ended_ns));
+        }
+    }
 }
 
 impl Observer for Recorder {
     fn event(&self, event: &TraceEvent) {
-        let (kind, began) = match event.kind {
-            TraceKind::Accepted => (Kind::Accepted, event.at),
-            TraceKind::Started => (Kind::Started, event.at),
-            TraceKind::Ended { .. } => (Kind::Ended, event.at),
-            TraceKind::InLine { started } => (Kind::InLine, started),
-            _ => return,
-        };
-        let last = self.buffers.len() - 1;
-        let buffer = &self.buffers[event.worker.unwrap_or(last).min(last)];
-        let mut events = buffer.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.len() >= self.capacity {
-            // Relaxed: a count.
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            return;
+        if let TraceKind::InLine { started } = event.kind {
+            self.write(event, IN_LINE, started, self.ns(event.at));
         }
-        events.push(Raw {
-            kind,
-            callback: event.callback,
-            cause: event.cause.unwrap_or(0),
-            color: event.color_id,
-            worker: event.worker.and_then(|worker| u16::try_from(worker).ok()),
-            from: event.posted_from,
-            began,
-            at: event.at,
-        });
+    }
+
+    fn skips_accepted(&self) -> bool {
+        true
+    }
+
+    fn started(&self, event: &TraceEvent) -> u64 {
+        self.write(event, CALLBACK, event.at, RUNS)
+    }
+
+    fn ended(&self, event: &TraceEvent, started: u64) {
+        let (table, _) = self.table(event);
+        if started == NO_ROW {
+            return table.lose();
+        }
+        // Relaxed: this thread wrote it. It has another callback if this one began before the recording.
+        let row = usize::try_from(started).ok().and_then(|at| table.rows.get()?.get(at));
+        if let Some(row) = row.filter(|row| row.callback.load(Ordering::Relaxed) == event.callback) {
+            row.ended_ns.store(self.ns(event.at), Ordering::Release);
+        }
     }
 }
 
 /// Records the callbacks of one runtime, as often as asked, one recording at a time.
 ///
-/// Off, it costs nothing but the two branches of a callback that are there without it. On, it costs about 0.3 us for each
-/// callback, and [`BYTES_EACH`](Self::BYTES_EACH) bytes for each of its three events, up to the limit.
+/// Off, it costs nothing but the two branches of a callback that are there without it. On, `bench insight` says what it
+/// costs. The first recording takes [`BYTES_EACH`](Self::BYTES_EACH) bytes for each callback up to the limit, which later
+/// ones use again.
 pub struct Insight {
     handle: Handle,
     recorder: Arc<Recorder>,
@@ -100,29 +281,32 @@ pub struct Session<'a> {
 }
 
 impl Insight {
-    /// The memory of one event, in bytes.
-    pub const BYTES_EACH: usize = size_of::<Raw>();
+    /// The memory of one callback, in bytes.
+    pub const BYTES_EACH: usize = size_of::<Row>();
 
     /// For the runtime of this handle. Records nothing yet.
     ///
     /// # Errors
     /// The runtime has an observer already, of the program or of another `Insight`.
     pub fn new(handle: &Handle) -> Result<Insight, HasObserver> {
-        Insight::with_capacity(handle, EVENTS_MAX)
+        Insight::with_capacity(handle, CALLBACKS_MAX)
     }
 
-    /// As [`Insight::new`], with at most this many events for each worker. Default: 400,000, or about 30 MB for each.
+    /// As [`Insight::new`], with at most this many callbacks and closures in line for each worker. Default: 200,000, or
+    /// 12.8 MB for each.
     ///
     /// # Errors
     /// As [`Insight::new`].
     pub fn with_capacity(handle: &Handle, capacity: usize) -> Result<Insight, HasObserver> {
-        let buffers = (0..=handle.workers()).map(|_| Buffer::default()).collect();
-        let recorder = Arc::new(Recorder { buffers, lost: AtomicU64::new(0), capacity });
+        let tables = (0..=handle.workers()).map(|_| Table::new()).collect();
+        let recorder =
+            Arc::new(Recorder { tables, capacity, number: AtomicU64::new(0), base: now(), lines: Mutex::default() });
         handle.set_observer(recorder.clone())?;
         Ok(Insight { handle: handle.clone(), recorder, records: AtomicBool::new(false) })
     }
 
-    /// Begins to record the callbacks that are accepted from now on.
+    /// Begins to record the callbacks that are accepted from now on. The first time, it makes the tables, which takes
+    /// some milliseconds for each worker.
     ///
     /// # Errors
     /// Another recording has not ended.
@@ -130,17 +314,16 @@ impl Insight {
         if self.records.swap(true, Ordering::AcqRel) {
             return Err(AlreadyRecording);
         }
-        self.take();
+        self.recorder.number.fetch_add(1, Ordering::Relaxed);
+        for table in &self.recorder.tables {
+            table.rows.get_or_init(|| (0..self.recorder.capacity).map(|_| Row::empty()).collect());
+            // Relaxed: `observe` below lets the workers write.
+            table.len.store(0, Ordering::Relaxed);
+            table.lost.store(0, Ordering::Relaxed);
+        }
         let began = now();
         self.handle.observe(true);
         Ok(Session { insight: self, began })
-    }
-
-    /// The events so far, and the number of those lost.
-    fn take(&self) -> (Vec<Raw>, u64) {
-        let take = |buffer: &Buffer| std::mem::take(&mut *buffer.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let events = self.recorder.buffers.iter().flat_map(take).collect();
-        (events, self.recorder.lost.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -155,18 +338,23 @@ impl Session<'_> {
     pub fn end(self) -> Recording {
         let ended = now();
         self.insight.handle.observe(false);
-        let (mut raw, lost) = self.insight.take();
-        raw.sort_by_key(|event| event.at);
-        let ns = |at: Instant| u64::try_from(at.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX);
-        let mut recording = Recording::new(self.insight.handle.workers(), ns(ended), lost);
+        let recorder = &self.insight.recorder;
+        let (began_ns, ended_ns) = (recorder.ns(self.began), recorder.ns(ended));
+        let since = |ns: u64| ns.saturating_sub(began_ns);
+        let lost = recorder.tables.iter().map(|table| table.lost.load(Ordering::Relaxed)).sum();
+        let raw = recorder.events(began_ns, ended_ns);
+        let mut recording = Recording::new(self.insight.handle.workers(), since(ended_ns), lost);
+        let places = recorder.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = HashMap::default();
         for event in raw {
-            let line = *lines.entry(std::ptr::from_ref(event.from).addr()).or_insert_with(|| {
-                recording.lines.push(Line { file: event.from.file().to_owned(), line: event.from.line() });
+            // A row's writer has noted its line before.
+            let Some(place) = places.get(&event.line) else { continue };
+            let line = *lines.entry(event.line).or_insert_with(|| {
+                recording.lines.push(Line { file: place.file().to_owned(), line: place.line() });
                 recording.lines.len() as u32 - 1
             });
             let Raw { kind, callback, cause, color, worker, .. } = event;
-            let (began_ns, at_ns) = (ns(event.began), ns(event.at));
+            let (began_ns, at_ns) = (since(event.began_ns), since(event.at_ns));
             recording.events.push(Event { kind, callback, cause, color, worker, line, began_ns, at_ns });
         }
         recording
@@ -176,7 +364,6 @@ impl Session<'_> {
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.insight.handle.observe(false);
-        self.insight.take();
         self.insight.records.store(false, Ordering::Release);
     }
 }
@@ -187,5 +374,5 @@ impl fmt::Debug for Session<'_> {
     }
 }
 
-/// Events for each worker: about 130,000 callbacks.
-const EVENTS_MAX: usize = 400_000;
+/// Callbacks for each worker.
+const CALLBACKS_MAX: usize = 200_000;
