@@ -27,6 +27,10 @@ pub(crate) enum Peer {
     DappleSmall,
     /// The same on its own scheduler (web)
     DappleOwnScheduler,
+    /// `dapple files`, over WebDAV (web)
+    DappleFiles,
+    /// `rclone serve webdav`; must be installed (web)
+    Rclone,
     /// nginx with `multi_accept on`: a worker accepts all waiting connections; must be installed
     Nginx,
     /// nginx with `multi_accept off`, its default: one connection for each poll of the kernel (web)
@@ -86,12 +90,12 @@ impl Peer {
     /// Its place in the palette of the plots, always the same, so that plots can be compared.
     pub(crate) fn style(self) -> usize {
         match self {
-            Peer::Dapple | Peer::Replicated => 0,
+            Peer::Dapple | Peer::DappleFiles | Peer::Replicated => 0,
             Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents | Peer::DappleCopies => 1,
             Peer::Tokio | Peer::Hyper | Peer::Threaded => 2,
             Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache | Peer::HyperTower20 | Peer::Wrapped => 3,
             Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx | Peer::HyperPool10 | Peer::Pipelined => 4,
-            Peer::Go => 5,
+            Peer::Go | Peer::Rclone => 5,
             Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial | Peer::GoLimit10 => 6,
             Peer::Epoll | Peer::Fio => 7,
             Peer::DappleOwnScheduler | Peer::NginxAcceptOne => 9,

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Request the files of --expect by Zipf's law with this exponent, in the order of their names
     #[arg(long, value_name = "EXPONENT", requires = "expect", conflicts_with = "urls")]
     zipf: Option<f64>,
+    /// A field of every request, as `NAME: VALUE`
+    #[arg(long, value_name = "FIELD", value_parser = field)]
+    pub(super) header: Option<String>,
     /// The servers are proxies: send them absolute URLs of this origin
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) origin: Option<String>,
@@ -75,6 +78,11 @@ pub(crate) struct Args {
     /// Print on standard output when the measurement begins and ends
     #[arg(long, hide = true)]
     pub(super) marks: bool,
+}
+
+fn field(text: &str) -> Result<String, String> {
+    let is_good = text.split_once(": ").is_some_and(|(name, _)| !name.is_empty()) && !text.contains(['\r', '\n']);
+    if is_good { Ok(text.to_owned()) } else { Err("write NAME: VALUE, as in `authorization: Bearer x`".to_owned()) }
 }
 
 const EXAMPLES: &str = "\

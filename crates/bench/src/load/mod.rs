@@ -78,8 +78,9 @@ fn load_of(args: &Args) -> Result<Load> {
         let close = if args.close { "connection: close\r\n" } else { "" };
         let host = args.origin.as_ref().unwrap_or(&target.host);
         let prefix = args.origin.as_ref().map(|origin| format!("http://{origin}")).unwrap_or_default();
+        let field = args.header.as_ref().map(|field| format!("{field}\r\n")).unwrap_or_default();
         let request = |path: &str| {
-            format!("GET {prefix}{path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: dapple-load\r\n{close}\r\n")
+            format!("GET {prefix}{path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: dapple-load\r\n{field}{close}\r\n")
         };
         requests.push(mix.items.iter().map(|item| request(&item.path).into_bytes().into()).collect());
     }

@@ -22,7 +22,7 @@ use experiment::{Case, Web, Workload};
 use site::{Site, SiteKind};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use workloads::{Cold, Handshakes, Hello, Misses, Overload, Small, Specweb, Tls};
+use workloads::{Cold, EncryptedFiles, Handshakes, Hello, Misses, Overload, Small, Specweb, Tls};
 
 /// Arguments of `bench web`.
 #[derive(clap::Args)]
@@ -57,6 +57,8 @@ enum Only {
     Overload,
     /// One file of 200 MB by TLS 1.3, eight clients
     Tls,
+    /// One file of 200 MB by TLS 1.3, from an encrypted file service, for one to eight clients
+    Files,
     /// Full handshakes of TLS 1.3, 64 clients
     Handshakes,
     /// Many files of 16 KB, a cache of 100 MB, and a kernel that has forgotten the files
@@ -74,6 +76,7 @@ macro_rules! with_workload {
             Only::Hello => $function::<Hello>($($argument),*),
             Only::Overload => $function::<Overload>($($argument),*),
             Only::Tls => $function::<Tls>($($argument),*),
+            Only::Files => $function::<EncryptedFiles>($($argument),*),
             Only::Handshakes => $function::<Handshakes>($($argument),*),
             Only::Cold => $function::<Cold>($($argument),*),
             Only::Misses => $function::<Misses>($($argument),*),

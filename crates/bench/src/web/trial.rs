@@ -4,7 +4,7 @@ use super::experiment::{Case, Figures, Plan};
 use super::memory_limit::MemoryLimit;
 use super::server::{self, Running, Setting};
 use super::site::Site;
-use crate::experiment::Trial;
+use crate::experiment::{Peer, Trial};
 use crate::load::Summary;
 use crate::machine::{Guard, Places, own_command};
 use crate::usage::Usage;
@@ -42,6 +42,9 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
     load.arg("--requests").arg(plan.requests.to_string()).arg("--secs").arg(trial.secs.to_string());
     load.arg("--warm-up-secs").arg(warm_up_secs(plan, trial).to_string());
     load.arg("--workers").arg(workers.to_string());
+    if trial.peer == Peer::DappleFiles {
+        load.args(["--header", server::LOGIN]);
+    }
     for core in &places.load {
         load.arg("--cores").arg(core.to_string());
     }

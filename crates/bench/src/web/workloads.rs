@@ -166,6 +166,27 @@ impl Workload for Tls {
     }
 }
 
+/// The experiment of libasync-mp's encrypted file server: each client reads a file of 200 MB, from memory, encrypted.
+pub(super) struct EncryptedFiles;
+
+impl Workload for EncryptedFiles {
+    const NAME: &'static str = "files";
+    const TITLE: &'static str = "files: one file of 200 MB by TLS 1.3, from a file service";
+    const PEERS: &'static [Peer] = &[Peer::DappleFiles, Peer::Rclone, Peer::Nginx, Peer::Hyper];
+    const PLAN: Plan = Tls::PLAN;
+    const CONNECTIONS: &'static [usize] = &[1, 2, 4, 8];
+
+    fn columns() -> Vec<Column<Figures>> {
+        vec![
+            Column { head: "MB/s", figure: |of| of.mb_per_s, decimals: 0 },
+            Column { head: "CPU s/GB", figure: |of| of.cpu_ms_per_100_mb / 100.0, decimals: 3 },
+            Column { head: "Jain", figure: |of| of.jain, decimals: 3 },
+            Column { head: "errors", figure: |of| of.errors as f64, decimals: 0 },
+            Column { head: "MB", figure: |of| of.resident_mb, decimals: 0 },
+        ]
+    }
+}
+
 /// TLS connections with one small request each.
 pub(super) struct Handshakes;
 

@@ -5,12 +5,14 @@ mod apache;
 mod cache;
 mod certificate;
 mod dapple;
+mod files;
 mod floor;
 mod hyper;
 mod nginx;
 mod small;
 
 pub(super) use dapple::arguments as dapple_arguments;
+pub(super) use files::LOGIN;
 pub(crate) use dapple::program as dapple_program;
 pub(crate) use floor::{FloorArgs, run_floor};
 pub(crate) use hyper::{HyperArgs, run_hyper};
@@ -57,12 +59,13 @@ pub(super) struct Running {
 /// The reason why this peer cannot be started here; `None` if it can.
 pub(super) fn obstacle(peer: Peer) -> Option<String> {
     match peer {
-        Peer::Dapple | Peer::DappleSerial | Peer::DappleCopies => {
+        Peer::Dapple | Peer::DappleSerial | Peer::DappleCopies | Peer::DappleFiles => {
             dapple::program().err().map(|error| error.to_string())
         }
         Peer::DappleSmall | Peer::DappleOwnScheduler => small::program().err().map(|error| error.to_string()),
         Peer::Nginx | Peer::NginxAcceptOne => missing("nginx", "nginx"),
         Peer::Apache => missing("apache2", "apache2"),
+        Peer::Rclone => missing("rclone", "rclone"),
         _ => None,
     }
 }
@@ -95,6 +98,8 @@ impl Running {
         let mut command = match peer {
             Peer::Dapple | Peer::DappleCopies => dapple::command(setting, port, certificate, false),
             Peer::DappleSerial => dapple::command(setting, port, certificate, true),
+            Peer::DappleFiles => files::command(setting, port, certificate),
+            Peer::Rclone => files::rclone(setting, port, certificate),
             Peer::DappleSmall => small::command(setting, port, false),
             Peer::DappleOwnScheduler => small::command(setting, port, true),
             Peer::Nginx => nginx::command(setting, port, certificate, true),
