@@ -207,6 +207,10 @@ impl Served<'_> {
                 self.check(&path, May::Write)?;
                 self.tree.make_dir(&path, mode, by).await?
             }
+            Action::MakeNode(path, kind, mode) => {
+                self.check(&path, May::Write)?;
+                self.tree.make_node(&path, kind, mode, by).await?
+            }
             Action::RemoveFile(path) => {
                 self.check(&path, May::Write)?;
                 return self.tree.remove_file(&path, by).await.map(|()| Answer::Done);

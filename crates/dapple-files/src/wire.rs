@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::{ClientId, Lease, Recall};
 use crate::path::TreePath;
-use crate::tree::{AttributeChange, Attributes, Entry, NodeId, Space};
+use crate::tree::{AttributeChange, Attributes, Entry, Kind, NodeId, Space};
 
 /// A call of a mount.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,6 +60,7 @@ pub(crate) enum Action {
     Sync(u64),
     SyncDir(TreePath),
     MakeDir(TreePath, u32),
+    MakeNode(TreePath, Kind, u32),
     RemoveFile(TreePath),
     RemoveDir(TreePath),
     Rename {

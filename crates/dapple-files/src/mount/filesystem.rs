@@ -16,13 +16,14 @@ use fuser::{
     OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::answers::{NOW, errno, new_time, no_attr};
 use super::{Open, Shared, lock};
 use crate::lease::Lease;
 use crate::path::TreePath;
-use crate::tree::{AttributeChange, Attributes, Entry};
+use crate::tree::{AttributeChange, Attributes, Entry, Kind};
 use crate::wire::{Action, Answer, DATA_MAX, OpenHow};
 
 /// The files of a mount. Each call is a task with a color of its own.
@@ -30,9 +31,12 @@ pub(super) struct MountedFiles(pub(super) Arc<Shared>);
 
 type Outcome<T> = Result<T, i32>;
 
+/// Attributes, their lease, and when they were asked for.
+type Found = (Attributes, Option<Lease>, Instant);
+
 impl Shared {
     /// Makes a call that is answered with attributes.
-    async fn found(&self, action: Action) -> Outcome<(Attributes, Option<Lease>, Instant)> {
+    async fn found(&self, action: Action) -> Outcome<Found> {
         let asked = Instant::now();
         match self.remote.call(action, &[]).await? {
             (Answer::Found(attributes, lease), _) => Ok((attributes, lease, asked)),
@@ -60,12 +64,7 @@ impl Shared {
     }
 
     /// Notes a file that the kernel will know, and how long it may rely on the attributes.
-    fn entry(
-        &self,
-        directory: u64,
-        name: &OsStr,
-        found: (Attributes, Option<Lease>, Instant),
-    ) -> (fuser::FileAttr, Duration) {
+    fn entry(&self, directory: u64, name: &OsStr, found: Found) -> (fuser::FileAttr, Duration) {
         let (attributes, lease, asked) = found;
         let mut inodes = lock(&self.inodes);
         let number = inodes.note(directory, name, &attributes, true);
@@ -74,7 +73,7 @@ impl Shared {
     }
 
     /// Attributes of a file that the kernel knows.
-    fn known(&self, number: u64, found: (Attributes, Option<Lease>, Instant)) -> Outcome<(fuser::FileAttr, Duration)> {
+    fn known(&self, number: u64, found: Found) -> Outcome<(fuser::FileAttr, Duration)> {
         let (attributes, lease, asked) = found;
         let mut inodes = lock(&self.inodes);
         if inodes.node(number) != Some(attributes.node) {
@@ -145,6 +144,17 @@ impl Shared {
         let open = Open { inode: number, how: again, first, is_whole, first_until: asked };
         lock(&self.open).insert(handle, open);
         Ok((handle, attributes, lease, asked))
+    }
+
+    /// Gives what was just made to the user and group that made it, where the mount shows the server's owners, and the server can.
+    async fn owned(&self, path: TreePath, owner: (u32, u32), found: Found) -> Found {
+        let (attributes, ..) = &found;
+        let is_theirs = (attributes.user, attributes.group) == owner;
+        if self.owner.is_some() || owner == NO_OWNER || is_theirs {
+            return found;
+        }
+        let change = AttributeChange { user: Some(owner.0), group: Some(owner.1), ..AttributeChange::default() };
+        self.found(Action::Set(path, change)).await.unwrap_or(found)
     }
 
     /// Whether the kernel may keep its pages of a file just opened, and how long its lease lasts; `None` if another file has its name.
@@ -235,6 +245,7 @@ impl MountedFiles {
         &self,
         parent: INodeNo,
         name: &OsStr,
+        owner: (u32, u32),
         reply: ReplyEntry,
         action: impl FnOnce(TreePath) -> Action + Send + 'static,
     ) {
@@ -242,7 +253,8 @@ impl MountedFiles {
         self.spawn(|shared| async move {
             let made = async {
                 let path = shared.path_to_take(parent.0, &name)?;
-                shared.found(action(path)).await
+                let found = shared.found(action(path.clone())).await?;
+                Ok(shared.owned(path, owner, found).await)
             };
             match made.await {
                 Ok(found) => {
@@ -366,26 +378,44 @@ impl Filesystem for MountedFiles {
         });
     }
 
-    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        self.make(parent, name, reply, move |path| Action::MakeDir(path, mode & !umask));
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        self.make(parent, name, owner(request), reply, move |path| Action::MakeDir(path, mode & !umask));
     }
 
-    fn symlink(&self, _: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(&self, request: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes().to_vec();
-        self.make(parent, link_name, reply, |path| Action::Symlink { path, target });
+        self.make(parent, link_name, owner(request), reply, |path| Action::Symlink { path, target });
     }
 
     fn link(&self, _: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         match self.0.path(ino.0) {
-            Ok(from) => self.make(newparent, newname, reply, |to| Action::Link(from, to)),
+            Ok(from) => self.make(newparent, newname, NO_OWNER, reply, |to| Action::Link(from, to)),
             Err(error) => reply.error(errno(error)),
         }
     }
 
-    fn mknod(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, _: u32, reply: ReplyEntry) {
-        if mode & libc_format() != libc_regular() {
-            return reply.error(errno(Errno::PERM.raw_os_error()));
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let kind = match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => None,
+            FileType::Fifo => Some(Kind::Pipe),
+            FileType::Socket => Some(Kind::Socket),
+            _ => return reply.error(errno(Errno::PERM.raw_os_error())),
+        };
+        if let Some(kind) = kind {
+            return self.make(parent, name, owner(request), reply, move |path| {
+                Action::MakeNode(path, kind, mode & 0o7777 & !umask)
+            });
         }
+        let owner = owner(request);
         let name = name.to_owned();
         self.spawn(|shared| async move {
             let made = async {
@@ -400,7 +430,7 @@ impl Filesystem for MountedFiles {
                 let (handle, attributes, lease, asked) = shared.open(0, path, how).await?;
                 lock(&shared.open).remove(&handle);
                 shared.done(Action::Close(handle)).await?;
-                Ok((attributes, lease, asked))
+                Ok(shared.owned(shared.path_in(parent.0, &name)?, owner, (attributes, lease, asked)).await)
             };
             match made.await {
                 Ok(found) => {
@@ -478,7 +508,7 @@ impl Filesystem for MountedFiles {
 
     fn create(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -487,12 +517,17 @@ impl Filesystem for MountedFiles {
         reply: ReplyCreate,
     ) {
         let how = how(flags, Some(mode & 0o7777 & !umask));
+        let owner = owner(request);
         let name = name.to_owned();
         self.spawn(|shared| async move {
             let made = async { shared.open(0, shared.path_to_take(parent.0, &name)?, how).await };
             match made.await {
                 Ok((handle, attributes, lease, asked)) => {
-                    let (attr, left) = shared.entry(parent.0, &name, (attributes, lease, asked));
+                    let mut found = (attributes, lease, asked);
+                    if let Ok(path) = shared.path_in(parent.0, &name) {
+                        found = shared.owned(path, owner, found).await;
+                    }
+                    let (attr, left) = shared.entry(parent.0, &name, found);
                     if let Some(open) = lock(&shared.open).get_mut(&handle) {
                         open.inode = attr.ino.0;
                     }
@@ -708,12 +743,9 @@ fn how(flags: i32, create: Option<u32>) -> OpenHow {
     }
 }
 
-fn libc_format() -> u32 {
-    0o170_000
-}
-
-fn libc_regular() -> u32 {
-    rustix::fs::FileType::RegularFile.as_raw_mode()
+/// User and group of the program that calls.
+fn owner(request: &Request) -> (u32, u32) {
+    (request.uid(), request.gid())
 }
 
 static HANDLES: AtomicU64 = AtomicU64::new(1);
@@ -722,3 +754,6 @@ static HANDLES: AtomicU64 = AtomicU64::new(1);
 const GENERATION: Generation = Generation(0);
 
 const BLOCK: u64 = 4096;
+
+/// Keeps the owner that the server chose.
+const NO_OWNER: (u32, u32) = (u32::MAX, u32::MAX);

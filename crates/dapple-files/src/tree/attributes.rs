@@ -23,8 +23,12 @@ pub enum Kind {
     Directory,
     /// A symbolic link, which the tree stores and never follows.
     Link,
-    /// A pipe, a socket or a device: it can be removed and renamed, and not opened.
-    Other,
+    /// A named pipe. It connects programs of one machine, so the tree only keeps its name.
+    Pipe,
+    /// A socket; likewise.
+    Socket,
+    /// A device: it can be removed and renamed, and neither made nor opened.
+    Device,
 }
 
 /// A time, as the server's file system keeps it.
@@ -69,7 +73,9 @@ impl Attributes {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Directory,
             FileType::Symlink => Kind::Link,
-            _ => Kind::Other,
+            FileType::Fifo => Kind::Pipe,
+            FileType::Socket => Kind::Socket,
+            _ => Kind::Device,
         };
         let time = |seconds, nanoseconds: u64| FileTime { seconds, nanoseconds: nanoseconds as u32 };
         Attributes {

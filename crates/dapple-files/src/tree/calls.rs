@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::attributes::{AttributeChange, Attributes, Entry, NewTime, NodeId, Space};
+use super::attributes::{AttributeChange, Attributes, Entry, Kind, NewTime, NodeId, Space};
 use crate::path::{RESERVED_PREFIX, TreePath};
 
 /// The attributes of a file, or of a link itself.
@@ -61,8 +61,8 @@ pub(super) fn open(beneath: &Beneath, path: &TreePath, flags: OFlags, mode: u32)
     if !flags.contains(OFlags::EXCL) {
         match stat(beneath, path) {
             Ok(found) if found.is_dir() => return Err(Errno::ISDIR.into()),
-            Ok(found) if found.kind == super::Kind::Link => return Err(Errno::LOOP.into()),
-            Ok(found) if found.kind == super::Kind::Other => return Err(Errno::NXIO.into()),
+            Ok(found) if found.kind == Kind::Link => return Err(Errno::LOOP.into()),
+            Ok(found) if found.kind != Kind::File => return Err(Errno::NXIO.into()),
             _ => {}
         }
     }
@@ -80,6 +80,18 @@ pub(super) fn open(beneath: &Beneath, path: &TreePath, flags: OFlags, mode: u32)
 pub(super) fn make_dir(beneath: &Beneath, path: &TreePath, mode: u32) -> io::Result<Attributes> {
     let (parent, name) = parent(beneath, path)?;
     fs::mkdirat(&parent, name, Mode::from_raw_mode(mode & 0o7777))?;
+    Ok(Attributes::of(&fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?))
+}
+
+/// Makes the name of a pipe or a socket.
+pub(super) fn make_node(beneath: &Beneath, path: &TreePath, kind: Kind, mode: u32) -> io::Result<Attributes> {
+    let kind = match kind {
+        Kind::Pipe => fs::FileType::Fifo,
+        Kind::Socket => fs::FileType::Socket,
+        _ => return Err(Errno::PERM.into()),
+    };
+    let (parent, name) = parent(beneath, path)?;
+    fs::mknodat(&parent, name, kind, Mode::from_raw_mode(mode & 0o7777), 0)?;
     Ok(Attributes::of(&fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?))
 }
 
@@ -129,7 +141,7 @@ pub(super) fn set_attributes(beneath: &Beneath, path: &TreePath, change: &Attrib
     }
     if let Some(mode) = change.mode {
         // `fchmodat` follows links; this file is none.
-        if stat(beneath, path)?.kind == super::Kind::Link {
+        if stat(beneath, path)?.kind == Kind::Link {
             return Err(Errno::OPNOTSUPP.into());
         }
         let file = beneath.open(path.as_relative(), (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32, 0)?;
@@ -222,7 +234,7 @@ fn name_of(name: &OsStr) -> io::Result<CString> {
 fn for_extended(beneath: &Beneath, path: &TreePath) -> io::Result<std::fs::File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     match stat(beneath, path)?.kind {
-        super::Kind::File | super::Kind::Directory => beneath.open(path.as_relative(), flags.bits() as i32, 0),
+        Kind::File | Kind::Directory => beneath.open(path.as_relative(), flags.bits() as i32, 0),
         _ => Err(Errno::OPNOTSUPP.into()),
     }
 }

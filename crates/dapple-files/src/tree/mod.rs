@@ -183,6 +183,22 @@ impl Tree {
         self.change(by, std::slice::from_ref(path), move |beneath| calls::make_dir(beneath, &at, mode)).await
     }
 
+    /// Makes the name of a pipe or a socket, which programs of one machine then use; not of a device.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` for another kind; other errors of the kernel.
+    pub async fn make_node(
+        &self,
+        path: &TreePath,
+        kind: Kind,
+        mode: u32,
+        by: Option<ClientId>,
+    ) -> io::Result<Attributes> {
+        let at = path.clone();
+        self.change(by, std::slice::from_ref(path), move |beneath| calls::make_node(beneath, &at, kind, mode)).await
+    }
+
     /// Removes a file, a link, or anything else but a directory.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ fn begin(beneath: &Beneath, path: &TreePath, mode: u32) -> io::Result<(std::fs::
             super::Kind::File => found.mode,
             super::Kind::Directory => return Err(Errno::ISDIR.into()),
             super::Kind::Link => return Err(Errno::LOOP.into()),
-            super::Kind::Other => return Err(Errno::NXIO.into()),
+            _ => return Err(Errno::NXIO.into()),
         },
         Err(Errno::NOENT) => mode,
         Err(error) => return Err(error.into()),

@@ -9,6 +9,7 @@ use crate::workspace::Workspace;
 use chromium::Chromium;
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 /// One way to serve the page.
 struct Way {
@@ -61,6 +62,13 @@ fn load_all(chromium: &Chromium) -> Result<bool, String> {
             println!("browser: insight FAILED: {problem}");
         }
     }
+    match list(chromium, &dapple, &folder) {
+        Ok(said) => println!("browser: files: {said}"),
+        Err(problem) => {
+            all_good = false;
+            println!("browser: files FAILED: {problem}");
+        }
+    }
     let _ = std::fs::remove_dir_all(&folder);
     Ok(all_good)
 }
@@ -82,6 +90,31 @@ fn judge_insight(dom: &str) -> Result<String, String> {
     match state.starts_with("recorded at") && verdict.contains("bottleneck") {
         true => Ok(verdict.to_owned()),
         false => Err(format!("the page says {state:?}, and its verdict is {verdict:?}")),
+    }
+}
+
+/// The page of a file service lists the files, and its script offers what the user may do.
+fn list(chromium: &Chromium, dapple: &Path, folder: &Path) -> Result<String, String> {
+    let tree = folder.join("tree");
+    let made =
+        std::fs::create_dir_all(tree.join("directory")).and_then(|()| std::fs::write(tree.join("<b>&.txt"), "x"));
+    made.map_err(|error| format!("cannot write {}: {error}", tree.display()))?;
+    let mut command = Command::new(dapple);
+    command.arg("files").arg(&tree).args(["--addr", "127.0.0.1:0", "--plain", "--token", "token-of-this-check"]);
+    let server = Server::spawn(command)?;
+    let url = server.url.replace("http://", "http://any:token-of-this-check@");
+    judge_list(&chromium.dump_dom(&format!("{url}/"), &folder.join("profile-files"))?)
+}
+
+/// Whether the page shows both files, and the script has run.
+fn judge_list(dom: &str) -> Result<String, String> {
+    let wanted =
+        ["&lt;b&gt;&amp;.txt", "href=\"./directory/\"", "aria-label=\"Delete directory\"", "<div id=\"tools\">"];
+    match wanted.into_iter().find(|part| !dom.contains(part)) {
+        None => Ok("two files, and what may be done with them".to_owned()),
+        Some(missing) => {
+            Err(format!("{missing} is missing; what the browser shows begins with {:?}", dom.get(..400).unwrap_or(dom)))
+        }
     }
 }
 
@@ -148,6 +181,13 @@ mod tests {
         ] {
             assert!(judge_insight(&bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_list_without_its_script_is_not_good() {
+        let list = "<div id=\"tools\"><a href=\"./directory/\">directory</a>&lt;b&gt;&amp;.txt";
+        assert!(judge_list(list).is_err_and(|problem| problem.contains("Delete")));
+        assert!(judge_list(&format!("{list}<button aria-label=\"Delete directory\">")).is_ok());
     }
 
     #[test]

@@ -15,9 +15,7 @@ pub(super) fn command(setting: &Setting, port: u16, certificate: Option<&Certifi
     command.arg("files").arg(setting.site.root()).arg("--read-only").args(["--addr", &addr]);
     command.args(["--token", "only-for-this-trial", "--workers", &setting.workers.to_string()]);
     match certificate {
-        Some(certificate) => {
-            command.arg("--tls-cert").arg(&certificate.chain).arg("--tls-key").arg(&certificate.key)
-        }
+        Some(certificate) => command.arg("--tls-cert").arg(&certificate.chain).arg("--tls-key").arg(&certificate.key),
         None => command.arg("--plain"),
     };
     Ok(command)

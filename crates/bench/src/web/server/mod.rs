@@ -12,8 +12,8 @@ mod nginx;
 mod small;
 
 pub(super) use dapple::arguments as dapple_arguments;
-pub(super) use files::LOGIN;
 pub(crate) use dapple::program as dapple_program;
+pub(super) use files::LOGIN;
 pub(crate) use floor::{FloorArgs, run_floor};
 pub(crate) use hyper::{HyperArgs, run_hyper};
 
