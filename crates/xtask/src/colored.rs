@@ -45,8 +45,14 @@ pub(crate) fn run(list: bool) -> Result<bool, String> {
 }
 
 /// The programs to count; skips missing ones.
-const PROGRAMS: [&str; 4] =
-    ["crates/dapple-cli/src/serve", "crates/dapple-serve/src", "crates/dapple-cli/src/proxy", "examples/web_proxy.rs"];
+const PROGRAMS: [&str; 6] = [
+    "crates/dapple-cli/src/serve",
+    "crates/dapple-serve/src",
+    "crates/dapple-cli/src/proxy",
+    "crates/dapple-files/src",
+    "crates/dapple-cli/src/files",
+    "examples/web_proxy.rs",
+];
 
 /// Words before a `(` that hand code to the runtime, and whether they do so through a state with a
 /// color.
