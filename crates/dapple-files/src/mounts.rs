@@ -28,6 +28,7 @@ use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow};
 pub(crate) struct Mounts {
     start: u64,
     mounts: Mutex<HashMap<ClientId, Arc<Mount>>>,
+    last_sweep: Mutex<Instant>,
     open_files: Arc<AtomicUsize>,
 }
 
@@ -66,7 +67,12 @@ enum Before {
 
 impl Mounts {
     pub(crate) fn new() -> Mounts {
-        Mounts { start: random(), mounts: Mutex::default(), open_files: Arc::default() }
+        Mounts {
+            start: random(),
+            mounts: Mutex::default(),
+            last_sweep: Mutex::new(Instant::now()),
+            open_files: Arc::default(),
+        }
     }
 
     /// The mounts, and the files that they have open.
@@ -81,7 +87,7 @@ impl Mounts {
             Err(error) => return (failed(error), Vec::new()),
         };
         tree.leases().release(&mount.client, &call.released).await;
-        let served = Served { mounts: self, tree, caller, mount: &mount };
+        let served = Served { start: self.start, open_files: &self.open_files, tree, caller, mount: &mount };
         if !call.action.changes() {
             return served.run(call.action, data).await;
         }
@@ -94,8 +100,7 @@ impl Mounts {
                 let (tree, caller, mount) = (tree.clone(), caller.clone(), mount.clone());
                 let (start, open_files) = (self.start, self.open_files.clone());
                 let running = dapple::spawn(async move {
-                    let mounts = Mounts { start, mounts: Mutex::default(), open_files };
-                    let served = Served { mounts: &mounts, tree: &tree, caller: &caller, mount: &mount };
+                    let served = Served { start, open_files: &open_files, tree: &tree, caller: &caller, mount: &mount };
                     let (answer, data) = served.run(call.action, data).await;
                     let kept = answer.clone();
                     mount.recent.with(|recent| recent.end(number, kept)).await;
@@ -109,6 +114,14 @@ impl Mounts {
     fn mount(&self, tree: &Tree, caller: &Caller, id: ClientId) -> io::Result<Arc<Mount>> {
         let now = Instant::now();
         let mut mounts = lock(&self.mounts);
+        // A mount that has gone keeps files open, which may have been removed.
+        let mut last_sweep = lock(&self.last_sweep);
+        if now.saturating_duration_since(*last_sweep) > SWEEP_EVERY {
+            *last_sweep = now;
+            let keep = MOUNT_KEPT.max(4 * tree.leases().duration());
+            mounts.retain(|_, mount| now.saturating_duration_since(*lock(&mount.last_seen)) < keep);
+        }
+        drop(last_sweep);
         if let Some(mount) = mounts.get(&id) {
             // The number of a mount is no login: another user cannot use its handles.
             if mount.user != caller.user {
@@ -118,8 +131,6 @@ impl Mounts {
             *lock(&mount.last_seen) = now;
             return Ok(mount.clone());
         }
-        let keep = MOUNT_KEPT.max(4 * tree.leases().duration());
-        mounts.retain(|_, mount| now.saturating_duration_since(*lock(&mount.last_seen)) < keep);
         let client = tree.leases().client(id).filter(|_| mounts.len() < crate::lease::CLIENTS_MAX);
         let mount = Arc::new(Mount {
             user: caller.user.clone(),
@@ -135,7 +146,8 @@ impl Mounts {
 
 /// A call that is served.
 struct Served<'a> {
-    mounts: &'a Mounts,
+    start: u64,
+    open_files: &'a Arc<AtomicUsize>,
     tree: &'a Tree,
     caller: &'a Caller,
     mount: &'a Arc<Mount>,
@@ -153,7 +165,7 @@ impl Served<'_> {
         let by = Some(self.mount.client_id());
         let answer = match action {
             Action::Hello => {
-                Answer::Hello { start: self.mounts.start, lease_ms: self.tree.leases().duration().as_millis() as u32 }
+                Answer::Hello { start: self.start, lease_ms: self.tree.leases().duration().as_millis() as u32 }
             }
             Action::Recalls(seconds) => {
                 let limit = Duration::from_secs(u64::from(seconds.min(60)));
@@ -314,7 +326,7 @@ impl Served<'_> {
     async fn open(&self, path: &TreePath, handle: u64, how: OpenHow) -> io::Result<(Answer, Vec<u8>)> {
         let writes = how.write || how.truncate || how.create.is_some();
         self.check(path, if writes { May::Write } else { May::Read })?;
-        if self.mounts.open_files.load(Ordering::Relaxed) >= OPEN_FILES_MAX {
+        if self.open_files.load(Ordering::Relaxed) >= OPEN_FILES_MAX {
             return Err(Errno::NFILE.into());
         }
         let access = Access {
@@ -340,8 +352,8 @@ impl Served<'_> {
             true => read_whole(&file, 0, FIRST_LEN).await.unwrap_or_default(),
             false => Vec::new(),
         };
-        self.mounts.open_files.fetch_add(1, Ordering::Relaxed);
-        let open = OpenFile { file, node, may_write: how.write, count: self.mounts.open_files.clone() };
+        self.open_files.fetch_add(1, Ordering::Relaxed);
+        let open = OpenFile { file, node, may_write: how.write, count: self.open_files.clone() };
         let kept = self.mount.files.with(|files| {
             if files.len() >= FILES_OF_MOUNT_MAX {
                 return false;
@@ -467,3 +479,6 @@ const CALLS_KEPT: usize = 1024;
 
 /// How long a mount that sends nothing is known.
 const MOUNT_KEPT: Duration = Duration::from_secs(600);
+
+/// How often mounts that have gone are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use dapple::net::Peer;
 use dapple::serve::Body;
+use dapple::sync::Limit;
 use dav_server::DavHandler;
 use dav_server::fs::FsError;
 use http::header::{self, HeaderValue};
@@ -42,6 +43,7 @@ struct Shared {
     locks: Locks,
     dav: DavHandler<Caller>,
     mounts: Mounts,
+    large_calls: Limit,
     counts: Counts,
 }
 
@@ -78,7 +80,16 @@ impl Files {
             .locksystem(Box::new(locks.clone()))
             .build_handler();
         let rules = Mutex::new(Arc::new(rules));
-        Files(Arc::new(Shared { tree, logins, rules, locks, dav, mounts: Mounts::new(), counts: Counts::default() }))
+        Files(Arc::new(Shared {
+            tree,
+            logins,
+            rules,
+            locks,
+            dav,
+            mounts: Mounts::new(),
+            large_calls: Limit::new(LARGE_CALLS_MAX).waiting_max(LARGE_CALLS_WAITING_MAX),
+            counts: Counts::default(),
+        }))
     }
 
     /// The tree.
@@ -153,6 +164,18 @@ impl Files {
 
     /// Answers a call of a mount.
     async fn mount(&self, caller: Caller, request: Request<Body>) -> Response<ReplyBody> {
+        let len: Option<usize> =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+        // Few large calls at a time, so that the mounts cannot fill the memory; small ones do not wait for them.
+        let _permit = match len {
+            Some(len) if len <= SMALL_CALL => None,
+            _ => match self.0.large_calls.acquire().await {
+                Ok(permit) => Some(permit),
+                Err(_) => {
+                    return text(StatusCode::SERVICE_UNAVAILABLE, "too many large calls of mounts wait; try again");
+                }
+            },
+        };
         let body = match Limited::new(request.into_body(), wire::DATA_MAX + (1 << 20)).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -330,6 +353,11 @@ fn reply(status: StatusCode, kind: &'static str, body: String) -> Response<Reply
 /// The precondition of RFC 4918 (section 9.1) for a request for a whole tree.
 const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
+
+/// The calls of mounts with more bytes than this are few at a time: 64, of two MB at most each.
+const SMALL_CALL: usize = 64 << 10;
+const LARGE_CALLS_MAX: usize = 64;
+const LARGE_CALLS_WAITING_MAX: usize = 4096;
 
 const XML_LEN_MAX: usize = 64 << 10;
 

@@ -20,9 +20,11 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
     let notifier = Arc::new(notifier);
     let mut released = Vec::new();
     loop {
-        let asked = shared.remote.ask(Action::Recalls(POLL_S), std::mem::take(&mut released), &[], SHORT).await;
+        let asked = shared.remote.ask(Action::Recalls(POLL_S), released.clone(), &[], SHORT).await;
         match asked {
             Ok((Answer::Recalls(recalls), _)) => {
+                // They have arrived.
+                released.clear();
                 for recall in recalls {
                     released.extend(take(&shared, &notifier, recall).await);
                 }
