@@ -60,8 +60,10 @@ struct Row {
 /// one are not mistaken for new ones. `EMPTY` is not 0, so a new table is written when it is made, and its memory is there.
 const EMPTY: u64 = 1;
 const CALLBACK: u64 = 2;
-const IN_LINE: u64 = 3;
-const KINDS: u64 = 4;
+const OF_SEVERAL: u64 = 3;
+const IN_LINE: u64 = 4;
+const READS: u64 = 5;
+const KINDS: u64 = 8;
 
 /// A value of [`Row::ended_ns`].
 const RUNS: u64 = u64::MAX;
@@ -211,10 +213,13 @@ impl Row {
             began_ns,
             at_ns,
         };
-        if tag == IN_LINE {
-            return events.push(event(Kind::InLine, started_ns, row_ended_ns));
-        }
-        events.push(event(Kind::Accepted, accepted_ns, accepted_ns));
+        let accepted = match tag {
+            IN_LINE => return events.push(event(Kind::InLine, started_ns, row_ended_ns)),
+            READS => return events.push(event(Kind::InLineRead, started_ns, row_ended_ns)),
+            OF_SEVERAL => Kind::AcceptedBySeveral,
+            _ => Kind::Accepted,
+        };
+        events.push(event(accepted, accepted_ns, accepted_ns));
         events.push(event(Kind::Started, started_ns, started_ns));
         if row_ended_ns != RUNS {
             events.push(event(Kind::Ended, row_ended_ns, row_ended_ns));
@@ -224,8 +229,8 @@ impl Row {
 
 impl Observer for Recorder {
     fn event(&self, event: &TraceEvent) {
-        if let TraceKind::InLine { started } = event.kind {
-            self.write(event, IN_LINE, started, self.ns(event.at));
+        if let TraceKind::InLine { started, reads } = event.kind {
+            self.write(event, if reads { READS } else { IN_LINE }, started, self.ns(event.at));
         }
     }
 
@@ -234,7 +239,7 @@ impl Observer for Recorder {
     }
 
     fn started(&self, event: &TraceEvent) -> u64 {
-        self.write(event, CALLBACK, event.at, RUNS)
+        self.write(event, if event.several { OF_SEVERAL } else { CALLBACK }, event.at, RUNS)
     }
 
     fn ended(&self, event: &TraceEvent, started: u64) {

@@ -53,6 +53,16 @@ pub(crate) enum Kind {
     Started,
     Ended,
     InLine,
+    /// As `Accepted`, of a callback that holds several colors.
+    AcceptedBySeveral,
+    /// As `InLine`, of a closure that reads.
+    InLineRead,
+}
+
+impl Kind {
+    /// By its number in a file.
+    const ALL: [Kind; 6] =
+        [Kind::Accepted, Kind::Started, Kind::Ended, Kind::InLine, Kind::AcceptedBySeveral, Kind::InLineRead];
 }
 
 /// One event; times are nanoseconds since the begin.
@@ -235,7 +245,7 @@ impl Recording {
     /// `None` if it makes no sense.
     fn event(&self, row: Row) -> Option<Event> {
         let (kind, callback, cause, color, worker, line, began_ns, at_ns) = row;
-        let kind = [Kind::Accepted, Kind::Started, Kind::Ended, Kind::InLine].get(usize::from(kind)).copied()?;
+        let kind = Kind::ALL.get(usize::from(kind)).copied()?;
         let worker = if worker < 0 { None } else { Some(u16::try_from(worker).ok()?) };
         let fits = (line as usize) < self.lines.len() && began_ns <= at_ns && at_ns <= TIME_MAX_NS;
         fits.then_some(Event { kind, callback, cause, color, worker, line, began_ns, at_ns })
@@ -255,7 +265,7 @@ fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// The version of the format that this code writes and reads.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// More than a recording of 64 workers has.
 const EVENTS_MAX: u64 = 40_000_000;

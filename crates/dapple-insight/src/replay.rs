@@ -278,7 +278,7 @@ impl Effects {
         let mut parts = Vec::with_capacity(1 + 2 * run.holds.len());
         let mut since = run.span.from;
         let own = |ns: u64| Part { holds: None, ns: self.time(runs, run.color, ns) };
-        let holds = run.holds.iter().map(|hold| (hold.span, Some(hold.color)));
+        let holds = run.holds.iter().map(|hold| (hold.span, Some((hold.color, hold.reads))));
         let nested = run.nested.iter().map(|nested| (*nested, None));
         let mut within: Vec<_> = holds.chain(nested).collect();
         within.sort_by_key(|(span, _)| span.from);
@@ -288,8 +288,10 @@ impl Effects {
                 continue;
             }
             parts.push(own(span.from - since));
-            if let Some(color) = color {
-                parts.push(Part { holds: self.color(runs, color, at), ns: self.time(runs, color, span.len()) });
+            if let Some((color, reads)) = color {
+                // Readers run at the same time; that they also wait for writers is left out.
+                let holds = self.color(runs, color, at).filter(|_| !reads);
+                parts.push(Part { holds, ns: self.time(runs, color, span.len()) });
             }
             since = span.to;
         }

@@ -22,13 +22,16 @@ impl fmt::Display for Snapshot {
         }
         writeln!(
             f,
-            "\nwaited                                       {:>10} {:>12} {:>10}",
-            "same color", "other colors", "worker"
+            "\n{:<44} {:>10} {:>12} {:>10} {:>10} {:>10}",
+            "waited", "same color", "other colors", "worker", "readers", "several"
         )?;
         for family in self.families.iter().take(ROWS).filter(|family| family.waits.total_ns() > 0) {
             let waits = &family.waits;
-            let [same, other, worker] = [waits.same_color_ns, waits.other_colors_ns, waits.worker_ns].map(time);
-            writeln!(f, "{:<44} {same:>10} {other:>12} {worker:>10}", end_of(&family.name))?;
+            let [same, other, worker, readers, several] =
+                [waits.same_color_ns, waits.other_colors_ns, waits.worker_ns, waits.readers_ns, waits.several_ns]
+                    .map(time);
+            let name = end_of(&family.name);
+            writeln!(f, "{name:<44} {same:>10} {other:>12} {worker:>10} {readers:>10} {several:>10}")?;
         }
         writeln!(f, "\npredicted")?;
         for prediction in &self.predictions {

@@ -13,6 +13,8 @@ pub(crate) struct Run {
     pub(crate) color: usize,
     pub(crate) line: u32,
     pub(crate) worker: Option<u16>,
+    /// It holds several colors; `color` is one of them.
+    pub(crate) several: bool,
     pub(crate) accepted_ns: u64,
     pub(crate) span: Span,
     /// Closures that ran in line with the state of another color, in order.
@@ -50,6 +52,8 @@ impl Span {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InLine {
     pub(crate) color: usize,
+    /// It reads the state, at the same time as other readers.
+    pub(crate) reads: bool,
     pub(crate) span: Span,
 }
 
@@ -59,6 +63,15 @@ pub(crate) struct Color {
     pub(crate) family: usize,
     /// When something ran in it: sorted, and without overlaps.
     pub(crate) busy: Busy,
+    /// When readers ran in it.
+    pub(crate) reading: Busy,
+}
+
+impl Color {
+    /// The time in which only one thing ran in it.
+    pub(crate) fn serial_ns(&self) -> u64 {
+        self.busy.total() - self.reading.total()
+    }
 }
 
 /// Colors that the same line has made, or to which the same line posts.
@@ -89,16 +102,27 @@ impl Runs<'_> {
         let (runs, loose) = pair(recording, &mut colors);
         let (families, family_of) = families(&runs, &loose, recording, colors.len());
         let mut busy = vec![Vec::new(); colors.len()];
+        let mut reading = vec![Vec::new(); colors.len()];
+        let mut hold = |hold: &InLine| {
+            busy[hold.color].push(hold.span);
+            if hold.reads {
+                reading[hold.color].push(hold.span);
+            }
+        };
+        runs.iter().flat_map(|run| &run.holds).for_each(&mut hold);
+        loose.iter().for_each(|(loose, _)| hold(loose));
         let mut workers = vec![Vec::new(); recording.workers];
         for run in &runs {
             busy[run.color].extend(run.pieces());
-            run.holds.iter().for_each(|hold| busy[hold.color].push(hold.span));
             if let Some(spans) = run.worker.and_then(|worker| workers.get_mut(usize::from(worker))) {
                 spans.push(run.span);
             }
         }
-        loose.iter().for_each(|(hold, _)| busy[hold.color].push(hold.span));
-        let colors = busy.into_iter().zip(family_of).map(|(spans, family)| Color { family, busy: Busy::of(spans) });
+        let colors = busy.into_iter().zip(reading).zip(family_of).map(|((busy, reading), family)| Color {
+            family,
+            busy: Busy::of(busy),
+            reading: Busy::of(reading),
+        });
         Runs {
             lines: &recording.lines,
             elapsed_ns: recording.elapsed_ns.max(1),
@@ -146,7 +170,7 @@ fn pair(recording: &Recording, colors: &mut Numbers) -> (Vec<Run>, Vec<Loose>) {
         let Event { callback, cause, line, worker, began_ns, at_ns, .. } = *event;
         let color = colors.of(event.color);
         match event.kind {
-            Kind::Accepted => {
+            Kind::Accepted | Kind::AcceptedBySeveral => {
                 places.insert(callback, runs.len());
                 // Up to the end, unless it begins and ends before.
                 let span = Span { from: u64::MAX, to: recording.elapsed_ns };
@@ -156,6 +180,7 @@ fn pair(recording: &Recording, colors: &mut Numbers) -> (Vec<Run>, Vec<Loose>) {
                     color,
                     line,
                     worker,
+                    several: event.kind == Kind::AcceptedBySeveral,
                     accepted_ns: at_ns,
                     span,
                     holds: Vec::new(),
@@ -172,8 +197,9 @@ fn pair(recording: &Recording, colors: &mut Numbers) -> (Vec<Run>, Vec<Loose>) {
                     run.span.to = at_ns.max(run.span.from);
                 }
             }
-            Kind::InLine => {
-                let hold = InLine { color, span: Span { from: began_ns, to: at_ns } };
+            Kind::InLine | Kind::InLineRead => {
+                let reads = event.kind == Kind::InLineRead;
+                let hold = InLine { color, reads, span: Span { from: began_ns, to: at_ns } };
                 match places.get(&cause) {
                     Some(place) if runs[*place].color != color => {
                         runs[*place].holds.push(hold);

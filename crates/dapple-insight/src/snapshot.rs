@@ -69,7 +69,10 @@ pub struct Family {
     pub run_ns: u64,
     /// The same, by the time of all callbacks.
     pub share: f64,
-    /// How much of the recorded time its busiest color was busy. Near 1, it is the bottleneck.
+    /// Of these, closures that read a state, at the same time as others.
+    pub reads: u64,
+    /// How much of the recorded time its busiest color was busy with one thing at a time, so not with readers. Near 1, it
+    /// is the bottleneck.
     pub hottest: f64,
     /// With any number of workers the program gets no faster than by this, because of the busiest color.
     pub speedup_max: f64,
@@ -87,12 +90,16 @@ pub struct Waits {
     pub other_colors_ns: u64,
     /// For the worker to wake up or to come round.
     pub worker_ns: u64,
+    /// For readers of the same color to end.
+    pub readers_ns: u64,
+    /// Until a callback had all of the several colors that it holds.
+    pub several_ns: u64,
 }
 
 impl Waits {
     /// All of it.
     pub fn total_ns(&self) -> u64 {
-        self.same_color_ns + self.other_colors_ns + self.worker_ns
+        self.same_color_ns + self.other_colors_ns + self.worker_ns + self.readers_ns + self.several_ns
     }
 }
 
@@ -167,6 +174,7 @@ fn families(runs: &Runs<'_>) -> Vec<Family> {
             colors: runs.families[family].colors,
             runs: 0,
             run_ns: 0,
+            reads: 0,
             share: 0.0,
             hottest: 0.0,
             speedup_max: f64::INFINITY,
@@ -179,15 +187,17 @@ fn families(runs: &Runs<'_>) -> Vec<Family> {
         family.runs += u64::from(!family.is_state);
         add(&mut family.waits, waits(runs, run));
         for hold in &run.holds {
-            families[runs.colors[hold.color].family].runs += 1;
+            let family = &mut families[runs.colors[hold.color].family];
+            (family.runs, family.reads) = (family.runs + 1, family.reads + u64::from(hold.reads));
         }
     }
     for color in &runs.colors {
         let family = &mut families[color.family];
         let busy_ns = color.busy.total();
+        let serial_ns = color.serial_ns();
         family.run_ns += busy_ns;
-        family.hottest = family.hottest.max(share(busy_ns, runs.elapsed_ns));
-        family.speedup_max = family.speedup_max.min(work_ns.max(1) as f64 / busy_ns.max(1) as f64).max(1.0);
+        family.hottest = family.hottest.max(share(serial_ns, runs.elapsed_ns));
+        family.speedup_max = family.speedup_max.min(work_ns.max(1) as f64 / serial_ns.max(1) as f64).max(1.0);
     }
     for family in &mut families {
         family.share = share(family.run_ns, work_ns);
@@ -200,17 +210,26 @@ fn add(sum: &mut Waits, more: Waits) {
     sum.same_color_ns += more.same_color_ns;
     sum.other_colors_ns += more.other_colors_ns;
     sum.worker_ns += more.worker_ns;
+    sum.readers_ns += more.readers_ns;
+    sum.several_ns += more.several_ns;
 }
 
 /// The causes of a callback's wait.
 fn waits(runs: &Runs<'_>, run: &Run) -> Waits {
     let waited = Span { from: run.accepted_ns, to: run.span.from.max(run.accepted_ns) };
-    let same_color_ns = runs.colors[run.color].busy.within(waited);
+    if run.several {
+        // Only one of its colors is known, so not which of them it waited for.
+        return Waits { several_ns: waited.len(), ..Waits::default() };
+    }
+    let color = &runs.colors[run.color];
+    let own_color_ns = color.busy.within(waited);
+    let readers_ns = color.reading.within(waited).min(own_color_ns);
     let worker = run.worker.and_then(|worker| runs.workers.get(usize::from(worker)));
     let busy_ns = worker.map_or(0, |worker| worker.within(waited));
-    let rest_ns = waited.len().saturating_sub(same_color_ns);
-    let other_colors_ns = busy_ns.saturating_sub(same_color_ns).min(rest_ns);
-    Waits { same_color_ns, other_colors_ns, worker_ns: rest_ns - other_colors_ns }
+    let rest_ns = waited.len().saturating_sub(own_color_ns);
+    let other_colors_ns = busy_ns.saturating_sub(own_color_ns).min(rest_ns);
+    let (same_color_ns, worker_ns) = (own_color_ns - readers_ns, rest_ns - other_colors_ns);
+    Waits { same_color_ns, other_colors_ns, worker_ns, readers_ns, several_ns: 0 }
 }
 
 fn edges(runs: &Runs<'_>) -> Vec<Edge> {

@@ -40,6 +40,22 @@ pub enum Verdict {
         /// The share of the recorded time in which one of them ran.
         busy: f64,
     },
+    /// Readers and writers of a state wait for each other.
+    Readers {
+        /// The family of the state.
+        family: String,
+        /// How many waited at a time, on the average.
+        waiting: f64,
+        /// The share of the recorded time in which a writer had it.
+        writing: f64,
+    },
+    /// Callbacks that hold several colors wait until they have all of them.
+    Several {
+        /// The family of one of the colors.
+        family: String,
+        /// How many waited at a time, on the average.
+        waiting: f64,
+    },
     /// The workers are busy: more of them would help.
     Workers {
         /// The mean share of time in which they ran callbacks.
@@ -78,6 +94,17 @@ impl fmt::Display for Verdict {
                 "{one} and {other} run in lock step for {:.0} % of the time: each waits for the other, so one worker does it all",
                 percent(busy)
             ),
+            Verdict::Readers { family, waiting, writing } => write!(
+                f,
+                "readers and writers of {family} wait for each other, {waiting:.1} of them at a time on the average: it was held for \
+                 writing for {:.0} % of the time; write less often, or split it",
+                percent(writing)
+            ),
+            Verdict::Several { family, waiting } => write!(
+                f,
+                "callbacks that hold several colors wait for {family} and others, {waiting:.1} of them at a time on the average: hold \
+                 fewer colors at once, or for less time"
+            ),
             Verdict::Workers { busy, next, speedup_max } => write!(
                 f,
                 "the workers are the bottleneck: they were busy for {:.0} % of the time; with more of them {next} is the next one, \
@@ -96,7 +123,7 @@ impl fmt::Display for Verdict {
 
 /// The verdict of a snapshot, from its other fields.
 pub(crate) fn of(snapshot: &Snapshot) -> Verdict {
-    let Snapshot { workers, families, slow, edges, .. } = snapshot;
+    let Snapshot { workers, families, slow, edges, elapsed_ns, .. } = snapshot;
     let busy = workers.iter().map(|worker| worker.busy).sum::<f64>() / workers.len().max(1) as f64;
     let hottest = families.first();
     if let Some(blocked) = blocked(slow) {
@@ -104,6 +131,11 @@ pub(crate) fn of(snapshot: &Snapshot) -> Verdict {
     }
     if let Some(family) = hottest.filter(|family| family.hottest >= SATURATED) {
         return of_color(family);
+    }
+    if busy < SATURATED
+        && let Some(waits) = readers(families, *elapsed_ns).or_else(|| several(families, *elapsed_ns))
+    {
+        return waits;
     }
     if let Some(steps) = lock_step(families, edges, busy * workers.len() as f64) {
         return steps;
@@ -123,6 +155,26 @@ fn of_color(family: &Family) -> Verdict {
         serial: 1.0 / family.speedup_max,
         speedup_max: family.speedup_max,
     }
+}
+
+/// The state that is read and written for which most wait, if on the average one does.
+fn readers(families: &[Family], elapsed_ns: u64) -> Option<Verdict> {
+    let waiting = |family: &Family| per(family.waits.readers_ns + family.waits.same_color_ns, elapsed_ns);
+    let shared = families.iter().filter(|family| family.is_state && (1..family.runs).contains(&family.reads));
+    let worst = shared.max_by(|a, b| waiting(a).total_cmp(&waiting(b))).filter(|worst| waiting(worst) >= SATURATED)?;
+    Some(Verdict::Readers { family: worst.name.clone(), waiting: waiting(worst), writing: worst.hottest })
+}
+
+/// The same for callbacks that hold several colors.
+fn several(families: &[Family], elapsed_ns: u64) -> Option<Verdict> {
+    let waiting = |family: &Family| per(family.waits.several_ns, elapsed_ns);
+    let worst = families.iter().max_by(|a, b| waiting(a).total_cmp(&waiting(b)))?;
+    (waiting(worst) >= SATURATED).then(|| Verdict::Several { family: worst.name.clone(), waiting: waiting(worst) })
+}
+
+/// How many at a time, by the sum of their times.
+fn per(sum_ns: u64, elapsed_ns: u64) -> f64 {
+    sum_ns as f64 / elapsed_ns.max(1) as f64
 }
 
 /// A long callback for which others waited.

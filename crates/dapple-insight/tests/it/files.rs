@@ -51,8 +51,8 @@ fn other_files_and_versions_are_refused_by_a_sentence() {
     assert_eq!(text(b"hello"), "it is no recording: make one with `dapple record`");
     assert_eq!(text(&gzip("hello\n")), "it is no recording: make one with `dapple record`");
     let version = gzip("{\"dapple_recording\":7}\n");
-    assert_eq!(text(&version), "it has version 7 of the format, and this program reads version 1: record again");
-    let header = "{\"dapple_recording\":1,\"workers\":1,\"elapsed_ns\":5,\"lost\":0,\"lines\":[]}\n";
+    assert_eq!(text(&version), "it has version 7 of the format, and this program reads version 2: record again");
+    let header = "{\"dapple_recording\":2,\"workers\":1,\"elapsed_ns\":5,\"lost\":0,\"lines\":[]}\n";
     for rest in
         ["", "{\"events\":1}\n", "[0,1,0,1,0,0,1,1]\n{\"events\":1}\n", "[9,1,0,1,0,0,1,1]\n{\"events\":1}\n", "x\n"]
     {
@@ -68,7 +68,7 @@ fn numbers_that_no_program_has_are_refused() {
     let load = |workers: u64, elapsed_ns: u64| {
         let lines = "[{\"file\":\"a.rs\",\"line\":1}]";
         let header = format!(
-            "{{\"dapple_recording\":1,\"workers\":{workers},\"elapsed_ns\":{elapsed_ns},\"lost\":0,\"lines\":{lines}}}\n"
+            "{{\"dapple_recording\":2,\"workers\":{workers},\"elapsed_ns\":{elapsed_ns},\"lost\":0,\"lines\":{lines}}}\n"
         );
         Recording::load(&gzip(&format!("{header}{rest}"))[..])
     };

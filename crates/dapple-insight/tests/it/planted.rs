@@ -148,3 +148,105 @@ fn waits_by_cause_add_up() {
     assert_eq!(waits.worker_ns, 5 * US);
     assert_eq!(waits.total_ns(), 45 * US);
 }
+
+/// Three readers of a state, 80 us each, and then a writer for 20 us, by turns: each waits for the others, and no color is
+/// always busy with one thing.
+#[test]
+fn a_writer_among_readers() {
+    let mut program = Program::new(4);
+    let file = "src/handler.rs";
+    let call =
+        |color, worker, accepted, started, ended| Call { cause: 0, color, worker, file, accepted, started, ended };
+    // A task that waits for the state has a turn of no length when it gets it.
+    let wait = |accepted, granted| call(1, 0, accepted, granted, granted);
+    for n in 0..100_u64 {
+        let begin = n * 100 * US;
+        let (reads_end, end) = (begin + 80 * US, begin + 100 * US);
+        for worker in 0..3 {
+            if n > 0 {
+                program.call(wait(begin - 20 * US, begin));
+            }
+            let reader = program.call(call(10 + worker as u64, worker, begin, begin, reads_end));
+            program.read(reader, 1, worker, "src/table.rs", begin, reads_end);
+        }
+        program.call(wait(begin + 21 * US, reads_end));
+        let writer = program.call(call(20, 3, reads_end, reads_end, end));
+        program.in_line(writer, 1, 3, "src/table.rs", reads_end, end);
+    }
+    let snapshot = program.recording().snapshot();
+    let Verdict::Readers { family, waiting, writing } = &snapshot.verdict else { panic!("{snapshot}") };
+    assert_eq!(family, "src/table.rs:1");
+    // Of 100 us, three readers wait for 20 each, and the writer for 59.
+    assert!((1.1..1.3).contains(waiting) && (0.19..0.21).contains(writing), "{snapshot}");
+    let table = snapshot.families.iter().find(|family| family.is_state).expect("it was used");
+    assert_eq!((table.runs, table.reads), (400, 300));
+    assert_eq!(table.waits.readers_ns, 100 * 59 * US);
+    assert!(snapshot.to_string().starts_with("readers and writers of src/table.rs:1 wait"), "{snapshot}");
+}
+
+/// Readers alone run at the same time, and make no bottleneck.
+#[test]
+fn readers_alone_are_no_bottleneck() {
+    let mut program = Program::new(4);
+    for n in 0..400_u64 {
+        let (begin, worker) = (n / 2 * 100 * US, (n % 2) as i32);
+        let (accepted, started, ended) = (begin, begin, begin + 100 * US);
+        let call = Call { cause: 0, color: 10 + n, worker, file: "src/handler.rs", accepted, started, ended };
+        let call = program.call(call);
+        program.read(call, 1, worker, "src/table.rs", begin, begin + 95 * US);
+    }
+    let snapshot = program.recording().snapshot();
+    assert!(matches!(snapshot.verdict, Verdict::Idle { .. }), "{snapshot}");
+}
+
+/// Eight accounts in a ring, and transfers that each hold two neighbors: half of the colors' time is used, and transfers wait.
+#[test]
+fn a_herd_at_holds_of_several_colors() {
+    let mut program = Program::new(8);
+    for n in 0..200_u64 {
+        let begin = n * 100 * US;
+        for account in 0..4_u64 {
+            let (accepted, started) = (begin, begin + 50 * US);
+            let worker = account as i32;
+            let file = "src/transfer.rs";
+            program.call_of_several(Call {
+                cause: 0,
+                color: account,
+                worker,
+                file,
+                accepted,
+                started,
+                ended: begin + 100 * US,
+            });
+        }
+    }
+    let snapshot = program.recording().snapshot();
+    let Verdict::Several { family, waiting } = &snapshot.verdict else { panic!("{snapshot}") };
+    assert_eq!(family, "src/transfer.rs:1");
+    assert!((1.9..2.1).contains(waiting), "{snapshot}");
+    assert_eq!(snapshot.families[0].waits.several_ns, 200 * 4 * 50 * US);
+}
+
+/// Requests go through a stage that handles one at a time, in 95 of 100 us.
+#[test]
+fn a_slow_stage() {
+    let mut program = Program::new(4);
+    for n in 0..200_u64 {
+        let at = n * 100 * US;
+        let call = |cause, color, file, accepted, started, ended| Call {
+            cause,
+            color,
+            worker: (color % 4) as i32,
+            file,
+            accepted,
+            started,
+            ended,
+        };
+        let front = program.call(call(0, 100 + n, "src/front.rs", at, at, at + 10 * US));
+        let stage = program.call(call(front, 1, "src/stage.rs", at + 9 * US, at + 10 * US, at + 105 * US));
+        program.call(call(stage, 300 + n, "src/answer.rs", at + 104 * US, at + 105 * US, at + 110 * US));
+    }
+    let snapshot = program.recording().snapshot();
+    let Verdict::Color { family, .. } = &snapshot.verdict else { panic!("{snapshot}") };
+    assert_eq!(family, "src/stage.rs:1");
+}

@@ -35,9 +35,18 @@ impl Program {
 
     /// Returns the number of the callback.
     pub(crate) fn call(&mut self, call: Call) -> u64 {
+        self.add(call, 0)
+    }
+
+    /// A callback that holds several colors, of which this is one.
+    pub(crate) fn call_of_several(&mut self, call: Call) -> u64 {
+        self.add(call, 4)
+    }
+
+    fn add(&mut self, call: Call, accepted: u8) -> u64 {
         self.last_id += 1;
         let (id, line) = (self.last_id, self.line(call.file));
-        for (kind, at) in [(0, call.accepted), (1, call.started), (2, call.ended)] {
+        for (kind, at) in [(accepted, call.accepted), (1, call.started), (2, call.ended)] {
             self.row(at, (kind, id, call.cause, call.color, call.worker, line, at, at));
         }
         id
@@ -45,16 +54,25 @@ impl Program {
 
     /// A closure in line with a state.
     pub(crate) fn in_line(&mut self, cause: u64, color: u64, worker: i32, file: &'static str, from: u64, to: u64) {
+        self.hold(3, cause, color, worker, file, (from, to));
+    }
+
+    /// A closure in line that reads a state.
+    pub(crate) fn read(&mut self, cause: u64, color: u64, worker: i32, file: &'static str, from: u64, to: u64) {
+        self.hold(5, cause, color, worker, file, (from, to));
+    }
+
+    fn hold(&mut self, kind: u8, cause: u64, color: u64, worker: i32, file: &'static str, (from, to): (u64, u64)) {
         self.last_id += 1;
         let (id, line) = (self.last_id, self.line(file));
-        self.row(to, (3, id, cause, color, worker, line, from, to));
+        self.row(to, (kind, id, cause, color, worker, line, from, to));
     }
 
     pub(crate) fn file(mut self) -> Vec<u8> {
         self.rows.sort_by_key(|(at, _)| *at);
         let lines: Vec<_> = self.lines.iter().map(|file| json!({ "file": file, "line": 1 })).collect();
         let header = json!({
-            "dapple_recording": 1, "workers": self.workers, "elapsed_ns": self.end_ns, "lost": 0, "lines": lines
+            "dapple_recording": 2, "workers": self.workers, "elapsed_ns": self.end_ns, "lost": 0, "lines": lines
         });
         let mut text = format!("{header}\n");
         self.rows.iter().for_each(|(_, row)| text.push_str(&format!("{row}\n")));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dapple_insight::{AlreadyRecording, Insight};
-use dapple_sched::{Colored, Runtime, spawn};
+use dapple_sched::{Colored, Runtime, spawn, when};
 
 fn spin(time: Duration) {
     let start = Instant::now();
@@ -87,4 +87,51 @@ fn edges_lead_from_the_poster() {
     let snapshot = session.end().snapshot();
     let name = format!("{}:{first}", file!());
     assert!(snapshot.edges.iter().any(|edge| edge.from == name && edge.to == name), "{snapshot:?}");
+}
+
+#[test]
+fn a_wait_for_several_colors_is_told_from_others() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let insight = Insight::new(runtime.handle()).unwrap();
+    let session = insight.begin().unwrap();
+    let (one, two) = (runtime.handle().new_color(), runtime.handle().new_color());
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (tx, done) = std::sync::mpsc::channel();
+    one.post(move || gate.recv().unwrap());
+    let begin = Instant::now();
+    let line = line!() + 1;
+    when((&one, &two)).post(move |_| tx.send(()).unwrap());
+    let posted = Instant::now();
+    while begin.elapsed() < Duration::from_millis(5) {}
+    let opened = Instant::now();
+    open.send(()).unwrap();
+    done.recv().unwrap();
+    runtime.block_on(runtime.spawn(async {})).unwrap();
+    let snapshot = session.end().snapshot();
+    let name = format!("{}:{line}", file!());
+    let several: u64 = snapshot.families.iter().map(|family| family.waits.several_ns).sum();
+    // A hundredth for the two clocks.
+    assert!(u128::from(several) * 100 >= (opened - posted).as_nanos() * 99, "{name}: {snapshot}");
+}
+
+#[test]
+fn readers_are_told_from_writers() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let insight = Insight::new(runtime.handle()).unwrap();
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    let session = insight.begin().unwrap();
+    for n in 0..30 {
+        let state = state.clone();
+        let task = spawn(async move {
+            match n % 3 {
+                0 => state.with(|count| *count += 1).await,
+                _ => state.read(|count| assert!(*count < 30)).await,
+            }
+        });
+        runtime.block_on(task).unwrap();
+    }
+    let snapshot = session.end().snapshot();
+    let family = snapshot.families.iter().find(|family| family.is_state).expect("it was used");
+    assert_eq!((family.runs, family.reads), (30, 20), "{snapshot}");
 }

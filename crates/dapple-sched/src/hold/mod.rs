@@ -216,7 +216,7 @@ pub(crate) fn reading<R>(hold: Hold, f: impl FnOnce(Held<'_>) -> R) -> R {
     let release = Release(Some(hold));
     let Some(hold) = &release.0 else { unreachable!("it was just put there") };
     let color = hold.color();
-    context::in_read_frame(color.ptr(), || trace::in_line(iter::once(color), || f(Held::by_hold(hold))))
+    context::in_read_frame(color.ptr(), || trace::reading(color, || f(Held::by_hold(hold))))
 }
 
 /// Releases a color; if it is at home elsewhere, that counts as traffic with another worker.

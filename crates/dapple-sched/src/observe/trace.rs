@@ -97,6 +97,8 @@ pub struct TraceEvent {
     pub posted_from: &'static Location<'static>,
     /// When the callback was accepted; of a closure in line, when it began.
     pub accepted_at: Instant,
+    /// It holds several colors, and begins when it has all of them; `color_id` is one of them.
+    pub several: bool,
     /// The time of the event. A callback that follows another one in the same turn begins when
     /// that one ends.
     pub at: Instant,
@@ -121,6 +123,8 @@ pub enum TraceKind {
     InLine {
         /// When the closure began; the event's own time is its end.
         started: Instant,
+        /// It reads the state, at the same time as other readers.
+        reads: bool,
     },
     /// It will not run: the runtime has shut down. Or the task was polled because its wait was
     /// over, and has to wait once more because its color has another holder.
@@ -138,6 +142,8 @@ pub(crate) struct Record {
     /// The node is that of a wait. A closure runs in line when the wait ends, and is counted
     /// instead of the node.
     waits: bool,
+    /// It holds several colors.
+    several: bool,
     /// Alive while its color is: the color in which the node is queued, or which is held for it.
     shared: *const Shared,
 }
@@ -289,6 +295,7 @@ impl Watch {
             worker: context::with_worker(|worker| worker.index),
             posted_from: record.origin,
             accepted_at: record.accepted_at,
+            several: record.several,
             at,
         };
         match catch_unwind(AssertUnwindSafe(|| untraced(|| call(&**observer, &event)))) {
@@ -318,7 +325,7 @@ pub(crate) fn is_on() -> bool {
 #[cold]
 pub(crate) fn accepted(cell: &ColorCell, node: &Node) {
     if let Ok(origin) = node.origin()
-        && let Some(record) = accept(cell, origin)
+        && let Some(record) = accept(cell, origin, false)
     {
         node.set_origin(Err(record));
     }
@@ -326,7 +333,7 @@ pub(crate) fn accepted(cell: &ColorCell, node: &Node) {
 
 /// The record of a node that is about to be queued, if it has to be traced.
 #[cold]
-pub(crate) fn accept(cell: &ColorCell, origin: Origin) -> Option<NonNull<Record>> {
+pub(crate) fn accept(cell: &ColorCell, origin: Origin, several: bool) -> Option<NonNull<Record>> {
     let watch = &cell.shared().watch;
     let (cause, silent) = CURRENT.with(|current| (current.callback.get(), current.silent.get()));
     if silent || !watch.wants() {
@@ -340,6 +347,7 @@ pub(crate) fn accept(cell: &ColorCell, origin: Origin) -> Option<NonNull<Record>
         accepted_at: watch.ticks.now(),
         color_id: cell.id,
         waits: false,
+        several,
         shared: cell.shared,
     };
     if !watch.skips_accepted.load(Relaxed) {
@@ -453,13 +461,20 @@ impl Worker {
 /// and not for the callback that calls it.
 #[inline]
 pub(crate) fn in_line<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f: impl FnOnce() -> R) -> R {
-    if is_on() { in_line_watched(colors, f) } else { f() }
+    if is_on() { in_line_watched(colors, false, f) } else { f() }
+}
+
+/// As [`in_line`], as one of the readers of the color.
+#[inline]
+pub(crate) fn reading<R>(color: ColorRef<'_>, f: impl FnOnce() -> R) -> R {
+    if is_on() { in_line_watched(std::iter::once(color), true, f) } else { f() }
 }
 
 #[cold]
-fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f: impl FnOnce() -> R) -> R {
+fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, reads: bool, f: impl FnOnce() -> R) -> R {
     struct Measured<'c, I: Iterator<Item = ColorRef<'c>> + Clone> {
         colors: I,
+        reads: bool,
         started: Instant,
         /// The nested time of the outer callback so far, and the state of the closure around this one.
         outer_ns: u64,
@@ -472,7 +487,7 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
             let ended = watch.ticks.now();
             let made_from = CURRENT.with(|current| current.state.replace(self.outer_state));
             if let Some(made_from) = made_from {
-                self.colors.clone().for_each(|color| tell_in_line(color, made_from, self.started, ended));
+                self.colors.clone().for_each(|color| tell_in_line(color, self.reads, made_from, self.started, ended));
             }
             let took_ns = (ended - self.started).as_nanos() as u64;
             let nested_ns = CURRENT.with(|current| current.nested_ns.replace(self.outer_ns.saturating_add(took_ns)));
@@ -489,7 +504,7 @@ fn in_line_watched<'c, R>(colors: impl Iterator<Item = ColorRef<'c>> + Clone, f:
     let started = first.shared().watch.ticks.now();
     let outer_state = CURRENT.with(|current| current.state.take());
     let outer_ns = CURRENT.with(|current| current.nested_ns.replace(0));
-    let _measured = Measured { colors, started, outer_ns, outer_state };
+    let _measured = Measured { colors, reads, started, outer_ns, outer_state };
     f()
 }
 
@@ -502,16 +517,24 @@ pub(crate) fn note_state(made_from: Origin) {
 }
 
 /// A closure in line has ended.
-fn tell_in_line(color: ColorRef<'_>, made_from: Origin, started: Instant, ended: Instant) {
+fn tell_in_line(color: ColorRef<'_>, reads: bool, made_from: Origin, started: Instant, ended: Instant) {
     let (cause, silent) = CURRENT.with(|current| (current.callback.get(), current.silent.get()));
     if silent {
         return;
     }
     let id = CURRENT.with(Current::new_id);
     let shared = color.shared;
-    let record =
-        Record { id, cause, origin: made_from, accepted_at: started, color_id: color.id, waits: false, shared };
-    color.shared().watch.tell(TraceKind::InLine { started }, &record, ended);
+    let record = Record {
+        id,
+        cause,
+        origin: made_from,
+        accepted_at: started,
+        color_id: color.id,
+        waits: false,
+        several: false,
+        shared,
+    };
+    color.shared().watch.tell(TraceKind::InLine { started, reads }, &record, ended);
 }
 
 /// Notes that a task has panicked in its poll; the poll itself continues normally.

@@ -351,7 +351,7 @@ fn a_closure_in_line_is_told_with_its_state_and_its_callback() {
     let events = log.settled();
     let in_line = events.iter().find(|event| matches!(event.kind, TraceKind::InLine { .. })).expect("it is told");
     assert_eq!((in_line.color_id, in_line.posted_from.line(), in_line.worker), (id, line, Some(0)));
-    let TraceKind::InLine { started } = in_line.kind else { unreachable!() };
+    let TraceKind::InLine { started, reads: false } = in_line.kind else { unreachable!() };
     let polled = |kind: fn(TraceKind) -> bool| {
         events.iter().find(|event| Some(event.callback) == in_line.cause && kind(event.kind)).expect("it is told").at
     };

@@ -481,7 +481,7 @@ impl Request {
     fn trace(&self) {
         // A request without colors has no member, and nothing accepts it.
         if let Some(member) = self.members().first()
-            && let Some(record) = trace::accept(&member.color(), self.origin)
+            && let Some(record) = trace::accept(&member.color(), self.origin, self.members().len() > 1)
         {
             self.record.set(record.as_ptr());
         }
