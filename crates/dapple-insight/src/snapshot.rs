@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub work_ns: u64,
     /// Each worker.
     pub workers: Vec<Worker>,
-    /// The families that took most time, at most 50; the others are not shown.
+    /// The families with the busiest colors, at most 50; the rest of them are one more, `other`.
     pub families: Vec<Family>,
     /// The families that post to each other, most first, at most 50.
     pub edges: Vec<Edge>,
@@ -149,9 +149,26 @@ impl Snapshot {
             predictions: PREDICTED.iter().map(|&workers| recording.predict(workers, &[])).collect(),
         };
         snapshot.verdict = verdict::of(&snapshot);
-        snapshot.families.truncate(FAMILIES_MAX);
+        fold(&mut snapshot.families);
         snapshot
     }
+}
+
+/// Makes one family of those beyond the limit.
+fn fold(families: &mut Vec<Family>) {
+    let rest = families.split_off(families.len().min(FAMILIES_MAX));
+    let other = rest.into_iter().reduce(|mut sum, family| {
+        sum.colors += family.colors;
+        sum.runs += family.runs;
+        sum.run_ns += family.run_ns;
+        sum.reads += family.reads;
+        sum.share = (sum.share + family.share).min(1.0);
+        sum.hottest = sum.hottest.max(family.hottest);
+        sum.speedup_max = sum.speedup_max.min(family.speedup_max);
+        add(&mut sum.waits, family.waits);
+        sum
+    });
+    families.extend(other.map(|other| Family { name: "other".to_owned(), is_state: false, ..other }));
 }
 
 /// A part of a whole, from 0 to 1.

@@ -250,3 +250,22 @@ fn a_slow_stage() {
     let Verdict::Color { family, .. } = &snapshot.verdict else { panic!("{snapshot}") };
     assert_eq!(family, "src/stage.rs:1");
 }
+
+/// 80 lines, each with more work than the one before: the 50 with most work have rows, and the others have one together.
+#[test]
+fn families_beyond_the_limit_are_one() {
+    let mut program = Program::new(1);
+    let mut at = 0;
+    for n in 1..=80_u64 {
+        let file: &'static str = Box::leak(format!("src/part{n}.rs").into_boxed_str());
+        let (accepted, started, ended) = (at, at, at + n * US);
+        program.call(Call { cause: 0, color: n, worker: 0, file, accepted, started, ended });
+        at = ended;
+    }
+    let snapshot = program.recording().snapshot();
+    assert_eq!((snapshot.families.len(), &*snapshot.families[0].name), (51, "src/part80.rs:1"));
+    let other = &snapshot.families[50];
+    assert_eq!((&*other.name, other.colors, other.runs), ("other", 30, 30));
+    assert_eq!(other.run_ns, (1..=30).sum::<u64>() * US);
+    assert_eq!(snapshot.families.iter().map(|family| family.run_ns).sum::<u64>(), snapshot.work_ns);
+}
