@@ -1,6 +1,9 @@
 //! The behavior of the file service.
 
 mod leases;
+mod properties;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod served;
 mod tree;
 mod webdav;
