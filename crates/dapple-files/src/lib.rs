@@ -32,6 +32,7 @@ mod path;
 mod rights;
 mod service;
 mod tree;
+mod upload_body;
 mod wire;
 
 pub use self::dav::ReplyBody;

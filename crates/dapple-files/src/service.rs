@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +27,7 @@ use crate::mounts::Mounts;
 use crate::path::{PathError, TreePath};
 use crate::rights::Rules;
 use crate::tree::Tree;
+use crate::upload_body::SharedBody;
 use crate::wire;
 
 /// A tree of files as a tower service, for `dapple::serve`. Cheap to clone.
@@ -206,8 +206,12 @@ impl Files {
         let (parts, body) = request.into_parts();
         let is_upload = matches!(method, Method::PUT | Method::PATCH);
         let reply = if is_upload {
-            let body = body.map_err(|error| io::Error::other(error.to_string()));
-            self.0.dav.handle_guarded(Request::from_parts(parts, body), user, caller).await
+            let body = SharedBody::new(body);
+            let reply = self.0.dav.handle_guarded(Request::from_parts(parts, body.clone()), user, caller).await;
+            if !reply.status().is_success() {
+                body.drain().await;
+            }
+            reply
         } else {
             let body = match Limited::new(body, XML_LEN_MAX).collect().await {
                 Ok(body) => body.to_bytes(),

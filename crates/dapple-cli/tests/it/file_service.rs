@@ -115,6 +115,21 @@ fn with_nothing_set_it_encrypts_and_asks_for_its_token() {
 }
 
 #[test]
+fn a_refused_upload_gets_its_reply() {
+    let place = place();
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--read-only"]);
+    fs::write(place.path().join("upload"), vec![b'x'; 8_000_000]).expect("a file");
+    let upload = place.path().join("upload");
+    for version in ["--http1.1", "--http2"] {
+        let words =
+            [version, "-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect:", "-T", upload.to_str().expect("text")];
+        let put = service.curl(&[&words[..], &[&format!("{}/f", service.url)]].concat());
+        assert_eq!(String::from_utf8_lossy(&put.stdout), "403", "{version}: {}", String::from_utf8_lossy(&put.stderr));
+    }
+    assert!(service.stop());
+}
+
+#[test]
 fn users_and_rules_are_read_again_at_a_signal() {
     let place = place();
     let set = |name: &str, password: &str| {
