@@ -267,7 +267,7 @@ fn two_mounts_see_each_others_changes_at_once() {
         return;
     }
     let place = place();
-    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--lease-s", "3600"]);
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--lease-s", "60"]);
     let (one, two) = (MountPoint::new(&service, "one"), MountPoint::new(&service, "two"));
     let (a, b) = (one.dir.as_path(), two.dir.as_path());
     assert!(!b.join("f").exists(), "the second one knows that the name is free");
