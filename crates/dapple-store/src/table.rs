@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use dapple_io::time::Instant;
 use dapple_sched::Color;
+use futures_util::future::try_join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -192,6 +193,51 @@ where
         // The engines of one machine have one copy of the data: every read is linearizable.
         let (Read::Linearizable | Read::AtLeast(_) | Read::Stale { .. }) = read;
         Ok(self.live(key).await?.map(versioned).transpose()?)
+    }
+
+    /// The values of several keys, in the order of `keys`: the reads of a [`get`](Self::get) each, with one message for
+    /// each partition instead of one for each key.
+    ///
+    /// Each value is as linearizable as that of `get`, but the values need not all be of one moment: a
+    /// [`Transaction`](crate::Transaction) sees such. A key may occur more than once. Costs the memory of all values.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), for all of them: the operation has one time limit, and no values if one of them is missing
+    /// because of an error.
+    ///
+    /// ```
+    /// use dapple_store::{Memory, Store, StoreOptions, Table, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let ages: Table<String, u32, _> = store.create("ages", TableOptions::default()).await?;
+    /// let [ann, ben, eve] = ["ann", "ben", "eve"].map(str::to_owned);
+    /// ages.put(&ann, &42).await?;
+    /// ages.put(&eve, &7).await?;
+    /// assert_eq!(ages.get_many([&eve, &ben, &ann]).await?, [Some(7), None, Some(42)]);
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn get_many<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> Result<Vec<Option<V>>, Error>
+    where
+        K: 'a,
+    {
+        let records = self.live_many(self.keys(keys)?).await?;
+        let value = |record: Option<Record>| record.map(|record| codec::decode(&record.value)).transpose();
+        Ok(records.into_iter().map(value).collect::<Result<_, Refusal>>()?)
+    }
+
+    /// The values of several keys with their versions and times of expiry, as [`get_many`](Self::get_many).
+    ///
+    /// # Errors
+    /// As [`get_many`](Self::get_many).
+    pub async fn entry_many<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> Result<Vec<Option<Entry<V>>>, Error>
+    where
+        K: 'a,
+    {
+        let records = self.live_many(self.keys(keys)?).await?;
+        Ok(records.into_iter().map(|record| record.map(entry).transpose()).collect::<Result<_, Refusal>>()?)
     }
 
     /// Whether the key has a value.
@@ -470,6 +516,31 @@ where
         Ok(record.filter(|record| record.is_live(now_ms())))
     }
 
+    /// The records of several keys, in their order.
+    async fn live_many(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Record>>, Error> {
+        self.info.check()?;
+        let deadline = self.deadline();
+        let map = self.store.inner().map(deadline).await?;
+        let partitions = map.group(self.info.kept.durability);
+        let mut places: Vec<Vec<usize>> = vec![Vec::new(); partitions.len()];
+        for (place, key) in keys.iter().enumerate() {
+            places[crate::map::place(&self.info, key, partitions.len())].push(place);
+        }
+        let asked = partitions.iter().zip(places).filter(|(_, places)| !places.is_empty());
+        let reads = asked.map(|(partition, places)| async {
+            let wanted = places.iter().map(|place| keys[*place].clone()).collect();
+            partition.read_many(self.info.id, wanted, deadline).await.map(|records| (places, records))
+        });
+        let mut found = vec![None; keys.len()];
+        for (places, records) in try_join_all(reads).await? {
+            places.into_iter().zip(records).for_each(|(place, record)| found[place] = record);
+        }
+        drop(map);
+        self.info.check()?;
+        let now_ms = now_ms();
+        Ok(found.into_iter().map(|record| record.filter(|record| record.is_live(now_ms))).collect())
+    }
+
     async fn put_if(
         &self,
         key: &K,
@@ -501,6 +572,13 @@ where
             return Err(Refusal::TooLong { part: "key", len: bytes.len(), len_max });
         }
         Ok(bytes)
+    }
+
+    fn keys<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> Result<Vec<Bytes>, Refusal>
+    where
+        K: 'a,
+    {
+        keys.into_iter().map(|key| self.key(key)).collect()
     }
 
     pub(crate) fn deadline(&self) -> Instant {

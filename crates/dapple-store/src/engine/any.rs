@@ -1,5 +1,7 @@
 //! Any engine of this program, chosen while it runs.
 
+use bytes::Bytes;
+
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, Redb, RedbPartition, TableId, Transactions};
 #[cfg(feature = "fjall")]
 use super::{Fjall, FjallPartition};
@@ -67,6 +69,10 @@ macro_rules! delegate {
 impl Partition for AnyPartition {
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         delegate!(self, partition => partition.get(table, key))
+    }
+
+    fn get_many(&self, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        delegate!(self, partition => partition.get_many(table, keys))
     }
 
     fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {

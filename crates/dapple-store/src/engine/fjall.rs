@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
+use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::disk::sync_directory;
@@ -114,6 +115,12 @@ impl Partition for FjallPartition {
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         let found = self.of_table(table, |keyspace| keyspace.get(key))?;
         Ok(found.flatten().map(|bytes| bytes.to_vec()))
+    }
+
+    fn get_many(&self, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let get = |keyspace: &Keyspace, key| Ok(keyspace.get(key)?.map(|bytes| bytes.to_vec()));
+        let found = self.of_table(table, |keyspace| keys.iter().map(|key| get(keyspace, key)).collect())?;
+        Ok(found.unwrap_or_else(|| vec![None; keys.len()]))
     }
 
     fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+use bytes::Bytes;
+
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
 use crate::Durability;
 
@@ -48,6 +50,12 @@ impl MemoryPartition {
 impl Partition for MemoryPartition {
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         Ok(self.locked().get(&table).and_then(|keys| keys.get(key)).cloned())
+    }
+
+    fn get_many(&self, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let tables = self.locked();
+        let Some(table) = tables.get(&table) else { return Ok(vec![None; keys.len()]) };
+        Ok(keys.iter().map(|key| table.get(&key[..]).cloned()).collect())
     }
 
     fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {

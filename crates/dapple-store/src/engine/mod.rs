@@ -12,6 +12,8 @@ mod redb;
 
 use std::ops::Bound;
 
+use bytes::Bytes;
+
 use crate::Durability;
 
 pub use any::{AnyEngine, AnyPartition};
@@ -59,6 +61,15 @@ pub trait Partition: Send + Sync + 'static {
     /// # Errors
     /// The partition cannot be read.
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
+
+    /// The bytes of several keys, in the order of `keys`. The default calls [`get`](Self::get) for each; an engine with
+    /// a cost for each call, such as a message, has a way of its own.
+    ///
+    /// # Errors
+    /// The partition cannot be read.
+    fn get_many(&self, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        keys.iter().map(|key| self.get(table, key)).collect()
+    }
 
     /// The first `limit` entries of a range of keys, in order.
     ///

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use bytes::Bytes;
 use redb::{Database, ReadableTableMetadata, TableDefinition, TableError, TableHandle};
 
 use super::disk::{Backend, Disk, sync_directory};
@@ -131,6 +132,18 @@ impl Partition for RedbPartition {
             let transaction = database.begin_read()?;
             let Some(table) = present(transaction.open_table(Definition::new(&name)))? else { return Ok(None) };
             Ok(table.get(key)?.map(|bytes| bytes.value().to_vec()))
+        })
+    }
+
+    fn get_many(&self, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        self.with(|database| {
+            let name = table_name(table);
+            let transaction = database.begin_read()?;
+            let Some(table) = present(transaction.open_table(Definition::new(&name)))? else {
+                return Ok(vec![None; keys.len()]);
+            };
+            let get = |key: &Bytes| Ok(table.get(&key[..])?.map(|bytes| bytes.value().to_vec()));
+            keys.iter().map(get).collect()
         })
     }
 

@@ -108,6 +108,39 @@ impl<P: Partition> PartitionHandle<P> {
         Ok(record)
     }
 
+    /// Reads several records with one message, and at most one call of the engine for each [`KEYS_PER_CALL`] of them.
+    /// The results have the order of `keys`; records that have expired are returned as well.
+    ///
+    /// Each record is the newest one at some moment of the call; they need not all be of one moment.
+    pub(crate) async fn read_many(
+        &self,
+        table: TableId,
+        keys: Vec<Bytes>,
+        deadline: Instant,
+    ) -> Result<Vec<Option<Record>>, Error> {
+        let (mut records, batches) = loop {
+            match self.inner.state.read(|state| state.lookup_many(table, &keys)).await {
+                Some(found) => break found,
+                None => self.barrier(deadline).await?,
+            }
+        };
+        let absent: Vec<usize> = (0..keys.len()).filter(|place| records[*place].is_none()).collect();
+        for places in absent.chunks(KEYS_PER_CALL) {
+            let wanted: Vec<Bytes> = places.iter().map(|place| keys[*place].clone()).collect();
+            let loaded = self.call(deadline, move |engine| load_many(engine, table, &wanted)).await?;
+            let found = places.iter().zip(&loaded).filter_map(|(place, record)| Some((&keys[*place], record.clone()?)));
+            let found: Vec<_> = found.collect();
+            if !found.is_empty() {
+                let fill = |state: &mut State| {
+                    found.into_iter().for_each(|(key, record)| state.fill(table, key.clone(), record, batches));
+                };
+                self.inner.state.with(fill).await;
+            }
+            places.iter().zip(loaded).for_each(|(place, record)| records[*place] = record);
+        }
+        Ok(records)
+    }
+
     /// Queues a write and waits until the commit with it is as durable as its table.
     pub(crate) async fn write(&self, write: Write, deadline: Instant) -> Result<Reply, Error> {
         let (answer, mut reply) = oneshot::channel();
@@ -303,6 +336,8 @@ impl<P: Partition> PartitionHandle<P> {
 
 /// The most turns of the scheduler for which a commit waits for more writes.
 const GATHER_TURNS: usize = 8;
+/// The most keys that one call of the engine reads, so that other calls have their turn in the blocking pool.
+const KEYS_PER_CALL: usize = 1024;
 
 impl<P: Partition> Inner<P> {
     fn engine(&self) -> &Arc<P> {
@@ -329,9 +364,19 @@ impl<P: Partition> Drop for Inner<P> {
 
 /// Reads and checks one record. Blocks.
 pub(crate) fn load<P: Partition>(engine: &P, table: TableId, key: &[u8]) -> Result<Option<Record>, Failure> {
-    let Some(bytes) = engine.get(table, key)? else { return Ok(None) };
+    engine.get(table, key)?.map(|bytes| checked(engine, table, key, bytes)).transpose()
+}
+
+/// Reads and checks several records. Blocks.
+fn load_many<P: Partition>(engine: &P, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Record>>, Failure> {
+    let found = engine.get_many(table, keys)?;
+    let check = |(key, bytes): (&Bytes, Option<Vec<u8>>)| bytes.map(|bytes| checked(engine, table, key, bytes));
+    keys.iter().zip(found).map(check).map(Option::transpose).collect()
+}
+
+fn checked<P: Partition>(engine: &P, table: TableId, key: &[u8], bytes: Vec<u8>) -> Result<Record, Failure> {
     match Record::decode(table, key, bytes) {
-        Some(record) => Ok(Some(record)),
+        Some(record) => Ok(record),
         None => Err(engine.corrupt("a record does not have its checksum")),
     }
 }

@@ -372,6 +372,13 @@ impl State {
         self.cache.lookup(table, key).ok_or(Miss::Absent { batches: self.batches })
     }
 
+    /// The cached records of several keys, and the number of batches for [`State::fill`]; `None` while a transaction has
+    /// the partition.
+    pub(super) fn lookup_many(&self, table: TableId, keys: &[Bytes]) -> Option<(Vec<Option<Record>>, u64)> {
+        let records = || keys.iter().map(|key| self.cache.lookup(table, key)).collect();
+        (!self.is_joined).then(|| (records(), self.batches))
+    }
+
     /// Caches a record that was read from the engine, unless a batch with such a key has begun or ended meanwhile.
     pub(super) fn fill(&mut self, table: TableId, key: Bytes, record: Record, batches: u64) {
         // `FLYING` is greater than any number of batches.

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use dapple_store::engine::Engine;
-use dapple_store::{Change, Entry, Error, Expect, Read, Refusal, Store, StoreOptions, Table, TableOptions};
+use dapple_sched::Color;
+use dapple_store::engine::{Engine, Transactions};
+use dapple_store::{
+    Change, Entry, Error, Expect, OrderedTable, Read, Redb, Refusal, Store, StoreOptions, Table, TableOptions,
+};
 
 use crate::support::{in_memory, on_disk, options, run};
 
@@ -180,5 +183,96 @@ fn a_closure_runs_between_all_other_writes_and_its_panic_is_its_own() {
             Some(200)
         );
         assert_eq!(table.modify(&1, |entry| (Change::Remove, entry.is_none())).await, Ok(true));
+    });
+}
+
+async fn many_keys<E: Transactions>(store: Store<E>) {
+    let table: OrderedTable<u32, String, E> = store.create_ordered("many", TableOptions::default()).await.unwrap();
+    assert_eq!(table.get_many([]).await.unwrap(), []);
+    assert_eq!(table.get_many([&1, &2]).await.unwrap(), [None, None]);
+    let mut batch = store.batch();
+    for number in (0..3000).step_by(3) {
+        batch.put(&table, &number, &number.to_string()).unwrap();
+    }
+    batch.commit().await.unwrap();
+    table.remove(&6).await.unwrap();
+    let expected = |key: &u32| (key.is_multiple_of(3) && *key != 6 && *key < 3000).then(|| key.to_string());
+    // More than one call of the engine reads, in an order of their own, some of them twice, some from the cache.
+    let keys: Vec<u32> = (0..4000).rev().chain([9, 6, 9]).collect();
+    let values: Vec<Option<String>> = keys.iter().map(expected).collect();
+    assert_eq!(table.get_many(&keys).await.unwrap(), values);
+    assert_eq!(table.get_many(&keys).await.unwrap(), values);
+    let put = table.put(&6, &"six".to_owned()).await.unwrap();
+    let entries = table.entry_many(&[5, 6]).await.unwrap();
+    assert_eq!(entries, [None, Some(Entry { value: "six".to_owned(), version: put.version, expires: None })]);
+    // The split-phase form.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let done = move |found| sender.send(found).unwrap();
+    table.submit(Color::new(), |table| async move { table.get_many(&[3, 4]).await }, done);
+    let found = dapple_io::blocking::spawn_blocking(move || receiver.recv().unwrap()).await.unwrap();
+    assert_eq!(found, Ok(vec![Some("3".to_owned()), None]));
+    store.destroy("many").await.unwrap();
+    assert!(table.get_many(&keys).await.is_err());
+}
+
+#[test]
+fn many_keys_are_read_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    run(async { many_keys(in_memory().await).await });
+    run(async { many_keys(on_disk(&directory).await).await });
+    // Nothing is in the cache.
+    run(async {
+        let mut options = options(2);
+        options.cache_bytes = 0;
+        let engine = Redb::new(directory.path().join("uncached"));
+        many_keys(Store::open(engine, options).await.unwrap()).await;
+    });
+    #[cfg(feature = "fjall")]
+    run(async {
+        let engine = dapple_store::Fjall::new(directory.path().join("fjall"));
+        many_keys(Store::open(engine, options(3)).await.unwrap()).await;
+    });
+}
+
+#[test]
+fn many_keys_are_read_while_others_write_and_commit_transactions() {
+    run(async {
+        let store = in_memory().await;
+        let table: Table<u32, u64, _> = store.create("moving", TableOptions::default()).await.unwrap();
+        let keys: Vec<u32> = (0..20).collect();
+        for key in &keys {
+            table.put(key, &0).await.unwrap();
+        }
+        let (of_writer, of_keys, of_store) = (table.clone(), keys.clone(), store.clone());
+        let writer = Color::new().spawn(async move {
+            for round in 1..=100_u64 {
+                let mut batch = of_store.batch();
+                for key in &of_keys {
+                    batch.put(&of_writer, key, &round).unwrap();
+                }
+                batch.commit().await.unwrap();
+            }
+        });
+        // No value goes back, and none is lost.
+        let mut last = vec![0; keys.len()];
+        while last != vec![100; keys.len()] {
+            let found: Vec<u64> = table.get_many(&keys).await.unwrap().into_iter().map(Option::unwrap).collect();
+            assert!(last.iter().zip(&found).all(|(old, new)| old <= new), "{last:?} then {found:?}");
+            last = found;
+        }
+        writer.await.unwrap();
+    });
+}
+
+#[test]
+fn expired_values_are_not_among_many() {
+    run(async {
+        let store = in_memory().await;
+        let options = TableOptions { expiry: true, ..TableOptions::default() };
+        let sessions: Table<u8, u8, _> = store.create("sessions", options).await.unwrap();
+        let now = SystemTime::now();
+        sessions.put_until(&1, &1, now - Duration::from_secs(1)).await.unwrap();
+        sessions.put_until(&2, &2, now + Duration::from_secs(3600)).await.unwrap();
+        assert_eq!(sessions.get_many([&1, &2]).await.unwrap(), [None, Some(2)]);
     });
 }
