@@ -142,12 +142,10 @@ impl Plan {
     /// Runs the plan alone; several writes are one batch.
     pub(super) async fn run(mut self, store: &Store<AnyEngine>, database: &Database) -> Answer {
         if self.steps.iter().all(|step| step.is_read) {
-            let mut replies = Vec::with_capacity(self.steps.len());
-            for step in self.steps {
-                let entry = database.entry(&step.key).await?;
-                replies.push(step.apply(entry).1);
-            }
-            return self.join.reply(replies);
+            let keys: Vec<Bytes> = self.steps.iter().map(|step| step.key.clone()).collect();
+            let entries = database.entry_many(&keys).await?;
+            let replies = self.steps.into_iter().zip(entries).map(|(step, entry)| step.apply(entry).1);
+            return self.join.reply(replies.collect());
         }
         if self.steps.len() == 1 {
             let Some(step) = self.steps.pop() else { return Ok(OK) };
