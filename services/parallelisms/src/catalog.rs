@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use dapple::store::{AnyEngine, Error, OrderedTable, Store, Table, TableOptions};
-use futures_util::future::try_join_all;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 
@@ -89,11 +88,8 @@ impl Catalog {
         let Some(package) = self.packages.get(&name.to_owned()).await? else { return Ok(None) };
         let categories = self.categories_of(&package).await?;
         let candidates = self.candidates(name, &categories).await?;
-        let found = candidates.into_iter().map(|name| async move {
-            let package = self.packages.get(&name).await?;
-            Ok::<_, Error>(package.map(|package| (name, package)))
-        });
-        let others = try_join_all(found).await?.into_iter().flatten();
+        let found = self.packages.get_many(&candidates).await?;
+        let others = candidates.into_iter().zip(found).filter_map(|(name, package)| Some((name, package?)));
         let mut like: Vec<Like> = others.map(|(name, other)| Like::new(&package, &categories, name, other)).collect();
         like.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.name.cmp(&b.name)));
         let (mut same, other): (Vec<Like>, Vec<Like>) =
@@ -125,11 +121,9 @@ impl Catalog {
 
     /// The categories of a package, the rarest first.
     async fn categories_of(&self, package: &Package) -> Result<Vec<(String, Category)>, Error> {
-        let found = package.categories.iter().map(|name| async move {
-            let category = self.categories.get(name).await?;
-            Ok::<_, Error>(category.map(|category| (name.clone(), category)))
-        });
-        let mut categories: Vec<_> = try_join_all(found).await?.into_iter().flatten().collect();
+        let found = self.categories.get_many(&package.categories).await?;
+        let found = package.categories.iter().zip(found);
+        let mut categories: Vec<_> = found.filter_map(|(name, category)| Some((name.clone(), category?))).collect();
         categories.sort_by(|a, b| b.1.weight.total_cmp(&a.1.weight).then_with(|| a.0.cmp(&b.0)));
         Ok(categories)
     }
@@ -139,22 +133,29 @@ impl Catalog {
     /// It reads the packages of the rarest categories only: those of `needs:libc6` would take longer than all others, and
     /// say nearly nothing.
     async fn candidates(&self, name: &str, categories: &[(String, Category)]) -> Result<Vec<String>, Error> {
-        let mut left = MEMBERS_MAX;
         let mut by_count: Vec<&(String, Category)> = categories.iter().filter(|(_, found)| found.count > 1).collect();
         by_count.sort_by_key(|(_, category)| category.count);
+        let mut sum = 0;
+        let counts = by_count.iter().map(|(_, category)| {
+            sum = u32::saturating_add(sum, category.count);
+            sum
+        });
+        let within = counts.take_while(|sum| *sum <= MEMBERS_MAX).count();
+        by_count.truncate(within.max(1));
+        let found = self.members.get_many(by_count.iter().map(|(name, _)| name)).await?;
         let mut sums: HashMap<String, f64> = HashMap::new();
-        for (index, (category, Category { count, weight })) in by_count.into_iter().enumerate() {
-            if *count > left && index > 0 {
-                break;
-            }
-            left = left.saturating_sub(*count);
-            for member in self.members(category).await?.unwrap_or_default() {
-                *sums.entry(member).or_default() += weight;
+        for ((_, category), members) in by_count.into_iter().zip(found) {
+            for member in members.unwrap_or_default() {
+                *sums.entry(member).or_default() += category.weight;
             }
         }
         sums.remove(name);
         let mut candidates: Vec<(String, f64)> = sums.into_iter().collect();
-        candidates.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        // All are compared exactly later, so that their order does not matter here.
+        if candidates.len() > CANDIDATES_MAX {
+            let by_sum = |a: &(String, f64), b: &(String, f64)| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0));
+            candidates.select_nth_unstable_by(CANDIDATES_MAX, by_sum);
+        }
         Ok(candidates.into_iter().take(CANDIDATES_MAX).map(|(name, _)| name).collect())
     }
 }
