@@ -48,6 +48,7 @@ pub use observe::described::{Described, described};
 pub use observe::dump::{
     ColorDump, ColorKind, ColorState, Dump, NamedDump, QueuedDump, RunningDump, TaskWait, TasksDump, WorkerDump,
 };
+pub use observe::label::Label;
 pub use observe::named::{Named, named};
 pub use observe::stats::{ColorStats, RuntimeStats, WorkerStats};
 pub use observe::trace::{HasObserver, Observer, TraceEvent, TraceKind};

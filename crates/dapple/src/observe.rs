@@ -4,6 +4,6 @@
 pub use dapple_io::ClockDump;
 #[doc(inline)]
 pub use dapple_sched::{
-    ColorDump, ColorKind, ColorState, ColorStats, Dump, HasObserver, NamedDump, Observer, QueuedDump, RunningDump,
-    RuntimeStats, SlowCallback, Slowness, TraceEvent, TraceKind, WorkerDump, WorkerStats, count_time,
+    ColorDump, ColorKind, ColorState, ColorStats, Dump, HasObserver, Label, NamedDump, Observer, QueuedDump,
+    RunningDump, RuntimeStats, SlowCallback, Slowness, TraceEvent, TraceKind, WorkerDump, WorkerStats, count_time,
 };

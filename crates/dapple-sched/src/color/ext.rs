@@ -24,6 +24,8 @@ pub(crate) struct Ext {
     stolen: AtomicU64,
     /// Waits dropped while queued in the color, since the last sweep.
     dropped_waits: AtomicU32,
+    /// The number of the color's label, or 0.
+    label: AtomicU32,
     /// Kept while times are measured.
     pub(crate) times: Times,
     /// The data that tasks spawned in the color share.
@@ -68,6 +70,11 @@ impl ExtPtr {
         unsafe { ext.as_ref() }
     }
 
+    /// The number of the color's label, or 0.
+    pub(crate) fn label(&self) -> u32 {
+        self.get().map_or(0, Ext::label)
+    }
+
     /// The record; made if the color has none.
     pub(crate) fn get_or_make(&self) -> &Ext {
         if let Some(ext) = self.get() {
@@ -107,9 +114,21 @@ impl Ext {
             counted: AtomicU32::new(0),
             stolen: AtomicU64::new(0),
             dropped_waits: AtomicU32::new(0),
+            label: AtomicU32::new(0),
             times: Times::default(),
             last_side: LastSide::new(),
         }
+    }
+
+    pub(super) fn set_label(&self, label: u32) {
+        // Relaxed: for statistics.
+        self.label.store(label, Relaxed);
+    }
+
+    /// The number of the label, or 0.
+    pub(crate) fn label(&self) -> u32 {
+        // Relaxed: as there.
+        self.label.load(Relaxed)
     }
 
     /// Counts one more callback, whatever the capacity; false if there is no capacity.

@@ -25,6 +25,7 @@ use crate::color::node::{Origin, closure_node, try_closure_node};
 use crate::color::rights::ColorRef;
 use crate::environment;
 use crate::hold;
+use crate::observe::label::Label;
 use crate::post::callback::{Callback, Posted};
 use crate::post::{accept_callback, place};
 use crate::runtime::Handle;
@@ -537,6 +538,35 @@ impl Color {
         let capacity = capacity.map(|capacity| u32::try_from(capacity).unwrap_or(u32::MAX));
         context::end_direct();
         self.with_cell(|color| color.ext.set_capacity(capacity));
+    }
+
+    /// Gives the color a label, the word by which `dapple-insight` shows it: all colors with the same label are one family.
+    /// Without one, a color belongs to the family of the line that made its state or that posts to it.
+    ///
+    /// A label is cut after 60 bytes. A process has at most [`Label::MAX`] different ones; beyond them, and for an empty
+    /// text, the color has none. A label is never freed, so take the word for a kind of work, not for one connection.
+    /// Cost: a lock, and a side record for the color. A tool learns of it with callbacks that the color accepts later.
+    ///
+    /// ```
+    /// # let runtime = dapple_sched::Runtime::builder().workers(1).build()?;
+    /// # let _entered = runtime.enter();
+    /// use dapple_sched::Colored;
+    ///
+    /// let accounts = Colored::new(vec![0; 100]);
+    /// accounts.color().set_label("accounts");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_label(&self, text: &str) {
+        self.set(Label::of(text));
+    }
+
+    pub(crate) fn set(&self, label: Option<Label>) {
+        self.with_cell(|color| color.ext.get_or_make().set_label(label.map_or(0, Label::number)));
+    }
+
+    /// The color's label.
+    pub fn label(&self) -> Option<Label> {
+        self.with_cell(|color| Label::of_number(color.ext.label()))
     }
 
     /// The most callbacks that waited in this color at one time, including those that its worker,

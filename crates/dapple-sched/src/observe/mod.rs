@@ -7,6 +7,7 @@
 pub(crate) mod described;
 pub(crate) mod dump;
 pub(crate) mod inspect;
+pub(crate) mod label;
 pub(crate) mod named;
 pub(crate) mod stats;
 mod ticks;

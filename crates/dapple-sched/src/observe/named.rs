@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::color::Color;
 use crate::color::node::Origin;
 use crate::observe::dump::NamedDump;
+use crate::observe::label::Label;
 use crate::runtime::Handle;
 use crate::runtime::context;
 use crate::sync::atomic::{AtomicUsize, Ordering::*};
@@ -46,7 +47,8 @@ pub struct Named {
 }
 
 impl Named {
-    /// Starts a task of this name with a color of its own; see [`crate::spawn`].
+    /// Starts a task of this name with a color of its own, which has the name as its label
+    /// ([`Color::set_label`]) unless the process has 500 already; see [`crate::spawn`].
     ///
     /// Cancel safety: dropping the handle detaches the task, which runs on; its output is dropped.
     ///
@@ -66,7 +68,9 @@ impl Named {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.spawn_in(&Handle::current().new_color(), future)
+        let color = Handle::current().new_color();
+        color.set(Label::of_name(&self.name));
+        self.spawn_in(&color, future)
     }
 
     /// Starts a task with this name and the given color; see [`Color::spawn`].

@@ -18,6 +18,7 @@ use crate::color::cell::ColorCell;
 use crate::color::node::{Node, Origin, OwnedNode};
 use crate::color::rights::ColorRef;
 use crate::memory::block;
+use crate::observe::label::Label;
 use crate::observe::ticks::Ticks;
 use crate::runtime::context;
 use crate::runtime::shared::Shared;
@@ -99,6 +100,8 @@ pub struct TraceEvent {
     pub accepted_at: Instant,
     /// It holds several colors, and begins when it has all of them; `color_id` is one of them.
     pub several: bool,
+    /// The color's label, as [`Color::set_label`] has made it before the callback was accepted.
+    pub label: Option<Label>,
     /// The time of the event. A callback that follows another one in the same turn begins when
     /// that one ends.
     pub at: Instant,
@@ -144,6 +147,8 @@ pub(crate) struct Record {
     waits: bool,
     /// It holds several colors.
     several: bool,
+    /// The number of the color's label, or 0.
+    label: u32,
     /// Alive while its color is: the color in which the node is queued, or which is held for it.
     shared: *const Shared,
 }
@@ -296,6 +301,7 @@ impl Watch {
             posted_from: record.origin,
             accepted_at: record.accepted_at,
             several: record.several,
+            label: Label::known(record.label),
             at,
         };
         match catch_unwind(AssertUnwindSafe(|| untraced(|| call(&**observer, &event)))) {
@@ -348,6 +354,7 @@ pub(crate) fn accept(cell: &ColorCell, origin: Origin, several: bool) -> Option<
         color_id: cell.id,
         waits: false,
         several,
+        label: cell.ext.label(),
         shared: cell.shared,
     };
     if !watch.skips_accepted.load(Relaxed) {
@@ -532,6 +539,7 @@ fn tell_in_line(color: ColorRef<'_>, reads: bool, made_from: Origin, started: In
         color_id: color.id,
         waits: false,
         several: false,
+        label: color.ext.label(),
         shared,
     };
     color.shared().watch.tell(TraceKind::InLine { started, reads }, &record, ended);

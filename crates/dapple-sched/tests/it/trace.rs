@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use dapple_sched::{Callback, Color, Colored, Observer, Runtime, TraceEvent, TraceKind, spawn, when, yield_now};
+use dapple_sched::{Callback, Color, Colored, Label, Observer, Runtime, TraceEvent, TraceKind, spawn, when, yield_now};
 
 use crate::support::{LONG, collector, occupy};
 
@@ -432,4 +432,28 @@ fn an_observer_of_pairs_gets_its_number_back_with_the_end() {
     let of_color: Vec<_> = ended.iter().filter(|(end, _)| end.color_id == color.id()).collect();
     let begins_at_end = |pair: &[&(TraceEvent, u64)]| begun[pair[1].1 as usize - 1].at == pair[0].0.at;
     assert!(of_color.windows(2).any(begins_at_end), "a callback begins when the one before it ends");
+}
+
+#[test]
+fn callbacks_and_closures_in_line_have_the_label_of_their_color() {
+    let (runtime, log) = traced(1);
+    let _entered = runtime.enter();
+    let (state, color) = (Colored::new(0), Color::new());
+    color.post(|| ());
+    state.color().set_label("accounts");
+    color.set_label("a word that is longer than sixty bytes, of which ä is the sixtieth; this is cut off");
+    let used = state.clone();
+    runtime.block_on(color.spawn(async move { used.with(|n| *n += 1).await })).unwrap();
+    runtime.block_on(dapple_sched::named("cleaner").spawn(async {})).unwrap();
+    color.set_label("");
+    color.post(|| ());
+    let events = log.settled();
+    let labels = |wanted: fn(TraceKind) -> bool| -> Vec<_> {
+        events.iter().filter(|event| wanted(event.kind)).map(|event| event.label.map(Label::as_str)).collect()
+    };
+    let cut = "a word that is longer than sixty bytes, of which ä is the s";
+    assert_eq!(labels(|kind| kind == TraceKind::Accepted), [None, Some(cut), Some("cleaner"), None], "{events:?}");
+    assert_eq!(labels(|kind| matches!(kind, TraceKind::InLine { .. })), [Some("accounts")]);
+    assert_eq!(Label::of_number(0), None);
+    assert_eq!(Label::of_number(u32::MAX), None);
 }
