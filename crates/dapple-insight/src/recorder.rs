@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use dapple_sched::environment::{HashMap, now};
-use dapple_sched::{Handle, HasObserver, Observer, TraceEvent, TraceKind};
+use dapple_sched::{Handle, HasObserver, Label, Observer, TraceEvent, TraceKind};
 
 use crate::recording::{Event, Kind, Line, Recording};
 
@@ -56,14 +56,16 @@ struct Row {
     ended_ns: AtomicU64,
 }
 
-/// Values of [`Row::tag`]; those of used rows are added to [`KINDS`] times the number of the recording, so rows of the last
-/// one are not mistaken for new ones. `EMPTY` is not 0, so a new table is written when it is made, and its memory is there.
+/// The lowest bits of [`Row::tag`]. The number of the color's label follows, and, in the upper half, the number of the
+/// recording, so rows of the last one are not mistaken for new ones. `EMPTY` is not 0, so a new table is written when it is made, and its memory is there.
 const EMPTY: u64 = 1;
 const CALLBACK: u64 = 2;
 const OF_SEVERAL: u64 = 3;
 const IN_LINE: u64 = 4;
 const READS: u64 = 5;
 const KINDS: u64 = 8;
+const LABEL_SHIFT: u32 = KINDS.trailing_zeros();
+const NUMBER_SHIFT: u32 = 32;
 
 /// A value of [`Row::ended_ns`].
 const RUNS: u64 = u64::MAX;
@@ -160,7 +162,9 @@ impl Recorder {
         row.accepted_ns.store(self.ns(event.accepted_at), Ordering::Relaxed);
         row.started_ns.store(self.ns(started), Ordering::Relaxed);
         row.ended_ns.store(ended_ns, Ordering::Relaxed);
-        row.tag.store(self.number.load(Ordering::Relaxed) * KINDS + tag, Ordering::Release);
+        let label = u64::from(event.label.map_or(0, Label::number)) << LABEL_SHIFT;
+        let number = self.number.load(Ordering::Relaxed) << NUMBER_SHIFT;
+        row.tag.store(number | label | tag, Ordering::Release);
         at as u64
     }
 
@@ -173,8 +177,8 @@ impl Recorder {
             for row in &rows[..table.len.load(Ordering::Relaxed).min(rows.len())] {
                 // Acquire: pairs with the store in `write`.
                 let tag = row.tag.load(Ordering::Acquire);
-                if tag / KINDS == self.number.load(Ordering::Relaxed) {
-                    row.events(tag % KINDS, worker, began_ns, ended_ns, &mut events);
+                if tag >> NUMBER_SHIFT == self.number.load(Ordering::Relaxed) {
+                    row.events(tag as u32, worker, began_ns, ended_ns, &mut events);
                 }
             }
         }
@@ -191,16 +195,19 @@ struct Raw {
     color: u64,
     worker: Option<u16>,
     line: usize,
+    /// The number of the color's label, or 0.
+    label: u32,
     began_ns: u64,
     at_ns: u64,
 }
 
 impl Row {
-    fn events(&self, tag: u64, worker: Option<u16>, began_ns: u64, ended_ns: u64, events: &mut Vec<Raw>) {
+    fn events(&self, tag: u32, worker: Option<u16>, began_ns: u64, ended_ns: u64, events: &mut Vec<Raw>) {
         let load = |field: &AtomicU64| field.load(Ordering::Relaxed);
         let (accepted_ns, started_ns) = (load(&self.accepted_ns), load(&self.started_ns));
         let row_ended_ns = self.ended_ns.load(Ordering::Acquire);
-        if tag == EMPTY || accepted_ns < began_ns || started_ns > ended_ns {
+        let kind = u64::from(tag) % KINDS;
+        if kind == EMPTY || accepted_ns < began_ns || started_ns > ended_ns {
             return;
         }
         let event = |kind, began_ns, at_ns| Raw {
@@ -210,10 +217,11 @@ impl Row {
             color: load(&self.color),
             worker,
             line: self.line.load(Ordering::Relaxed),
+            label: tag >> LABEL_SHIFT,
             began_ns,
             at_ns,
         };
-        let accepted = match tag {
+        let accepted = match kind {
             IN_LINE => return events.push(event(Kind::InLine, started_ns, row_ended_ns)),
             READS => return events.push(event(Kind::InLineRead, started_ns, row_ended_ns)),
             OF_SEVERAL => Kind::AcceptedBySeveral,
@@ -354,8 +362,9 @@ impl Session<'_> {
         for event in raw {
             // A row's writer has noted its line before.
             let Some(place) = places.get(&event.line) else { continue };
-            let line = *lines.entry(event.line).or_insert_with(|| {
-                recording.lines.push(Line { file: place.file().to_owned(), line: place.line() });
+            let line = *lines.entry((event.line, event.label)).or_insert_with(|| {
+                let label = Label::of_number(event.label).map(|label| label.as_str().to_owned());
+                recording.lines.push(Line { file: place.file().to_owned(), line: place.line(), label });
                 recording.lines.len() as u32 - 1
             });
             let Raw { kind, callback, cause, color, worker, .. } = event;

@@ -25,16 +25,24 @@ pub struct Recording {
     pub(crate) events: Vec<Event>,
 }
 
-/// A line of the program.
+/// A line of the program, or a label with one of the lines that used it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) file: String,
     pub(crate) line: u32,
+    /// That of the color.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
 }
 
 impl Line {
-    /// As in `src/bank.rs:41`, without detours.
+    /// The label, or else the place.
     pub(crate) fn name(&self) -> String {
+        self.label.clone().unwrap_or_else(|| self.place())
+    }
+
+    /// As in `src/bank.rs:41`, without detours.
+    pub(crate) fn place(&self) -> String {
         let mut parts: Vec<&str> = Vec::new();
         for part in self.file.split('/') {
             match part {

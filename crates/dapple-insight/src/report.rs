@@ -59,12 +59,22 @@ impl fmt::Display for Snapshot {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, family: &Family) -> fmt::Result {
-    let what =
-        if family.is_state { format!("{} (state)", end_of(&family.name)) } else { end_of(&family.name).to_owned() };
+    let mut what = end_of(&shown(family)).to_owned();
+    if family.is_state {
+        what += " (state)";
+    }
     let [share, hottest] = [family.share, family.hottest].map(|share| format!("{:.0} %", share * 100.0));
     let most = if family.speedup_max < 1000.0 { format!("{:.1} x", family.speedup_max) } else { "-".to_owned() };
     let time = time(family.run_ns);
     writeln!(f, "{what:<44} {:>7} {:>9} {time:>10} {share:>6} {hottest:>7} {most:>8}", family.colors, family.runs)
+}
+
+/// The label with its line, or the line.
+fn shown(family: &Family) -> String {
+    match family.name == family.line || family.line.is_empty() {
+        true => family.name.clone(),
+        false => format!("{} ({})", family.name, family.line),
+    }
 }
 
 /// The end of a long name, which tells more than its begin.

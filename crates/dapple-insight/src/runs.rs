@@ -74,7 +74,7 @@ impl Color {
     }
 }
 
-/// Colors that the same line has made, or to which the same line posts.
+/// Colors with the same label; else those that the same line has made, or to which the same line posts.
 #[derive(Clone, Debug)]
 pub(crate) struct Kin {
     pub(crate) line: u32,
@@ -135,6 +135,11 @@ impl Runs<'_> {
 
     pub(crate) fn name(&self, family: usize) -> String {
         self.lines[self.families[family].line as usize].name()
+    }
+
+    /// A line of the family, as `src/bank.rs:41`.
+    pub(crate) fn place(&self, family: usize) -> String {
+        self.lines[self.families[family].line as usize].place()
     }
 
     pub(crate) fn family_of(&self, run: &Run) -> usize {
@@ -249,13 +254,15 @@ fn families(runs: &[Run], holds: &[Loose], recording: &Recording, colors: usize)
     for run in runs {
         *spent[run.color].entry(run.line).or_default() += run.own_ns() + 1;
     }
+    let alike = alike(recording);
     let mut families: Vec<Kin> = Vec::new();
     let mut found: HashMap<(u32, bool), usize> = HashMap::default();
     let mut family_of = Vec::with_capacity(colors);
     for (state, spent) in states.into_iter().zip(spent) {
         let longest = spent.into_iter().max_by_key(|&(line, ns)| (ns, std::cmp::Reverse(line))).map(|(line, _)| line);
         let (line, is_state) = (state.or(longest).unwrap_or(0), state.is_some());
-        let family = *found.entry((line, is_state)).or_insert_with(|| {
+        let same = alike.get(line as usize).copied().unwrap_or(line);
+        let family = *found.entry((same, is_state)).or_insert_with(|| {
             families.push(Kin { line, is_state, colors: 0 });
             families.len() - 1
         });
@@ -264,6 +271,13 @@ fn families(runs: &[Run], holds: &[Loose], recording: &Recording, colors: usize)
     }
     debug_assert!(families.iter().all(|family| (family.line as usize) < recording.lines.len().max(1)));
     (families, family_of)
+}
+
+/// For each line, the first one with the same label; itself if it has none.
+fn alike(recording: &Recording) -> Vec<u32> {
+    let mut first: HashMap<&str, u32> = HashMap::default();
+    let lines = recording.lines.iter().zip(0..);
+    lines.map(|(line, at)| line.label.as_deref().map_or(at, |label| *first.entry(label).or_insert(at))).collect()
 }
 
 /// Times without overlaps, with sums for quick questions.

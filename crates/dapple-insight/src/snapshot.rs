@@ -53,12 +53,15 @@ pub struct Worker {
     pub busy: f64,
 }
 
-/// Colors that belong together: the states that one line has made, or the colors to which one line posts or spawns.
+/// Colors that belong together: those with one label; else the states that one line has made, or the colors to which one
+/// line posts or spawns.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Family {
-    /// The line, as `src/bank.rs:41`.
+    /// The label ([`Color::set_label`](dapple_sched::Color::set_label)); without one, the line, as `src/bank.rs:41`.
     pub name: String,
+    /// The line; if several have the same label, one of them.
+    pub line: String,
     /// It has states; otherwise callbacks or tasks.
     pub is_state: bool,
     /// How many colors.
@@ -168,7 +171,12 @@ fn fold(families: &mut Vec<Family>) {
         add(&mut sum.waits, family.waits);
         sum
     });
-    families.extend(other.map(|other| Family { name: "other".to_owned(), is_state: false, ..other }));
+    families.extend(other.map(|other| Family {
+        name: "other".to_owned(),
+        line: String::new(),
+        is_state: false,
+        ..other
+    }));
 }
 
 /// A part of a whole, from 0 to 1.
@@ -187,6 +195,7 @@ fn families(runs: &Runs<'_>) -> Vec<Family> {
     let mut families: Vec<Family> = (0..runs.families.len())
         .map(|family| Family {
             name: runs.name(family),
+            line: runs.place(family),
             is_state: runs.families[family].is_state,
             colors: runs.families[family].colors,
             runs: 0,
@@ -278,7 +287,7 @@ fn slow(runs: &Runs<'_>) -> Vec<Slow> {
     let of = |slow: &Run| {
         let lost: Vec<u64> = runs.runs.iter().map(|run| lost(slow, run)).filter(|ns| *ns > 0).collect();
         Slow {
-            name: runs.lines[slow.line as usize].name(),
+            name: runs.lines[slow.line as usize].place(),
             run_ns: slow.own_ns(),
             worker: slow.worker,
             waited: lost.len() as u64,

@@ -15,6 +15,8 @@ pub enum Verdict {
     Color {
         /// Its family.
         family: String,
+        /// Its line, as `src/bank.rs:41`; the family's name if it has no label.
+        line: String,
         /// The share of the recorded time in which it was busy.
         busy: f64,
         /// The share of all callbacks' time that is serial because of it.
@@ -76,10 +78,11 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: &f64| share * 100.0;
         match self {
-            Verdict::Color { family, busy, serial, speedup_max } => write!(
+            Verdict::Color { family, line, busy, serial, speedup_max } => write!(
                 f,
-                "{family} is the bottleneck: its color was busy for {:.0} % of the time, and {:.0} % of the work is serial because \
+                "{} is the bottleneck: its color was busy for {:.0} % of the time, and {:.0} % of the work is serial because \
                  of it; no number of workers makes the program faster than by {speedup_max:.1} times",
+                if family == line { line.clone() } else { format!("{family} ({line})") },
                 percent(busy),
                 percent(serial)
             ),
@@ -151,6 +154,7 @@ pub(crate) fn of(snapshot: &Snapshot) -> Verdict {
 fn of_color(family: &Family) -> Verdict {
     Verdict::Color {
         family: family.name.clone(),
+        line: family.line.clone(),
         busy: family.hottest,
         serial: 1.0 / family.speedup_max,
         speedup_max: family.speedup_max,

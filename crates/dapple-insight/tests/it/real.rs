@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dapple_insight::{AlreadyRecording, Insight};
+use dapple_insight::{AlreadyRecording, Change, Insight, Recording};
 use dapple_sched::{Colored, Runtime, spawn, when};
 
 fn spin(time: Duration) {
@@ -134,4 +134,41 @@ fn readers_are_told_from_writers() {
     let snapshot = session.end().snapshot();
     let family = snapshot.families.iter().find(|family| family.is_state).expect("it was used");
     assert_eq!((family.runs, family.reads), (30, 20), "{snapshot}");
+}
+
+#[test]
+fn colors_with_one_label_are_one_family() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let insight = Insight::new(runtime.handle()).unwrap();
+    let _entered = runtime.enter();
+    let line = line!() + 1;
+    let shards: Vec<_> = (0..4).map(|_| Colored::new(0)).collect();
+    let plain = runtime.handle().new_color();
+    shards.iter().for_each(|shard| shard.color().set_label("accounts"));
+    let session = insight.begin().unwrap();
+    runtime.block_on(dapple_sched::named("cleaner").spawn(async { spin(Duration::from_micros(100)) })).unwrap();
+    let work = |count: &mut i32| {
+        spin(Duration::from_millis(2));
+        *count += 1;
+    };
+    let task = async move {
+        for shard in shards {
+            shard.with(work).await;
+        }
+    };
+    runtime.block_on(plain.spawn(task)).unwrap();
+    let recording = session.end();
+    let snapshot = recording.snapshot();
+    let family = |name: &str| snapshot.families.iter().find(|family| family.name == name).expect("it ran");
+    let accounts = family("accounts");
+    assert_eq!((accounts.colors, accounts.runs, accounts.is_state), (4, 4, true), "{snapshot}");
+    assert_eq!(accounts.line, format!("{}:{line}", file!()));
+    assert_eq!(family("cleaner").colors, 1);
+    assert!(snapshot.to_string().contains("real.rs"), "{snapshot}");
+    let faster = Change::Faster { family: "accounts".to_owned(), times: 1000.0 };
+    let gain = recording.predict(1, &[faster]).speedup;
+    assert!(gain > 2.0, "{gain}: {snapshot}");
+    let mut saved = Vec::new();
+    recording.save(&mut saved).unwrap();
+    assert_eq!(Recording::load(&saved[..]).unwrap(), recording);
 }
