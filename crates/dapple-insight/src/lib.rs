@@ -38,7 +38,7 @@ mod snapshot;
 mod verdict;
 
 #[cfg(feature = "page")]
-pub use page::{PageError, serve, serve_on};
+pub use page::{AttachError, Attached, PageError, attach, attachable, serve, serve_on};
 pub use recorder::{AlreadyRecording, Insight, Session};
 pub use recording::{LoadError, Recording};
 pub use replay::{Change, Prediction};

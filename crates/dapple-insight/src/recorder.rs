@@ -289,8 +289,27 @@ impl std::error::Error for AlreadyRecording {}
 /// A recording that has begun. Dropping it throws the recording away.
 #[must_use = "a recording lasts until it is ended or dropped"]
 pub struct Session<'a> {
-    insight: &'a Insight,
+    insight: Holds<'a>,
     began: Instant,
+    /// When it was stopped.
+    ended: Option<Instant>,
+}
+
+/// The recorder of a session.
+enum Holds<'a> {
+    Borrowed(&'a Insight),
+    #[cfg(feature = "page")]
+    Shared(Arc<Insight>),
+}
+
+impl Holds<'_> {
+    fn insight(&self) -> &Insight {
+        match self {
+            Holds::Borrowed(insight) => insight,
+            #[cfg(feature = "page")]
+            Holds::Shared(insight) => insight,
+        }
+    }
 }
 
 impl Insight {
@@ -318,12 +337,30 @@ impl Insight {
         Ok(Insight { handle: handle.clone(), recorder, records: AtomicBool::new(false) })
     }
 
+    /// The runtime.
+    #[cfg(feature = "page")]
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Begins to record the callbacks that are accepted from now on. The first time, it makes the tables, which takes
     /// some milliseconds for each worker.
     ///
     /// # Errors
     /// Another recording has not ended.
     pub fn begin(&self) -> Result<Session<'_>, AlreadyRecording> {
+        let began = self.start()?;
+        Ok(Session { insight: Holds::Borrowed(self), began, ended: None })
+    }
+
+    /// As [`Insight::begin`]; the session may end on another thread.
+    #[cfg(feature = "page")]
+    pub(crate) fn begin_shared(self: &Arc<Self>) -> Result<Session<'static>, AlreadyRecording> {
+        let began = self.start()?;
+        Ok(Session { insight: Holds::Shared(self.clone()), began, ended: None })
+    }
+
+    fn start(&self) -> Result<Instant, AlreadyRecording> {
         if self.records.swap(true, Ordering::AcqRel) {
             return Err(AlreadyRecording);
         }
@@ -336,7 +373,7 @@ impl Insight {
         }
         let began = now();
         self.handle.observe(true);
-        Ok(Session { insight: self, began })
+        Ok(began)
     }
 }
 
@@ -347,16 +384,26 @@ impl fmt::Debug for Insight {
 }
 
 impl Session<'_> {
+    /// Ends it, so that [`Session::end`] may read the tables later.
+    pub(crate) fn stop(&mut self) -> Instant {
+        let insight = self.insight.insight();
+        *self.ended.get_or_insert_with(|| {
+            let ended = now();
+            insight.handle.observe(false);
+            ended
+        })
+    }
+
     /// Ends it. Callbacks that still run count up to now; those that have not begun are left out.
-    pub fn end(self) -> Recording {
-        let ended = now();
-        self.insight.handle.observe(false);
-        let recorder = &self.insight.recorder;
+    pub fn end(mut self) -> Recording {
+        let ended = self.stop();
+        let insight = self.insight.insight();
+        let recorder = &insight.recorder;
         let (began_ns, ended_ns) = (recorder.ns(self.began), recorder.ns(ended));
         let since = |ns: u64| ns.saturating_sub(began_ns);
         let lost = recorder.tables.iter().map(|table| table.lost.load(Ordering::Relaxed)).sum();
         let raw = recorder.events(began_ns, ended_ns);
-        let mut recording = Recording::new(self.insight.handle.workers(), since(ended_ns), lost);
+        let mut recording = Recording::new(insight.handle.workers(), since(ended_ns), lost);
         let places = recorder.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = HashMap::default();
         for event in raw {
@@ -377,8 +424,8 @@ impl Session<'_> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        self.insight.handle.observe(false);
-        self.insight.records.store(false, Ordering::Release);
+        self.stop();
+        self.insight.insight().records.store(false, Ordering::Release);
     }
 }
 

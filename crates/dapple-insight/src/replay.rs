@@ -17,7 +17,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use dapple_sched::environment::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::runs::{Run, Runs};
 
@@ -47,7 +47,7 @@ pub enum Change {
 }
 
 /// The throughput on other workers or after a change.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Prediction {
     /// Workers.

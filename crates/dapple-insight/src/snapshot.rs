@@ -2,7 +2,7 @@
 
 use dapple_sched::environment::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::recording::Recording;
 use crate::replay::Prediction;
@@ -20,7 +20,7 @@ use crate::verdict::{self, Verdict};
 /// assert!(snapshot.families.iter().all(|family| family.share < 0.5 || snapshot.work_ns < 1_000_000), "{snapshot}");
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// The bottleneck.
@@ -44,7 +44,7 @@ pub struct Snapshot {
 }
 
 /// A worker.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Worker {
     /// Time in callbacks.
@@ -55,7 +55,7 @@ pub struct Worker {
 
 /// Colors that belong together: those with one label; else the states that one line has made, or the colors to which one
 /// line posts or spawns.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Family {
     /// The label ([`Color::set_label`](dapple_sched::Color::set_label)); without one, the line, as `src/bank.rs:41`.
@@ -84,7 +84,7 @@ pub struct Family {
 }
 
 /// Where callbacks waited.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Waits {
     /// Behind callbacks of the same color.
@@ -107,7 +107,7 @@ impl Waits {
 }
 
 /// Callbacks of one family that those of another one have caused.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Edge {
     /// The family of the cause.
@@ -119,7 +119,7 @@ pub struct Edge {
 }
 
 /// A long callback.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Slow {
     /// The line that posted it, or spawned its task.

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{Edge, Family, Slow, Snapshot};
 
 /// The bottleneck of a program.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "bound_by", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {

@@ -8,22 +8,25 @@
 //! | `/recording?ms=10000` | the file of a recording |
 //! | `/-/healthy` | `ok` |
 
+mod attach;
+
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dapple_http::Request;
 use dapple_io::net::TcpListener;
 use dapple_io::time::sleep;
-use dapple_sched::{Color, Handle};
+use dapple_sched::{Color, Handle, HasObserver};
 use dapple_serve::http::{Body, Client, Reply, RequestBody, Service};
 use dapple_serve::metrics::listener::serve_pages;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
+pub use self::attach::{AttachError, Attached, attach, attachable};
 use crate::{Change, Insight, Recording};
 
 /// The reason why the page cannot be served.
@@ -102,14 +105,31 @@ pub fn serve_on(listener: TcpListener, token: Option<&str>) -> Result<SocketAddr
     if token.is_none() && !addr.ip().is_loopback() {
         return Err(PageError::NoToken(addr));
     }
-    let insight = Insight::new(&Handle::current()).map_err(|_| PageError::HasObserver)?;
-    let page = Page { insight, last: Mutex::default(), token: token.map(str::to_owned) };
+    let insight = shared(&Handle::current()).map_err(|_| PageError::HasObserver)?;
+    let page = Page::new(insight, token.map(str::to_owned));
     drop(Color::new().spawn_background(serve_pages(listener, Arc::new(page))));
     Ok(addr)
 }
 
+/// The recorder of a runtime, for all of its pages: a runtime has one observer. It belongs to the first page that asks, and
+/// stays with the others.
+fn shared(handle: &Handle) -> Result<Arc<Insight>, HasObserver> {
+    // A page that waits for its runtime's end must not keep the runtime, so this keeps no handle.
+    static ALL: Mutex<Vec<Weak<Insight>>> = Mutex::new(Vec::new());
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|known| known.strong_count() > 0);
+    let color = handle.default_color();
+    let known = all.iter().filter_map(Weak::upgrade).find(|insight| insight.handle().default_color() == color);
+    if let Some(insight) = known {
+        return Ok(insight);
+    }
+    let insight = Arc::new(Insight::new(handle)?);
+    all.push(Arc::downgrade(&insight));
+    Ok(insight)
+}
+
 struct Page {
-    insight: Insight,
+    insight: Arc<Insight>,
     /// The last recording, for predictions.
     last: Mutex<Option<Arc<Recording>>>,
     token: Option<String>,
@@ -144,6 +164,10 @@ impl Service for Page {
 }
 
 impl Page {
+    fn new(insight: Arc<Insight>, token: Option<String>) -> Page {
+        Page { insight, last: Mutex::default(), token }
+    }
+
     fn admits(&self, request: &Request<'_>, query: &Query) -> bool {
         let Some(token) = &self.token else { return true };
         let of_field = request
@@ -162,13 +186,14 @@ impl Page {
                 return Err(text(StatusCode::BAD_REQUEST, format!("`ms` is a number from {MS_MIN} to {MS_MAX}\n")));
             }
         };
-        let session = self.insight.begin().map_err(|error| {
+        let mut session = self.insight.begin_shared().map_err(|error| {
             let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
             reply.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             reply
         })?;
         sleep(Duration::from_millis(ms)).await;
-        let recording = Arc::new(session.end());
+        session.stop();
+        let recording = in_pool(move || session.end()).await.map(Arc::new).ok_or_else(ends)?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(recording.clone());
         Ok(recording)
     }
@@ -191,7 +216,7 @@ impl Page {
         });
         match saved.await {
             Some(Ok(file)) => reply(StatusCode::OK, file, "application/gzip"),
-            Some(Err(_)) | None => text(StatusCode::SERVICE_UNAVAILABLE, "the program is ending\n".to_owned()),
+            Some(Err(_)) | None => ends(),
         }
     }
 
@@ -256,8 +281,12 @@ fn is_same(given: &str, token: &str) -> bool {
 fn json(value: Option<impl serde::Serialize>) -> Reply {
     match value.and_then(|value| serde_json::to_string(&value).ok()) {
         Some(value) => reply(StatusCode::OK, value, "application/json"),
-        None => text(StatusCode::SERVICE_UNAVAILABLE, "the program is ending\n".to_owned()),
+        None => ends(),
     }
+}
+
+fn ends() -> Reply {
+    text(StatusCode::SERVICE_UNAVAILABLE, "the program is ending\n".to_owned())
 }
 
 fn text(status: StatusCode, text: String) -> Reply {

@@ -172,3 +172,40 @@ fn colors_with_one_label_are_one_family() {
     recording.save(&mut saved).unwrap();
     assert_eq!(Recording::load(&saved[..]).unwrap(), recording);
 }
+
+#[test]
+fn tools_attach_to_a_process_one_after_the_other_and_not_too_many() {
+    use std::io::{Read, Write};
+    let runtime = dapple_io::runtime_builder().workers(2).build().unwrap();
+    let _entered = runtime.enter();
+    dapple_insight::attachable().unwrap();
+    assert!(dapple_insight::attachable().is_err(), "the name is taken");
+    let pid = std::process::id();
+    let ask = |attached: &dapple_insight::Attached, token: &str| {
+        let mut stream = std::net::TcpStream::connect(attached.addr()).unwrap();
+        let request =
+            format!("GET /snapshot.json?ms=10&token={token} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for _ in 0..3 {
+        let attached = dapple_insight::attach(pid).unwrap();
+        assert!(ask(&attached, attached.token()).starts_with("HTTP/1.1 200"));
+        assert!(ask(&attached, "0123").starts_with("HTTP/1.1 401"));
+    }
+    // The program notices the end of the last one a little later.
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut open = Vec::new();
+    while open.len() < 4 {
+        match dapple_insight::attach(pid) {
+            Ok(attached) => open.push(attached),
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    }
+    let refused = dapple_insight::attach(pid).unwrap_err().to_string();
+    assert!(refused.contains("4 tools are attached already"), "{refused}");
+    let absent = dapple_insight::attach(u32::MAX / 2).unwrap_err().to_string();
+    assert!(absent.contains("lets no tool attach"), "{absent}");
+}
