@@ -51,6 +51,8 @@ enum Command {
     Umount(Box<mount::UmountArgs>),
     Record(Box<insight::RecordArgs>),
     Report(Box<insight::ReportArgs>),
+    #[cfg(feature = "top")]
+    Top(Box<insight::TopArgs>),
 }
 
 /// Exit codes: 0 for success, 2 for a command line (clap's code) or a configuration that makes no
@@ -109,6 +111,8 @@ fn main() -> ExitCode {
         },
         Command::Record(args) => ended(insight::record(args)),
         Command::Report(args) => ended(insight::report(args)),
+        #[cfg(feature = "top")]
+        Command::Top(args) => ended(insight::top(args)),
     }
 }
 

@@ -50,6 +50,8 @@ pub fn run(args: &Args) -> Result<(), SignError> {
 
 async fn serve_until_stopped(args: &Args, backing: Backing) -> Result<(), SignError> {
     let mut signals = StopSignals::watch().map_err(SignError::Runtime)?;
+    // For `dapple top` and `dapple record`; the server is of the same use without it.
+    let _ = dapple::insight::attachable();
     let (host, port) = args.addr.clone();
     let wanted = Wanted { host, port, reuse_port: false, redirects: false, option: "--addr HOST:PORT" };
     let listening = listen(std::slice::from_ref(&wanted), &wanted, None)?;

@@ -1,4 +1,8 @@
-//! `dapple record` and `dapple report`: which color holds a program back.
+//! `dapple record`, `dapple report` and `dapple top`: which color holds a program back.
+
+mod target;
+#[cfg(feature = "top")]
+mod top;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -6,18 +10,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use dapple::insight::{Change, LoadError, Recording};
-use dapple_client::{Client, Error};
+use dapple::insight::{AttachError, Change, LoadError, Recording};
+use dapple_client::Error;
 
-/// Record the callbacks of a running program that was started with --insight ADDRESS
+use self::target::{Page, Target};
+#[cfg(feature = "top")]
+pub(crate) use self::top::{TopArgs, top};
+
+/// Record the callbacks of a running program
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: dapple serve site --insight 127.0.0.1:7777, then dapple record 127.0.0.1:7777 --secs 5"
 )]
 pub(crate) struct RecordArgs {
-    /// The address that the program was given by --insight
-    #[arg(value_name = "HOST:PORT")]
-    addr: String,
+    /// The number of a process of the same user, or the address that it was given by --insight
+    #[arg(value_name = "PID|HOST:PORT")]
+    target: Target,
 
     /// The file to write; it is replaced
     #[arg(short, long, value_name = "FILE", default_value = "dapple.recording")]
@@ -92,6 +100,15 @@ enum Export {
 pub(crate) enum InsightError {
     #[error("no program answers at {0} ({1}); start it with `--insight {0}`")]
     Connect(String, #[source] Error),
+    #[error("the program has gone ({0})")]
+    Gone(#[source] Error),
+    #[error("{0}")]
+    Attach(#[source] AttachError),
+    #[cfg(feature = "top")]
+    #[error(
+        "`dapple top` draws in a terminal, and stdout is none: use `--once`, or `dapple record` and `dapple report`"
+    )]
+    NoTerminal,
     #[error("{0} refuses: {1}")]
     Refused(String, String),
     #[error("what {0} sent is no recording: {1}")]
@@ -119,32 +136,16 @@ impl InsightError {
 
 /// Records a program, and writes the file once all of it has come.
 pub(crate) fn record(args: &RecordArgs) -> Result<(), InsightError> {
+    let page = Page::open(&args.target, args.token.clone(), Duration::from_secs_f64(args.secs) + ANALYSIS_MAX)?;
     let runtime = dapple::builder().workers(1).build().map_err(InsightError::Runtime)?;
-    let file = runtime.block_on(runtime.spawn(fetch(args.addr.clone(), args.secs, args.token.clone())));
+    let path = format!("/recording?ms={:.0}", args.secs * 1e3);
+    let file = runtime.block_on(runtime.spawn(async move { page.ask(&path).await }));
     let file = file.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-    let recording = Recording::load(&file[..]).map_err(|error| InsightError::Sent(args.addr.clone(), error))?;
+    let recording = Recording::load(&file[..]).map_err(|error| InsightError::Sent(args.target.to_string(), error))?;
     write_whole(&args.output, &file)?;
     eprintln!("{}", recording.snapshot().verdict);
     println!("wrote {}; `dapple report {0}` shows it", args.output.display());
     Ok(())
-}
-
-async fn fetch(addr: String, secs: f64, token: Option<String>) -> Result<Vec<u8>, InsightError> {
-    let failed = |error| InsightError::Connect(addr.clone(), error);
-    let limit = Duration::from_secs_f64(secs) + ANALYSIS_MAX;
-    let client = Client::builder().head_timeout(limit).body_bytes_max(FILE_BYTES_MAX).build().map_err(failed)?;
-    let mut request = http::Request::get(format!("http://{addr}/recording?ms={:.0}", secs * 1e3));
-    if let Some(token) = token {
-        request = request.header(http::header::AUTHORIZATION, format!("Bearer {token}"));
-    }
-    let request = request.body(dapple_client::Body::empty());
-    let request = request.map_err(|error| InsightError::Refused(addr.clone(), error.to_string()))?;
-    let response = client.request(request).await.map_err(failed)?;
-    if !response.status().is_success() {
-        let why = response.text().await.map_err(failed)?;
-        return Err(InsightError::Refused(addr.clone(), why.trim_end().to_owned()));
-    }
-    Ok(response.bytes().await.map_err(failed)?.to_vec())
 }
 
 /// Replaces the file in one step, so that a full disk leaves the former one.
@@ -250,5 +251,3 @@ fn split(text: &str) -> Result<Change, String> {
 
 /// A busy program with many callbacks takes a while to write its recording.
 const ANALYSIS_MAX: Duration = Duration::from_secs(60);
-
-const FILE_BYTES_MAX: usize = 1 << 30;

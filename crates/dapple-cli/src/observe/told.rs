@@ -119,6 +119,7 @@ pub(crate) fn begin_metrics<N: Numbers>(
 
 /// Starts to serve the live page, if the options say so; a successor as it does with the metrics.
 fn begin_insight(args: &MetricsArgs, is_successor: bool) -> Result<(), ToldError> {
+    begin_attachable();
     let Some((host, port)) = args.insight.clone() else {
         return if args.insight_token.is_some() { Err(ToldError::TokenAlone) } else { Ok(()) };
     };
@@ -139,6 +140,13 @@ fn begin_insight(args: &MetricsArgs, is_successor: bool) -> Result<(), ToldError
         }
     }
     Ok(())
+}
+
+/// Lets tools of the same user attach. A program without that is of the same use.
+pub(crate) fn begin_attachable() {
+    if let Err(error) = insight::attachable() {
+        tracing::debug!(%error, "`dapple top` and `dapple record` cannot attach to this process");
+    }
 }
 
 fn announce_insight(addr: SocketAddr) {

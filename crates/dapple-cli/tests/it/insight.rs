@@ -123,3 +123,34 @@ fn a_token_keeps_others_out() {
     let recorded = dapple(&["record", &addr, "--secs", "0.1", "--token", "secret"], folder.path());
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));
 }
+
+#[test]
+fn a_process_is_recorded_and_shown_by_its_number() {
+    let site = Site::with_index();
+    let server = Server::start(&site.path, &[]);
+    let pid = server.child.id().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let recorded = dapple(&["record", &pid, "--secs", "0.1"], folder.path());
+        assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    }
+    assert!(dapple(&["report", "dapple.recording"], folder.path()).status.success());
+    #[cfg(feature = "top")]
+    {
+        let shown = dapple(&["top", &pid, "--once"], folder.path());
+        assert!(text(&shown.stdout).contains("predicted"), "{shown:?}");
+        let screen = dapple(&["top", &pid], folder.path());
+        assert!(text(&screen.stderr).contains("stdout is none: use `--once`"), "{screen:?}");
+    }
+    for (target, sentence) in [
+        ("1", "lets no tool attach"),
+        ("0", "a process has a number"),
+        ("99999999999", "a process has a number"),
+        ("host", "write the address of --insight"),
+        (":1", "write the address of --insight"),
+    ] {
+        let output = dapple(&["record", target], folder.path());
+        assert!(!output.status.success());
+        assert!(text(&output.stderr).contains(sentence), "{target}: {}", text(&output.stderr));
+    }
+}

@@ -181,7 +181,7 @@ pub fn attach(pid: u32) -> Result<Attached, AttachError> {
     let absent = |error| AttachError::Absent(pid, error);
     let name = name(pid).map_err(absent)?;
     let stream = std_unix::UnixStream::connect_addr(&name).map_err(absent)?;
-    // Anyone may have bound the name: the kernel knows who did.
+    // Any process may have bound the name: the kernel knows which one.
     let owner = socket_peercred(&stream).map_err(|error| absent(error.into()))?;
     let is_it = owner.pid.as_raw_nonzero().get().unsigned_abs() == pid;
     let own = rustix::process::geteuid();
