@@ -41,6 +41,10 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
         ]),
     ),
     (
+        "dapple-cluster",
+        Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-client", "dapple-etcd"]),
+    ),
+    (
         "dapple",
         Some(&[
             "dapple-sched",
@@ -65,7 +69,18 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ),
     ("dapple-sign", Some(&["dapple", "dapple-serve"])),
     ("dapple-files", Some(&["dapple", "dapple-http", "dapple-sched"])),
-    ("dapple-cli", Some(&["dapple", "dapple-files", "dapple-sign", "dapple-client", "dapple-http", "dapple-serve"])),
+    (
+        "dapple-cli",
+        Some(&[
+            "dapple",
+            "dapple-cluster",
+            "dapple-files",
+            "dapple-sign",
+            "dapple-client",
+            "dapple-http",
+            "dapple-serve",
+        ]),
+    ),
     ("soak", Some(&["dapple"])),
     ("scenarios", Some(&["dapple-sched", "dapple-sim"])),
     ("ecosystem", Some(&["dapple"])),

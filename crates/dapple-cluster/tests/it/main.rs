@@ -1,0 +1,1 @@
+//! Deciders with a real etcd, if there is one; `cargo xtask etcd` builds it.
