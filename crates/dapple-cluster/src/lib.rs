@@ -14,6 +14,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`record`] | what is in the store, and the writer of each record |
+//! | [`mod@plan`] | **the decisions**: a pure function of the records and of the time |
 //!
 //! # Promises, and their limits
 //!
@@ -25,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod plan;
 pub mod record;
 
 
