@@ -44,6 +44,9 @@ mod placing;
 mod rules;
 mod scaling;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
