@@ -45,6 +45,8 @@ mod rules;
 mod scaling;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
