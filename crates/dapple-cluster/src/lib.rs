@@ -29,4 +29,7 @@
 pub mod plan;
 pub mod record;
 
+mod clock;
+mod place;
 
+pub use self::place::Place;
