@@ -30,6 +30,8 @@ pub mod plan;
 pub mod record;
 
 mod clock;
+mod directory;
 mod place;
 
+pub use self::directory::{ChangeError, Directory, EVENTS_MAX, Status};
 pub use self::place::Place;
