@@ -30,8 +30,10 @@ pub mod plan;
 pub mod record;
 
 mod clock;
+mod decider;
 mod directory;
 mod place;
 
+pub use self::decider::{Decider, Round, Term};
 pub use self::directory::{ChangeError, Directory, EVENTS_MAX, Status};
 pub use self::place::Place;
