@@ -32,8 +32,10 @@ pub mod record;
 mod clock;
 mod decider;
 mod directory;
+mod host;
 mod place;
 
 pub use self::decider::{Decider, Round, Term};
 pub use self::directory::{ChangeError, Directory, EVENTS_MAX, Status};
+pub use self::host::{Host, HostError, HostSettings};
 pub use self::place::Place;
