@@ -34,8 +34,10 @@ mod decider;
 mod directory;
 mod host;
 mod place;
+mod summary;
 
 pub use self::decider::{Decider, Round, Term};
 pub use self::directory::{ChangeError, Directory, EVENTS_MAX, Status};
 pub use self::host::{Host, HostError, HostSettings};
 pub use self::place::Place;
+pub use self::summary::{HostRow, ReplicaRow, ServiceRow, Summary};
