@@ -12,6 +12,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+mod cluster;
 mod config;
 #[cfg(feature = "files")]
 mod files;
@@ -43,6 +44,8 @@ enum Command {
     Sign(Box<dapple_sign::Args>),
     SignClient(Box<dapple_sign::ClientArgs>),
     Store(Box<store::Args>),
+    Host(Box<cluster::HostArgs>),
+    Cluster(Box<cluster::ClusterArgs>),
     #[cfg(feature = "files")]
     Files(Box<files::Args>),
     #[cfg(feature = "files")]
@@ -91,6 +94,14 @@ fn main() -> ExitCode {
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
         Command::Store(args) => match store::run(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
+        },
+        Command::Host(args) => match cluster::run_host(args, &loaded) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
+        },
+        Command::Cluster(args) => match cluster::run_cluster(args) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, if error.is_misuse() { EXIT_MISUSE } else { 1 }),
         },
