@@ -298,6 +298,9 @@ mod simulation_page {}
 #[cfg(all(doctest, feature = "remote"))]
 #[doc = include_str!("../../../docs/remote.md")]
 mod remote_page {}
+#[cfg(all(doctest, feature = "remote"))]
+#[doc = include_str!("../../../docs/cluster.md")]
+mod cluster_page {}
 #[cfg(all(doctest, feature = "store"))]
 #[doc = include_str!("../../../docs/store.md")]
 mod store_page {}

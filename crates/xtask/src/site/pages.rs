@@ -22,6 +22,7 @@ pub(crate) const PARTS: &[Part] = &[
             ("dapple store", "docs/store.md"),
             ("dapple files", "docs/files.md"),
             ("dapple sign", "docs/sign.md"),
+            ("dapple host and cluster", "docs/cluster.md"),
             ("RFC 9110 and 9112", "docs/rfc.md"),
             ("Limits", "docs/limits.md"),
         ],
