@@ -3,6 +3,7 @@
 
 mod access_log;
 mod cache;
+mod cluster;
 mod codings;
 mod conditions;
 mod config;

@@ -11,9 +11,9 @@ use super::{StageHost, send, until};
 use crate::support::Site;
 
 /// An etcd for this test; killed when dropped.
-struct Etcd {
+pub(crate) struct Etcd {
     child: Child,
-    client: String,
+    pub(crate) client: String,
     peer: String,
     site: Site,
     program: PathBuf,
@@ -21,7 +21,7 @@ struct Etcd {
 
 impl Etcd {
     /// `None` without etcd; the variable `ETCD` gives its path.
-    fn start() -> Option<Etcd> {
+    pub(crate) fn start() -> Option<Etcd> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let in_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
         let own = std::env::var_os("ETCD").map(PathBuf::from);

@@ -1,6 +1,6 @@
 //! `dapple stage-host` as real processes, and remote stages that talk to them.
 
-mod etcd;
+pub(crate) mod etcd;
 mod kills;
 mod options;
 mod taking_over;
