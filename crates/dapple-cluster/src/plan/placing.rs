@@ -74,10 +74,10 @@ impl Planner<'_> {
             return Some(Obstacle::Failed);
         }
         let (cores, memory) = self.promised(name);
-        if cores + service.cores_milli() > (host.cores * 1000.0) as u64 {
+        if cores.saturating_add(service.cores_milli()) > (host.cores * 1000.0) as u64 {
             return Some(Obstacle::Cores);
         }
-        if memory + service.memory_mb > host.memory_mb {
+        if memory.saturating_add(service.memory_mb) > host.memory_mb {
             return Some(Obstacle::Memory);
         }
         (host.memory_free_mb < service.memory_mb).then_some(Obstacle::MemoryInUse)
@@ -86,7 +86,10 @@ impl Planner<'_> {
     /// The thousandths of cores and the memory that a host has promised to its replicas.
     fn promised(&self, host: &str) -> (u64, u64) {
         let here = self.assigned.values().filter(|one| one.host == host);
-        here.fold((0, 0), |(cores, memory), one| (cores + one.service.cores_milli(), memory + one.service.memory_mb))
+        // Another program may have written any number.
+        here.fold((0u64, 0u64), |(cores, memory), one| {
+            (cores.saturating_add(one.service.cores_milli()), memory.saturating_add(one.service.memory_mb))
+        })
     }
 
     /// The promised part of what a host offers: the larger one of cores and memory.

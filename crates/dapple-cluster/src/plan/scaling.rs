@@ -25,7 +25,8 @@ impl<'a> Planner<'a> {
             .iter()
             .filter_map(|one| self.view.report(one))
             .filter(|report| report.state == ReplicaState::Ready)
-            .map(|report| report.load_percent)
+            // A host may report any number.
+            .map(|report| report.load_percent.min(LOAD_MAX))
             .collect();
         // A replica that starts, or is about to go, changes the load of the others.
         let is_calm = loads.len() == counted.len() && counted.iter().all(|one| self.predecessor(one).is_none());
@@ -43,6 +44,8 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// The largest load of a replica, in percent of its cores; more counts as this.
+const LOAD_MAX: u32 = 10_000;
 /// How long after a change the load of the replicas says that there are too few.
 const MORE_AFTER_MS: u64 = 10_000;
 /// How long after a change it says that there are too many.

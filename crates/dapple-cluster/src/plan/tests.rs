@@ -262,3 +262,27 @@ fn what_cannot_be_read_stays_as_it_is() {
     view.hosts.clear();
     assert_eq!(plan(&view, NOW), Plan::default());
 }
+
+#[test]
+fn absurd_numbers_of_other_programs_end_no_decider() {
+    let mut view = view(&["a", "b"], Service { memory_mb: u64::MAX, cores: 1e300, ..echo(2, 4) });
+    settle(&mut view, NOW);
+    for one in ["x", "y"] {
+        let service = view.services["echo"].clone();
+        let (reason, failed_on) = (String::new(), Vec::new());
+        let replaces = Some(one.to_owned());
+        let (replica, host) = (one.to_owned(), "a".to_owned());
+        let placed = Assignment { replica, host, service, replaces, reason, placed_ms: u64::MAX, failed_on };
+        view.assigned.insert(one.to_owned(), placed);
+    }
+    all_ready(&mut view);
+    for report in view.hosts.values_mut().flat_map(|host| host.replicas.values_mut()) {
+        (report.load_percent, report.failures) = (u32::MAX, u32::MAX);
+    }
+    view.hosts.get_mut("b").unwrap().cores = -1.0;
+    let wrong = plan(&view, NOW);
+    assert!(wrong.decisions.iter().all(|decision| !matches!(decision.change, Change::Place(_))), "{wrong:?}");
+    view.services.insert("echo".to_owned(), echo(2, 4));
+    plan(&view, u64::MAX);
+    plan(&view, 0);
+}
