@@ -165,6 +165,12 @@ impl Directory {
         for service in services {
             service.check().map_err(|error| ChangeError::Invalid(service.name.clone(), error))?;
         }
+        for (at, service) in services.iter().enumerate() {
+            if services[..at].iter().any(|earlier| earlier.name == service.name) {
+                let twice = "it is described twice; give one of them another name".to_owned();
+                return Err(ChangeError::Invalid(service.name.clone(), twice));
+            }
+        }
         for service in services {
             let new = service.clone();
             let apply = |known: Option<Service>| {
