@@ -36,8 +36,8 @@ pub(crate) struct HostArgs {
     pub(super) address: IpAddr,
 
     /// The cores that it offers [default: as many as this process may use]
-    #[arg(long, value_name = "N", value_parser = cores)]
-    pub(super) cores: Option<f64>,
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=10_000))]
+    pub(super) cores: Option<u32>,
 
     /// The memory that it offers, in MB [default: that of the machine]
     #[arg(long, value_name = "N", value_parser = number::<u64>(1..=1 << 30))]
@@ -69,13 +69,6 @@ pub(crate) struct HostArgs {
     /// The number of workers [default: DAPPLE_WORKERS, or else as many cores as this process may use]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(super) workers: Option<u16>,
-}
-
-fn cores(text: &str) -> Result<f64, String> {
-    let cores: Option<f64> = text.parse().ok();
-    cores
-        .filter(|cores| (0.01..=10_000.0).contains(cores))
-        .ok_or_else(|| "write a number from 0.01 to 10000, for example 4".to_owned())
 }
 
 /// Show and change what runs on the hosts of a cluster

@@ -1,7 +1,7 @@
 //! Errors of hosts and of changes to a cluster, with messages that say what to do.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use dapple_cluster::{ChangeError, HostError};
@@ -15,6 +15,8 @@ use crate::server::ListenError;
 pub(crate) enum ClusterError {
     #[error("there is no cluster; give --join etcd://HOST:PORT[,HOST:PORT…]/PREFIX")]
     NoPlace,
+    #[error("clients cannot connect to {0}; give the address by which they reach this host with --address")]
+    Unspecified(IpAddr),
     #[error("neither XDG_STATE_HOME nor HOME is set; give a directory with --state DIR")]
     NoState,
     #[error("the page at {0} could be read by all that reach it; give --page-token, or listen on 127.0.0.1")]
@@ -44,13 +46,14 @@ pub(crate) enum ClusterError {
 impl ClusterError {
     /// Whether the command line, or a file that it names, makes no sense.
     pub(crate) fn is_misuse(&self) -> bool {
-        use ClusterError::{Bounds, Change, File, Host, HostName, NoPlace, NoState, NoToken, TokenAlone};
+        use ClusterError::{Bounds, Change, File, Host, HostName, NoPlace, NoState, NoToken, TokenAlone, Unspecified};
         matches!(
             self,
             NoPlace
                 | NoState
                 | NoToken(_)
                 | TokenAlone
+                | Unspecified(_)
                 | File(..)
                 | Bounds(..)
                 | HostName(_)

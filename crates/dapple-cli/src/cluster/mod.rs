@@ -54,12 +54,15 @@ async fn host(args: &HostArgs) -> Result<(), ClusterError> {
     let (mut term, mut int) = (term?, int?);
     let place = args.join.clone().ok_or(ClusterError::NoPlace)?;
     let directory = Directory::new(place.clone())?;
+    if args.address.is_unspecified() {
+        return Err(ClusterError::Unspecified(args.address));
+    }
     let name = args.name.clone().unwrap_or_else(own_name);
     let settings = HostSettings {
         state: args.state.clone().map_or_else(|| usual_state(&name), Ok)?,
         name: name.clone(),
         address: args.address,
-        cores: args.cores,
+        cores: args.cores.map(f64::from),
         memory_mb: args.memory_mb,
         ttl: Duration::from_secs(args.ttl_s),
         drain: Duration::from_secs(args.move_s),
@@ -163,7 +166,13 @@ async fn act(directory: &Directory, action: &Action, as_json: bool) -> Result<()
         Action::Drain { host, undo } => {
             dapple_cluster::record::check_name(host).map_err(ClusterError::HostName)?;
             directory.drain(host, !undo).await?;
-            if *undo { format!("{host}: may be used again") } else { format!("{host}: its replicas move away") }
+            let is_known = directory.status().await?.view.hosts.contains_key(host);
+            let note = if is_known { "" } else { " (no host of this name is registered now)" };
+            if *undo {
+                format!("{host}: may be used again{note}")
+            } else {
+                format!("{host}: its replicas move away{note}")
+            }
         }
     };
     say(&if as_json { in_json(&serde_json::json!({ "done": done })) } else { format!("{done}\n") });

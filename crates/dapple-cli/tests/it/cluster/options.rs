@@ -12,11 +12,12 @@ fn mistakes_are_named() {
     std::fs::write(path("file"), "").unwrap();
     let (wrong, below) = (path("wrong.toml"), path("file/state"));
     let join = ["--join", "etcd://127.0.0.1:1/x"];
-    let cases: [(&[&str], i32, &str); 10] = [
+    let cases: [(&[&str], i32, &str); 11] = [
+        (&["host", join[0], join[1], "--address", "0.0.0.0"], 2, "clients cannot connect to 0.0.0.0"),
         (&["host"], 2, "give --join etcd://HOST:PORT"),
         (&["host", "--join", "10.0.0.9:2379"], 2, "write etcd://HOST:PORT[,HOST:PORT…]/PREFIX"),
         (&["host", join[0], join[1], "--name", "a/b"], 2, "letters, digits"),
-        (&["host", join[0], join[1], "--cores", "none"], 2, "write a number from 0.01 to 10000"),
+        (&["host", join[0], join[1], "--cores", "none"], 2, "write a number from 1 to 10000"),
         (&["host", join[0], join[1], "--state", &below], 1, "choose another one with --state"),
         (
             &["host", join[0], join[1], "--page-token", "x", "--state", &path("s")],
