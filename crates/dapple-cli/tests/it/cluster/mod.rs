@@ -1,5 +1,6 @@
 //! `dapple host` and `dapple cluster` as real processes.
 
+mod namespaces;
 mod options;
 mod real_etcd;
 
@@ -62,7 +63,12 @@ struct Cluster {
 impl Cluster {
     /// `None` without etcd.
     fn start() -> Option<Cluster> {
-        let etcd = Etcd::start()?;
+        Cluster::start_at("127.0.0.1")
+    }
+
+    /// With an etcd at this address.
+    fn start_at(ip: &str) -> Option<Cluster> {
+        let etcd = Etcd::start_at(ip)?;
         let cluster = Cluster { etcd, folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder") };
         cluster.until("etcd answers", || cluster.try_run(&["status"]).is_ok());
         Some(cluster)
@@ -74,8 +80,12 @@ impl Cluster {
 
     /// Starts a host, and waits until it is registered.
     fn host(&self, name: &str, options: &[&str]) -> Host {
+        self.host_by(Command::new(dapple()), name, options)
+    }
+
+    /// Starts a host by a command that begins in another way.
+    fn host_by(&self, mut command: Command, name: &str, options: &[&str]) -> Host {
         let state = self.folder.path().join(name);
-        let mut command = Command::new(dapple());
         command.args([
             "host",
             "--join",

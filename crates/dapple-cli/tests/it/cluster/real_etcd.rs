@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dapple::stage::remote::{Discovery, Fate, Peer, RemoteStage};
 use rustix::process::Signal;
 
-use super::{Cluster, echo, is_running};
+use super::namespaces::Network;
+use super::{Cluster, dapple, echo, is_running};
 use crate::stage_host::send;
 
 #[test]
@@ -48,6 +49,37 @@ fn replicas_leave_hosts_that_die_freeze_and_end_and_those_that_return_have_none_
         .until("three are ready elsewhere", || cluster.ready(3).is_some_and(|hosts| !hosts.contains(&"c".to_owned())));
     a.kill();
     drop(again);
+}
+
+#[test]
+fn machines_that_are_cut_off_keep_their_replicas_until_they_are_back() {
+    let Some(network) = Network::make(&["a", "b", "c"]) else { return };
+    let Some(cluster) = Cluster::start_at(&network.gateway()) else { return };
+    let host = |name: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &network.space(name), dapple()]);
+        cluster.host_by(command, name, &["--ttl-s", "3", "--address", &network.address(name)])
+    };
+    let [a, _b, _c] = ["a", "b", "c"].map(host);
+    cluster.apply(&echo("min = 3\nhealth = \"/health\""));
+    cluster.until("each machine has one", || cluster.ready(3).is_some_and(|hosts| hosts == ["a", "b", "c"]));
+    let of_a = a.noted();
+    network.cut("a", true);
+    cluster.until("its replica is elsewhere", || {
+        cluster.ready(3).is_some_and(|hosts| !hosts.contains(&"a".to_owned()))
+            && !cluster.hosts().contains(&"a".to_owned())
+    });
+    assert!(of_a.iter().all(|pid| is_running(*pid)), "an outage ends no replica");
+    network.cut("a", false);
+    cluster.until("a is back", || cluster.hosts().contains(&"a".to_owned()));
+    cluster.until("its old replica ends", || !of_a.iter().any(|pid| is_running(*pid)));
+    // After half a minute without changes it gets its part again.
+    cluster.until("each machine has one again", || cluster.ready(3).is_some_and(|hosts| hosts == ["a", "b", "c"]));
+    // All at once: nothing can be decided, and all come back.
+    ["a", "b", "c"].map(|name| network.cut(name, true));
+    cluster.until("none is heard of", || cluster.hosts().is_empty());
+    ["a", "b", "c"].map(|name| network.cut(name, false));
+    cluster.until("three are ready", || cluster.ready(3).is_some());
 }
 
 #[test]

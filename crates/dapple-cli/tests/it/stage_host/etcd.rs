@@ -21,7 +21,12 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     /// `None` without etcd; the variable `ETCD` gives its path.
-    pub(crate) fn start() -> Option<Etcd> {
+    fn start() -> Option<Etcd> {
+        Etcd::start_at("127.0.0.1")
+    }
+
+    /// At this address.
+    pub(crate) fn start_at(ip: &str) -> Option<Etcd> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let in_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
         let own = std::env::var_os("ETCD").map(PathBuf::from);
@@ -30,7 +35,7 @@ impl Etcd {
             println!("SKIPPED: there is no etcd here; `cargo xtask etcd` gets it");
             return None;
         };
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let free = || TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string();
         let (client, peer, site) = (free(), free(), Site::new());
         let child = run(&program, &client, &peer, &site);
         Some(Etcd { child, client, peer, site, program })
