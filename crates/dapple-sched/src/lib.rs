@@ -51,7 +51,9 @@ pub use observe::dump::{
 pub use observe::label::Label;
 pub use observe::named::{Named, named};
 pub use observe::stats::{ColorStats, RuntimeStats, WorkerStats};
-pub use observe::trace::{HasObserver, Observer, TraceEvent, TraceKind};
+pub use observe::trace::{
+    HasObserver, Observer, RequestNote, TraceEvent, TraceKind, is_observed, note_request, running_callback,
+};
 pub use post::callback::{Callback, Posted};
 pub use runtime::block_on::block_on;
 pub use runtime::closing::Closed;

@@ -129,9 +129,72 @@ pub enum TraceKind {
         /// It reads the state, at the same time as other readers.
         reads: bool,
     },
+    /// A request has been answered, or dropped: see [`note_request`](crate::note_request). The [`cause`](TraceEvent::cause)
+    /// is the callback in which it ended, and `color_id` has no meaning.
+    Request(RequestNote),
     /// It will not run: the runtime has shut down. Or the task was polled because its wait was
     /// over, and has to wait once more because its color has another holder.
     Dropped,
+}
+
+/// A request from its begin to its end, for [`note_request`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestNote {
+    /// The trace that it belongs to: the same on all machines.
+    pub trace_id: u128,
+    /// Its part of the trace.
+    pub span_id: u64,
+    /// The part of its sender; 0 if it is the first one.
+    pub parent_id: u64,
+    /// The callback in which it began, as [`running_callback`] told it then.
+    pub first: u64,
+    /// When it began.
+    pub started: Instant,
+}
+
+/// Whether an observer, or a measurement, is on in the process: one load, for libraries that have something to note.
+pub fn is_observed() -> bool {
+    is_on()
+}
+
+/// The number of the running callback, as in [`TraceEvent::callback`]; 0 if it is not traced.
+pub fn running_callback() -> u64 {
+    CURRENT.with(|current| current.callback.get())
+}
+
+/// Tells the runtime's observer of a request that has ended. Does nothing on a thread that is not a worker, and while the
+/// observer is off.
+///
+/// ```
+/// use dapple_sched::{RequestNote, note_request, running_callback};
+/// use std::time::Instant;
+///
+/// let (first, started) = (running_callback(), Instant::now());
+/// // ... the request is answered, perhaps in other callbacks ...
+/// note_request(RequestNote { trace_id: 1, span_id: 2, parent_id: 0, first, started });
+/// ```
+pub fn note_request(note: RequestNote) {
+    if !is_on() {
+        return;
+    }
+    let (cause, silent) = CURRENT.with(|current| (current.callback.get(), current.silent.get()));
+    context::with_worker(|worker| {
+        let watch = &worker.shared.watch;
+        let Some(origin) = worker.slot().origin().filter(|_| !silent) else { return };
+        let id = CURRENT.with(Current::new_id);
+        let record = Record {
+            id,
+            cause,
+            origin,
+            accepted_at: note.started,
+            color_id: 0,
+            waits: false,
+            several: false,
+            label: 0,
+            shared: &*worker.shared,
+        };
+        watch.tell(TraceKind::Request(note), &record, watch.ticks.now());
+    });
 }
 
 /// The data of a traced callback.
