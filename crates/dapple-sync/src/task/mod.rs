@@ -12,6 +12,7 @@
 //! | see a task in [dumps](dapple_sched::Handle::dump) and in reports of slow callbacks | [`named`] |
 //! | yield in a loop that may never wait | [`yield_now`](dapple_sched::yield_now), or each 128th time [`consume_budget`] |
 //! | give a future of another library the [budget](poll_budget) of a poll, or take it away | [`budgeted`], [`unconstrained`] |
+//! | follow a request from program to program | [`traced`] |
 //! | carry a value through a task without passing it on | [`task_local!`](crate::task_local) |
 //!
 //! Time limits are in `dapple::time`: `timeout(limit, Group::scope(…))` aborts the members after
@@ -27,6 +28,7 @@ mod members;
 mod nested;
 mod race;
 mod scope;
+mod trace;
 mod try_scope;
 
 pub use dapple_sched::{
@@ -41,6 +43,7 @@ pub use race::{First, race};
 pub use tokio_util::sync::{
     CancellationToken, DropGuard, DropGuardRef, WaitForCancellationFuture, WaitForCancellationFutureOwned,
 };
+pub use trace::{TraceContext, Traced, traced};
 pub use try_scope::TryMembers;
 
 /// [`Group`] under tokio's name, for programs that are being ported.
