@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dapple_client::upstream::{Message, Taken, Unanswered};
 use dapple_io::time::{Instant, timeout_at};
 use dapple_stage::RemoteError;
+use dapple_sync::task::TraceContext;
 use dapple_tower::{BoxError, Reason, Refused, with_causes};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, Uri};
@@ -86,6 +87,10 @@ impl Order {
         headers.insert(CONTENT_LENGTH, len.into());
         let schema = HeaderValue::from_str(&self.schema).map_err(|error| RemoteError::Malformed(error.to_string()))?;
         headers.insert(SCHEMA, schema);
+        if let Some(context) = TraceContext::current() {
+            let value = HeaderValue::from_str(&context.to_string());
+            headers.insert(TraceContext::HEADER, value.expect("it is of letters and digits"));
+        }
         if let Some(left) = time_left {
             // Rounded up, so that the host never drops a request that is still in time.
             let left_ms = u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).min(TIME_LEFT_MS_MAX);

@@ -4,6 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
+use dapple::task::TraceContext;
 use dapple_http::{Fields, Request};
 use http::header::{
     CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
@@ -54,11 +55,22 @@ pub(crate) fn outgoing(request: &Request<'_>, authority: &HeaderValue) -> Header
         }
     }
     strip_but_trailer(&mut headers);
+    continue_trace(&mut headers);
     if request.takes_trailers() {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
     headers
+}
+
+/// Puts this proxy's part of the trace in the place of the sender's, while a tool observes the proxy; otherwise the
+/// sender's goes on unchanged.
+pub(crate) fn continue_trace(headers: &mut HeaderMap) {
+    if let Some(context) = TraceContext::current()
+        && let Ok(value) = HeaderValue::from_str(&context.to_string())
+    {
+        headers.insert(TraceContext::HEADER, value);
+    }
 }
 
 /// As [`strip`], but keeps the message's announcement of trailers, for clients that get them: over

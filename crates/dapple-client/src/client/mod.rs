@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_io::time::{Instant, timeout_at};
+use dapple_sync::task::TraceContext;
 use dapple_tower::middleware::retry::Budget;
 use http::{Method, Request};
 
@@ -131,7 +132,8 @@ impl Client {
 
     /// Sends a request, and resolves to its response once the response's head has arrived. The URI
     /// has scheme and host. The client sets `Host`, `Content-Length` and `Transfer-Encoding`, and
-    /// `User-Agent`, `Accept` and `Accept-Encoding` if the request has none.
+    /// `User-Agent`, `Accept` and `Accept-Encoding` if the request has none; inside a handler also `traceparent`, so that
+    /// the request can be followed from program to program.
     ///
     /// ```no_run
     /// # async fn post(client: dapple_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -163,7 +165,12 @@ impl Client {
         self.inner.hosts.connections()
     }
 
-    async fn send(&self, request: Request<Body>, url: url::Url) -> Result<Response, Error> {
+    async fn send(&self, mut request: Request<Body>, url: url::Url) -> Result<Response, Error> {
+        if let Some(context) = TraceContext::current()
+            && let Ok(value) = http::HeaderValue::from_str(&context.to_string())
+        {
+            request.headers_mut().entry(TraceContext::HEADER).or_insert(value);
+        }
         let Some(limit) = self.inner.options.timeout else {
             return exchange::send(&self.inner, request, url, None).await;
         };

@@ -9,6 +9,7 @@ use dapple_io::time::{Instant, sleep};
 use dapple_remote::{Encoding, Fate, Host, HostLimits, Peer, RemoteError, RemoteStage, deadline, within};
 use dapple_stage::{BoxError, Reason, Refused};
 use dapple_sync::sync::Semaphore;
+use dapple_sync::task::{TraceContext, traced};
 
 use super::{Running, echo, runtime};
 
@@ -213,6 +214,21 @@ fn a_deadline_goes_along_and_what_is_late_does_not_run() {
         let late = within(Instant::now() - Duration::from_millis(1), stage.send(())).await.unwrap_err();
         assert!(late.is::<Refused>() || Fate::of(&late) == Fate::NotRun, "{late:?}");
         assert_eq!(runs.load(Ordering::SeqCst), before);
+        running.end().await;
+    });
+}
+
+#[test]
+fn the_trace_of_the_sender_goes_along() {
+    let runtime = runtime();
+    runtime.block_on(async {
+        let handler = |()| async { Ok::<_, BoxError>(TraceContext::current().map(|context| context.to_string())) };
+        let running = Running::start(Host::builder().register_fn("trace", handler).build());
+        let mut stage = running.stage::<(), Option<String>>("trace");
+        assert_eq!(stage.send(()).await.unwrap(), None);
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let sender = TraceContext::parse(text.as_bytes());
+        assert_eq!(traced(sender, stage.send(())).await.unwrap().as_deref(), Some(text));
         running.end().await;
     });
 }

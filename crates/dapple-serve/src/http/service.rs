@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dapple_http::Request;
+use dapple_sync::task::{TraceContext, traced};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::handler::{Awaited, Handler};
@@ -50,6 +51,11 @@ pub struct Client {
     pub alternative: Option<HeaderValue>,
 }
 
+/// The sender's place in a trace.
+pub(crate) fn sender_of(request: &Request<'_>) -> Option<TraceContext> {
+    request.fields.first(TraceContext::HEADER).and_then(TraceContext::parse)
+}
+
 /// A service as the handler of one client's requests.
 pub struct Borrowed<V> {
     service: Arc<V>,
@@ -73,7 +79,7 @@ impl<V: Service> Handler for Borrowed<V> {
     type StreamBody = ObservedBody;
 
     fn answer(&self, request: &Request<'_>, body: &mut RequestBody<'_>) -> impl Future<Output = Reply> + Send {
-        self.service.answer(request, body, &self.client)
+        traced(sender_of(request), self.service.answer(request, body, &self.client))
     }
 
     fn answer_stream(

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use dapple_sched::described;
+use dapple_sync::task::{TraceContext, traced};
 use dapple_tower::Refused;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
@@ -101,7 +102,8 @@ async fn serve<V: HttpService>(
     };
     let request = Request::from_parts(parts, body);
     let route = Route { method: request.method().clone(), uri: request.uri().clone() };
-    let make = || described(route, Caught::new(|| Some(service.into_inner()?.answer(request))));
+    let sender = request.headers().get(TraceContext::HEADER).and_then(|value| TraceContext::parse(value.as_bytes()));
+    let make = || traced(sender, described(route, Caught::new(|| Some(service.into_inner()?.answer(request)))));
     let outcome = match admitted {
         Some(admitted) => admitted.run(make).await,
         None => Ok(make().await),

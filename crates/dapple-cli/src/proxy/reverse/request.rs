@@ -77,6 +77,7 @@ fn end_to_end(request: &Request<'_>) -> HeaderMap {
         }
     }
     fields::strip_but_trailer(&mut headers);
+    fields::continue_trace(&mut headers);
     headers
 }
 

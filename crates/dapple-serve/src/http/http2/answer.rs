@@ -7,11 +7,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dapple_io::time::timeout;
+use dapple_sync::task::traced;
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::http::hyper::{self as messages, Received};
 use crate::http::observer::ObservedBody;
+use crate::http::service::sender_of;
 use crate::http::{Client, Incoming as _, Limits, RequestBody, Service};
 
 /// Answers one request, in the task of its stream.
@@ -27,7 +29,7 @@ pub(crate) async fn answer<V: Service>(
     let request = messages::request(&parts, &fields);
     let reply = match messages::malformed(&parts, &request) {
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
-        None => service.answer(&request, &mut RequestBody::new(&mut body), &client).await,
+        None => traced(sender_of(&request), service.answer(&request, &mut RequestBody::new(&mut body), &client)).await,
     };
     if let Some(mut body) = body.0.filter(|body| !body.is_end())
         && request.fields.first("expect").is_none()

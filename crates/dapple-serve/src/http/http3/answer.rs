@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple_io::time::timeout;
 use dapple_sched::environment;
+use dapple_sync::task::traced;
 use h3::error::{Code, StreamError};
 use h3::server::{RequestResolver, RequestStream};
 use h3_quinn::SendStream;
@@ -20,6 +21,7 @@ use super::request_body::{Drained, Received};
 use crate::http::clock::now_ms;
 use crate::http::observer::ObservedBody;
 use crate::http::pace::send_pace;
+use crate::http::service::sender_of;
 use crate::http::{Awaited, Client, Limits, RequestBody, Service, hyper as messages};
 
 /// Answers one request.
@@ -44,7 +46,8 @@ pub(super) async fn answer<V: Service>(
     let reply = match messages::malformed(&parts, &request) {
         Some(reason) => service.refuse(StatusCode::BAD_REQUEST, reason, &client),
         None => {
-            let reply = service.answer(&request, &mut RequestBody::new(&mut body), &client).await;
+            let reply =
+                traced(sender_of(&request), service.answer(&request, &mut RequestBody::new(&mut body), &client)).await;
             // Only the end of the body shows whether the request was well-formed. If a client waits
             // for `100 Continue`, the server does not wait for that client.
             let awaits = request.fields.first("expect").is_some();
