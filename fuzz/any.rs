@@ -7,6 +7,8 @@
 mod http_properties;
 #[path = "../crates/dapple-files/tests/it/properties.rs"]
 mod file_properties;
+#[path = "../crates/dapple-insight/tests/it/properties.rs"]
+mod recording_properties;
 #[path = "../crates/bench/tests/properties/mod.rs"]
 mod load_properties;
 #[path = "../crates/dapple-net/tests/it/properties.rs"]
@@ -22,7 +24,7 @@ use libfuzzer_sys::fuzz_target;
 
 static PROPERTY: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let target = std::env::var("DAPPLE_FUZZ_TARGET").unwrap_or_default();
-    let own = [http_properties::ALL, serve_properties::ALL, tls_properties::ALL, load_properties::ALL, packet_properties::ALL, file_properties::ALL];
+    let own = [http_properties::ALL, serve_properties::ALL, tls_properties::ALL, load_properties::ALL, packet_properties::ALL, file_properties::ALL, recording_properties::ALL];
     let mut all = own.into_iter().flatten();
     let found = all.find(|(name, _)| *name == target);
     found.unwrap_or_else(|| panic!("DAPPLE_FUZZ_TARGET={target:?} names no target")).1

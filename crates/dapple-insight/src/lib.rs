@@ -36,6 +36,7 @@ mod report;
 mod runs;
 mod snapshot;
 mod verdict;
+mod waterfall;
 
 #[cfg(feature = "page")]
 pub use page::{AttachError, Attached, PageError, attach, attachable, serve, serve_on};
@@ -44,3 +45,4 @@ pub use recording::{LoadError, Recording};
 pub use replay::{Change, Prediction};
 pub use snapshot::{Edge, Family, Slow, Snapshot, Waits, Worker};
 pub use verdict::Verdict;
+pub use waterfall::{Request, Step, Waterfall};

@@ -7,12 +7,12 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use dapple_sched::environment::{HashMap, now};
-use dapple_sched::{Handle, HasObserver, Label, Observer, TraceEvent, TraceKind};
+use dapple_sched::environment::{HashMap, now, system_now};
+use dapple_sched::{Handle, HasObserver, Label, Observer, RequestNote, TraceEvent, TraceKind};
 
-use crate::recording::{Event, Kind, Line, Recording};
+use crate::recording::{Event, Kind, Line, Recording, Served};
 
 /// The observer of one runtime.
 struct Recorder {
@@ -24,6 +24,8 @@ struct Recorder {
     number: AtomicU64,
     /// Rows have nanoseconds since then.
     base: Instant,
+    /// Requests that ended while it recorded, at most [`REQUESTS_MAX`].
+    requests: Mutex<Vec<(RequestNote, Instant)>>,
     /// The lines of the program, by their addresses.
     lines: Mutex<HashMap<usize, &'static Location<'static>>>,
 }
@@ -237,8 +239,18 @@ impl Row {
 
 impl Observer for Recorder {
     fn event(&self, event: &TraceEvent) {
-        if let TraceKind::InLine { started, reads } = event.kind {
-            self.write(event, if reads { READS } else { IN_LINE }, started, self.ns(event.at));
+        match event.kind {
+            TraceKind::InLine { started, reads } => {
+                self.write(event, if reads { READS } else { IN_LINE }, started, self.ns(event.at));
+            }
+            TraceKind::Request(note) => {
+                let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+                match requests.len() < REQUESTS_MAX {
+                    true => requests.push((note, event.at)),
+                    false => self.table(event).0.lose(),
+                }
+            }
+            _ => {}
         }
     }
 
@@ -331,8 +343,14 @@ impl Insight {
     /// As [`Insight::new`].
     pub fn with_capacity(handle: &Handle, capacity: usize) -> Result<Insight, HasObserver> {
         let tables = (0..=handle.workers()).map(|_| Table::new()).collect();
-        let recorder =
-            Arc::new(Recorder { tables, capacity, number: AtomicU64::new(0), base: now(), lines: Mutex::default() });
+        let recorder = Arc::new(Recorder {
+            tables,
+            capacity,
+            number: AtomicU64::new(0),
+            base: now(),
+            requests: Mutex::default(),
+            lines: Mutex::default(),
+        });
         handle.set_observer(recorder.clone())?;
         Ok(Insight { handle: handle.clone(), recorder, records: AtomicBool::new(false) })
     }
@@ -371,6 +389,7 @@ impl Insight {
             table.len.store(0, Ordering::Relaxed);
             table.lost.store(0, Ordering::Relaxed);
         }
+        self.recorder.requests.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let began = now();
         self.handle.observe(true);
         Ok(began)
@@ -404,6 +423,22 @@ impl Session<'_> {
         let lost = recorder.tables.iter().map(|table| table.lost.load(Ordering::Relaxed)).sum();
         let raw = recorder.events(began_ns, ended_ns);
         let mut recording = Recording::new(insight.handle.workers(), since(ended_ns), lost);
+        // REAL: recordings of two machines have no other common clock.
+        let began_unix = system_now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        recording.began_unix_ns =
+            (began_unix.as_nanos() as u64).saturating_sub(recorder.ns(now()).saturating_sub(began_ns));
+        let notes = std::mem::take(&mut *recorder.requests.lock().unwrap_or_else(PoisonError::into_inner));
+        let whole = notes.into_iter().filter(|(note, at)| note.started >= self.began && *at <= ended);
+        recording.requests = whole
+            .map(|(note, at)| Served {
+                trace: format!("{:032x}", note.trace_id),
+                span: note.span_id,
+                parent: note.parent_id,
+                callback: note.first,
+                began_ns: since(recorder.ns(note.started)),
+                ended_ns: since(recorder.ns(at)),
+            })
+            .collect();
         let places = recorder.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = HashMap::default();
         for event in raw {
@@ -434,6 +469,9 @@ impl fmt::Debug for Session<'_> {
         f.debug_struct("Session").field("began", &self.began).finish_non_exhaustive()
     }
 }
+
+/// The most requests of one recording.
+const REQUESTS_MAX: usize = 20_000;
 
 /// Callbacks for each worker.
 const CALLBACKS_MAX: usize = 200_000;

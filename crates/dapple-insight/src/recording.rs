@@ -21,8 +21,25 @@ pub struct Recording {
     pub(crate) workers: usize,
     pub(crate) elapsed_ns: u64,
     pub(crate) lost: u64,
+    /// The begin by the machine's wall clock, since 1970; 0 if it is not known.
+    pub(crate) began_unix_ns: u64,
+    pub(crate) requests: Vec<Served>,
     pub(crate) lines: Vec<Line>,
     pub(crate) events: Vec<Event>,
+}
+
+/// A request that began and ended in the recording; times are nanoseconds since its begin.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Served {
+    /// 32 hexadecimal digits, because JSON's numbers are shorter.
+    pub(crate) trace: String,
+    pub(crate) span: u64,
+    /// 0: none.
+    pub(crate) parent: u64,
+    /// The one in which it began.
+    pub(crate) callback: u64,
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: u64,
 }
 
 /// A line of the program, or a label with one of the lines that used it.
@@ -99,6 +116,10 @@ struct Header {
     workers: usize,
     elapsed_ns: u64,
     lost: u64,
+    #[serde(default)]
+    began_unix_ns: u64,
+    #[serde(default)]
+    requests: Vec<Served>,
     lines: Vec<Line>,
 }
 
@@ -151,7 +172,15 @@ impl std::error::Error for LoadError {
 
 impl Recording {
     pub(crate) fn new(workers: usize, elapsed_ns: u64, lost: u64) -> Recording {
-        Recording { workers, elapsed_ns, lost, lines: Vec::new(), events: Vec::new() }
+        Recording {
+            workers,
+            elapsed_ns,
+            lost,
+            began_unix_ns: 0,
+            requests: Vec::new(),
+            lines: Vec::new(),
+            events: Vec::new(),
+        }
     }
 
     /// How many workers the program had.
@@ -191,6 +220,8 @@ impl Recording {
             workers: self.workers,
             elapsed_ns: self.elapsed_ns,
             lost: self.lost,
+            began_unix_ns: self.began_unix_ns,
+            requests: self.requests.clone(),
             lines: self.lines.clone(),
         };
         line(&mut out, &header)?;
@@ -225,6 +256,14 @@ impl Recording {
         }
         let mut recording = Recording::new(header.workers, header.elapsed_ns, header.lost);
         recording.lines = header.lines;
+        recording.began_unix_ns = header.began_unix_ns;
+        let makes_sense = |served: &Served| {
+            served.began_ns <= served.ended_ns && served.ended_ns <= TIME_MAX_NS && is_trace(&served.trace)
+        };
+        if !header.requests.iter().all(makes_sense) {
+            return Err(LoadError::Damaged(0));
+        }
+        recording.requests = header.requests;
         let mut ends = None;
         for text in lines {
             let count = recording.events.len() as u64;
@@ -265,6 +304,10 @@ impl Event {
         let worker = self.worker.map_or(-1, i32::from);
         (self.kind as u8, self.callback, self.cause, self.color, worker, self.line, self.began_ns, self.at_ns)
     }
+}
+
+fn is_trace(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {

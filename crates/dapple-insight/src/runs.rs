@@ -198,7 +198,9 @@ fn pair(recording: &Recording, colors: &mut Numbers) -> (Vec<Run>, Vec<Loose>) {
                 }
             }
             Kind::Ended => {
-                if let Some(run) = places.get(&callback).map(|place| &mut runs[*place]) {
+                let run = places.get(&callback).map(|place| &mut runs[*place]);
+                // A callback that has ended has begun, except in a file that was tampered with.
+                if let Some(run) = run.filter(|run| run.span.from != u64::MAX) {
                     run.span.to = at_ns.max(run.span.from);
                 }
             }

@@ -8,6 +8,7 @@ use crate::recording::Recording;
 use crate::replay::Prediction;
 use crate::runs::{Run, Runs, Span};
 use crate::verdict::{self, Verdict};
+use crate::waterfall::{self, Request};
 
 /// The findings of a recording. Times are nanoseconds, shares are from 0 to 1.
 ///
@@ -41,6 +42,9 @@ pub struct Snapshot {
     pub slow: Vec<Slow>,
     /// The throughput with other numbers of workers.
     pub predictions: Vec<Prediction>,
+    /// The slowest requests that began and ended meanwhile, at most 5.
+    #[serde(default)]
+    pub requests: Vec<Request>,
 }
 
 /// A worker.
@@ -150,6 +154,7 @@ impl Snapshot {
             slow: slow(runs),
             families,
             predictions: PREDICTED.iter().map(|&workers| recording.predict(workers, &[])).collect(),
+            requests: waterfall::slowest(recording, runs),
         };
         snapshot.verdict = verdict::of(&snapshot);
         fold(&mut snapshot.families);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use dapple::insight::{AttachError, Change, LoadError, Recording};
+use dapple::insight::{AttachError, Change, LoadError, Recording, Waterfall};
 use dapple_client::Error;
 
 use self::target::{Page, Target};
@@ -59,6 +59,14 @@ pub(crate) struct ReportArgs {
     /// Print the recording for another program
     #[arg(long, value_name = "FORMAT")]
     export: Option<Export>,
+
+    /// Print the steps of one request: a trace id of 32 hexadecimal digits, or `slowest`
+    #[arg(long, value_name = "ID", value_parser = trace, conflicts_with_all = ["json", "html", "export"])]
+    trace: Option<String>,
+
+    /// A recording of another program that ran at the same time, for --trace; may be given several times
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    with: Vec<PathBuf>,
 
     #[command(flatten)]
     what_if: WhatIf,
@@ -121,6 +129,8 @@ pub(crate) enum InsightError {
     Write(PathBuf, #[source] io::Error),
     #[error("{0:?} has no color {1:?}; these took most time: {2}")]
     NoColor(PathBuf, String, String),
+    #[error("{0:?} has no whole request of trace {1}; record while requests are answered")]
+    NoTrace(PathBuf, String),
     #[error("starting the runtime failed: {0}")]
     Runtime(#[source] io::Error),
     #[error("printing failed: {0}")]
@@ -130,7 +140,7 @@ pub(crate) enum InsightError {
 impl InsightError {
     /// Whether the command line makes no sense.
     pub(crate) fn is_misuse(&self) -> bool {
-        matches!(self, InsightError::NoColor(..))
+        matches!(self, InsightError::NoColor(..) | InsightError::NoTrace(..))
     }
 }
 
@@ -159,12 +169,22 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), InsightError> {
     })
 }
 
+fn load(path: &Path) -> Result<Recording, InsightError> {
+    let file = File::open(path).map_err(|error| InsightError::Read(path.to_owned(), error))?;
+    Recording::load(io::BufReader::new(file)).map_err(|error| InsightError::Load(path.to_owned(), error))
+}
+
 /// Shows a recording.
 pub(crate) fn report(args: &ReportArgs) -> Result<(), InsightError> {
     let path = &args.recording;
-    let file = File::open(path).map_err(|error| InsightError::Read(path.clone(), error))?;
-    let recording =
-        Recording::load(io::BufReader::new(file)).map_err(|error| InsightError::Load(path.clone(), error))?;
+    let recording = load(path)?;
+    if let Some(trace) = &args.trace {
+        let others = args.with.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
+        let all: Vec<Recording> = std::iter::once(recording).chain(others).collect();
+        let waterfall = Waterfall::of(&all, Some(&**trace).filter(|trace| *trace != SLOWEST));
+        let waterfall = waterfall.ok_or_else(|| InsightError::NoTrace(path.clone(), trace.clone()))?;
+        return write!(io::stdout(), "{waterfall}").map_err(InsightError::Print);
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     match args.export {
         Some(Export::Perfetto) => return recording.write_perfetto(out).map_err(InsightError::Print),
@@ -226,6 +246,14 @@ fn said(changes: &[Change]) -> String {
     }
 }
 
+fn trace(text: &str) -> Result<String, String> {
+    let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match is_id || text == SLOWEST {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err("write `slowest`, or the 32 digits of a trace, as `dapple report --json` lists them".to_owned()),
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     let secs: f64 = text.parse().map_err(|_| "write a number of seconds, such as 5".to_owned())?;
     if (0.01..=10.0).contains(&secs) { Ok(secs) } else { Err("choose a number from 0.01 to 10".to_owned()) }
@@ -248,6 +276,9 @@ fn split(text: &str) -> Result<Change, String> {
     let parts = parts.parse().ok().filter(|parts| (2..=64).contains(parts)).ok_or_else(advice)?;
     Ok(Change::Split { family: family.to_owned(), parts })
 }
+
+/// The word for the slowest request.
+const SLOWEST: &str = "slowest";
 
 /// A busy program with many callbacks takes a while to write its recording.
 const ANALYSIS_MAX: Duration = Duration::from_secs(60);

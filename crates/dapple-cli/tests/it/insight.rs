@@ -154,3 +154,42 @@ fn a_process_is_recorded_and_shown_by_its_number() {
         assert!(text(&output.stderr).contains(sentence), "{target}: {}", text(&output.stderr));
     }
 }
+
+/// A client's trace goes through the reverse proxy to the server, and the reports of both fit together.
+#[test]
+fn a_request_is_followed_through_two_programs() {
+    let site = Site::with_index();
+    let server = Server::start(&site.path, &[]);
+    let mut proxy = Command::new(env!("CARGO_BIN_EXE_dapple"));
+    proxy.args(["proxy", "--port", "0", "--workers", "2", "--to", &format!("http://127.0.0.1:{}", server.port)]);
+    let proxy = Server::spawn(proxy);
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorders = [(&proxy, "proxy"), (&server, "server")].map(|(program, name)| {
+        let pid = program.child.id().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dapple"));
+        command.args(["record", &pid, "--secs", "3", "-o", name]).current_dir(folder.path());
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
+    });
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let header = format!("traceparent: 00-{trace}-00f067aa0ba902b7-01\r\n");
+    let mut client = Client::connect(("127.0.0.1", proxy.port));
+    while recorders.iter_mut().any(|recorder| recorder.try_wait().unwrap().is_none()) {
+        assert_eq!(client.request("GET", "/index.html", &header).status, 200);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let report = dapple(&["report", "proxy", "--with", "server", "--trace", trace], folder.path());
+    let said = text(&report.stdout);
+    let part = |line: &str| line.split_once(" part ").map(|(_, rest)| rest[..16].to_owned());
+    let of_proxy: Vec<String> = said.lines().filter(|line| line.starts_with("recording 1:")).filter_map(part).collect();
+    assert!(said.contains("asked by 00f067aa0ba902b7") && !of_proxy.is_empty(), "{report:?}");
+    let of_server: Vec<&str> = said.lines().filter(|line| line.starts_with("recording 2:")).collect();
+    let fits = |line: &&str| of_proxy.iter().any(|part| line.contains(&format!("asked by {part}")));
+    assert!(of_server.iter().any(fits), "{said}");
+    assert!(said.contains('#'), "{said}");
+    let slowest = dapple(&["report", "server", "--trace", "slowest"], folder.path());
+    assert!(text(&slowest.stdout).starts_with(&format!("trace {trace}")), "{slowest:?}");
+    let none = dapple(&["report", "server", "--trace", "00000000000000000000000000000001"], folder.path());
+    assert!(text(&none.stderr).contains("no whole request of trace"), "{none:?}");
+    let wrong = dapple(&["report", "server", "--trace", "12"], folder.path());
+    assert!(text(&wrong.stderr).contains("write `slowest`"), "{wrong:?}");
+}

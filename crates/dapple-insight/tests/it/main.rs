@@ -4,4 +4,7 @@ mod files;
 mod planted;
 mod predictions;
 mod program;
+mod properties;
 mod real;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use dapple_insight::{AlreadyRecording, Change, Insight, Recording};
 use dapple_sched::{Colored, Runtime, spawn, when};
+use dapple_sync::task::{TraceContext, traced};
 
 fn spin(time: Duration) {
     let start = Instant::now();
@@ -208,4 +209,51 @@ fn tools_attach_to_a_process_one_after_the_other_and_not_too_many() {
     assert!(refused.contains("4 tools are attached already"), "{refused}");
     let absent = dapple_insight::attach(u32::MAX / 2).unwrap_err().to_string();
     assert!(absent.contains("lets no tool attach"), "{absent}");
+}
+
+#[test]
+fn a_request_has_its_callbacks_and_the_states_that_it_used() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let insight = Insight::new(runtime.handle()).unwrap();
+    let _entered = runtime.enter();
+    let state = Colored::new(0);
+    state.color().set_label("accounts");
+    let ask = |sender| {
+        let state = state.clone();
+        let handler = async move {
+            let work = |count: &mut i32| {
+                spin(Duration::from_micros(300));
+                *count += 1;
+            };
+            state.with(work).await;
+            spawn(async { spin(Duration::from_micros(200)) }).await.unwrap();
+            TraceContext::current()
+        };
+        runtime.block_on(spawn(traced(sender, handler))).unwrap()
+    };
+    let sender = TraceContext::parse(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    assert_eq!(ask(sender), sender, "nothing records: the sender's part goes on");
+    assert_eq!(ask(None), None);
+    let session = insight.begin().unwrap();
+    let inside = ask(sender).unwrap();
+    let other = ask(None).unwrap();
+    // A request of another thread has no worker, and is left out.
+    dapple_sched::block_on(traced(None, async {}));
+    let recording = session.end();
+    assert_eq!(inside.trace_id(), sender.unwrap().trace_id());
+    assert!(inside.span_id() != sender.unwrap().span_id() && other.trace_id() != inside.trace_id());
+    let snapshot = recording.snapshot();
+    assert_eq!(snapshot.requests.len(), 2, "{:?}", snapshot.requests);
+    let request = snapshot.requests.iter().find(|request| request.span == inside.span_id()).expect("it was answered");
+    assert_eq!((request.parent, &*request.trace), (0x00f0_67aa_0ba9_02b7, "4bf92f3577b34da6a3ce929d0e0e4736"));
+    assert!(request.steps.iter().any(|step| step.in_line && step.name == "accounts"), "{request:?}");
+    let callbacks = request.steps.iter().filter(|step| !step.in_line);
+    assert!(callbacks.count() >= 3, "the handler twice, and its task: {request:?}");
+    assert!(request.took_ns >= 500_000, "{request:?}");
+    let waterfall =
+        dapple_insight::Waterfall::of(std::slice::from_ref(&recording), Some(&request.trace)).unwrap().to_string();
+    assert!(waterfall.contains("  in accounts") && waterfall.contains('#'), "{waterfall}");
+    let mut saved = Vec::new();
+    recording.save(&mut saved).unwrap();
+    assert_eq!(Recording::load(&saved[..]).unwrap(), recording);
 }
