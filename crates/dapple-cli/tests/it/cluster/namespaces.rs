@@ -40,7 +40,7 @@ impl Network {
     }
 
     fn bridge(&self) -> String {
-        format!("{}b", self.tag)
+        format!("{}-br", self.tag)
     }
 
     /// The namespace of a machine.
@@ -79,5 +79,10 @@ impl Drop for Network {
 }
 
 fn ip(words: &[&str]) -> bool {
-    Command::new("ip").args(words).output().is_ok_and(|output| output.status.success())
+    let output = Command::new("ip").args(words).output();
+    let is_done = output.as_ref().is_ok_and(|output| output.status.success());
+    if !is_done {
+        println!("ip {}: {output:?}", words.join(" "));
+    }
+    is_done
 }
