@@ -12,7 +12,8 @@
 //! | `decider` | a lock of etcd; `deciding` has the name of its holder |
 //! | `found/STAGE/ADDRESS` | the address, for clients; under the host's lease |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dapple_etcd::{Delete, Error, Etcd, Found, Get, Guard, Guarded, Keys, Put, Record, Txn};
@@ -28,6 +29,8 @@ use crate::record::{Assignment, Event, Service};
 pub struct Directory {
     place: Place,
     etcd: Etcd,
+    /// Records that the log has been told of, with their revisions.
+    told: Arc<Mutex<BTreeSet<(Bytes, i64)>>>,
 }
 
 /// All that a person sees of a cluster.
@@ -75,13 +78,13 @@ impl Directory {
     ///
     /// An endpoint is no address.
     pub fn new(place: Place) -> Result<Directory, Error> {
-        Ok(Directory { etcd: place.client()?, place })
+        Ok(Directory { etcd: place.client()?, place, told: Arc::default() })
     }
 
     /// The same, by another client of the same etcd.
     #[must_use]
     pub fn with_client(place: Place, etcd: Etcd) -> Directory {
-        Directory { place, etcd }
+        Directory { place, etcd, told: Arc::default() }
     }
 
     pub(crate) fn etcd(&self) -> &Etcd {
@@ -116,7 +119,7 @@ impl Directory {
         let view = &mut snapshot.status.view;
         view.revision = u64::try_from(reply.revision).unwrap_or(0);
         for record in next() {
-            match self.decode::<Service>(&record) {
+            match self.decode::<Service>(&record).filter(|service| self.fits(service, &record)) {
                 Some(service) => drop(view.services.insert(service.name.clone(), service)),
                 None => drop(view.unreadable.insert(self.last_part(&record))),
             }
@@ -147,8 +150,28 @@ impl Directory {
     /// `None`, and a line in the log, if another program wrote what this one cannot read.
     fn decode<T: DeserializeOwned>(&self, record: &Record) -> Option<T> {
         let decoded = serde_json::from_slice(&record.value);
-        let key = String::from_utf8_lossy(&record.key);
-        decoded.inspect_err(|error| tracing::warn!(%key, %error, "this record cannot be read, and has no effect")).ok()
+        decoded.inspect_err(|error| self.tell(record, &error.to_string())).ok()
+    }
+
+    /// Whether a description is one that `apply` would have written there.
+    fn fits(&self, service: &Service, record: &Record) -> bool {
+        let named = match service.name == self.last_part(record) {
+            true => service.check(),
+            false => Err("its name is not that of its key".to_owned()),
+        };
+        named.inspect_err(|error| self.tell(record, error)).is_ok()
+    }
+
+    /// Tells of a record once.
+    fn tell(&self, record: &Record, error: &str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= TOLD_MAX {
+            told.clear();
+        }
+        if told.insert((record.key.clone(), record.mod_revision)) {
+            let key = String::from_utf8_lossy(&record.key);
+            tracing::warn!(%key, error, "this record cannot be read, and has no effect");
+        }
     }
 
     fn last_part(&self, record: &Record) -> String {
@@ -278,3 +301,6 @@ pub(crate) fn json(value: &impl Serialize) -> Bytes {
 pub const EVENTS_MAX: u64 = 500;
 
 const TRIES_MAX: usize = 20;
+
+/// The most records that are remembered as told.
+const TOLD_MAX: usize = 1000;

@@ -231,7 +231,8 @@ impl Host {
         let mut unreadable = Vec::new();
         for record in &found.records {
             let name = String::from_utf8_lossy(&record.key[prefix.len()..]).into_owned();
-            match serde_json::from_slice::<Assignment>(&record.value) {
+            let read = serde_json::from_slice::<Assignment>(&record.value).map_err(|error| error.to_string());
+            match read.and_then(|one| self.check(one, &name)) {
                 Ok(one) => drop(wanted.insert(name, one)),
                 Err(error) => {
                     tracing::warn!(replica = name, %error, "this assignment cannot be read; what runs goes on");
@@ -258,6 +259,18 @@ impl Host {
             }
         }
         Ok(found.revision)
+    }
+
+    /// Names become those of files and cgroups, so they are checked, whatever wrote them.
+    fn check(&self, one: Assignment, key: &str) -> Result<Assignment, String> {
+        one.service.check()?;
+        let number = one.replica.strip_prefix(&format!("{}.", one.service.name));
+        let is_number =
+            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+        match is_number && one.replica == key && one.host == self.settings.name {
+            true => Ok(one),
+            false => Err("it is not named as its key".to_owned()),
+        }
     }
 
     /// Lets the replicas move to other hosts, if there are some, within the time for that.

@@ -172,3 +172,31 @@ fn changes_by_people_are_checked_and_do_not_undo_each_other() {
         assert!(directory.status().await.unwrap().view.services.is_empty());
     });
 }
+
+#[test]
+fn records_that_make_no_sense_have_no_effect() {
+    let Some(server) = Server::start() else { return };
+    run(async move {
+        let directory = server.directory().await;
+        let etcd = Etcd::new([server.client.clone()]).unwrap();
+        for (key, value) in [
+            ("services/evil", r#"{"name":"../../etc","command":["x"]}"#),
+            ("services/none", r#"{"name":"none","command":[]}"#),
+            ("services/text", "x"),
+            ("hosts/ghost", r#"{"cores":"many"}"#),
+            ("assigned/a/junk", "[]"),
+            ("changed/echo", "-5"),
+            ("shortages", "{}"),
+            ("events/007", "7"),
+        ] {
+            etcd.put(Put::new(format!("/test/{key}"), value)).await.unwrap();
+        }
+        directory.apply(&[echo(2)]).await.unwrap();
+        let mut term = Decider::new(directory.clone(), "a", Duration::from_secs(60)).term().await.unwrap();
+        assert_eq!(term.round(usize::MAX).await.unwrap(), Round::Done(2));
+        let view = directory.status().await.unwrap().view;
+        assert_eq!(view.services.keys().collect::<Vec<_>>(), ["echo"]);
+        assert_eq!(view.unreadable.iter().collect::<Vec<_>>(), ["evil", "none", "text"]);
+        assert_eq!(view.hosts.keys().collect::<Vec<_>>(), ["a", "b"]);
+    });
+}
