@@ -1,8 +1,8 @@
 //! The rates of programs with a known answer.
 
-use dapple_insight::Change;
+use dapple_insight::{Change, Recording};
 
-use crate::program::{Call, Program, US};
+use crate::program::{Call, Program, US, gzip};
 
 /// 16 clients ask as soon as they have an answer: 50 us of work for each answer, and 50 us with one state.
 fn half_serial() -> Program {
@@ -71,4 +71,17 @@ fn an_open_loop_keeps_its_rate() {
         program.call(Call { cause: 0, color: n, worker: 0, file: "src/open.rs", accepted, started, ended });
     }
     near(program.recording().predict(8, &[]).speedup, 1.0);
+}
+
+/// A callback of 100 us, with 75 us in a state that has a label.
+#[test]
+fn a_change_of_a_label_is_one_of_its_colors() {
+    let lines = "[{\"file\":\"a.rs\",\"line\":1},{\"file\":\"b.rs\",\"line\":2,\"label\":\"accounts\"}]";
+    let header = format!("{{\"dapple_recording\":2,\"workers\":1,\"elapsed_ns\":100000,\"lost\":0,\"lines\":{lines}}}");
+    let rows = "[0,1,0,1,0,0,0,0]\n[1,1,0,1,0,0,0,0]\n[3,2,1,7,0,1,10000,85000]\n[2,1,0,1,0,0,100000,100000]\n{\"events\":4}\n";
+    let recording = Recording::load(&gzip(&format!("{header}\n{rows}"))[..]).expect("it is whole");
+    let faster = Change::Faster { family: "accounts".to_owned(), times: 4.0 };
+    near(recording.predict(1, &[faster]).speedup, 100.0 / 43.75);
+    let text = recording.snapshot().to_string();
+    assert!(text.contains("accounts (b.rs:2) (state)"), "{text}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dapple_insight::{AlreadyRecording, Change, Insight, Recording};
+use dapple_insight::{AlreadyRecording, Insight, Recording};
 use dapple_sched::{Colored, Runtime, spawn, when};
 use dapple_sync::task::{TraceContext, traced};
 
@@ -166,9 +166,6 @@ fn colors_with_one_label_are_one_family() {
     assert_eq!(accounts.line, format!("{}:{line}", file!()));
     assert_eq!(family("cleaner").colors, 1);
     assert!(snapshot.to_string().contains("real.rs"), "{snapshot}");
-    let faster = Change::Faster { family: "accounts".to_owned(), times: 1000.0 };
-    let gain = recording.predict(1, &[faster]).speedup;
-    assert!(gain > 2.0, "{gain}: {snapshot}");
     let mut saved = Vec::new();
     recording.save(&mut saved).unwrap();
     assert_eq!(Recording::load(&saved[..]).unwrap(), recording);
