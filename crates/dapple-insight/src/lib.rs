@@ -39,7 +39,7 @@ mod verdict;
 mod waterfall;
 
 #[cfg(feature = "page")]
-pub use page::{AttachError, Attached, PageError, attach, attachable, serve, serve_on};
+pub use page::{AttachError, Attached, PageError, Watch, attach, attachable, serve, serve_on, watch};
 pub use recorder::{AlreadyRecording, Insight, Session};
 pub use recording::{LoadError, Recording};
 pub use replay::{Change, Prediction};

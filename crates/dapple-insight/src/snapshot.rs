@@ -156,7 +156,7 @@ impl Snapshot {
             predictions: PREDICTED.iter().map(|&workers| recording.predict(workers, &[])).collect(),
             requests: waterfall::slowest(recording, runs),
         };
-        snapshot.verdict = verdict::of(&snapshot);
+        snapshot.verdict = verdict::of(&snapshot, waterfall::outside(recording, runs));
         fold(&mut snapshot.families);
         snapshot
     }
@@ -237,7 +237,7 @@ fn families(runs: &Runs<'_>) -> Vec<Family> {
     families
 }
 
-fn add(sum: &mut Waits, more: Waits) {
+pub(crate) fn add(sum: &mut Waits, more: Waits) {
     sum.same_color_ns += more.same_color_ns;
     sum.other_colors_ns += more.other_colors_ns;
     sum.worker_ns += more.worker_ns;

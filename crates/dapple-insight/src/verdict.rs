@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{Edge, Family, Slow, Snapshot};
+use crate::waterfall::Outside;
 
 /// The bottleneck of a program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -67,6 +68,15 @@ pub enum Verdict {
         /// The best speed-up that this color allows.
         speedup_max: f64,
     },
+    /// Requests wait for something outside of the program: a disk, another program, or a timer.
+    Outside {
+        /// The line of the callback after which they wait.
+        after: String,
+        /// The share of the requests' time.
+        share: f64,
+        /// The mean wait of a request.
+        each_ns: u64,
+    },
     /// No worker and no color is busy: the program waits for clients, for the disk or for other programs.
     Idle {
         /// The mean share of time in which the workers ran callbacks.
@@ -114,6 +124,13 @@ impl fmt::Display for Verdict {
                  at {speedup_max:.1} times",
                 percent(busy)
             ),
+            Verdict::Outside { after, share, each_ns } => write!(
+                f,
+                "requests wait for something outside of the program after {after}, a disk, another program or a timer: for {:.0} % of \
+                 their time, {:.1} ms each",
+                percent(share),
+                *each_ns as f64 / 1e6
+            ),
             Verdict::Idle { busy } => write!(
                 f,
                 "nothing in the program is the bottleneck: its workers were busy for {:.0} % of the time, and no color was always \
@@ -125,7 +142,7 @@ impl fmt::Display for Verdict {
 }
 
 /// The verdict of a snapshot, from its other fields.
-pub(crate) fn of(snapshot: &Snapshot) -> Verdict {
+pub(crate) fn of(snapshot: &Snapshot, outside: Option<Outside>) -> Verdict {
     let Snapshot { workers, families, slow, edges, elapsed_ns, .. } = snapshot;
     let busy = workers.iter().map(|worker| worker.busy).sum::<f64>() / workers.len().max(1) as f64;
     let hottest = families.first();
@@ -147,7 +164,10 @@ pub(crate) fn of(snapshot: &Snapshot) -> Verdict {
         Some(family) if busy >= SATURATED => {
             Verdict::Workers { busy, next: family.name.clone(), speedup_max: family.speedup_max }
         }
-        _ => Verdict::Idle { busy },
+        _ => match outside.filter(|outside| outside.share >= MOSTLY) {
+            Some(Outside { after, share, each_ns }) => Verdict::Outside { after, share, each_ns },
+            None => Verdict::Idle { busy },
+        },
     }
 }
 
@@ -213,6 +233,9 @@ fn lock_step(families: &[Family], edges: &[Edge], concurrency: f64) -> Option<Ve
 
 /// A color or a worker that is busy for this share of the time is a bottleneck.
 const SATURATED: f64 = 0.85;
+
+/// Requests that wait outside for this share of their time wait for nothing else.
+const MOSTLY: f64 = 0.5;
 
 /// A callback that takes as long as this blocks.
 const BLOCKS_NS: u64 = 20_000_000;

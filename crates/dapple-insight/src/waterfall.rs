@@ -70,7 +70,9 @@ fn request(runs: &Runs<'_>, places: &HashMap<u64, usize>, served: &Served) -> Re
     let own_color = places.get(&served.callback).map(|at| runs.runs[*at].color);
     let mut within: HashSet<u64> = [served.callback].into_iter().collect();
     // Causes begin before their effects, and runs are in that order.
-    for run in runs.runs.iter().skip_while(|run| run.span.to < all.from).take_while(|run| run.span.from <= all.to) {
+    let first = places.get(&served.callback).copied().unwrap_or(usize::MAX);
+    let begin = runs.runs.partition_point(|run| run.span.from < all.from).min(first);
+    for run in runs.runs[begin..].iter().take_while(|run| run.span.from <= all.to) {
         let is_own = Some(run.color) == own_color && run.span.to >= all.from;
         if !(is_own || within.contains(&run.callback) || within.contains(&run.cause)) {
             continue;
@@ -98,6 +100,47 @@ fn request(runs: &Runs<'_>, places: &HashMap<u64, usize>, served: &Served) -> Re
         steps,
         steps_left_out,
     }
+}
+
+/// The line after which requests wait most for something that is not in the recording, and the time.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Outside {
+    pub(crate) after: String,
+    /// Of the time of all requests.
+    pub(crate) share: f64,
+    /// The mean for each request.
+    pub(crate) each_ns: u64,
+}
+
+/// The times in which no callback of a request ran or was ready belong to the callback before them. `None` without requests.
+pub(crate) fn outside(recording: &Recording, runs: &Runs<'_>) -> Option<Outside> {
+    let served: Vec<&Served> = recording.requests.iter().take(SAMPLED_MAX).collect();
+    let mut waited: HashMap<String, u64> = HashMap::default();
+    let mut all_ns = 0;
+    for request in requests(runs, &served) {
+        all_ns += request.took_ns;
+        let mut steps: Vec<&Step> = request.steps.iter().filter(|step| !step.in_line).collect();
+        steps.sort_by_key(|step| step.ready_ns);
+        let (mut since_ns, mut after) = (0, None);
+        let mut wait = |after: Option<&Step>, ns: u64| {
+            if let Some(after) = after {
+                *waited.entry(after.name.clone()).or_default() += ns;
+            }
+        };
+        for step in steps {
+            wait(after, step.ready_ns.saturating_sub(since_ns));
+            if step.to_ns >= since_ns {
+                (since_ns, after) = (step.to_ns, Some(step));
+            }
+        }
+        // Steps that were left out may fill the end.
+        if request.steps_left_out == 0 {
+            wait(after, request.took_ns.saturating_sub(since_ns));
+        }
+    }
+    let (after, ns) = waited.into_iter().max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)))?;
+    let share = ns as f64 / all_ns.max(1) as f64;
+    Some(Outside { after, share, each_ns: ns / served.len().max(1) as u64 })
 }
 
 /// One request in all recordings that have a part of it: prints as a waterfall.
@@ -198,6 +241,8 @@ fn us(ns: u64) -> String {
 
 const SLOWEST_MAX: usize = 5;
 const STEPS_MAX: usize = 60;
+/// Requests of which the waits are added up.
+const SAMPLED_MAX: usize = 1_000;
 /// Parts of one trace in one recording.
 const PARTS_MAX: usize = 50;
 const BAR_LEN: usize = 40;

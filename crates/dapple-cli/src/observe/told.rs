@@ -92,6 +92,25 @@ pub(crate) fn begin_metrics<N: Numbers>(
     is_successor: bool,
 ) -> Result<(), ToldError> {
     begin_insight(args, is_successor)?;
+    match args.insight.as_ref().filter(|_| args.addr.is_some()).and_then(|_| insight::watch().ok()) {
+        Some(watch) => serve_metrics(args, Arc::new(Watched { numbers, watch }), is_successor),
+        None => serve_metrics(args, numbers, is_successor),
+    }
+}
+
+/// The metrics of a program, with its bottleneck.
+struct Watched<N> {
+    numbers: Arc<N>,
+    watch: insight::Watch,
+}
+
+impl<N: Numbers> Numbers for Watched<N> {
+    async fn collect(&self) -> String {
+        self.numbers.collect().await + &self.watch.text()
+    }
+}
+
+fn serve_metrics<N: Numbers>(args: &MetricsArgs, numbers: Arc<N>, is_successor: bool) -> Result<(), ToldError> {
     if let Some((host, port)) = &args.addr {
         let failed = |error| ToldError::Metrics(host.clone(), *port, error);
         let (host, port) = (host.clone(), *port);

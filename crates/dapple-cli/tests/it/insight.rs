@@ -193,3 +193,24 @@ fn a_request_is_followed_through_two_programs() {
     let wrong = dapple(&["report", "server", "--trace", "12"], folder.path());
     assert!(text(&wrong.stderr).contains("write `slowest`"), "{wrong:?}");
 }
+
+#[test]
+fn metrics_have_the_bottleneck_and_the_waits() {
+    let site = Site::with_index();
+    let (mut server, _port) = shown(&site, &["--metrics", "127.0.0.1:0"]);
+    let metrics = crate::metrics::announced(&mut server);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        assert_eq!(Client::connect(("127.0.0.1", server.port)).get("/index.html").status, 200);
+        let (status, page) = get(metrics, "/metrics");
+        assert_eq!(status, 200);
+        let has = |start: &str| page.lines().any(|line| line.starts_with(start));
+        if has("dapple_insight_bottleneck{kind=\"") {
+            assert!(has("dapple_insight_waiting{cause=\"same_color\"}") && has("dapple_http_requests_total"), "{page}");
+            if has("dapple_insight_color_busy_ratio{color=\"") {
+                return;
+            }
+        }
+        assert!(std::time::Instant::now() < until, "{page}");
+    }
+}

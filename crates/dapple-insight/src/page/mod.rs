@@ -9,6 +9,7 @@
 //! | `/-/healthy` | `ok` |
 
 mod attach;
+mod watch;
 
 use std::fmt;
 use std::io;
@@ -27,6 +28,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
 pub use self::attach::{AttachError, Attached, attach, attachable};
+pub use self::watch::{Watch, watch};
 use crate::{Change, Insight, Recording};
 
 /// The reason why the page cannot be served.

@@ -269,3 +269,80 @@ fn families_beyond_the_limit_are_one() {
     assert_eq!(other.run_ns, (1..=30).sum::<u64>() * US);
     assert_eq!(snapshot.families.iter().map(|family| family.run_ns).sum::<u64>(), snapshot.work_ns);
 }
+
+/// Each request runs for 30 us, reads a file for 5 ms, and runs for another 20 us.
+#[test]
+fn a_slow_disk() {
+    let mut program = Program::new(2);
+    for n in 0..100_u64 {
+        let (at, color) = (n * 6_000 * US, 10 + n % 4);
+        let call = |file, started, ended| Call { cause: 0, color, worker: 0, file, accepted: started, started, ended };
+        let first = program.call(call("src/download.rs", at, at + 30 * US));
+        program.call(call("src/download.rs", at + 5_030 * US, at + 5_050 * US));
+        program.request(first, at, at + 5_050 * US);
+    }
+    let snapshot = program.recording().snapshot();
+    let Verdict::Outside { after, share, each_ns } = &snapshot.verdict else { panic!("{snapshot}") };
+    assert_eq!((&**after, *each_ns), ("src/download.rs:1", 5_000 * US));
+    assert!((0.98..1.0).contains(share), "{snapshot}");
+    assert!(
+        snapshot.to_string().starts_with("requests wait for something outside of the program after src/download.rs:1")
+    );
+}
+
+/// The handler's task asks a color that sends to a stage of another machine, which answers after 8 ms.
+#[test]
+fn a_slow_remote_stage() {
+    let mut program = Program::new(2);
+    for n in 0..50_u64 {
+        let at = n * 10_000 * US;
+        let call = |cause, color, file, accepted, started, ended| Call {
+            cause,
+            color,
+            worker: 0,
+            file,
+            accepted,
+            started,
+            ended,
+        };
+        let front = program.call(call(0, 10, "src/front.rs", at, at, at + 50 * US));
+        program.call(call(front, 20, "src/remote.rs", at + 40 * US, at + 50 * US, at + 60 * US));
+        let answer = program.call(call(0, 20, "src/remote.rs", at + 8_060 * US, at + 8_060 * US, at + 8_070 * US));
+        program.call(call(answer, 10, "src/front.rs", at + 8_069 * US, at + 8_070 * US, at + 8_100 * US));
+        program.request(front, at, at + 8_100 * US);
+    }
+    let snapshot = program.recording().snapshot();
+    let Verdict::Outside { after, .. } = &snapshot.verdict else { panic!("{snapshot}") };
+    assert_eq!(after, "src/remote.rs:1", "{snapshot}");
+}
+
+/// Requests that wait for each other inside are no matter of the world outside.
+#[test]
+fn requests_that_wait_inside_name_the_color() {
+    let mut program = Program::new(2);
+    for n in 0..100_u64 {
+        let (at, color) = (n * 100 * US, 10 + n);
+        let (accepted, started) = (at.saturating_sub(5_000 * US), at);
+        let call = program.call(Call {
+            cause: 0,
+            color: 1,
+            worker: 0,
+            file: "src/bank.rs",
+            accepted,
+            started,
+            ended: at + 99 * US,
+        });
+        program.request(call, accepted, at + 99 * US);
+        program.call(Call {
+            cause: 0,
+            color,
+            worker: 1,
+            file: "src/rare.rs",
+            accepted: at,
+            started: at,
+            ended: at + US,
+        });
+    }
+    let snapshot = program.recording().snapshot();
+    assert!(matches!(&snapshot.verdict, Verdict::Color { family, .. } if family == "src/bank.rs:1"), "{snapshot}");
+}

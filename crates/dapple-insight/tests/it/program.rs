@@ -12,6 +12,7 @@ pub(crate) struct Program {
     workers: usize,
     lines: Vec<&'static str>,
     rows: Vec<(u64, String)>,
+    requests: Vec<serde_json::Value>,
     last_id: u64,
     end_ns: u64,
 }
@@ -30,7 +31,7 @@ pub(crate) struct Call {
 
 impl Program {
     pub(crate) fn new(workers: usize) -> Program {
-        Program { workers, lines: Vec::new(), rows: Vec::new(), last_id: 0, end_ns: 0 }
+        Program { workers, lines: Vec::new(), rows: Vec::new(), requests: Vec::new(), last_id: 0, end_ns: 0 }
     }
 
     /// Returns the number of the callback.
@@ -50,6 +51,14 @@ impl Program {
             self.row(at, (kind, id, call.cause, call.color, call.worker, line, at, at));
         }
         id
+    }
+
+    /// A request that began in a callback, and its times.
+    pub(crate) fn request(&mut self, callback: u64, began_ns: u64, ended_ns: u64) {
+        let (trace, span) = (format!("{:032x}", self.requests.len() + 1), self.requests.len() + 1);
+        self.requests.push(json!({
+            "trace": trace, "span": span, "parent": 0, "callback": callback, "began_ns": began_ns, "ended_ns": ended_ns
+        }));
     }
 
     /// A closure in line with a state.
@@ -72,7 +81,8 @@ impl Program {
         self.rows.sort_by_key(|(at, _)| *at);
         let lines: Vec<_> = self.lines.iter().map(|file| json!({ "file": file, "line": 1 })).collect();
         let header = json!({
-            "dapple_recording": 2, "workers": self.workers, "elapsed_ns": self.end_ns, "lost": 0, "lines": lines
+            "dapple_recording": 2, "workers": self.workers, "elapsed_ns": self.end_ns, "lost": 0, "lines": lines,
+            "requests": self.requests
         });
         let mut text = format!("{header}\n");
         self.rows.iter().for_each(|(_, row)| text.push_str(&format!("{row}\n")));
