@@ -24,6 +24,7 @@ mod proxy;
 mod reads;
 mod regret;
 mod rng;
+mod services;
 mod settings;
 mod signserver;
 mod soak;
@@ -75,6 +76,8 @@ enum Command {
     /// `dapple sign`, built four times: throughput and latency by load, and while one of two
     /// servers is killed and restarted
     Signserver(signserver::Args),
+    /// Harvest and yield of a search over time, while its partitions are killed and come back
+    Services(services::Args),
     /// Gain and cost of the runtime's settings of time: poll interval, time slice, share of events
     Settings(settings::Args),
     /// A load generator: closed and open loop, latency from the due time of a request, every body
@@ -167,6 +170,7 @@ fn main() -> ExitCode {
         Command::OverloadHyper(args) => overload::run_hyper(&args),
         Command::Signserver(args) => signserver::run(&args),
         Command::SignserverTrial(args) => signserver::run_trial(&args),
+        Command::Services(args) => services::run(&args),
         Command::Settings(args) => settings::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Threads(args) => threads::run(&args),

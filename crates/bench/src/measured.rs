@@ -15,6 +15,15 @@ pub(crate) fn crates(subcommand: &str) -> &'static [&'static str] {
         }
         "overload" => &["dapple", "dapple-serve", "dapple-http", "dapple-sync", "dapple-io", "dapple-sched"],
         "signserver" => &["dapple-sign", "dapple-stage", "dapple-sync", "dapple-io", "dapple-sched"],
+        "services" => &[
+            "dapple-remote",
+            "dapple-serve",
+            "dapple-stage",
+            "dapple-store",
+            "dapple-tower",
+            "dapple-io",
+            "dapple-sched",
+        ],
         "store" => &["dapple-store", "dapple-io", "dapple-sched"],
         "regret" => &[
             "dapple-cli",

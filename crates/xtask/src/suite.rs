@@ -78,6 +78,9 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
     if args.first() == Some(&"overload") {
         commands.push(vec!["build", "--release", "-p", "dapple", "--features", "serve", "--example", "spin_server"]);
     }
+    if args.first() == Some(&"services") {
+        commands.push(vec!["build", "--release", "-p", "search"]);
+    }
     if args.first() == Some(&"web") {
         commands.push(vec![
             "build",
