@@ -76,9 +76,9 @@ impl Link {
             host: options.host(&authority),
             authority,
             permits: options.permits(),
+            failures: Mutex::new(Failures::new(BACKOFF_FIRST.min(options.retry_wait_max), options.retry_wait_max)),
             options,
             state: watch::Sender::new(State::Idle),
-            failures: Mutex::new(Failures::new(BACKOFF_FIRST, BACKOFF_MAX)),
             connections: AtomicU64::new(0),
         }
     }
@@ -214,4 +214,3 @@ impl Down {
 }
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(5);

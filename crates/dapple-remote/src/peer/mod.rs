@@ -20,7 +20,7 @@ use super::stage::RemoteStage;
 /// after it has ended.
 ///
 /// Clones, and all stages of one peer, share the connection. The wait after a failed attempt
-/// doubles from 50 ms to 5 s; meanwhile requests fail at once with [`RemoteError::Unreachable`]. A
+/// doubles from 50 ms to 5 s ([`PeerBuilder::retry_wait_max`]); meanwhile requests fail at once with [`RemoteError::Unreachable`]. A
 /// host that is about to end says so, and the peer sends nothing more on that connection.
 ///
 /// ```
@@ -47,6 +47,7 @@ pub struct PeerBuilder {
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) connect_timeout: Duration,
+    pub(crate) retry_wait_max: Duration,
     pub(crate) timeout: Option<Duration>,
     pub(crate) in_flight_max: usize,
     pub(crate) message_len_max: usize,
@@ -109,6 +110,14 @@ impl PeerBuilder {
         self
     }
 
+    /// The longest wait between two attempts to connect; 5 s by default. A host that comes back gets requests after that
+    /// time at the latest, if there are some.
+    #[must_use]
+    pub fn retry_wait_max(mut self, wait: Duration) -> Self {
+        self.options.retry_wait_max = wait;
+        self
+    }
+
     /// The time limit of a request without an earlier deadline; 30 s by default, `None` for no
     /// limit.
     #[must_use]
@@ -162,6 +171,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             connect_timeout: Duration::from_secs(5),
+            retry_wait_max: Duration::from_secs(5),
             timeout: Some(Duration::from_secs(30)),
             in_flight_max: 100,
             message_len_max: 4 << 20,

@@ -174,3 +174,21 @@ fn idle_connections_are_closed_except_those_of_peers() {
         running.end().await;
     });
 }
+
+#[test]
+fn the_longest_wait_between_attempts_can_be_set() {
+    let runtime = dapple_io::runtime_builder().workers(1).build().unwrap();
+    runtime.block_on(async {
+        // Nothing listens at this port once the listener is dropped.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let longest = Duration::from_millis(20);
+        let peer = Peer::builder(address).retry_wait_max(longest).build().unwrap();
+        // Without the limit, the wait would be longer after the second failure, and seconds after the tenth.
+        for _ in 0..10 {
+            let error = peer.connect().await.unwrap_err();
+            let RemoteError::Unreachable { retry_after, .. } = error else { panic!("{error:?}") };
+            assert!(retry_after <= longest, "{retry_after:?}");
+            sleep(retry_after).await;
+        }
+    });
+}
