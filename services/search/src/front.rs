@@ -68,7 +68,8 @@ impl Front {
         let mut gather = Gather::new(options.limit).harvest_min(options.harvest_min);
         for part in options.parts {
             // Documents are dealt out evenly, so that all partitions have the same weight.
-            let stage = Peer::builder(&part).connect_timeout(CONNECT_TIMEOUT).build()?.stage("search");
+            let peer = Peer::builder(&part).connect_timeout(CONNECT_TIMEOUT).retry_wait_max(RETRY_WAIT_MAX).build()?;
+            let stage = peer.stage("search");
             gather = gather.part(part, 1, stage.timeout(options.limit));
         }
         let (cache, cached_for) = (Colored::new(HashMap::new()), options.cached_for);
@@ -161,4 +162,6 @@ async fn search(State(front): State<Arc<Front>>, Asked(asked): Asked<Parameters>
 
 /// Attempts to reach a host that does not answer end after this time, and the next one begins.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A partition that is back costs harvest for this time at most.
+const RETRY_WAIT_MAX: Duration = Duration::from_millis(500);
 const CACHED_MAX: usize = 1000;
