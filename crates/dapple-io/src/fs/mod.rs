@@ -39,6 +39,7 @@
 mod beneath;
 mod buffer;
 mod cached;
+mod changes;
 mod dir;
 mod direct;
 mod engine;
@@ -57,6 +58,7 @@ pub use beneath::Beneath;
 pub(crate) use buffer::Region;
 pub use buffer::{AlignedBuf, BufferPool};
 pub use cached::read_cached_at;
+pub use changes::{ForeignChange, ForeignChanges};
 pub use dir::Dir;
 pub use file::File;
 pub use open_options::OpenOptions;
