@@ -20,7 +20,11 @@ use crate::environment;
 /// A symbolic link is never followed, not even one that leads back inside: a path through a link fails with `ELOOP`
 /// (`FilesystemLoop`), and the last name of a path may be the link itself. So a link that another program swaps in between two calls
 /// leads nowhere.
-pub struct Beneath(Dir);
+pub struct Beneath {
+    dir: Dir,
+    /// Only names that the kernel has in memory.
+    is_cached_only: bool,
+}
 
 impl Dir {
     /// Runs a job in the blocking pool that works below this directory: for calls on names, such as `mkdirat` and `renameat2`, and for
@@ -51,8 +55,33 @@ impl Dir {
         job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         environment::refuse(FILE);
-        let beneath = Beneath(self.clone());
+        let beneath = Beneath { dir: self.clone(), is_cached_only: false };
         run(move || job(&beneath)).await
+    }
+
+    /// As [`run_beneath`](Self::run_beneath), for a job that only opens files without making them, and looks at what it opened: it runs
+    /// at once, without the pool, if the kernel has all names in memory (`RESOLVE_CACHED`, Linux 5.12). The job may be run twice, and
+    /// must return the error `WouldBlock` of [`Beneath::open`] if it meets one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_beneath`](Self::run_beneath).
+    ///
+    /// # Errors
+    ///
+    /// As [`run_beneath`](Self::run_beneath).
+    pub async fn look_beneath<T: Send + 'static>(
+        &self,
+        job: impl Fn(&Beneath) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        environment::refuse(FILE);
+        match job(&Beneath { dir: self.clone(), is_cached_only: true }) {
+            // The kernel knows no RESOLVE_CACHED, or would have to wait for the disk.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINVAL)) => {
+                self.run_beneath(job).await
+            }
+            done => done,
+        }
     }
 }
 
@@ -65,10 +94,11 @@ impl Beneath {
     /// (`ENOSYS`) before Linux 5.6; `WouldBlock` if renames elsewhere disturb it repeatedly; other errors of the kernel.
     pub fn open(&self, path: impl AsRef<Path>, flags: i32, mode: u32) -> io::Result<std::fs::File> {
         let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let mut attempts = 1;
+        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        resolve.set(ResolveFlags::CACHED, self.is_cached_only);
+        let mut attempts = if self.is_cached_only { ATTEMPTS_MAX } else { 1 };
         loop {
-            let opened = rustix::fs::openat2(&self.0, path.as_ref(), flags, Mode::from_raw_mode(mode), resolve);
+            let opened = rustix::fs::openat2(&self.dir, path.as_ref(), flags, Mode::from_raw_mode(mode), resolve);
             match opened {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if attempts < ATTEMPTS_MAX => attempts += 1,
@@ -101,12 +131,12 @@ impl Beneath {
 
 impl AsFd for Beneath {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.dir.as_fd()
     }
 }
 
 impl fmt::Debug for Beneath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Beneath").field(&self.0).finish()
+        f.debug_struct("Beneath").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
