@@ -42,10 +42,22 @@ pub struct Lease {
 }
 
 /// A request to give the lease of a file back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recall {
     /// Of this file; grants up to this number.
     Node(NodeId, u64),
+    /// Of the file of this name, and of the directory itself if the name was made, removed, or given to another file: another program
+    /// on the server did that. A lease of any file that arrives later with a grant up to this number counts for nothing.
+    Entry {
+        /// The directory.
+        directory: NodeId,
+        /// The name in it; `.` is the directory.
+        name: Vec<u8>,
+        /// Whether the name itself changed.
+        is_name: bool,
+        /// The last grant before it.
+        grant: u64,
+    },
     /// Of all files: more recalls waited than the server keeps.
     All(u64),
 }
@@ -229,13 +241,27 @@ impl Leases {
         change
     }
 
-    /// Tells clients that a file changed without an announcement, as another program on the server may change it.
-    pub async fn changed_elsewhere(&self, id: NodeId) {
-        let found = lock(&self.0.nodes).get(&id).and_then(Weak::upgrade);
-        let Some(node) = found else { return };
-        let now = Instant::now();
-        let holders = node.state.with(|state| state.others(None, now)).await;
-        self.recall(id, &holders);
+    /// Tells clients that another program on the server changed the file of a name, or the name itself. That has happened already, so
+    /// nothing waits for the clients.
+    pub fn changed_elsewhere(&self, directory: NodeId, name: &[u8], is_name: bool) {
+        let grant = self.0.grants.load(Ordering::Relaxed);
+        self.tell_holders(|| Recall::Entry { directory, name: name.to_vec(), is_name, grant });
+    }
+
+    /// Takes all leases back.
+    pub fn recall_all(&self) {
+        let grant = self.0.grants.load(Ordering::Relaxed);
+        self.tell_holders(|| Recall::All(grant));
+    }
+
+    /// Tells all clients that may hold a lease.
+    fn tell_holders(&self, recall: impl Fn() -> Recall) {
+        let clients: Vec<Arc<Client>> = lock(&self.0.clients).values().cloned().collect();
+        for client in clients.into_iter().filter(|client| !lock(&client.held).is_empty()) {
+            self.0.recalled.fetch_add(1, Ordering::Relaxed);
+            let recall = recall();
+            client.queue.post(move |queue| queue.push(recall));
+        }
     }
 
     /// Counters.
@@ -360,7 +386,7 @@ impl State {
 impl Recalls {
     fn push(&mut self, recall: Recall) {
         let last = match recall {
-            Recall::Node(_, grant) | Recall::All(grant) => grant,
+            Recall::Node(_, grant) | Recall::Entry { grant, .. } | Recall::All(grant) => grant,
         };
         if self.waiting.len() >= RECALLS_MAX {
             self.waiting.clear();

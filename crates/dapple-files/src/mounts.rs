@@ -194,7 +194,7 @@ impl Served<'_> {
                     return Err(Errno::BADF.into());
                 }
                 self.tree.write(&open.file, open.node, offset, data, by).await?;
-                self.found(of_file(&open.file)?).await
+                Answer::Done
             }
             Action::Sync(handle) => {
                 let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
@@ -214,40 +214,45 @@ impl Served<'_> {
     /// Changes names and attributes.
     async fn change(&self, action: Action) -> io::Result<Answer> {
         let by = Some(self.mount.client_id());
-        let made = match action {
+        match action {
             Action::MakeDir(path, mode) => {
                 self.check(&path, May::Write)?;
-                self.tree.make_dir(&path, mode, by).await?
+                let made = self.tree.make_dir(&path, mode, by).await?;
+                self.new_dir(&path, made).await
             }
             Action::MakeNode(path, kind, mode) => {
                 self.check(&path, May::Write)?;
-                self.tree.make_node(&path, kind, mode, by).await?
+                let made = self.tree.make_node(&path, kind, mode, by).await?;
+                self.found(&path, made).await
             }
             Action::RemoveFile(path) => {
                 self.check(&path, May::Write)?;
-                return self.tree.remove_file(&path, by).await.map(|()| Answer::Done);
+                self.tree.remove_file(&path, by).await.map(|()| Answer::Done)
             }
             Action::RemoveDir(path) => {
                 self.check(&path, May::Write)?;
-                return self.tree.remove_dir(&path, by).await.map(|()| Answer::Done);
+                self.tree.remove_dir(&path, by).await.map(|()| Answer::Done)
             }
             Action::Rename { from, to, replace } => {
                 self.check_all(&from)?;
                 self.check_all(&to)?;
-                return self.tree.rename(&from, &to, replace, by).await.map(|()| Answer::Done);
+                self.tree.rename(&from, &to, replace, by).await.map(|()| Answer::Done)
             }
             Action::Link(from, to) => {
                 self.check(&from, May::Write)?;
                 self.check(&to, May::Write)?;
-                self.tree.link(&from, &to, by).await?
+                let made = self.tree.link(&from, &to, by).await?;
+                self.found(&to, made).await
             }
             Action::Symlink { path, target } => {
                 self.check(&path, May::Write)?;
-                self.tree.symlink(&target, &path, by).await?
+                let made = self.tree.symlink(&target, &path, by).await?;
+                self.found(&path, made).await
             }
             Action::Set(path, change) => {
                 self.check(&path, May::Write)?;
-                self.tree.set_attributes(&path, change, by).await?
+                let changed = self.tree.set_attributes(&path, change, by).await?;
+                self.found(&path, changed).await
             }
             Action::SetOpen(handle, change) => {
                 let Some(open) = self.file(handle).await else { return Ok(Answer::UnknownHandle) };
@@ -255,31 +260,50 @@ impl Served<'_> {
                 if !open.may_write && change != AttributeChange::default() {
                     return Err(Errno::BADF.into());
                 }
-                self.tree.set_open(&open.file, open.node, change, by).await?
+                if change != AttributeChange::default() {
+                    self.tree.set_open(&open.file, open.node, change, by).await?;
+                }
+                let lease = self.tree.leases().grant(&self.mount.client, open.node).await;
+                Ok(Answer::Found(of_file(&open.file)?, lease))
             }
             Action::Extended(path, name) => {
                 self.check(&path, May::Read)?;
-                return Ok(Answer::Bytes(self.tree.extended(&path, OsStr::from_bytes(&name)).await?));
+                Ok(Answer::Bytes(self.tree.extended(&path, OsStr::from_bytes(&name)).await?))
             }
             Action::SetExtended(path, name, value) => {
                 self.check(&path, May::Write)?;
                 self.tree.set_extended(&path, OsStr::from_bytes(&name), value, by).await?;
-                return Ok(Answer::Done);
+                Ok(Answer::Done)
             }
             Action::ListExtended(path) => {
                 self.check(&path, May::Read)?;
                 let names = self.tree.list_extended(&path).await?;
-                return Ok(Answer::Names(names.into_iter().map(OsStringExt::into_vec).collect()));
+                Ok(Answer::Names(names.into_iter().map(OsStringExt::into_vec).collect()))
             }
-            _ => return Err(Errno::NOSYS.into()),
-        };
-        Ok(self.found(made).await)
+            _ => Err(Errno::NOSYS.into()),
+        }
     }
 
-    /// Attributes just read or made, with a lease if it can be had.
-    async fn found(&self, attributes: Attributes) -> Answer {
-        let lease = self.tree.leases().grant(&self.mount.client, attributes.node).await;
-        Answer::Found(attributes, lease)
+    /// The attributes of a file just made or changed, with a lease if it can be had: read again after the grant, since another client
+    /// may have changed the file before it.
+    async fn found(&self, path: &TreePath, made: Attributes) -> io::Result<Answer> {
+        Ok(match self.tree.stat_granted(path, made.node, &self.mount.client).await {
+            Ok((now, Some(lease))) => Answer::Found(now, Some(lease)),
+            _ => Answer::Found(made, None),
+        })
+    }
+
+    /// As [`found`](Self::found), of a directory, which is empty unless another client was quick.
+    async fn new_dir(&self, path: &TreePath, made: Attributes) -> io::Result<Answer> {
+        let (entries, found) = match self.found(path, made).await? {
+            Answer::Found(now, Some(lease)) => (self.tree.list(path).await, (now, lease)),
+            other => return Ok(other),
+        };
+        let is_empty = entries.is_ok_and(|entries| entries.is_empty());
+        Ok(match is_empty {
+            true => Answer::NewDir(found.0, found.1),
+            false => Answer::Found(found.0, Some(found.1)),
+        })
     }
 
     async fn look_up(&self, path: &TreePath) -> io::Result<Answer> {
@@ -346,8 +370,10 @@ impl Served<'_> {
             opened => opened?,
         };
         let node = of_file(&file)?.node;
-        let lease = self.tree.leases().grant(&self.mount.client, node).await;
-        let attributes = of_file(&file)?;
+        let (attributes, lease) = match self.tree.stat_granted(path, node, &self.mount.client).await {
+            Ok((attributes, Some(lease))) => (attributes, Some(lease)),
+            _ => (of_file(&file)?, None),
+        };
         let first = match how.read && !how.write {
             true => read_whole(&file, 0, FIRST_LEN).await.unwrap_or_default(),
             false => Vec::new(),

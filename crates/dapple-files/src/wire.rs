@@ -101,6 +101,8 @@ pub(crate) enum Answer {
     },
     Recalls(Vec<Recall>),
     Found(Attributes, Option<Lease>),
+    /// A directory just made, with its lease: as long as that lasts, it is empty but for what this mount makes in it.
+    NewDir(Attributes, Lease),
     /// There is no such name, with the directory's identity and lease: as long as that lasts, there is none.
     Missing(Option<(NodeId, Lease)>),
     Entries {

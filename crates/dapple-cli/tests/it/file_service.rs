@@ -339,3 +339,41 @@ fn a_mount_goes_on_with_a_server_that_started_anew() {
     mount.unmount();
     assert!(service.stop());
 }
+
+#[test]
+fn changes_by_other_programs_on_the_server_are_seen() {
+    if !can_mount() {
+        return;
+    }
+    let place = place();
+    let tree = place.path().join("tree");
+    fs::write(tree.join("f"), "first").expect("a file");
+    // A lease of an hour: only a recall ends it in time.
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--lease-s", "3600"]);
+    let mount = MountPoint::new(&service, "mounted");
+    let seen = |name: &str| fs::read_to_string(mount.dir.join(name)).ok();
+    let await_seen = |name: &str, wanted: Option<&str>| {
+        while seen(name).as_deref() != wanted {
+            std::thread::yield_now();
+        }
+    };
+    assert_eq!(seen("f").as_deref(), Some("first"));
+    assert!(seen("new").is_none());
+    let names = || fs::read_dir(&mount.dir).expect("a listing").count();
+    assert_eq!(names(), 1);
+    // This process is another one than the server.
+    fs::write(tree.join("f"), "second, longer").expect("written");
+    await_seen("f", Some("second, longer"));
+    fs::write(tree.join("new"), "made").expect("written");
+    await_seen("new", Some("made"));
+    while names() != 2 {
+        std::thread::yield_now();
+    }
+    fs::rename(tree.join("new"), tree.join("f")).expect("renamed");
+    await_seen("f", Some("made"));
+    await_seen("new", None);
+    fs::remove_file(tree.join("f")).expect("removed");
+    await_seen("f", None);
+    mount.unmount();
+    assert!(service.stop());
+}

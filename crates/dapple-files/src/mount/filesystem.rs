@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use dapple::time::Instant;
+use dapple_sched::environment::HashSet;
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
@@ -20,6 +21,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::answers::{NOW, errno, new_time, no_attr};
+use super::inodes::Inodes;
 use super::{Open, Shared, lock};
 use crate::lease::Lease;
 use crate::path::TreePath;
@@ -85,6 +87,12 @@ impl Shared {
     }
 
     async fn look_up(&self, directory: u64, name: &OsStr) -> Outcome<(fuser::FileAttr, Duration)> {
+        {
+            let mut inodes = lock(&self.inodes);
+            if let Some(left) = inodes.is_free(directory, name) {
+                return free(&mut inodes, directory, name, left);
+            }
+        }
         let path = self.path_in(directory, name)?;
         let asked = Instant::now();
         match self.remote.call(Action::LookUp(path), &[]).await? {
@@ -95,11 +103,7 @@ impl Shared {
                     true => inodes.lease(node, Some(lease), asked),
                     false => NOW,
                 };
-                if left.is_zero() || !inodes.has_room_for_free(directory) {
-                    return Err(Errno::NOENT.raw_os_error());
-                }
-                inodes.note_free(directory, name);
-                Ok((no_attr(), left))
+                free(&mut inodes, directory, name, left)
             }
             (Answer::Missing(None), _) => Err(Errno::NOENT.raw_os_error()),
             _ => Err(Errno::PROTO.raw_os_error()),
@@ -227,7 +231,10 @@ impl Shared {
         let asked = Instant::now();
         match self.remote.call(Action::List(path), &[]).await? {
             (Answer::Entries { directory, lease, entries }, _) => {
-                lock(&self.inodes).lease(directory, lease, asked);
+                let mut inodes = lock(&self.inodes);
+                if inodes.node(number) == Some(directory) && !inodes.lease(directory, lease, asked).is_zero() {
+                    inodes.note_all(number, entries.iter().map(|(entry, _)| entry.name.clone()).collect());
+                }
                 Ok(entries.into_iter().map(|(entry, lease)| (entry, lease, asked)).collect())
             }
             _ => Err(Errno::PROTO.raw_os_error()),
@@ -253,12 +260,20 @@ impl MountedFiles {
         self.spawn(|shared| async move {
             let made = async {
                 let path = shared.path_to_take(parent.0, &name)?;
-                let found = shared.found(action(path.clone())).await?;
-                Ok(shared.owned(path, owner, found).await)
+                let asked = Instant::now();
+                let (found, is_empty) = match shared.remote.call(action(path.clone()), &[]).await? {
+                    (Answer::Found(attributes, lease), _) => ((attributes, lease, asked), false),
+                    (Answer::NewDir(attributes, lease), _) => ((attributes, Some(lease), asked), true),
+                    _ => return Err(Errno::PROTO.raw_os_error()),
+                };
+                Ok((shared.owned(path, owner, found).await, is_empty))
             };
             match made.await {
-                Ok(found) => {
+                Ok((found, is_empty)) => {
                     let (attr, left) = shared.entry(parent.0, &name, found);
+                    if is_empty && !left.is_zero() {
+                        lock(&shared.inodes).note_all(attr.ino.0, HashSet::default());
+                    }
                     reply.entry(&left, &attr, GENERATION);
                 }
                 Err(error) => reply.error(errno(error)),
@@ -572,7 +587,7 @@ impl Filesystem for MountedFiles {
         let data = data.to_vec();
         self.spawn(|shared| async move {
             match shared.with_handle(fh.0, Action::Write { handle: fh.0, offset }, &data).await {
-                Ok((Answer::Found(..), _)) => reply.written(data.len() as u32),
+                Ok((Answer::Done, _)) => reply.written(data.len() as u32),
                 Ok(_) => reply.error(errno(Errno::PROTO.raw_os_error())),
                 Err(error) => reply.error(errno(error)),
             }
@@ -718,6 +733,15 @@ impl Filesystem for MountedFiles {
             extended(reply, size, read.await);
         });
     }
+}
+
+/// Answers that a name is free, for a time.
+fn free(inodes: &mut Inodes, directory: u64, name: &OsStr, left: Duration) -> Outcome<(fuser::FileAttr, Duration)> {
+    if left.is_zero() || !inodes.has_room_for_free(directory) {
+        return Err(Errno::NOENT.raw_os_error());
+    }
+    inodes.note_free(directory, name);
+    Ok((no_attr(), left))
 }
 
 /// Answers with a value, or with its length if the caller has no room yet.

@@ -15,6 +15,10 @@ use crate::tree::{Attributes, NodeId};
 pub(super) struct Inodes {
     known: HashMap<u64, Inode>,
     numbers: HashMap<NodeId, u64>,
+    /// The names that the kernel knows, by directory.
+    by_name: HashMap<Name, u64>,
+    /// The names in `all_names` of all directories, at most.
+    noted: usize,
     device: u64,
     next: u64,
     /// The last recalls, by the grants that they took back.
@@ -26,8 +30,8 @@ pub(super) struct Inodes {
 /// A file that the kernel knows.
 pub(super) struct Inode {
     pub(super) node: NodeId,
-    parent: u64,
-    name: Vec<u8>,
+    /// Its names, as far as the kernel knows them: more than one if it has hard links.
+    names: Vec<Name>,
     /// How many times the kernel was told of it.
     lookups: u64,
     /// The end of its lease.
@@ -36,30 +40,29 @@ pub(super) struct Inode {
     tag: String,
     /// The names of this directory that the kernel knows to be free.
     free_names: HashSet<Vec<u8>>,
+    /// All names in this directory while its lease lasts, if they are known.
+    all_names: Option<HashSet<Vec<u8>>>,
 }
+
+/// A name in a directory, which has a number.
+type Name = (u64, Vec<u8>);
 
 /// A part of the kernel's memory that is no longer true.
 pub(super) struct Stale {
     pub(super) number: u64,
-    /// Directory and name of this file, and of names that were free.
-    pub(super) names: Vec<(u64, Vec<u8>)>,
+    /// The names of this file, and those that were free in it.
+    pub(super) names: Vec<Name>,
 }
 
 impl Inodes {
     pub(super) fn new(root: NodeId) -> Inodes {
         let now = Instant::now();
-        let inode = Inode {
-            node: root,
-            parent: ROOT,
-            name: Vec::new(),
-            lookups: 1,
-            until: now,
-            tag: String::new(),
-            free_names: HashSet::default(),
-        };
+        let root_inode = Inode { lookups: 1, ..Inode::new(root, now) };
         Inodes {
-            known: HashMap::from_iter([(ROOT, inode)]),
+            known: HashMap::from_iter([(ROOT, root_inode)]),
             numbers: HashMap::from_iter([(root, ROOT)]),
+            by_name: HashMap::default(),
+            noted: 0,
             device: root.device,
             next: FOREIGN,
             recalled: HashMap::default(),
@@ -72,12 +75,12 @@ impl Inodes {
         let mut names = Vec::new();
         let mut at = number;
         while at != ROOT {
-            let inode = self.known.get(&at)?;
-            if inode.name.is_empty() || names.len() > crate::path::DEPTH_MAX {
+            let (parent, name) = self.known.get(&at)?.names.last()?;
+            if names.len() > crate::path::DEPTH_MAX {
                 return None;
             }
-            names.push(inode.name.as_slice());
-            at = inode.parent;
+            names.push(name.as_slice());
+            at = *parent;
         }
         names.reverse();
         TreePath::parse(names.join(&b'/')).ok()
@@ -103,22 +106,34 @@ impl Inodes {
             Some(number) => *number,
             None => self.number_for(node),
         };
-        let inode = self.known.entry(number).or_insert_with(|| Inode {
-            node,
-            parent,
-            name: Vec::new(),
-            lookups: 0,
-            until: Instant::now(),
-            tag: String::new(),
-            free_names: HashSet::default(),
-        });
-        if number != ROOT {
-            inode.parent = parent;
-            inode.name = name.as_bytes().to_vec();
-        }
+        let inode = self.known.entry(number).or_insert_with(|| Inode::new(node, Instant::now()));
         inode.lookups += u64::from(is_told);
         self.numbers.insert(node, number);
+        if number != ROOT {
+            self.give_name(number, (parent, name.as_bytes().to_vec()));
+        }
         number
+    }
+
+    /// A file has a name, which is its own from now on.
+    fn give_name(&mut self, number: u64, name: Name) {
+        match self.by_name.insert(name.clone(), number) {
+            Some(before) if before == number => {}
+            before => {
+                if let Some(before) = before {
+                    self.take_name_of(before, &name);
+                }
+                if let Some(inode) = self.known.get_mut(&number) {
+                    inode.names.push(name);
+                }
+            }
+        }
+    }
+
+    fn take_name_of(&mut self, number: u64, name: &Name) {
+        if let Some(inode) = self.known.get_mut(&number) {
+            inode.names.retain(|own| own != name);
+        }
     }
 
     /// The server's own number where that cannot be mistaken, so that programs find the same numbers after `forget` and a new mount.
@@ -143,10 +158,15 @@ impl Inodes {
         }
         // A little less: the clocks of two machines differ.
         let until = asked + Duration::from_millis(u64::from(lease.duration_ms)) * 19 / 20;
+        let now = Instant::now();
         if let Some(inode) = self.numbers.get(&node).and_then(|number| self.known.get_mut(number)) {
+            if inode.until <= now {
+                // Others may have changed the directory between two leases.
+                inode.all_names = None;
+            }
             inode.until = inode.until.max(until);
         }
-        until.saturating_duration_since(Instant::now())
+        until.saturating_duration_since(now)
     }
 
     /// How long the lease of a file may still be relied on.
@@ -182,30 +202,55 @@ impl Inodes {
     pub(super) fn take_free(&mut self, directory: u64, name: &OsStr) {
         if let Some(inode) = self.known.get_mut(&directory) {
             inode.free_names.remove(name.as_bytes());
+            if let Some(names) = &mut inode.all_names {
+                self.noted += usize::from(names.insert(name.as_bytes().to_vec()));
+            }
         }
     }
 
     /// Notes a rename by this mount.
     pub(super) fn renamed(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) {
-        let replaced = self.find(to.0, to.1);
-        if let Some(inode) = replaced.and_then(|number| self.known.get_mut(&number)) {
-            inode.name.clear();
+        self.removed(to.0, to.1);
+        let from: Name = (from.0, from.1.as_bytes().to_vec());
+        self.forget_name(&from);
+        if let Some(number) = self.by_name.remove(&from) {
+            self.take_name_of(number, &from);
+            self.give_name(number, (to.0, to.1.as_bytes().to_vec()));
         }
-        if let Some(inode) = self.find(from.0, from.1).and_then(|number| self.known.get_mut(&number)) {
-            (inode.parent, inode.name) = (to.0, to.1.as_bytes().to_vec());
-        }
+        self.take_free(to.0, to.1);
     }
 
-    /// Notes a removal by this mount: the file has no name, and may still be open.
+    /// Notes a removal by this mount: the file has one name less, and may still be open.
     pub(super) fn removed(&mut self, directory: u64, name: &OsStr) {
-        if let Some(inode) = self.find(directory, name).and_then(|number| self.known.get_mut(&number)) {
-            inode.name.clear();
+        let name: Name = (directory, name.as_bytes().to_vec());
+        self.forget_name(&name);
+        if let Some(number) = self.by_name.remove(&name) {
+            self.take_name_of(number, &name);
         }
     }
 
-    fn find(&self, directory: u64, name: &OsStr) -> Option<u64> {
-        let name = name.as_bytes();
-        self.known.iter().find(|(_, inode)| inode.parent == directory && inode.name == name).map(|(number, _)| *number)
+    fn forget_name(&mut self, name: &Name) {
+        if let Some(names) = self.known.get_mut(&name.0).and_then(|directory| directory.all_names.as_mut()) {
+            names.remove(&name.1);
+        }
+    }
+
+    /// Notes all names of a directory, as they were when a lease of it began.
+    pub(super) fn note_all(&mut self, directory: u64, names: HashSet<Vec<u8>>) {
+        self.noted += 1 + names.len();
+        if self.noted > ALL_NAMES_MAX {
+            self.known.values_mut().for_each(|inode| inode.all_names = None);
+            self.noted = 0;
+        } else if let Some(inode) = self.known.get_mut(&directory) {
+            inode.all_names = Some(names);
+        }
+    }
+
+    /// How long a name is free for sure, without asking the server; `None` if that is not known.
+    pub(super) fn is_free(&self, directory: u64, name: &OsStr) -> Option<Duration> {
+        let names = self.known.get(&directory)?.all_names.as_ref()?;
+        let left = self.left(directory);
+        (!left.is_zero() && !names.contains(name.as_bytes())).then_some(left)
     }
 
     /// The kernel forgets a file, as many times as it was told of it.
@@ -213,9 +258,12 @@ impl Inodes {
         let Some(inode) = self.known.get_mut(&number) else { return };
         inode.lookups = inode.lookups.saturating_sub(lookups);
         if inode.lookups == 0 && number != ROOT {
-            let node = inode.node;
+            let (node, names) = (inode.node, std::mem::take(&mut inode.names));
             self.known.remove(&number);
             self.numbers.remove(&node);
+            for name in names {
+                self.by_name.remove(&name);
+            }
         }
     }
 
@@ -229,6 +277,31 @@ impl Inodes {
         *last = grant.max(*last);
         let number = *self.numbers.get(&node)?;
         self.stale(number)
+    }
+
+    /// Takes a recall of a name that another program changed; returns what the kernel must drop, and the files concerned.
+    pub(super) fn recall_entry(
+        &mut self,
+        directory: NodeId,
+        name: Vec<u8>,
+        is_name: bool,
+        grant: u64,
+    ) -> (Vec<Stale>, Vec<NodeId>) {
+        // The file may be one whose look-up is still on its way.
+        self.recalled_all = self.recalled_all.max(Some(grant));
+        let Some(number) = self.numbers.get(&directory).copied() else { return (Vec::new(), Vec::new()) };
+        let is_directory = name == b".";
+        let mut numbers = Vec::new();
+        numbers.extend((is_name || is_directory).then_some(number));
+        let name = (number, name);
+        let child = self.by_name.get(&name).copied();
+        numbers.extend(child);
+        let nodes = numbers.iter().filter_map(|number| self.node(*number)).collect();
+        let mut stale: Vec<Stale> = numbers.into_iter().filter_map(|number| self.stale(number)).collect();
+        if child.is_none() && !is_directory {
+            stale.push(Stale { number, names: vec![name] });
+        }
+        (stale, nodes)
     }
 
     /// Takes a recall of all leases up to a grant, or of all that there are.
@@ -247,11 +320,24 @@ impl Inodes {
         let inode = self.known.get_mut(&number)?;
         inode.until = Instant::now();
         inode.tag.clear();
-        let mut names: Vec<(u64, Vec<u8>)> = inode.free_names.drain().map(|name| (number, name)).collect();
-        if !inode.name.is_empty() {
-            names.push((inode.parent, inode.name.clone()));
-        }
+        inode.all_names = None;
+        let mut names: Vec<Name> = inode.free_names.drain().map(|name| (number, name)).collect();
+        names.extend(inode.names.iter().cloned());
         Some(Stale { number, names })
+    }
+}
+
+impl Inode {
+    fn new(node: NodeId, now: Instant) -> Inode {
+        Inode {
+            node,
+            names: Vec::new(),
+            lookups: 0,
+            until: now,
+            tag: String::new(),
+            free_names: HashSet::default(),
+            all_names: None,
+        }
     }
 }
 
@@ -263,6 +349,9 @@ const FOREIGN: u64 = 1 << 62;
 
 /// The most free names of a directory that the kernel is told of.
 const FREE_NAMES_MAX: usize = 10_000;
+
+/// The most names of directories that are kept; then all are forgotten.
+const ALL_NAMES_MAX: usize = 1_000_000;
 
 /// The most recalls that are remembered one by one.
 const RECALLED_MAX: usize = 10_000;

@@ -44,15 +44,18 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
     }
 }
 
-/// Drops what a recall concerns; returns the lease to give back.
-async fn take(shared: &Arc<Shared>, notifier: &Arc<Notifier>, recall: Recall) -> Option<NodeId> {
-    let (stale, node) = match recall {
-        Recall::Node(node, grant) => (lock(&shared.inodes).recall(node, grant).into_iter().collect(), Some(node)),
-        Recall::All(grant) => (lock(&shared.inodes).recall_all(Some(grant)), None),
+/// Drops what a recall concerns; returns the leases to give back.
+async fn take(shared: &Arc<Shared>, notifier: &Arc<Notifier>, recall: Recall) -> Vec<NodeId> {
+    let (stale, nodes) = match recall {
+        Recall::Node(node, grant) => (lock(&shared.inodes).recall(node, grant).into_iter().collect(), vec![node]),
+        Recall::Entry { directory, name, is_name, grant } => {
+            lock(&shared.inodes).recall_entry(directory, name, is_name, grant)
+        }
+        Recall::All(grant) => (lock(&shared.inodes).recall_all(Some(grant)), Vec::new()),
     };
     lock(&shared.open).values_mut().for_each(super::Open::forget_first);
     drop_from_kernel(notifier, stale).await;
-    node
+    nodes
 }
 
 /// Tells the kernel. A call of the kernel that is in progress in the same directory keeps its lock, and may wait for another mount that

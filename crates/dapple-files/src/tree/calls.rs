@@ -13,6 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::attributes::{AttributeChange, Attributes, Entry, Kind, NewTime, NodeId, Space};
+use super::foreign::Watched;
 use crate::path::{RESERVED_PREFIX, TreePath};
 
 /// The attributes of a file, or of a link itself.
@@ -21,13 +22,36 @@ pub(super) fn stat(beneath: &Beneath, path: &TreePath) -> io::Result<Attributes>
     Ok(Attributes::of(&fs::fstat(&file)?))
 }
 
+/// As [`stat`], once its directory is watched, and the file itself if it is one.
+pub(super) fn stat_watched(beneath: &Beneath, path: &TreePath, watched: Option<&Watched>) -> io::Result<Attributes> {
+    let Some(watched) = watched else { return stat(beneath, path) };
+    let open = |path: &TreePath| beneath.open(path.as_relative(), (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32, 0);
+    if let Some(parent) = path.parent() {
+        let directory = open(&parent)?;
+        watched.cover(&directory, Attributes::of(&fs::fstat(&directory)?).node);
+    }
+    let file = open(path)?;
+    let found = Attributes::of(&fs::fstat(&file)?);
+    if !found.is_dir() {
+        return Ok(found);
+    }
+    watched.cover(&file, found.node);
+    Ok(Attributes::of(&fs::fstat(&file)?))
+}
+
 /// The identities of the files that a change of these paths concerns: of those that exist, and of their directories.
-pub(super) fn nodes(beneath: &Beneath, paths: &[TreePath]) -> Vec<NodeId> {
-    let with_parents = paths.iter().flat_map(|path| [path.parent(), Some(path.clone())]).flatten();
-    let mut nodes: Vec<NodeId> = with_parents.filter_map(|path| Some(stat(beneath, &path).ok()?.node)).collect();
+pub(super) fn nodes(beneath: &Beneath, paths: &[TreePath]) -> io::Result<Vec<NodeId>> {
+    let mut nodes = Vec::with_capacity(2 * paths.len());
+    for path in paths.iter().flat_map(|path| [path.parent(), Some(path.clone())]).flatten() {
+        match stat(beneath, &path) {
+            Ok(found) => nodes.push(found.node),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) => {}
+        }
+    }
     nodes.sort_unstable();
     nodes.dedup();
-    nodes
+    Ok(nodes)
 }
 
 /// The entries of a directory with their attributes, without `.` and `..`, in the order of their names.
@@ -63,6 +87,7 @@ pub(super) fn open(beneath: &Beneath, path: &TreePath, flags: OFlags, mode: u32)
             Ok(found) if found.is_dir() => return Err(Errno::ISDIR.into()),
             Ok(found) if found.kind == Kind::Link => return Err(Errno::LOOP.into()),
             Ok(found) if found.kind != Kind::File => return Err(Errno::NXIO.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
             _ => {}
         }
     }

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod calls;
+mod foreign;
 mod upload;
 
 use std::ffi::{OsStr, OsString};
@@ -15,6 +16,7 @@ use dapple::fs::{Beneath, Dir, File};
 use rustix::fs::OFlags;
 
 pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, NewTime, NodeId, Space};
+use self::foreign::Watched;
 pub use self::upload::Upload;
 use crate::lease::{Client, ClientId, Lease, Leases};
 use crate::path::TreePath;
@@ -39,6 +41,8 @@ pub struct Tree(Arc<Inner>);
 struct Inner {
     dir: Dir,
     leases: Leases,
+    /// `None` if the kernel tells of no changes.
+    watched: Option<Watched>,
 }
 
 /// How a file is opened.
@@ -72,7 +76,11 @@ impl Tree {
     ///
     /// As [`open`](Self::open).
     pub async fn with_leases(path: impl AsRef<Path>, leases: Leases) -> io::Result<Tree> {
-        let tree = Tree(Arc::new(Inner { dir: Dir::open(path).await?, leases }));
+        let watched = Watched::new(leases.clone());
+        let watched = watched.inspect_err(|error| {
+            tracing::warn!(%error, "changes that other programs make in the directory are seen when leases end");
+        });
+        let tree = Tree(Arc::new(Inner { dir: Dir::open(path).await?, leases, watched: watched.ok() }));
         // A kernel without `openat2` is found here, and not at the first request.
         tree.stat(&TreePath::root()).await?;
         Ok(tree)
@@ -90,7 +98,7 @@ impl Tree {
     /// Errors of the kernel.
     pub async fn stat(&self, path: &TreePath) -> io::Result<Attributes> {
         let path = path.clone();
-        self.0.dir.run_beneath(move |beneath| calls::stat(beneath, &path)).await
+        self.0.dir.look_beneath(move |beneath| calls::stat(beneath, &path)).await
     }
 
     /// The attributes of a file with a lease of them: until it ends or is recalled, they stay true. Attributes without a lease may be
@@ -101,11 +109,27 @@ impl Tree {
     /// Errors of the kernel.
     pub async fn stat_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Attributes, Option<Lease>)> {
         let first = self.stat(path).await?;
-        let lease = self.0.leases.grant(client, first.node).await;
-        // The first attributes may have changed before the grant.
-        let now = self.stat(path).await?;
-        let is_same = now.node == first.node;
+        self.stat_granted(path, first.node, client).await
+    }
+
+    /// As [`stat_leased`](Self::stat_leased), of a file whose identity is known: there is no lease if another has the name now.
+    pub(crate) async fn stat_granted(
+        &self,
+        path: &TreePath,
+        node: NodeId,
+        client: &Arc<Client>,
+    ) -> io::Result<(Attributes, Option<Lease>)> {
+        let lease = self.0.leases.grant(client, node).await;
+        // Attributes from before the grant may have changed before it.
+        let now = self.stat_watched(path).await?;
+        let is_same = now.node == node;
         Ok((now, lease.filter(|_| is_same)))
+    }
+
+    /// The attributes of a file; other programs' changes are told from before they are read.
+    async fn stat_watched(&self, path: &TreePath) -> io::Result<Attributes> {
+        let (path, inner) = (path.clone(), self.0.clone());
+        self.0.dir.look_beneath(move |beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref())).await
     }
 
     /// The entries of a directory, in the order of their names; at most a million.
@@ -124,7 +148,7 @@ impl Tree {
     ///
     /// As [`list`](Self::list).
     pub async fn list_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Vec<Entry>, Option<Lease>)> {
-        let node = self.stat(path).await?.node;
+        let node = self.stat_watched(path).await?.node;
         let lease = self.0.leases.grant(client, node).await;
         let entries = self.list(path).await?;
         let is_same = self.stat(path).await?.node == node;
@@ -151,7 +175,7 @@ impl Tree {
         };
         let file = match access.truncate || access.create.is_some() {
             true => self.change(by, std::slice::from_ref(path), job).await?,
-            false => self.0.dir.run_beneath(job).await?,
+            false => self.0.dir.look_beneath(job).await?,
         };
         Ok(File::from_std(file))
     }
@@ -362,7 +386,7 @@ impl Tree {
         job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let concerned = paths.to_vec();
-        let nodes = self.0.dir.run_beneath(move |beneath| Ok(calls::nodes(beneath, &concerned))).await?;
+        let nodes = self.0.dir.look_beneath(move |beneath| calls::nodes(beneath, &concerned)).await?;
         let _change = self.0.leases.change(by, &nodes).await;
         self.0.dir.run_beneath(job).await
     }

@@ -147,7 +147,7 @@ fn a_client_that_does_not_listen_fills_a_bounded_queue() {
         let holder = tree.leases().client(ClientId(1)).expect("a client");
         for _ in 0..2000 {
             let (found, _) = tree.stat_leased(&path("f"), &holder).await.expect("attributes");
-            tree.leases().changed_elsewhere(found.node).await;
+            tree.leases().changed_elsewhere(found.node, b".", false);
         }
         let recalls = holder.recalls(LONG).await;
         assert!(recalls.len() <= 1025 && matches!(recalls[0], Recall::All(_)), "{}", recalls.len());
