@@ -10,6 +10,11 @@
 //! | leases, no change | granted | recalled; waits |
 //! | leases, a change waits | refused: it must ask each time | waits too |
 //! | no lease, changes run | refused | runs: the kernel orders changes |
+//! | one lease, with writes | recalled; waits, and then as without a lease | recalled; waits |
+//!
+//! A client that writes a file, of which no other client has a lease, may keep its writes to itself for a while (a *delegation*,
+//! [`Lease::writes`]). Then other clients' reads wait for them, too. A client that does not answer loses the delegation with its lease:
+//! what it sends later is refused, since another client may have read or changed the file meanwhile.
 //!
 //! Each file with a lease or a change has its state in a color of its own. A change of several files, such as a rename, announces itself
 //! in all of them in one step, holding all their colors.
@@ -17,13 +22,13 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use dapple::color::when;
 use dapple::sync::oneshot;
 use dapple::time::{Instant, timeout_at};
 use dapple::{Colored, Handle};
-use dapple_sched::environment::HashMap;
+use dapple_sched::environment::{HashMap, system_now};
 use serde::{Deserialize, Serialize};
 
 use crate::tree::NodeId;
@@ -39,6 +44,9 @@ pub struct Lease {
     pub duration_ms: u32,
     /// The grant's number. A recall takes back all grants of the file up to its own number, also those that the client learns of later.
     pub grant: u64,
+    /// Whether the client may keep its writes to itself as long as the lease lasts: it alone uses the file. It sends them before it gives
+    /// the lease back.
+    pub writes: bool,
 }
 
 /// A request to give the lease of a file back.
@@ -70,11 +78,15 @@ pub struct Leases(Arc<Inner>);
 struct Inner {
     duration: Duration,
     grants: AtomicU64,
+    /// The first grant of this service.
+    first: u64,
     nodes: Mutex<HashMap<NodeId, Weak<Node>>>,
     clients: Mutex<HashMap<ClientId, Arc<Client>>>,
     recalled: AtomicU64,
     expired: AtomicU64,
     waiting: AtomicUsize,
+    /// The delegations that there are: while there is none, reads need not look for one.
+    delegations: Arc<AtomicUsize>,
 }
 
 /// A file with a lease or a change.
@@ -87,10 +99,21 @@ struct Node {
 #[derive(Debug, Default)]
 struct State {
     holders: Vec<Holder>,
+    /// The client that may keep its writes to itself, and the grant by which it may; it is one of the holders.
+    delegate: Option<Delegate>,
     /// The changes that run or wait.
     changes: usize,
     /// Those that wait for holders.
     waiters: Vec<oneshot::Sender<()>>,
+}
+
+/// The client that may keep its writes to itself.
+#[derive(Debug)]
+struct Delegate {
+    client: ClientId,
+    /// The grant with which it began.
+    grant: u64,
+    count: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -139,14 +162,18 @@ pub struct LeaseCounts {
 impl Leases {
     /// Leases of this duration; up to an hour.
     pub fn new(duration: Duration) -> Leases {
+        // Greater than all numbers of an earlier service: there are fewer than a million grants a second.
+        let first = system_now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
         Leases(Arc::new(Inner {
             duration: duration.min(Duration::from_secs(3600)),
-            grants: AtomicU64::new(0),
+            grants: AtomicU64::new(first),
+            first,
             nodes: Mutex::default(),
             clients: Mutex::default(),
             recalled: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            delegations: Arc::default(),
         }))
     }
 
@@ -183,6 +210,15 @@ impl Leases {
     /// Grants a lease of a file, or renews it; `None` while a change of it waits or runs, or if the client has [`LEASES_MAX`] already.
     /// Read what the lease is for *after* the grant.
     pub(crate) async fn grant(&self, client: &Arc<Client>, id: NodeId) -> Option<Lease> {
+        self.grant_as(client, id, false).await
+    }
+
+    /// As [`grant`](Self::grant); with a delegation if no other client has a lease.
+    pub(crate) async fn grant_writes(&self, client: &Arc<Client>, id: NodeId) -> Option<Lease> {
+        self.grant_as(client, id, true).await
+    }
+
+    async fn grant_as(&self, client: &Arc<Client>, id: NodeId, writes: bool) -> Option<Lease> {
         let now = Instant::now();
         let until = now + self.0.duration;
         let node = self.node(id);
@@ -195,12 +231,57 @@ impl Leases {
                 }
             }
         }
-        let (by, grants) = (client.id, &self.0.grants);
-        let grant =
-            node.state.with(|state| state.grant(by, now, until).then(|| grants.fetch_add(1, Ordering::Relaxed)));
-        let grant = grant.await?;
+        let (by, inner) = (client.id, &self.0);
+        let granted = node.state.with(|state| {
+            if !state.grant(by, now, until) {
+                return None;
+            }
+            let grant = inner.grants.fetch_add(1, Ordering::Relaxed);
+            // A delegation goes on with each new lease of its client.
+            if writes && state.delegate.is_none() && state.holders.len() == 1 {
+                state.delegate = Some(Delegate::new(by, grant, &inner.delegations));
+            }
+            Some((grant, state.delegate.is_some()))
+        });
+        let (grant, writes) = granted.await?;
         lock(&client.held).insert(id, (node, until));
-        Some(Lease { duration_ms: self.0.duration.as_millis() as u32, grant })
+        Some(Lease { duration_ms: self.0.duration.as_millis() as u32, grant, writes })
+    }
+
+    /// Whether any client has a delegation.
+    pub(crate) fn has_delegations(&self) -> bool {
+        self.0.delegations.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until other clients have sent the writes that they keep of these files; whether one kept any: then read again what was read.
+    pub(crate) async fn settle(&self, ids: &[NodeId], by: Option<ClientId>) -> bool {
+        let mut was_delegated = false;
+        let nodes: Vec<Arc<Node>> = {
+            let nodes = lock(&self.0.nodes);
+            ids.iter().filter_map(|id| nodes.get(id)?.upgrade()).collect()
+        };
+        for node in nodes {
+            let delegate = node.state.with(|state| state.delegate.as_ref().map(|delegate| delegate.client)).await;
+            if delegate.is_some_and(|delegate| Some(delegate) != by) {
+                was_delegated = true;
+                // As a change that changes nothing: until it has ended, its client gets no new lease.
+                drop(self.change(by, &[node.id]).await);
+            }
+        }
+        was_delegated
+    }
+
+    /// Whether an earlier service gave a grant, before this one started anew.
+    pub(crate) fn is_of_earlier_service(&self, grant: u64) -> bool {
+        grant < self.0.first
+    }
+
+    /// Whether a client still has the delegation that lasted at this grant.
+    pub(crate) async fn has_delegation(&self, client: ClientId, id: NodeId, grant: u64) -> bool {
+        let found = lock(&self.0.nodes).get(&id).and_then(Weak::upgrade);
+        let Some(node) = found else { return false };
+        let is_delegate = |delegate: &Delegate| delegate.client == client && delegate.grant <= grant;
+        node.state.with(|state| state.delegate.as_ref().is_some_and(is_delegate)).await
     }
 
     /// Gives leases back.
@@ -269,7 +350,7 @@ impl Leases {
         LeaseCounts {
             clients: lock(&self.0.clients).len(),
             nodes: lock(&self.0.nodes).len(),
-            granted: self.0.grants.load(Ordering::Relaxed),
+            granted: self.0.grants.load(Ordering::Relaxed) - self.0.first,
             recalled: self.0.recalled.load(Ordering::Relaxed),
             expired: self.0.expired.load(Ordering::Relaxed),
             waiting: self.0.waiting.load(Ordering::Relaxed),
@@ -351,7 +432,8 @@ impl Client {
 
 impl State {
     fn grant(&mut self, client: ClientId, now: Instant, until: Instant) -> bool {
-        if self.changes > 0 {
+        // A delegation of another client is taken back by who reads, and not by who wants a lease.
+        if self.changes > 0 || self.delegate.as_ref().is_some_and(|delegate| delegate.client != client) {
             return false;
         }
         self.holders.retain(|holder| holder.until > now && holder.client != client);
@@ -361,6 +443,7 @@ impl State {
 
     fn release(&mut self, client: ClientId) {
         self.holders.retain(|holder| holder.client != client);
+        self.end_delegation();
         self.waiters.drain(..).for_each(|waiter| {
             let _ = waiter.send(());
         });
@@ -368,18 +451,45 @@ impl State {
 
     /// The holders of leases that have not run out, but for one.
     fn others(&mut self, by: Option<ClientId>, now: Instant) -> Vec<ClientId> {
-        self.holders.retain(|holder| holder.until > now);
+        self.expire(by, now);
         self.holders.iter().map(|holder| holder.client).filter(|client| Some(*client) != by).collect()
     }
 
     /// How to wait for other holders, and until when at most; `None` if there is none.
     fn wait(&mut self, by: Option<ClientId>, now: Instant) -> Option<(oneshot::Receiver<()>, Instant)> {
-        self.holders.retain(|holder| holder.until > now);
+        self.expire(by, now);
         let others = self.holders.iter().filter(|holder| Some(holder.client) != by);
         let until = others.map(|holder| holder.until).max()?;
         let (waiter, gone) = oneshot::channel();
         self.waiters.push(waiter);
         Some((gone, until))
+    }
+
+    /// Ends leases that have run out, for another client that comes now. A client's own delegation lasts until such a one comes.
+    fn expire(&mut self, by: Option<ClientId>, now: Instant) {
+        let delegate = self.delegate.as_ref().map(|delegate| delegate.client).filter(|client| Some(*client) == by);
+        self.holders.retain(|holder| holder.until > now || Some(holder.client) == delegate);
+        self.end_delegation();
+    }
+
+    /// Ends the delegation if its client has no lease any more.
+    fn end_delegation(&mut self) {
+        let holders = &self.holders;
+        self.delegate.take_if(|delegate| holders.iter().all(|holder| holder.client != delegate.client));
+    }
+}
+
+impl Delegate {
+    fn new(client: ClientId, grant: u64, count: &Arc<AtomicUsize>) -> Delegate {
+        // Before the client hears of it: reads that begin later look for it.
+        count.fetch_add(1, Ordering::Release);
+        Delegate { client, grant, count: count.clone() }
+    }
+}
+
+impl Drop for Delegate {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -13,20 +13,22 @@ use dapple::Colored;
 use dapple::fs::File;
 use dapple::sync::oneshot;
 use dapple::time::Instant;
-use dapple_sched::environment::{HashMap, random};
+use dapple_sched::environment::{HashMap, random, system_now};
 use rustix::io::Errno;
 
 use crate::dav::Caller;
 use crate::lease::{Client, ClientId, Lease};
 use crate::path::TreePath;
 use crate::rights::May;
-use crate::tree::{Access, AttributeChange, Attributes, Entry, NodeId, Tree, of_file, read_whole};
+use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, Tree, of_file, read_whole};
 use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow};
 
 /// All mounts.
 #[derive(Debug)]
 pub(crate) struct Mounts {
+    /// The service's start: a random number, and the time.
     start: u64,
+    began: FileTime,
     mounts: Mutex<HashMap<ClientId, Arc<Mount>>>,
     last_sweep: Mutex<Instant>,
     open_files: Arc<AtomicUsize>,
@@ -69,6 +71,7 @@ impl Mounts {
     pub(crate) fn new() -> Mounts {
         Mounts {
             start: random(),
+            began: FileTime::from_system_time(system_now()),
             mounts: Mutex::default(),
             last_sweep: Mutex::new(Instant::now()),
             open_files: Arc::default(),
@@ -87,7 +90,8 @@ impl Mounts {
             Err(error) => return (failed(error), Vec::new()),
         };
         tree.leases().release(&mount.client, &call.released).await;
-        let served = Served { start: self.start, open_files: &self.open_files, tree, caller, mount: &mount };
+        let served =
+            Served { start: self.start, began: self.began, open_files: &self.open_files, tree, caller, mount: &mount };
         if !call.action.changes() {
             return served.run(call.action, data).await;
         }
@@ -98,9 +102,10 @@ impl Mounts {
             Before::New => {
                 // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile.
                 let (tree, caller, mount) = (tree.clone(), caller.clone(), mount.clone());
-                let (start, open_files) = (self.start, self.open_files.clone());
+                let (start, began, open_files) = (self.start, self.began, self.open_files.clone());
                 let running = dapple::spawn(async move {
-                    let served = Served { start, open_files: &open_files, tree: &tree, caller: &caller, mount: &mount };
+                    let served =
+                        Served { start, began, open_files: &open_files, tree: &tree, caller: &caller, mount: &mount };
                     let (answer, data) = served.run(call.action, data).await;
                     let kept = answer.clone();
                     mount.recent.with(|recent| recent.end(number, kept)).await;
@@ -147,6 +152,7 @@ impl Mounts {
 /// A call that is served.
 struct Served<'a> {
     start: u64,
+    began: FileTime,
     open_files: &'a Arc<AtomicUsize>,
     tree: &'a Tree,
     caller: &'a Caller,
@@ -164,10 +170,9 @@ impl Served<'_> {
     async fn try_run(&self, action: Action, data: Bytes) -> io::Result<(Answer, Vec<u8>)> {
         let by = Some(self.mount.client_id());
         let answer = match action {
-            Action::Hello => {
-                Answer::Hello { start: self.start, lease_ms: self.tree.leases().duration().as_millis() as u32 }
-            }
-            Action::Recalls(seconds) => {
+            Action::Hello => self.hello(),
+            Action::Recalls { start, .. } if start != self.start => self.hello(),
+            Action::Recalls { seconds, .. } => {
                 let limit = Duration::from_secs(u64::from(seconds.min(60)));
                 Answer::Recalls(self.mount.client.recalls(limit).await)
             }
@@ -185,16 +190,13 @@ impl Served<'_> {
             }
             Action::Read { handle, offset, len } => {
                 let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
-                let read = read_whole(&open.file, offset, (len as usize).min(DATA_MAX)).await?;
+                let len = (len as usize).min(DATA_MAX);
+                let read = self.tree.read(&open.file, open.node, offset, len, by).await?;
                 return Ok((Answer::Data, read));
             }
-            Action::Write { handle, offset } => {
+            Action::Put { handle, delegation, pieces, change } => {
                 let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
-                if !open.may_write {
-                    return Err(Errno::BADF.into());
-                }
-                self.tree.write(&open.file, open.node, offset, data, by).await?;
-                Answer::Done
+                self.put(&open, delegation, &pieces, change, data).await?
             }
             Action::Sync(handle) => {
                 let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
@@ -209,6 +211,47 @@ impl Served<'_> {
             other => return self.change(other).await.map(|answer| (answer, Vec::new())),
         };
         Ok((answer, Vec::new()))
+    }
+
+    fn hello(&self) -> Answer {
+        Answer::Hello { start: self.start, lease_ms: self.tree.leases().duration().as_millis() as u32 }
+    }
+
+    /// Writes pieces of a file.
+    async fn put(
+        &self,
+        open: &OpenFile,
+        delegation: Option<u64>,
+        pieces: &[(u64, u32)],
+        change: AttributeChange,
+        mut data: Bytes,
+    ) -> io::Result<Answer> {
+        if !open.may_write {
+            return Err(Errno::BADF.into());
+        }
+        let client = &self.mount.client;
+        let is_lost = match delegation {
+            // Whoever changed the file since this service started did not know of the delegation.
+            Some(grant) if self.tree.leases().is_of_earlier_service(grant) => {
+                of_file(&open.file)?.changed >= self.began
+            }
+            Some(grant) => !self.tree.leases().has_delegation(client.id(), open.node, grant).await,
+            None => false,
+        };
+        if is_lost {
+            return Err(Errno::STALE.into());
+        }
+        let mut split = Vec::with_capacity(pieces.len().min(1024));
+        for (offset, len) in pieces {
+            if *len as usize > data.len() || offset.checked_add(u64::from(*len)).is_none_or(|end| end > i64::MAX as u64)
+            {
+                return Err(Errno::INVAL.into());
+            }
+            split.push((*offset, data.split_to(*len as usize)));
+        }
+        self.tree.write_pieces(&open.file, open.node, split, change, Some(client.id())).await?;
+        let lease = self.tree.leases().grant_writes(client, open.node).await;
+        Ok(Answer::Found(of_file(&open.file)?, lease))
     }
 
     /// Changes names and attributes.
@@ -295,8 +338,9 @@ impl Served<'_> {
 
     /// As [`found`](Self::found), of a directory, which is empty unless another client was quick.
     async fn new_dir(&self, path: &TreePath, made: Attributes) -> io::Result<Answer> {
+        let by = Some(self.mount.client_id());
         let (entries, found) = match self.found(path, made).await? {
-            Answer::Found(now, Some(lease)) => (self.tree.list(path).await, (now, lease)),
+            Answer::Found(now, Some(lease)) => (self.tree.list_by(path, by).await, (now, lease)),
             other => return Ok(other),
         };
         let is_empty = entries.is_ok_and(|entries| entries.is_empty());
@@ -334,7 +378,7 @@ impl Served<'_> {
             }
         }
         // The attributes are those after the grants.
-        let mut entries = self.tree.list(path).await?;
+        let mut entries = self.tree.list_by(path, Some(self.mount.client_id())).await?;
         entries.retain(|entry| self.sees(path, entry));
         let with_leases = |entry: Entry| {
             let lease = leases.get(&entry.attributes.node).copied();
@@ -360,6 +404,7 @@ impl Served<'_> {
             truncate: how.truncate,
             create: how.create,
             only_new: how.only_new,
+            append: how.append,
         };
         let by = Some(self.mount.client_id());
         let file = match self.tree.open_file(path, access, by).await {
@@ -370,7 +415,11 @@ impl Served<'_> {
             opened => opened?,
         };
         let node = of_file(&file)?.node;
-        let (attributes, lease) = match self.tree.stat_granted(path, node, &self.mount.client).await {
+        let found = match how.write {
+            true => self.tree.stat_delegated(path, node, &self.mount.client).await,
+            false => self.tree.stat_granted(path, node, &self.mount.client).await,
+        };
+        let (attributes, lease) = match found {
             Ok((attributes, Some(lease))) => (attributes, Some(lease)),
             _ => (of_file(&file)?, None),
         };
@@ -428,7 +477,7 @@ impl Action {
         !matches!(
             self,
             Action::Hello
-                | Action::Recalls(_)
+                | Action::Recalls { .. }
                 | Action::LookUp(_)
                 | Action::List(_)
                 | Action::ReadLink(_)

@@ -32,8 +32,11 @@ pub(crate) struct Call {
 pub(crate) enum Action {
     /// Begins, and learns the duration of leases.
     Hello,
-    /// Waits for recalls, up to this many seconds.
-    Recalls(u32),
+    /// Waits for recalls, up to some seconds. Answered by `Hello` if the service did not start with this number.
+    Recalls {
+        seconds: u32,
+        start: u64,
+    },
     /// The attributes of a name.
     LookUp(TreePath),
     /// A directory with the attributes of its entries.
@@ -52,9 +55,13 @@ pub(crate) enum Action {
         offset: u64,
         len: u32,
     },
-    Write {
+    /// Writes the data in pieces, each at an offset and with a length, and then changes attributes. With the grant of a
+    /// delegation if they were kept by one, which must still last.
+    Put {
         handle: u64,
-        offset: u64,
+        delegation: Option<u64>,
+        pieces: Vec<(u64, u32)>,
+        change: AttributeChange,
     },
     /// Waits until the data of a handle are on the disk.
     Sync(u64),
@@ -89,6 +96,8 @@ pub(crate) struct OpenHow {
     pub(crate) truncate: bool,
     pub(crate) create: Option<u32>,
     pub(crate) only_new: bool,
+    /// Each write goes to the end of the file, wherever that is by then.
+    pub(crate) append: bool,
 }
 
 /// The answer to a call.

@@ -318,21 +318,31 @@ fn a_mount_goes_on_with_a_server_that_started_anew() {
     let mut service = Service::start(place.path(), &["--addr", "127.0.0.1:0"]);
     let addr = service.url.trim_start_matches("https://").to_owned();
     let mount = MountPoint::new(&service, "mounted");
-    let mut file = fs::File::create(mount.dir.join("log")).expect("made");
+    // A process of its own: one that starts the next server must not wait for it because of a file that it has open.
+    let script =
+        "exec 3>\"$0\"; while read -r line; do printf '%s\\n' \"$line\" >&3 && sync \"$0\" && echo written; done";
+    let mut writer = Command::new("sh")
+        .args(["-c", script])
+        .arg(mount.dir.join("log"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = writer.stdin.take().expect("a pipe");
+    let mut answers = BufReader::new(writer.stdout.take().expect("a pipe")).lines();
+    let mut written = || assert_eq!(answers.next().expect("an answer").expect("text"), "written");
     for round in 0..5 {
-        file.write_all(format!("round {round}\n").as_bytes()).expect("written");
-        file.sync_all().expect("synced");
+        writeln!(lines, "round {round}").expect("sent");
+        written();
         service.child.kill().expect("killed");
         service.child.wait().expect("it ended");
-        // Written while there is no server: the call waits for the next one.
-        let starting = std::thread::spawn({
-            let (place, addr) = (place.path().to_owned(), addr.clone());
-            move || Service::start(&place, &["--addr", &addr])
-        });
-        file.write_all(b"between\n").expect("written");
-        service = starting.join().expect("started");
+        // While there is no server: the call waits for the next one.
+        writeln!(lines, "between").expect("sent");
+        service = Service::start(place.path(), &["--addr", &addr]);
+        written();
     }
-    drop(file);
+    drop(lines);
+    assert!(writer.wait().expect("it ends").success());
     let expected: String = (0..5).map(|round| format!("round {round}\nbetween\n")).collect();
     assert_eq!(fs::read_to_string(place.path().join("tree/log")).expect("the file"), expected);
     assert_eq!(fs::read_to_string(mount.dir.join("log")).expect("the file"), expected);
@@ -375,5 +385,63 @@ fn changes_by_other_programs_on_the_server_are_seen() {
     fs::remove_file(tree.join("f")).expect("removed");
     await_seen("f", None);
     mount.unmount();
+    assert!(service.stop());
+}
+
+#[test]
+fn writes_that_a_mount_keeps_for_a_moment_are_seen_by_others() {
+    if !can_mount() {
+        return;
+    }
+    let place = place();
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0"]);
+    let (one, two) = (MountPoint::new(&service, "one"), MountPoint::new(&service, "two"));
+    let mut expected = String::new();
+    let mut file = fs::File::create(one.dir.join("f")).expect("made");
+    for round in 0..20 {
+        let line = format!("line {round}\n");
+        file.write_all(line.as_bytes()).expect("written");
+        expected.push_str(&line);
+        match round % 4 {
+            0 => assert_eq!(fs::read_to_string(two.dir.join("f")).expect("read"), expected, "another mount"),
+            1 => {
+                let read = service.curl(&[&format!("{}/f", service.url)]);
+                assert_eq!(String::from_utf8_lossy(&read.stdout), expected, "WebDAV");
+            }
+            2 => {
+                let len = fs::metadata(two.dir.join("f")).expect("attributes").len();
+                assert_eq!(len, expected.len() as u64, "attributes");
+            }
+            _ => assert_eq!(fs::read_to_string(one.dir.join("f")).expect("read"), expected, "the mount itself"),
+        }
+    }
+    // Permissions and times that are set while it is open arrive after the writes before them.
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+    let mut new = fs::File::create_new(one.dir.join("new")).expect("made");
+    new.write_all(b"text").expect("written");
+    new.set_permissions(fs::Permissions::from_mode(0o640)).expect("set");
+    new.set_modified(time).expect("set");
+    let found = fs::metadata(two.dir.join("new")).expect("attributes");
+    assert_eq!((found.len(), found.mode() & 0o777, found.modified().expect("a time")), (4, 0o640, time));
+    new.write_all(b"more").expect("written");
+    drop(new);
+    let found = fs::metadata(place.path().join("tree/new")).expect("attributes");
+    assert!(found.len() == 8 && found.modified().expect("a time") > time, "a write after it counts");
+    // Two writers in turn.
+    let mut other = fs::OpenOptions::new().append(true).open(two.dir.join("f")).expect("open");
+    for round in 0..10 {
+        let line = format!("turn {round}\n");
+        if round % 2 == 0 { other.write_all(line.as_bytes()) } else { file.write_all(line.as_bytes()) }
+            .expect("written");
+        expected.push_str(&line);
+        if round % 2 == 0 {
+            // The other one does not append: it goes on where it was.
+            std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0)).expect("the end");
+        }
+    }
+    drop((file, other));
+    assert_eq!(fs::read_to_string(place.path().join("tree/f")).expect("read"), expected);
+    one.unmount();
+    two.unmount();
     assert!(service.stop());
 }

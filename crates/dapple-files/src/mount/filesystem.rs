@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use super::answers::{NOW, errno, new_time, no_attr};
 use super::inodes::Inodes;
-use super::{Open, Shared, lock};
+use super::{Listing, Open, Shared, lock};
 use crate::lease::Lease;
 use crate::path::TreePath;
 use crate::tree::{AttributeChange, Attributes, Entry, Kind};
@@ -93,6 +93,10 @@ impl Shared {
                 return free(&mut inodes, directory, name, left);
             }
         }
+        let known = lock(&self.inodes).number_of(directory, name);
+        if let Some(number) = known {
+            self.settle(number).await;
+        }
         let path = self.path_in(directory, name)?;
         let asked = Instant::now();
         match self.remote.call(Action::LookUp(path), &[]).await? {
@@ -112,6 +116,9 @@ impl Shared {
 
     /// The attributes of a file, by a handle if it is open and has no name any more.
     async fn attributes(&self, number: u64) -> Outcome<(fuser::FileAttr, Duration)> {
+        if let Some(sent) = self.settle(number).await {
+            return self.known(number, sent);
+        }
         let path = lock(&self.inodes).path(number);
         if let Some(path) = path {
             match self.found(Action::LookUp(path)).await {
@@ -138,6 +145,7 @@ impl Shared {
         path: TreePath,
         how: OpenHow,
     ) -> Outcome<(u64, Attributes, Option<Lease>, Instant)> {
+        self.settle(number).await;
         let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
         let asked = Instant::now();
         let action = Action::Open { path, handle, how };
@@ -178,7 +186,7 @@ impl Shared {
     }
 
     /// Makes a call with a handle; opens the file again if the server does not know the handle any more.
-    async fn with_handle(&self, handle: u64, action: Action, data: &[u8]) -> Outcome<(Answer, Bytes)> {
+    pub(super) async fn with_handle(&self, handle: u64, action: Action, data: &[u8]) -> Outcome<(Answer, Bytes)> {
         match self.remote.call(action.clone(), data).await? {
             (Answer::UnknownHandle, _) => {
                 let open = lock(&self.open).get(&handle).cloned().ok_or(Errno::BADF.raw_os_error())?;
@@ -205,6 +213,21 @@ impl Shared {
         }
     }
 
+    /// Writes at once, after what was kept.
+    async fn write(self: &Arc<Self>, number: u64, handle: u64, offset: u64, data: &[u8]) -> Outcome<()> {
+        self.send_kept(number).await?;
+        let pieces = vec![(offset, data.len() as u32)];
+        let action = Action::Put { handle, delegation: None, pieces, change: AttributeChange::default() };
+        let asked = Instant::now();
+        match self.with_handle(handle, action, data).await? {
+            (Answer::Found(attributes, lease), _) => {
+                self.may_keep(number, handle, &(attributes, lease, asked), false);
+                Ok(())
+            }
+            _ => Err(Errno::PROTO.raw_os_error()),
+        }
+    }
+
     async fn set(
         &self,
         number: u64,
@@ -223,6 +246,19 @@ impl Shared {
             None => self.found(Action::Set(self.path(number)?, change)).await?,
         };
         self.known(number, found)
+    }
+
+    /// The entries of an open directory: asked for when a program begins to read it, and kept until it has read all.
+    async fn listing(&self, number: u64, handle: u64, offset: u64) -> Outcome<Listing> {
+        if offset > 0
+            && let Some(listing) = lock(&self.listings).get(&handle).cloned()
+        {
+            return Ok(listing);
+        }
+        self.settle_all().await;
+        let listing = Arc::new(self.list(number).await?);
+        lock(&self.listings).insert(handle, listing.clone());
+        Ok(listing)
     }
 
     /// The entries of a directory, `.` and `..` not among them, and the time to rely on each.
@@ -370,7 +406,11 @@ impl Filesystem for MountedFiles {
             accessed: atime.map(new_time),
             modified: mtime.map(new_time),
         };
+        if let Some(attributes) = self.0.keep_change(ino.0, &change) {
+            return reply.attr(&NOW, &self.0.attr(ino.0, &attributes));
+        }
         self.spawn(|shared| async move {
+            shared.settle(ino.0).await;
             match shared.set(ino.0, fh.map(|fh| fh.0), change).await {
                 Ok((attr, left)) => reply.attr(&left, &attr),
                 Err(error) => reply.error(errno(error)),
@@ -441,6 +481,7 @@ impl Filesystem for MountedFiles {
                     truncate: false,
                     create: Some(mode & 0o7777 & !umask),
                     only_new: true,
+                    append: false,
                 };
                 let (handle, attributes, lease, asked) = shared.open(0, path, how).await?;
                 lock(&shared.open).remove(&handle);
@@ -513,6 +554,9 @@ impl Filesystem for MountedFiles {
                     if let Some(open) = lock(&shared.open).get_mut(&handle) {
                         open.first_until = asked + left;
                     }
+                    if how.write {
+                        shared.may_keep(ino.0, handle, &(attributes, lease, asked), false);
+                    }
                     let flags = if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
                     reply.opened(FileHandle(handle), flags);
                 }
@@ -546,6 +590,7 @@ impl Filesystem for MountedFiles {
                     if let Some(open) = lock(&shared.open).get_mut(&handle) {
                         open.inode = attr.ino.0;
                     }
+                    shared.may_keep(attr.ino.0, handle, &found, how.only_new);
                     reply.created(&left, &attr, GENERATION, FileHandle(handle), FopenFlags::empty());
                 }
                 Err(error) => reply.error(errno(error)),
@@ -556,7 +601,7 @@ impl Filesystem for MountedFiles {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
@@ -565,6 +610,7 @@ impl Filesystem for MountedFiles {
         reply: ReplyData,
     ) {
         self.spawn(|shared| async move {
+            shared.settle(ino.0).await;
             match shared.read(fh.0, offset, size).await {
                 Ok(data) => reply.data(&data),
                 Err(error) => reply.error(errno(error)),
@@ -575,7 +621,7 @@ impl Filesystem for MountedFiles {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         data: &[u8],
@@ -584,40 +630,52 @@ impl Filesystem for MountedFiles {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        match self.0.keep_write(ino.0, fh.0, offset, data) {
+            Ok(true) => return reply.written(data.len() as u32),
+            Ok(false) => {}
+            Err(error) => return reply.error(errno(error)),
+        }
         let data = data.to_vec();
         self.spawn(|shared| async move {
-            match shared.with_handle(fh.0, Action::Write { handle: fh.0, offset }, &data).await {
-                Ok((Answer::Done, _)) => reply.written(data.len() as u32),
-                Ok(_) => reply.error(errno(Errno::PROTO.raw_os_error())),
+            match shared.write(ino.0, fh.0, offset, &data).await {
+                Ok(()) => reply.written(data.len() as u32),
                 Err(error) => reply.error(errno(error)),
             }
         });
     }
 
-    /// All writes have arrived by then: each one waits for its answer.
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    /// A program closes the file: it hears of the outcome of all its writes.
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        match self.0.keeps(ino.0) {
+            false => reply.ok(),
+            true => self.empty(reply, |shared| async move { shared.send_kept(ino.0).await.map(drop) }),
+        }
     }
 
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        lock(&self.0.open).remove(&fh.0);
         reply.ok();
         self.spawn(|shared| async move {
+            shared.settle(ino.0).await;
+            shared.stop_keeping(ino.0, fh.0);
+            lock(&shared.open).remove(&fh.0);
             let _ = shared.done(Action::Close(fh.0)).await;
         });
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.empty(reply, |shared| async move { shared.with_handle(fh.0, Action::Sync(fh.0), &[]).await.map(drop) });
+    fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.empty(reply, |shared| async move {
+            shared.send_kept(ino.0).await?;
+            shared.with_handle(fh.0, Action::Sync(fh.0), &[]).await.map(drop)
+        });
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -631,12 +689,17 @@ impl Filesystem for MountedFiles {
             true => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
             false => FopenFlags::FOPEN_CACHE_DIR,
         };
-        reply.opened(FileHandle(0), flags);
+        reply.opened(FileHandle(HANDLES.fetch_add(1, Ordering::Relaxed)), flags);
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        lock(&self.0.listings).remove(&fh.0);
+        reply.ok();
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         self.spawn(|shared| async move {
-            let entries = match shared.list(ino.0).await {
+            let entries = match shared.listing(ino.0, fh.0, offset).await {
                 Ok(entries) => entries,
                 Err(error) => return reply.error(errno(error)),
             };
@@ -650,9 +713,9 @@ impl Filesystem for MountedFiles {
         });
     }
 
-    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         self.spawn(|shared| async move {
-            let entries = match shared.list(ino.0).await {
+            let entries = match shared.listing(ino.0, fh.0, offset).await {
                 Ok(entries) => entries,
                 Err(error) => return reply.error(errno(error)),
             };
@@ -764,6 +827,7 @@ fn how(flags: i32, create: Option<u32>) -> OpenHow {
         truncate: set.contains(rustix::fs::OFlags::TRUNC),
         create,
         only_new: set.contains(rustix::fs::OFlags::EXCL),
+        append: set.contains(rustix::fs::OFlags::APPEND),
     }
 }
 

@@ -99,6 +99,21 @@ impl Inodes {
         Some(self.known.get(&number)?.node)
     }
 
+    /// The number of a file that the kernel knows by a name.
+    pub(super) fn number_of(&self, directory: u64, name: &OsStr) -> Option<u64> {
+        self.by_name.get(&(directory, name.as_bytes().to_vec())).copied()
+    }
+
+    /// All files that the kernel knows.
+    pub(super) fn nodes(&self) -> Vec<NodeId> {
+        self.numbers.keys().copied().collect()
+    }
+
+    /// The number of a file.
+    pub(super) fn number(&self, node: NodeId) -> Option<u64> {
+        self.numbers.get(&node).copied()
+    }
+
     /// Notes a file under a name; returns its number. `is_told` counts for `forget`.
     pub(super) fn note(&mut self, parent: u64, name: &OsStr, attributes: &Attributes, is_told: bool) -> u64 {
         let node = attributes.node;
@@ -406,7 +421,7 @@ mod tests {
     fn a_lease_that_was_recalled_before_it_arrived_counts_for_nothing() {
         let mut inodes = Inodes::new(node(2));
         let file = inodes.note(ROOT, OsStr::new("f"), &attributes(11), true);
-        let lease = |grant| Some(Lease { duration_ms: 10_000, grant });
+        let lease = |grant| Some(Lease { duration_ms: 10_000, grant, writes: false });
         assert!(inodes.recall(node(11), 5).is_some());
         assert_eq!(inodes.lease(node(11), lease(5), Instant::now()), Duration::ZERO);
         assert!(inodes.lease(node(11), lease(6), Instant::now()) > Duration::from_secs(9));

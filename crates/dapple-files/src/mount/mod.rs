@@ -8,6 +8,7 @@ mod filesystem;
 mod inodes;
 mod recalls;
 mod remote;
+mod writes;
 
 use std::io;
 use std::path::Path;
@@ -23,6 +24,9 @@ use self::filesystem::MountedFiles;
 use self::inodes::Inodes;
 pub use self::remote::MountError;
 use self::remote::Remote;
+use self::writes::Writer;
+use crate::lease::Lease;
+use crate::tree::Entry;
 use crate::wire::OpenHow;
 
 /// The server of a mount, and how to treat its files.
@@ -53,9 +57,16 @@ struct Shared {
     handle: Handle,
     inodes: Mutex<Inodes>,
     open: Mutex<HashMap<u64, Open>>,
+    /// The listings of directories that programs read.
+    listings: Mutex<HashMap<u64, Listing>>,
+    /// The files of which writes may be kept.
+    writers: Mutex<HashMap<u64, Arc<Writer>>>,
     /// User and group to show, in place of the server's.
     owner: Option<(u32, u32)>,
 }
+
+/// The entries of a directory with their leases, and when they were asked for.
+type Listing = Arc<Vec<(Entry, Option<Lease>, dapple::time::Instant)>>;
 
 /// An open file, so that it can be opened again at a server that started anew.
 #[derive(Clone)]
@@ -88,6 +99,8 @@ pub async fn mount(options: MountOptions, at: impl AsRef<Path>) -> Result<Mounte
         handle: Handle::current(),
         inodes: Mutex::new(Inodes::new(root.node)),
         open: Mutex::default(),
+        listings: Mutex::default(),
+        writers: Mutex::default(),
         owner,
     });
     let mut config = Config::default();

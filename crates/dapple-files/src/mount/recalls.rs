@@ -20,38 +20,65 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
     let notifier = Arc::new(notifier);
     let mut released = Vec::new();
     loop {
-        let asked = shared.remote.ask(Action::Recalls(POLL_S), released.clone(), &[], SHORT).await;
-        match asked {
-            Ok((Answer::Recalls(recalls), _)) => {
+        let recalls = Action::Recalls { seconds: POLL_S, start };
+        let asked = match shared.remote.ask(recalls, released.clone(), &[], SHORT).await {
+            Ok(answer) => answer,
+            // The server was away.
+            Err(_) => match shared.remote.ask(Action::Hello, Vec::new(), &[], FOREVER).await {
+                Ok(answer) => answer,
+                Err(_) => continue,
+            },
+        };
+        match asked.0 {
+            Answer::Recalls(recalls) => {
                 // They have arrived.
                 released.clear();
                 for recall in recalls {
                     released.extend(take(&shared, &notifier, recall).await);
                 }
             }
-            // The server was away, and may have started anew: then it knows no lease.
-            _ => {
-                if let Ok((Answer::Hello { start: now, .. }, _)) =
-                    shared.remote.ask(Action::Hello, Vec::new(), &[], FOREVER).await
-                    && now != start
-                {
-                    start = now;
-                    let stale = lock(&shared.inodes).recall_all(None);
-                    drop_from_kernel(&notifier, stale).await;
-                }
+            // It started anew: then it knows no lease.
+            Answer::Hello { start: now, .. } if now != start => {
+                start = now;
+                released.clear();
+                let stale = lock(&shared.inodes).recall_all(None);
+                lock(&shared.open).values_mut().for_each(super::Open::forget_first);
+                drop_from_kernel(&notifier, stale).await;
+                // What was kept by the old delegations may be lost if it waits any longer.
+                shared.keep_nothing_more().await;
             }
+            _ => {}
         }
     }
 }
 
 /// Drops what a recall concerns; returns the leases to give back.
 async fn take(shared: &Arc<Shared>, notifier: &Arc<Notifier>, recall: Recall) -> Vec<NodeId> {
+    // Grants that are on their way count for nothing from here on; then what was kept by a delegation is sent.
     let (stale, nodes) = match recall {
-        Recall::Node(node, grant) => (lock(&shared.inodes).recall(node, grant).into_iter().collect(), vec![node]),
-        Recall::Entry { directory, name, is_name, grant } => {
-            lock(&shared.inodes).recall_entry(directory, name, is_name, grant)
+        Recall::Node(node, grant) => {
+            let (stale, number) = {
+                let mut inodes = lock(&shared.inodes);
+                (inodes.recall(node, grant), inodes.number(node))
+            };
+            if let Some(number) = number {
+                shared.keep_no_more(number).await;
+            }
+            (stale.into_iter().collect(), vec![node])
         }
-        Recall::All(grant) => (lock(&shared.inodes).recall_all(Some(grant)), Vec::new()),
+        Recall::Entry { directory, name, is_name, grant } => {
+            let recalled = lock(&shared.inodes).recall_entry(directory, name, is_name, grant);
+            shared.keep_nothing_more().await;
+            recalled
+        }
+        Recall::All(grant) => {
+            let recalled = {
+                let mut inodes = lock(&shared.inodes);
+                (inodes.recall_all(Some(grant)), inodes.nodes())
+            };
+            shared.keep_nothing_more().await;
+            recalled
+        }
     };
     lock(&shared.open).values_mut().for_each(super::Open::forget_first);
     drop_from_kernel(notifier, stale).await;

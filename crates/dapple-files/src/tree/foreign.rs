@@ -6,23 +6,22 @@
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use dapple::Color;
-use dapple::event::{Registration, on_readable};
+use dapple::event::on_readable;
 use dapple::fs::{ForeignChange, ForeignChanges};
+use dapple::sync::oneshot;
+use dapple::time::{sleep, timeout};
 use dapple_sched::environment::HashSet;
 
 use super::attributes::NodeId;
 use crate::lease::Leases;
 
 /// The watched directories.
-pub(super) struct Watched {
-    watch: Arc<Watch>,
-    _registration: Registration,
-}
+pub(super) struct Watched(Arc<Watch>);
 
 struct Watch {
     changes: ForeignChanges,
@@ -44,18 +43,16 @@ impl Watched {
             directories: Mutex::default(),
             has_failed: AtomicBool::new(false),
         });
-        let reader = watch.clone();
-        let callback = Color::new().wrap(move |()| reader.take());
-        let registration = on_readable(&watch.changes, callback)?;
-        Ok(Watched { watch, _registration: registration })
+        drop(Color::new().spawn_background(follow(Arc::downgrade(&watch))));
+        Ok(Watched(watch))
     }
 
-    /// Watches an open directory, unless it is watched already. Blocks.
-    pub(super) fn cover(&self, directory: &std::fs::File, node: NodeId) {
-        let watch = &self.watch;
+    /// Watches an open directory, unless it is watched already; `false` if that cannot be. Blocks.
+    pub(super) fn cover(&self, directory: &std::fs::File, node: NodeId) -> bool {
+        let watch = &self.0;
         let mut directories = watch.directories.lock().unwrap_or_else(PoisonError::into_inner);
         if directories.contains(&node) {
-            return;
+            return true;
         }
         if directories.len() >= DIRECTORIES_MAX {
             // Those in use come back with the next leases of their files.
@@ -66,12 +63,45 @@ impl Watched {
         match watch.changes.add(directory, u128::from(node.device) << 64 | u128::from(node.inode)) {
             Ok(()) => {
                 directories.insert(node);
+                true
             }
             Err(error) => {
                 if !watch.has_failed.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, "changes that other programs make here are seen when leases end");
                 }
+                false
             }
+        }
+    }
+}
+
+/// Takes leases back for as long as the tree lives. It reads many changes at a time: the kernel also tells of each change by this
+/// service, which costs more than the change if the reader wakes for it.
+async fn follow(watch: Weak<Watch>) {
+    loop {
+        let (news, told) = oneshot::channel();
+        let registration = {
+            let Some(watch) = watch.upgrade() else { return };
+            let mut news = Some(news);
+            let tell = Color::current().wrap(move |()| {
+                if let Some(news) = news.take() {
+                    let _ = news.send(());
+                }
+            });
+            on_readable(&watch.changes, tell)
+        };
+        let Ok(registration) = registration.inspect_err(|error| {
+            tracing::warn!(%error, "changes that other programs make here are seen when leases end");
+        }) else {
+            return;
+        };
+        // Looks now and then whether the tree is still there.
+        let news = timeout(LOOK_EVERY, told).await;
+        drop(registration);
+        if news.is_ok() {
+            sleep(GATHER).await;
+            let Some(watch) = watch.upgrade() else { return };
+            watch.take();
         }
     }
 }
@@ -97,6 +127,11 @@ impl Watch {
         }
     }
 }
+
+/// How long changes are gathered.
+const GATHER: Duration = Duration::from_millis(10);
+
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// The most directories that are watched at a time; the kernel's own limit is fs.fanotify.max_user_marks.
 const DIRECTORIES_MAX: usize = 50_000;

@@ -12,8 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dapple::fs::{Beneath, Dir, File};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, NewTime, NodeId, Space};
 use self::foreign::Watched;
@@ -58,6 +60,23 @@ pub struct Access {
     pub create: Option<u32>,
     /// Only if it does not exist.
     pub only_new: bool,
+    /// Each write goes to the end of the file, whatever its offset.
+    pub append: bool,
+}
+
+impl Access {
+    fn flags(&self) -> OFlags {
+        let mut flags = match (self.read, self.write) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            _ => OFlags::RDONLY,
+        };
+        flags.set(OFlags::TRUNC, self.truncate);
+        flags.set(OFlags::APPEND, self.append);
+        flags.set(OFlags::CREATE, self.create.is_some());
+        flags.set(OFlags::EXCL, self.create.is_some() && self.only_new);
+        flags
+    }
 }
 
 impl Tree {
@@ -97,8 +116,17 @@ impl Tree {
     ///
     /// Errors of the kernel.
     pub async fn stat(&self, path: &TreePath) -> io::Result<Attributes> {
-        let path = path.clone();
-        self.0.dir.look_beneath(move |beneath| calls::stat(beneath, &path)).await
+        self.stat_by(path, None).await
+    }
+
+    async fn stat_by(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<Attributes> {
+        loop {
+            let path = path.clone();
+            let found = self.0.dir.look_beneath(move |beneath| calls::stat(beneath, &path)).await?;
+            if !self.settle(&[found.node], by).await {
+                return Ok(found);
+            }
+        }
     }
 
     /// The attributes of a file with a lease of them: until it ends or is recalled, they stay true. Attributes without a lease may be
@@ -108,7 +136,7 @@ impl Tree {
     ///
     /// Errors of the kernel.
     pub async fn stat_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Attributes, Option<Lease>)> {
-        let first = self.stat(path).await?;
+        let first = self.stat_by(path, Some(client.id())).await?;
         self.stat_granted(path, first.node, client).await
     }
 
@@ -120,16 +148,43 @@ impl Tree {
         client: &Arc<Client>,
     ) -> io::Result<(Attributes, Option<Lease>)> {
         let lease = self.0.leases.grant(client, node).await;
-        // Attributes from before the grant may have changed before it.
-        let now = self.stat_watched(path).await?;
+        self.stat_after(path, node, client, lease).await
+    }
+
+    /// As [`stat_granted`](Self::stat_granted), with a delegation if it can be had.
+    pub(crate) async fn stat_delegated(
+        &self,
+        path: &TreePath,
+        node: NodeId,
+        client: &Arc<Client>,
+    ) -> io::Result<(Attributes, Option<Lease>)> {
+        let lease = self.0.leases.grant_writes(client, node).await;
+        self.stat_after(path, node, client, lease).await
+    }
+
+    /// Attributes from before a grant may have changed before it.
+    async fn stat_after(
+        &self,
+        path: &TreePath,
+        node: NodeId,
+        client: &Arc<Client>,
+        lease: Option<Lease>,
+    ) -> io::Result<(Attributes, Option<Lease>)> {
+        let now = self.stat_watched(path, client).await?;
         let is_same = now.node == node;
         Ok((now, lease.filter(|_| is_same)))
     }
 
     /// The attributes of a file; other programs' changes are told from before they are read.
-    async fn stat_watched(&self, path: &TreePath) -> io::Result<Attributes> {
-        let (path, inner) = (path.clone(), self.0.clone());
-        self.0.dir.look_beneath(move |beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref())).await
+    async fn stat_watched(&self, path: &TreePath, client: &Client) -> io::Result<Attributes> {
+        loop {
+            let (path, inner) = (path.clone(), self.0.clone());
+            let job = move |beneath: &Beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref());
+            let found = self.0.dir.look_beneath(job).await?;
+            if !self.settle(&[found.node], Some(client.id())).await {
+                return Ok(found);
+            }
+        }
     }
 
     /// The entries of a directory, in the order of their names; at most a million.
@@ -138,8 +193,22 @@ impl Tree {
     ///
     /// `FileTooLarge` for a larger directory; errors of the kernel.
     pub async fn list(&self, path: &TreePath) -> io::Result<Vec<Entry>> {
-        let path = path.clone();
-        self.0.dir.run_beneath(move |beneath| calls::list(beneath, &path)).await
+        self.list_by(path, None).await
+    }
+
+    pub(crate) async fn list_by(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<Vec<Entry>> {
+        loop {
+            let path = path.clone();
+            let entries = self.0.dir.run_beneath(move |beneath| calls::list(beneath, &path)).await?;
+            if !self.0.leases.has_delegations() {
+                return Ok(entries);
+            }
+            let mut nodes = Vec::with_capacity(entries.len());
+            entries.iter().for_each(|entry| nodes.push(entry.attributes.node));
+            if !self.settle(&nodes, by).await {
+                return Ok(entries);
+            }
+        }
     }
 
     /// The entries of a directory with a lease of the list: of the names, not of the attributes of the files.
@@ -148,10 +217,11 @@ impl Tree {
     ///
     /// As [`list`](Self::list).
     pub async fn list_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Vec<Entry>, Option<Lease>)> {
-        let node = self.stat_watched(path).await?.node;
+        let by = Some(client.id());
+        let node = self.stat_watched(path, client).await?.node;
         let lease = self.0.leases.grant(client, node).await;
-        let entries = self.list(path).await?;
-        let is_same = self.stat(path).await?.node == node;
+        let entries = self.list_by(path, by).await?;
+        let is_same = self.stat_by(path, by).await?.node == node;
         Ok((entries, lease.filter(|_| is_same)))
     }
 
@@ -161,23 +231,45 @@ impl Tree {
     ///
     /// `ELOOP` for a symbolic link, `ENXIO` for a device or a pipe; other errors of the kernel.
     pub async fn open_file(&self, path: &TreePath, access: Access, by: Option<ClientId>) -> io::Result<File> {
-        let at = path.clone();
-        let job = move |beneath: &Beneath| {
-            let mut flags = match (access.read, access.write) {
-                (true, true) => OFlags::RDWR,
-                (false, true) => OFlags::WRONLY,
-                _ => OFlags::RDONLY,
-            };
-            flags.set(OFlags::TRUNC, access.truncate);
-            flags.set(OFlags::CREATE, access.create.is_some());
-            flags.set(OFlags::EXCL, access.create.is_some() && access.only_new);
-            calls::open(beneath, &at, flags, access.create.unwrap_or(0))
+        let job = |access: Access| {
+            let at = path.clone();
+            move |beneath: &Beneath| calls::open(beneath, &at, access.flags(), access.create.unwrap_or(0))
         };
-        let file = match access.truncate || access.create.is_some() {
-            true => self.change(by, std::slice::from_ref(path), job).await?,
-            false => self.0.dir.look_beneath(job).await?,
+        let file = match access.create {
+            // Mostly it is new.
+            Some(_) => match self.make(by, path, job(Access { only_new: true, ..access })).await {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !access.only_new => {
+                    self.change(by, std::slice::from_ref(path), job(access)).await?
+                }
+                made => made?,
+            },
+            None if access.truncate => self.change(by, std::slice::from_ref(path), job(access)).await?,
+            None => self.0.dir.look_beneath(job(access)).await?,
         };
-        Ok(File::from_std(file))
+        let file = File::from_std(file);
+        self.settle(&[of_file(&file)?.node], by).await;
+        Ok(file)
+    }
+
+    /// Reads as many bytes from an offset of an open file as there are, up to `len`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub(crate) async fn read(
+        &self,
+        file: &File,
+        node: NodeId,
+        offset: u64,
+        len: usize,
+        by: Option<ClientId>,
+    ) -> io::Result<Vec<u8>> {
+        loop {
+            let read = read_whole(file, offset, len).await?;
+            if !self.settle(&[node], by).await {
+                return Ok(read);
+            }
+        }
     }
 
     /// Writes all bytes at an offset of an open file, which the caller also names by its identity. A file grows if needed.
@@ -197,6 +289,30 @@ impl Tree {
         file.write_all_at(offset, data).await
     }
 
+    /// Writes several pieces, each at an offset, and then changes attributes, as one change.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write) and [`set_open`](Self::set_open).
+    pub(crate) async fn write_pieces(
+        &self,
+        file: &File,
+        node: NodeId,
+        pieces: Vec<(u64, Bytes)>,
+        change: AttributeChange,
+        by: Option<ClientId>,
+    ) -> io::Result<()> {
+        let _change = self.0.leases.change(by, &[node]).await;
+        for (offset, data) in pieces {
+            file.write_all_at(offset, data).await?;
+        }
+        if change != AttributeChange::default() {
+            let file = file.clone();
+            self.0.dir.run_beneath(move |_| calls::set_open(file.as_std(), &change)).await?;
+        }
+        Ok(())
+    }
+
     /// Makes a directory with these permissions.
     ///
     /// # Errors
@@ -204,7 +320,7 @@ impl Tree {
     /// Errors of the kernel.
     pub async fn make_dir(&self, path: &TreePath, mode: u32, by: Option<ClientId>) -> io::Result<Attributes> {
         let at = path.clone();
-        self.change(by, std::slice::from_ref(path), move |beneath| calls::make_dir(beneath, &at, mode)).await
+        self.make(by, path, move |beneath| calls::make_dir(beneath, &at, mode)).await
     }
 
     /// Makes the name of a pipe or a socket, which programs of one machine then use; not of a device.
@@ -220,7 +336,7 @@ impl Tree {
         by: Option<ClientId>,
     ) -> io::Result<Attributes> {
         let at = path.clone();
-        self.change(by, std::slice::from_ref(path), move |beneath| calls::make_node(beneath, &at, kind, mode)).await
+        self.make(by, path, move |beneath| calls::make_node(beneath, &at, kind, mode)).await
     }
 
     /// Removes a file, a link, or anything else but a directory.
@@ -271,7 +387,7 @@ impl Tree {
     /// Errors of the kernel.
     pub async fn symlink(&self, target: &[u8], path: &TreePath, by: Option<ClientId>) -> io::Result<Attributes> {
         let (target, at) = (target.to_vec(), path.clone());
-        self.change(by, std::slice::from_ref(path), move |beneath| calls::symlink(beneath, &target, &at)).await
+        self.make(by, path, move |beneath| calls::symlink(beneath, &target, &at)).await
     }
 
     /// The text of a symbolic link.
@@ -376,6 +492,25 @@ impl Tree {
     pub async fn list_extended(&self, path: &TreePath) -> io::Result<Vec<OsString>> {
         let path = path.clone();
         self.0.dir.run_beneath(move |beneath| calls::list_extended(beneath, &path)).await
+    }
+
+    /// Waits for writes that other clients keep of these files; whether there were any.
+    async fn settle(&self, nodes: &[NodeId], by: Option<ClientId>) -> bool {
+        self.0.leases.has_delegations() && self.0.leases.settle(nodes, by).await
+    }
+
+    /// Runs a job that makes a new file, and so changes only its directory, after other clients' leases of that have ended.
+    async fn make<T: Send + 'static>(
+        &self,
+        by: Option<ClientId>,
+        path: &TreePath,
+        job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let parent = path.parent().ok_or(Errno::EXIST)?;
+        let find = move |beneath: &Beneath| calls::stat(beneath, &parent).map(|found| found.node);
+        let node = self.0.dir.look_beneath(find).await?;
+        let _change = self.0.leases.change(by, &[node]).await;
+        self.0.dir.run_beneath(job).await
     }
 
     /// Runs a job that changes these paths, after other clients' leases of them and of their directories have ended.
