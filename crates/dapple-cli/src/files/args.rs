@@ -66,6 +66,11 @@ pub(super) enum Action {
         /// The user's name
         name: String,
     },
+    /// Say what a directory offers to the service, and what clients will miss; serves nothing
+    Check {
+        /// The directory
+        dir: PathBuf,
+    },
 }
 
 /// Certificate and key.
@@ -155,6 +160,7 @@ Examples:
   dapple files /srv/files                          on https://127.0.0.1:8443, for this machine only
   dapple files /srv/files --addr 0.0.0.0:8443      for every machine that can reach this one
   dapple files passwd users ann                    set the password of a user
+  dapple files check /srv/files                    what the directory's file system offers
   dapple files /srv/files --user-file users --rules rules.toml
 
 SIGTERM or Ctrl-C ends it: it takes no new connections and finishes requests within --drain-s seconds. SIGHUP reads the

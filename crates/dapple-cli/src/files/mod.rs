@@ -48,8 +48,13 @@ struct Sources {
 ///
 /// See [`FilesError`].
 pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
-    if let Some(Action::Passwd { file, name }) = &args.action {
-        return passwd::passwd(file, name);
+    match &args.action {
+        Some(Action::Passwd { file, name }) => return passwd::passwd(file, name),
+        Some(Action::Check { dir }) => {
+            let runtime = dapple::builder().workers(1).build().map_err(FilesError::Runtime)?;
+            return runtime.block_on(look(dir));
+        }
+        None => {}
     }
     // Clients choose permissions, and their own mask has been applied.
     rustix::process::umask(rustix::fs::Mode::empty());
@@ -75,6 +80,39 @@ async fn check(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
     }
     // With a closed stdout, the exit code still tells the result.
     let _ = io::stdout().lock().write_all(loaded.show().as_bytes());
+    Ok(())
+}
+
+/// Says what a directory offers.
+async fn look(dir: &Path) -> Result<(), FilesError> {
+    let tree = open_dir(dir, Duration::from_secs(1)).await?;
+    let failed = |error| FilesError::Dir(dir.to_owned(), error);
+    let (offers, space) = (tree.offers().await.map_err(failed)?, tree.space().await.map_err(failed)?);
+    let line = |has: bool, yes: &str, no: &str| {
+        format!("{} {}\n", if has { "yes" } else { "no " }, if has { yes } else { no })
+    };
+    let text = [
+        "yes no path leads out of it (openat2)\n".to_owned(),
+        line(offers.writing, "this user can write there", "this user cannot write there: serve it with --read-only"),
+        line(
+            offers.unnamed_files,
+            "an upload has no name until it is whole (O_TMPFILE)",
+            "unnamed files (O_TMPFILE): uploads have a hidden name until they are whole",
+        ),
+        line(
+            offers.extended_attributes,
+            "extended attributes: properties of WebDAV's clients are kept",
+            "extended attributes: properties of WebDAV's clients are refused",
+        ),
+        line(
+            offers.foreign_changes,
+            "mounts hear at once of changes that other programs make (fanotify)",
+            "fanotify: mounts see changes that other programs make when leases end",
+        ),
+        format!("    {} MB and {} files can still be written\n", space.available >> 20, space.files_free),
+    ];
+    // With a closed stdout, the exit code still tells the result.
+    let _ = io::stdout().lock().write_all(text.concat().as_bytes());
     Ok(())
 }
 
@@ -127,11 +165,13 @@ async fn end_at_signal(mut term: Signal, mut int: Signal, servers: Vec<ServeHand
 }
 
 async fn open(args: &Args) -> Result<Tree, FilesError> {
-    let dir = args.dir.clone().unwrap_or_default();
-    let leases = Leases::new(Duration::from_secs(args.lease_s));
-    Tree::with_leases(&dir, leases).await.map_err(|error| match error.kind() {
+    open_dir(args.dir.as_deref().unwrap_or(Path::new("")), Duration::from_secs(args.lease_s)).await
+}
+
+async fn open_dir(dir: &Path, lease: Duration) -> Result<Tree, FilesError> {
+    Tree::with_leases(dir, Leases::new(lease)).await.map_err(|error| match error.kind() {
         io::ErrorKind::Unsupported => FilesError::Openat2,
-        _ => FilesError::Dir(dir, error),
+        _ => FilesError::Dir(dir.to_owned(), error),
     })
 }
 

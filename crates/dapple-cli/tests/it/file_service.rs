@@ -445,3 +445,15 @@ fn writes_that_a_mount_keeps_for_a_moment_are_seen_by_others() {
     two.unmount();
     assert!(service.stop());
 }
+
+#[test]
+fn a_directory_is_checked_without_serving_it() {
+    let place = place();
+    let output = dapple(&["files", "check", "tree"], place.path()).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.lines().count() == 6, "{text}");
+    assert!(text.contains("yes no path leads out of it") && text.contains("yes this user can write there"), "{text}");
+    assert!(fs::read_dir(place.path().join("tree")).expect("a directory").next().is_none(), "nothing is left there");
+    let (code, error) = outcome(&["files", "check", "nowhere"], place.path());
+    assert!(code == Some(1) && error.contains("give a directory that this user can read"), "{error}");
+}

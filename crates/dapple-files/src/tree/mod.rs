@@ -3,6 +3,7 @@
 mod attributes;
 mod calls;
 mod foreign;
+mod offers;
 mod upload;
 
 use std::ffi::{OsStr, OsString};
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 
 pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, NewTime, NodeId, Space};
 use self::foreign::Watched;
+pub use self::offers::Offers;
 pub use self::upload::Upload;
 use crate::lease::{Client, ClientId, Lease, Leases};
 use crate::path::TreePath;

@@ -158,7 +158,7 @@ fn rename(dir: &std::fs::File, from: &str, to: &OsStr, only_new: bool) -> io::Re
 }
 
 /// A name that no other upload has: of this process by its count, of another by the process's number.
-fn free_name() -> String {
+pub(super) fn free_name() -> String {
     let count = NAMES.fetch_add(1, Ordering::Relaxed);
     let prefix = std::str::from_utf8(RESERVED_PREFIX).unwrap_or_default();
     format!("{prefix}{:x}-{count:x}", std::process::id())
