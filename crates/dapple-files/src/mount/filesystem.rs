@@ -6,10 +6,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
-use bytes::Bytes;
 use dapple::time::Instant;
 use dapple_sched::environment::HashSet;
 use fuser::{
@@ -20,263 +19,15 @@ use fuser::{
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::answers::{NOW, errno, new_time, no_attr};
-use super::inodes::Inodes;
-use super::{Listing, Open, Shared, lock};
-use crate::lease::Lease;
+use super::answers::{NOW, errno, new_time};
+use super::calls::{HANDLES, NO_OWNER, Outcome};
+use super::{Shared, lock};
 use crate::path::TreePath;
-use crate::tree::{AttributeChange, Attributes, Entry, Kind};
+use crate::tree::{AttributeChange, Kind};
 use crate::wire::{Action, Answer, DATA_MAX, OpenHow};
 
 /// The files of a mount. Each call is a task with a color of its own.
 pub(super) struct MountedFiles(pub(super) Arc<Shared>);
-
-type Outcome<T> = Result<T, i32>;
-
-/// Attributes, their lease, and when they were asked for.
-type Found = (Attributes, Option<Lease>, Instant);
-
-impl Shared {
-    /// Makes a call that is answered with attributes.
-    async fn found(&self, action: Action) -> Outcome<Found> {
-        let asked = Instant::now();
-        match self.remote.call(action, &[]).await? {
-            (Answer::Found(attributes, lease), _) => Ok((attributes, lease, asked)),
-            _ => Err(Errno::PROTO.raw_os_error()),
-        }
-    }
-
-    async fn done(&self, action: Action) -> Outcome<()> {
-        self.remote.call(action, &[]).await.map(drop)
-    }
-
-    fn path(&self, number: u64) -> Outcome<TreePath> {
-        lock(&self.inodes).path(number).ok_or(Errno::STALE.raw_os_error())
-    }
-
-    fn path_in(&self, directory: u64, name: &OsStr) -> Outcome<TreePath> {
-        lock(&self.inodes).path_in(directory, name)
-    }
-
-    /// The path of a name that a call is about to take.
-    fn path_to_take(&self, directory: u64, name: &OsStr) -> Outcome<TreePath> {
-        let mut inodes = lock(&self.inodes);
-        inodes.take_free(directory, name);
-        inodes.path_in(directory, name)
-    }
-
-    /// Notes a file that the kernel will know, and how long it may rely on the attributes.
-    fn entry(&self, directory: u64, name: &OsStr, found: Found) -> (fuser::FileAttr, Duration) {
-        let (attributes, lease, asked) = found;
-        let mut inodes = lock(&self.inodes);
-        let number = inodes.note(directory, name, &attributes, true);
-        let left = inodes.lease(attributes.node, lease, asked);
-        (self.attr(number, &attributes), left)
-    }
-
-    /// Attributes of a file that the kernel knows.
-    fn known(&self, number: u64, found: Found) -> Outcome<(fuser::FileAttr, Duration)> {
-        let (attributes, lease, asked) = found;
-        let mut inodes = lock(&self.inodes);
-        if inodes.node(number) != Some(attributes.node) {
-            // Another file has its name now.
-            return Err(Errno::STALE.raw_os_error());
-        }
-        let left = inodes.lease(attributes.node, lease, asked);
-        Ok((self.attr(number, &attributes), left))
-    }
-
-    async fn look_up(&self, directory: u64, name: &OsStr) -> Outcome<(fuser::FileAttr, Duration)> {
-        {
-            let mut inodes = lock(&self.inodes);
-            if let Some(left) = inodes.is_free(directory, name) {
-                return free(&mut inodes, directory, name, left);
-            }
-        }
-        let known = lock(&self.inodes).number_of(directory, name);
-        if let Some(number) = known {
-            self.settle(number).await;
-        }
-        let path = self.path_in(directory, name)?;
-        let asked = Instant::now();
-        match self.remote.call(Action::LookUp(path), &[]).await? {
-            (Answer::Found(attributes, lease), _) => Ok(self.entry(directory, name, (attributes, lease, asked))),
-            (Answer::Missing(Some((node, lease))), _) => {
-                let mut inodes = lock(&self.inodes);
-                let left = match inodes.node(directory) == Some(node) {
-                    true => inodes.lease(node, Some(lease), asked),
-                    false => NOW,
-                };
-                free(&mut inodes, directory, name, left)
-            }
-            (Answer::Missing(None), _) => Err(Errno::NOENT.raw_os_error()),
-            _ => Err(Errno::PROTO.raw_os_error()),
-        }
-    }
-
-    /// The attributes of a file, by a handle if it is open and has no name any more.
-    async fn attributes(&self, number: u64) -> Outcome<(fuser::FileAttr, Duration)> {
-        if let Some(sent) = self.settle(number).await {
-            return self.known(number, sent);
-        }
-        let path = lock(&self.inodes).path(number);
-        if let Some(path) = path {
-            match self.found(Action::LookUp(path)).await {
-                Ok(found) => match self.known(number, found) {
-                    Err(_) if self.handle_of(number).is_some() => {}
-                    known => return known,
-                },
-                Err(error) if self.handle_of(number).is_none() => return Err(error),
-                Err(_) => {}
-            }
-        }
-        let handle = self.handle_of(number).ok_or(Errno::STALE.raw_os_error())?;
-        let found = self.found(Action::SetOpen(handle, AttributeChange::default())).await?;
-        self.known(number, found)
-    }
-
-    fn handle_of(&self, number: u64) -> Option<u64> {
-        lock(&self.open).iter().find(|(_, open)| open.inode == number).map(|(handle, _)| *handle)
-    }
-
-    async fn open(
-        &self,
-        number: u64,
-        path: TreePath,
-        how: OpenHow,
-    ) -> Outcome<(u64, Attributes, Option<Lease>, Instant)> {
-        self.settle(number).await;
-        let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
-        let asked = Instant::now();
-        let action = Action::Open { path, handle, how };
-        let (answer, first) = self.remote.call(action, &[]).await?;
-        let Answer::Opened(attributes, lease) = answer else { return Err(Errno::PROTO.raw_os_error()) };
-        let again = OpenHow { truncate: false, create: None, only_new: false, ..how };
-        let is_whole = first.len() as u64 == attributes.len && !first.is_empty();
-        let open = Open { inode: number, how: again, first, is_whole, first_until: asked };
-        lock(&self.open).insert(handle, open);
-        Ok((handle, attributes, lease, asked))
-    }
-
-    /// Gives what was just made to the user and group that made it, where the mount shows the server's owners, and the server can.
-    async fn owned(&self, path: TreePath, owner: (u32, u32), found: Found) -> Found {
-        let (attributes, ..) = &found;
-        let is_theirs = (attributes.user, attributes.group) == owner;
-        if self.owner.is_some() || owner == NO_OWNER || is_theirs {
-            return found;
-        }
-        let change = AttributeChange { user: Some(owner.0), group: Some(owner.1), ..AttributeChange::default() };
-        self.found(Action::Set(path, change)).await.unwrap_or(found)
-    }
-
-    /// Whether the kernel may keep its pages of a file just opened, and how long its lease lasts; `None` if another file has its name.
-    fn opened(
-        &self,
-        number: u64,
-        attributes: &Attributes,
-        lease: Option<Lease>,
-        asked: Instant,
-    ) -> Option<(bool, Duration)> {
-        let mut inodes = lock(&self.inodes);
-        if inodes.node(number) != Some(attributes.node) {
-            return None;
-        }
-        let left = inodes.lease(attributes.node, lease, asked);
-        Some((inodes.has_same_data(number, attributes) && !left.is_zero(), left))
-    }
-
-    /// Makes a call with a handle; opens the file again if the server does not know the handle any more.
-    pub(super) async fn with_handle(&self, handle: u64, action: Action, data: &[u8]) -> Outcome<(Answer, Bytes)> {
-        match self.remote.call(action.clone(), data).await? {
-            (Answer::UnknownHandle, _) => {
-                let open = lock(&self.open).get(&handle).cloned().ok_or(Errno::BADF.raw_os_error())?;
-                let path = self.path(open.inode)?;
-                let how = open.how;
-                match self.remote.call(Action::Open { path, handle, how }, &[]).await? {
-                    (Answer::Opened(found, _), _) if lock(&self.inodes).node(open.inode) == Some(found.node) => {}
-                    _ => return Err(Errno::STALE.raw_os_error()),
-                }
-                self.remote.call(action, data).await
-            }
-            answer => Ok(answer),
-        }
-    }
-
-    async fn read(&self, handle: u64, offset: u64, len: u32) -> Outcome<Bytes> {
-        let first = lock(&self.open).get(&handle).and_then(|open| open.read_first(offset, len as usize));
-        if let Some(bytes) = first {
-            return Ok(bytes);
-        }
-        match self.with_handle(handle, Action::Read { handle, offset, len }, &[]).await? {
-            (Answer::Data, data) => Ok(data),
-            _ => Err(Errno::PROTO.raw_os_error()),
-        }
-    }
-
-    /// Writes at once, after what was kept.
-    async fn write(self: &Arc<Self>, number: u64, handle: u64, offset: u64, data: &[u8]) -> Outcome<()> {
-        self.send_kept(number).await?;
-        let pieces = vec![(offset, data.len() as u32)];
-        let action = Action::Put { handle, delegation: None, pieces, change: AttributeChange::default() };
-        let asked = Instant::now();
-        match self.with_handle(handle, action, data).await? {
-            (Answer::Found(attributes, lease), _) => {
-                self.may_keep(number, handle, &(attributes, lease, asked), false);
-                Ok(())
-            }
-            _ => Err(Errno::PROTO.raw_os_error()),
-        }
-    }
-
-    async fn set(
-        &self,
-        number: u64,
-        handle: Option<u64>,
-        change: AttributeChange,
-    ) -> Outcome<(fuser::FileAttr, Duration)> {
-        let is_writing = handle.filter(|handle| lock(&self.open).get(handle).is_some_and(|open| open.how.write));
-        let found = match is_writing {
-            Some(handle) => {
-                let asked = Instant::now();
-                match self.with_handle(handle, Action::SetOpen(handle, change), &[]).await? {
-                    (Answer::Found(attributes, lease), _) => (attributes, lease, asked),
-                    _ => return Err(Errno::PROTO.raw_os_error()),
-                }
-            }
-            None => self.found(Action::Set(self.path(number)?, change)).await?,
-        };
-        self.known(number, found)
-    }
-
-    /// The entries of an open directory: asked for when a program begins to read it, and kept until it has read all.
-    async fn listing(&self, number: u64, handle: u64, offset: u64) -> Outcome<Listing> {
-        if offset > 0
-            && let Some(listing) = lock(&self.listings).get(&handle).cloned()
-        {
-            return Ok(listing);
-        }
-        self.settle_all().await;
-        let listing = Arc::new(self.list(number).await?);
-        lock(&self.listings).insert(handle, listing.clone());
-        Ok(listing)
-    }
-
-    /// The entries of a directory, `.` and `..` not among them, and the time to rely on each.
-    async fn list(&self, number: u64) -> Outcome<Vec<(Entry, Option<Lease>, Instant)>> {
-        let path = self.path(number)?;
-        let asked = Instant::now();
-        match self.remote.call(Action::List(path), &[]).await? {
-            (Answer::Entries { directory, lease, entries }, _) => {
-                let mut inodes = lock(&self.inodes);
-                if inodes.node(number) == Some(directory) && !inodes.lease(directory, lease, asked).is_zero() {
-                    inodes.note_all(number, entries.iter().map(|(entry, _)| entry.name.clone()).collect());
-                }
-                Ok(entries.into_iter().map(|(entry, lease)| (entry, lease, asked)).collect())
-            }
-            _ => Err(Errno::PROTO.raw_os_error()),
-        }
-    }
-}
 
 impl MountedFiles {
     fn spawn<F: Future<Output = ()> + Send + 'static>(&self, call: impl FnOnce(Arc<Shared>) -> F) {
@@ -798,15 +549,6 @@ impl Filesystem for MountedFiles {
     }
 }
 
-/// Answers that a name is free, for a time.
-fn free(inodes: &mut Inodes, directory: u64, name: &OsStr, left: Duration) -> Outcome<(fuser::FileAttr, Duration)> {
-    if left.is_zero() || !inodes.has_room_for_free(directory) {
-        return Err(Errno::NOENT.raw_os_error());
-    }
-    inodes.note_free(directory, name);
-    Ok((no_attr(), left))
-}
-
 /// Answers with a value, or with its length if the caller has no room yet.
 fn extended(reply: ReplyXattr, size: u32, value: Outcome<Vec<u8>>) {
     match value {
@@ -836,12 +578,7 @@ fn owner(request: &Request) -> (u32, u32) {
     (request.uid(), request.gid())
 }
 
-static HANDLES: AtomicU64 = AtomicU64::new(1);
-
 /// A number is never used for another file while the kernel knows it.
 const GENERATION: Generation = Generation(0);
 
 const BLOCK: u64 = 4096;
-
-/// Keeps the owner that the server chose.
-const NO_OWNER: (u32, u32) = (u32::MAX, u32::MAX);

@@ -4,6 +4,7 @@
 //! removes them from the kernel before the lease is given back.
 
 mod answers;
+mod calls;
 mod filesystem;
 mod inodes;
 mod recalls;
