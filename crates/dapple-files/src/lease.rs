@@ -432,7 +432,7 @@ impl Client {
 
 impl State {
     fn grant(&mut self, client: ClientId, now: Instant, until: Instant) -> bool {
-        // A delegation of another client is taken back by who reads, and not by who wants a lease.
+        // A read takes back the delegation of another client; the wish for a lease does not.
         if self.changes > 0 || self.delegate.as_ref().is_some_and(|delegate| delegate.client != client) {
             return false;
         }

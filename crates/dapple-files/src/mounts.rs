@@ -231,7 +231,7 @@ impl Served<'_> {
         }
         let client = &self.mount.client;
         let is_lost = match delegation {
-            // Whoever changed the file since this service started did not know of the delegation.
+            // A client that changed the file since this service started did not know of the delegation.
             Some(grant) if self.tree.leases().is_of_earlier_service(grant) => {
                 of_file(&open.file)?.changed >= self.began
             }
@@ -297,18 +297,7 @@ impl Served<'_> {
                 let changed = self.tree.set_attributes(&path, change, by).await?;
                 self.found(&path, changed).await
             }
-            Action::SetOpen(handle, change) => {
-                let Some(open) = self.file(handle).await else { return Ok(Answer::UnknownHandle) };
-                // An empty change only asks for the attributes.
-                if !open.may_write && change != AttributeChange::default() {
-                    return Err(Errno::BADF.into());
-                }
-                if change != AttributeChange::default() {
-                    self.tree.set_open(&open.file, open.node, change, by).await?;
-                }
-                let lease = self.tree.leases().grant(&self.mount.client, open.node).await;
-                Ok(Answer::Found(of_file(&open.file)?, lease))
-            }
+            Action::SetOpen(handle, change) => self.set_open(handle, change).await,
             Action::Extended(path, name) => {
                 self.check(&path, May::Read)?;
                 Ok(Answer::Bytes(self.tree.extended(&path, OsStr::from_bytes(&name)).await?))
@@ -325,6 +314,21 @@ impl Served<'_> {
             }
             _ => Err(Errno::NOSYS.into()),
         }
+    }
+
+    /// Changes the attributes of an open file, or only asks for them.
+    async fn set_open(&self, handle: u64, change: AttributeChange) -> io::Result<Answer> {
+        let by = Some(self.mount.client_id());
+        let Some(open) = self.file(handle).await else { return Ok(Answer::UnknownHandle) };
+        // An empty change only asks for the attributes.
+        if !open.may_write && change != AttributeChange::default() {
+            return Err(Errno::BADF.into());
+        }
+        if change != AttributeChange::default() {
+            self.tree.set_open(&open.file, open.node, change, by).await?;
+        }
+        let lease = self.tree.leases().grant(&self.mount.client, open.node).await;
+        Ok(Answer::Found(of_file(&open.file)?, lease))
     }
 
     /// The attributes of a file just made or changed, with a lease if it can be had: read again after the grant, since another client

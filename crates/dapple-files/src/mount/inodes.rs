@@ -302,7 +302,7 @@ impl Inodes {
         is_name: bool,
         grant: u64,
     ) -> (Vec<Stale>, Vec<NodeId>) {
-        // The file may be one whose look-up is still on its way.
+        // The look-up of the file may still be on its way.
         self.recalled_all = self.recalled_all.max(Some(grant));
         let Some(number) = self.numbers.get(&directory).copied() else { return (Vec::new(), Vec::new()) };
         let is_directory = name == b".";

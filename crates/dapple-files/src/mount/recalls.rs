@@ -44,7 +44,7 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
                 let stale = lock(&shared.inodes).recall_all(None);
                 lock(&shared.open).values_mut().for_each(super::Open::forget_first);
                 drop_from_kernel(&notifier, stale).await;
-                // What was kept by the old delegations may be lost if it waits any longer.
+                // Writes that the old delegations let it keep may be lost if they wait any longer.
                 shared.keep_nothing_more().await;
             }
             _ => {}

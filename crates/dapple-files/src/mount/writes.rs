@@ -23,7 +23,7 @@ use crate::lease::Lease;
 use crate::tree::{AttributeChange, Attributes, FileTime, NewTime};
 use crate::wire::{Action, Answer, DATA_MAX};
 
-/// What this mount keeps of one file.
+/// The writes of one file that this mount keeps.
 pub(super) struct Writer {
     /// One message at a time, so that they arrive in order.
     turn: Limit,

@@ -142,7 +142,7 @@ impl Tree {
         self.stat_granted(path, first.node, client).await
     }
 
-    /// As [`stat_leased`](Self::stat_leased), of a file whose identity is known: there is no lease if another has the name now.
+    /// As [`stat_leased`](Self::stat_leased), of a file with this identity: there is no lease if another has the name now.
     pub(crate) async fn stat_granted(
         &self,
         path: &TreePath,

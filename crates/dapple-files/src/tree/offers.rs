@@ -1,4 +1,4 @@
-//! What a directory's file system offers to the service.
+//! The abilities of a directory's file system.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::{self, Mode, OFlags, XattrFlags};
 use super::Tree;
 use super::calls;
 
-/// What a directory offers; without one of these the service works with less.
+/// The abilities of a directory; without one of these the service works with less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offers {

@@ -36,7 +36,7 @@ use crate::lock::Mutex;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// fanotify tells who made a change, which inotify does not.
+/// Built on fanotify, which names the process that made a change; inotify does not.
 pub struct ForeignChanges {
     fd: OwnedFd,
     /// The directories, by the handles that the kernel names in its events.
