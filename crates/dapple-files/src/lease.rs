@@ -119,6 +119,7 @@ struct Delegate {
 #[derive(Debug)]
 struct Holder {
     client: ClientId,
+    grant: u64,
     until: Instant,
 }
 
@@ -233,10 +234,11 @@ impl Leases {
         }
         let (by, inner) = (client.id, &self.0);
         let granted = node.state.with(|state| {
-            if !state.grant(by, now, until) {
+            if !state.may_grant(by) {
                 return None;
             }
             let grant = inner.grants.fetch_add(1, Ordering::Relaxed);
+            state.grant(by, grant, now, until);
             // A delegation goes on with each new lease of its client.
             if writes && state.delegate.is_none() && state.holders.len() == 1 {
                 state.delegate = Some(Delegate::new(by, grant, &inner.delegations));
@@ -284,13 +286,14 @@ impl Leases {
         node.state.with(|state| state.delegate.as_ref().is_some_and(is_delegate)).await
     }
 
-    /// Gives leases back.
-    pub async fn release(&self, client: &Arc<Client>, ids: &[NodeId]) {
-        for id in ids {
-            let held = lock(&client.held).remove(id);
-            if let Some((node, _)) = held {
-                let by = client.id;
-                node.state.with(|state| state.release(by)).await;
+    /// Gives leases back, each up to the grant of a number: a newer lease of the same file stays, since the message may be late.
+    pub async fn release(&self, client: &Arc<Client>, ids: &[(NodeId, u64)]) {
+        for (id, grant) in ids {
+            let held = lock(&client.held).get(id).map(|(node, _)| node.clone());
+            let Some(node) = held else { continue };
+            let (by, grant) = (client.id, *grant);
+            if node.state.with(|state| state.release(by, grant)).await {
+                lock(&client.held).remove(id);
             }
         }
     }
@@ -345,6 +348,19 @@ impl Leases {
         }
     }
 
+    /// Gives the memory of leases back that ran out unasked.
+    pub(crate) fn sweep(&self, now: Instant) {
+        let clients: Vec<Arc<Client>> = lock(&self.0.clients).values().cloned().collect();
+        for client in clients {
+            let mut held = lock(&client.held);
+            held.retain(|_, (_, until)| *until > now);
+            held.shrink_to_fit();
+        }
+        let mut nodes = lock(&self.0.nodes);
+        nodes.retain(|_, node| node.strong_count() > 0);
+        nodes.shrink_to_fit();
+    }
+
     /// Counters.
     pub fn counts(&self) -> LeaseCounts {
         LeaseCounts {
@@ -395,6 +411,11 @@ impl Leases {
 }
 
 impl Client {
+    /// Notes that it is still there.
+    pub(crate) fn seen(&self, now: Instant) {
+        *lock(&self.last_seen) = now;
+    }
+
     /// The identity.
     pub fn id(&self) -> ClientId {
         self.id
@@ -431,22 +452,24 @@ impl Client {
 }
 
 impl State {
-    fn grant(&mut self, client: ClientId, now: Instant, until: Instant) -> bool {
+    fn may_grant(&self, client: ClientId) -> bool {
         // A read takes back the delegation of another client; the wish for a lease does not.
-        if self.changes > 0 || self.delegate.as_ref().is_some_and(|delegate| delegate.client != client) {
-            return false;
-        }
-        self.holders.retain(|holder| holder.until > now && holder.client != client);
-        self.holders.push(Holder { client, until });
-        true
+        self.changes == 0 && self.delegate.as_ref().is_none_or(|delegate| delegate.client == client)
     }
 
-    fn release(&mut self, client: ClientId) {
-        self.holders.retain(|holder| holder.client != client);
+    fn grant(&mut self, client: ClientId, grant: u64, now: Instant, until: Instant) {
+        self.holders.retain(|holder| holder.until > now && holder.client != client);
+        self.holders.push(Holder { client, grant, until });
+    }
+
+    /// Takes a client's lease back unless its grant is newer; whether the client has none now.
+    fn release(&mut self, client: ClientId, grant: u64) -> bool {
+        self.holders.retain(|holder| holder.client != client || holder.grant > grant);
         self.end_delegation();
         self.waiters.drain(..).for_each(|waiter| {
             let _ = waiter.send(());
         });
+        self.holders.iter().all(|holder| holder.client != client)
     }
 
     /// The holders of leases that have not run out, but for one.

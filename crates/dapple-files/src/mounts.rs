@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use dapple::time::Instant;
 use dapple_sched::environment::{HashMap, random, system_now};
 use rustix::io::Errno;
 
-use crate::dav::Caller;
+use crate::dav::{Caller, PROPERTIES};
 use crate::lease::{Client, ClientId, Lease};
 use crate::path::TreePath;
 use crate::rights::May;
@@ -31,6 +31,7 @@ pub(crate) struct Mounts {
     began: FileTime,
     mounts: Mutex<HashMap<ClientId, Arc<Mount>>>,
     last_sweep: Mutex<Instant>,
+    trusts_owners: AtomicBool,
     open_files: Arc<AtomicUsize>,
 }
 
@@ -74,8 +75,14 @@ impl Mounts {
             began: FileTime::from_system_time(system_now()),
             mounts: Mutex::default(),
             last_sweep: Mutex::new(Instant::now()),
+            trusts_owners: AtomicBool::new(false),
             open_files: Arc::default(),
         }
+    }
+
+    /// From now on clients may change owners and set the bits setuid and setgid.
+    pub(crate) fn trust_owners(&self) {
+        self.trusts_owners.store(true, Ordering::Relaxed);
     }
 
     /// The mounts, and the files that they have open.
@@ -90,8 +97,16 @@ impl Mounts {
             Err(error) => return (failed(error), Vec::new()),
         };
         tree.leases().release(&mount.client, &call.released).await;
-        let served =
-            Served { start: self.start, began: self.began, open_files: &self.open_files, tree, caller, mount: &mount };
+        let trusts_owners = self.trusts_owners.load(Ordering::Relaxed);
+        let served = Served {
+            start: self.start,
+            trusts_owners,
+            began: self.began,
+            open_files: &self.open_files,
+            tree,
+            caller,
+            mount: &mount,
+        };
         if !call.action.changes() {
             return served.run(call.action, data).await;
         }
@@ -104,8 +119,15 @@ impl Mounts {
                 let (tree, caller, mount) = (tree.clone(), caller.clone(), mount.clone());
                 let (start, began, open_files) = (self.start, self.began, self.open_files.clone());
                 let running = dapple::spawn(async move {
-                    let served =
-                        Served { start, began, open_files: &open_files, tree: &tree, caller: &caller, mount: &mount };
+                    let served = Served {
+                        start,
+                        trusts_owners,
+                        began,
+                        open_files: &open_files,
+                        tree: &tree,
+                        caller: &caller,
+                        mount: &mount,
+                    };
                     let (answer, data) = served.run(call.action, data).await;
                     let kept = answer.clone();
                     mount.recent.with(|recent| recent.end(number, kept)).await;
@@ -125,6 +147,7 @@ impl Mounts {
             *last_sweep = now;
             let keep = MOUNT_KEPT.max(4 * tree.leases().duration());
             mounts.retain(|_, mount| now.saturating_duration_since(*lock(&mount.last_seen)) < keep);
+            tree.leases().sweep(now);
         }
         drop(last_sweep);
         if let Some(mount) = mounts.get(&id) {
@@ -134,7 +157,13 @@ impl Mounts {
                 return Err(Errno::ACCESS.into());
             }
             *lock(&mount.last_seen) = now;
+            mount.client.seen(now);
             return Ok(mount.clone());
+        }
+        let own = mounts.values().filter(|mount| mount.user == caller.user).count();
+        if own >= MOUNTS_OF_USER_MAX {
+            tracing::warn!(user = %caller.user, "a user has too many mounts");
+            return Err(Errno::USERS.into());
         }
         let client = tree.leases().client(id).filter(|_| mounts.len() < crate::lease::CLIENTS_MAX);
         let mount = Arc::new(Mount {
@@ -152,6 +181,7 @@ impl Mounts {
 /// A call that is served.
 struct Served<'a> {
     start: u64,
+    trusts_owners: bool,
     began: FileTime,
     open_files: &'a Arc<AtomicUsize>,
     tree: &'a Tree,
@@ -217,6 +247,20 @@ impl Served<'_> {
         Answer::Hello { start: self.start, lease_ms: self.tree.leases().duration().as_millis() as u32 }
     }
 
+    /// Permissions that a client may give.
+    fn mode(&self, mode: u32) -> u32 {
+        if self.trusts_owners { mode } else { mode & 0o1777 }
+    }
+
+    /// A change of attributes that a client may make.
+    fn checked(&self, mut change: AttributeChange) -> io::Result<AttributeChange> {
+        if !self.trusts_owners && (change.user.is_some() || change.group.is_some()) {
+            return Err(Errno::PERM.into());
+        }
+        change.mode = change.mode.map(|mode| self.mode(mode));
+        Ok(change)
+    }
+
     /// Writes pieces of a file.
     async fn put(
         &self,
@@ -249,6 +293,7 @@ impl Served<'_> {
             }
             split.push((*offset, data.split_to(*len as usize)));
         }
+        let change = self.checked(change)?;
         self.tree.write_pieces(&open.file, open.node, split, change, Some(client.id())).await?;
         let lease = self.tree.leases().grant_writes(client, open.node).await;
         Ok(Answer::Found(of_file(&open.file)?, lease))
@@ -260,12 +305,12 @@ impl Served<'_> {
         match action {
             Action::MakeDir(path, mode) => {
                 self.check(&path, May::Write)?;
-                let made = self.tree.make_dir(&path, mode, by).await?;
+                let made = self.tree.make_dir(&path, self.mode(mode), by).await?;
                 self.new_dir(&path, made).await
             }
             Action::MakeNode(path, kind, mode) => {
                 self.check(&path, May::Write)?;
-                let made = self.tree.make_node(&path, kind, mode, by).await?;
+                let made = self.tree.make_node(&path, kind, self.mode(mode), by).await?;
                 self.found(&path, made).await
             }
             Action::RemoveFile(path) => {
@@ -294,10 +339,13 @@ impl Served<'_> {
             }
             Action::Set(path, change) => {
                 self.check(&path, May::Write)?;
-                let changed = self.tree.set_attributes(&path, change, by).await?;
+                let changed = self.tree.set_attributes(&path, self.checked(change)?, by).await?;
                 self.found(&path, changed).await
             }
             Action::SetOpen(handle, change) => self.set_open(handle, change).await,
+            Action::Extended(_, name) | Action::SetExtended(_, name, _) if name == PROPERTIES.as_bytes() => {
+                Err(Errno::OPNOTSUPP.into())
+            }
             Action::Extended(path, name) => {
                 self.check(&path, May::Read)?;
                 Ok(Answer::Bytes(self.tree.extended(&path, OsStr::from_bytes(&name)).await?))
@@ -309,7 +357,8 @@ impl Served<'_> {
             }
             Action::ListExtended(path) => {
                 self.check(&path, May::Read)?;
-                let names = self.tree.list_extended(&path).await?;
+                let mut names = self.tree.list_extended(&path).await?;
+                names.retain(|name| name != PROPERTIES);
                 Ok(Answer::Names(names.into_iter().map(OsStringExt::into_vec).collect()))
             }
             _ => Err(Errno::NOSYS.into()),
@@ -325,7 +374,7 @@ impl Served<'_> {
             return Err(Errno::BADF.into());
         }
         if change != AttributeChange::default() {
-            self.tree.set_open(&open.file, open.node, change, by).await?;
+            self.tree.set_open(&open.file, open.node, self.checked(change)?, by).await?;
         }
         let lease = self.tree.leases().grant(&self.mount.client, open.node).await;
         Ok(Answer::Found(of_file(&open.file)?, lease))
@@ -406,7 +455,7 @@ impl Served<'_> {
             read: true,
             write: how.write,
             truncate: how.truncate,
-            create: how.create,
+            create: how.create.map(|mode| self.mode(mode)),
             only_new: how.only_new,
             append: how.append,
         };
@@ -505,8 +554,11 @@ impl Recent {
                 Before::Running(answer)
             }
             None => {
-                if self.calls.len() >= CALLS_KEPT {
-                    self.calls.pop_front();
+                // A call that still runs stays known.
+                if self.calls.len() >= CALLS_KEPT
+                    && let Some(oldest) = self.calls.iter().position(|(_, answer)| answer.is_some())
+                {
+                    self.calls.remove(oldest);
                 }
                 self.calls.push_back((number, None));
                 Before::New
@@ -546,6 +598,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The most mounts of one user at a time.
+const MOUNTS_OF_USER_MAX: usize = 2_000;
+
 /// The entries of a listing that come with leases of their own.
 const LEASED_ENTRIES: usize = 4096;
 
@@ -554,7 +609,7 @@ const FILES_OF_MOUNT_MAX: usize = 4096;
 const OPEN_FILES_MAX: usize = 16_384;
 
 /// The answers that are kept for calls that come again; a mount has fewer calls in flight.
-const CALLS_KEPT: usize = 1024;
+const CALLS_KEPT: usize = 4096;
 
 /// How long a mount that sends nothing is known.
 const MOUNT_KEPT: Duration = Duration::from_secs(600);

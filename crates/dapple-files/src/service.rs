@@ -92,6 +92,12 @@ impl Files {
         }))
     }
 
+    /// Lets mounts change the owners of files, and set the bits setuid and setgid, as far as this process may: for clients that are
+    /// trusted like this process's user.
+    pub fn trust_owners(&self) {
+        self.0.mounts.trust_owners();
+    }
+
     /// The tree.
     pub fn tree(&self) -> &Tree {
         &self.0.tree
@@ -131,13 +137,20 @@ impl Files {
             Ok(user) => user,
             Err(error) => return self.refuse_login(error, &method, &path, address),
         };
+        if dav::guard::is_cross_site(&method, request.headers()) {
+            info!(%user, %method, %path, client = ?address, "refused: sent by a page of another site");
+            return text(StatusCode::FORBIDDEN, "a page of another site sent this");
+        }
         let rules = self.0.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let caller = Caller { user, rules, replaces: None };
         let user = caller.user.clone();
         let reply = match method {
             Method::POST if uri.path() == wire::PATH => return self.mount(caller, request).await,
             Method::GET | Method::HEAD => self.get(caller, &method, &uri, request.headers(), &path).await,
-            _ => self.dav(caller, request).await,
+            _ => match dav::guard::check(&caller, &method, &uri, &path, request.headers()) {
+                Ok(()) => self.dav(caller, request).await,
+                Err((status, words)) => text(status, words),
+            },
         };
         info!(%user, %method, %path, status = reply.status().as_u16(), client = ?address, "request");
         reply
@@ -164,6 +177,15 @@ impl Files {
 
     /// Answers a call of a mount.
     async fn mount(&self, caller: Caller, request: Request<Body>) -> Response<ReplyBody> {
+        // A type that pages of other sites cannot send without asking first.
+        if request.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind != wire::CONTENT_TYPE)
+            || request.headers().contains_key(header::ORIGIN)
+        {
+            return text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "only mounts call this; `dapple mount` of the same version does",
+            );
+        }
         let len: Option<usize> =
             request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
         // Few large calls at a time, so that the mounts cannot fill the memory; small ones do not wait for them.
@@ -199,6 +221,14 @@ impl Files {
         let user = caller.user.to_string();
         if method.as_str() == "PROPFIND" && !is_shallow(request.headers()) {
             return xml(StatusCode::FORBIDDEN, FINITE_DEPTH);
+        }
+        if matches!(method.as_str(), "LOCK" | "UNLOCK") {
+            let named = ["lock-token", "if"].map(|name| request.headers().get(name).cloned());
+            for field in named.into_iter().flatten() {
+                if self.0.locks.is_of_other(&caller.user, field.as_bytes()).await {
+                    return text(StatusCode::FORBIDDEN, "this lock is another user's");
+                }
+            }
         }
         if method.as_str() == "MOVE" {
             caller.replaces = replaced(request.headers());
@@ -279,7 +309,7 @@ impl tower_service::Service<Request<Body>> for Files {
 }
 
 /// The file that a request names. A path that a lenient server would repair, such as `a/../b`, is refused.
-fn path_of(uri: &Uri) -> Result<TreePath, PathError> {
+pub(crate) fn path_of(uri: &Uri) -> Result<TreePath, PathError> {
     let decoded: Vec<u8> = percent_decode_str(uri.path()).collect();
     match decoded.as_slice() {
         // `OPTIONS *`.
@@ -302,7 +332,7 @@ fn is_shallow(fields: &HeaderMap) -> bool {
 
 /// Whether XML is so flat that dav-server's reader, which recurses, cannot run out of stack, and declares no entities. Text
 /// that is no XML is left to dav-server, which refuses it where it reads it.
-fn is_simple(xml: &[u8]) -> bool {
+pub(crate) fn is_simple(xml: &[u8]) -> bool {
     if xml.windows(9).any(|part| part.eq_ignore_ascii_case(b"<!doctype")) {
         return false;
     }

@@ -21,8 +21,8 @@ pub(crate) struct Call {
     pub(crate) client: ClientId,
     /// The call's number: a call that is sent again has the same, and happens once.
     pub(crate) number: u64,
-    /// Leases given back.
-    pub(crate) released: Vec<NodeId>,
+    /// Leases given back, up to the grants of these numbers.
+    pub(crate) released: Vec<(NodeId, u64)>,
     /// The action.
     pub(crate) action: Action,
 }
@@ -155,6 +155,9 @@ pub(crate) fn decode<T: DeserializeOwned>(mut body: Bytes) -> Option<(T, Bytes)>
     let message = body.split_to(len);
     Some((postcard::from_bytes(&message).ok()?, body))
 }
+
+/// The type of a call's body.
+pub(crate) const CONTENT_TYPE: &str = "application/x-dapple-mount";
 
 /// The path of all calls.
 pub(crate) const PATH: &str = "/-/mount";

@@ -117,6 +117,11 @@ pub(super) struct RightsArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) rules: Option<PathBuf>,
 
+    /// Let mounts change the owners of files, and set the bits setuid and setgid, as far as this program's user may: only for clients
+    /// that are trusted like that user
+    #[arg(long)]
+    pub(super) trust_owners: bool,
+
     /// Let no one change anything
     #[arg(long)]
     pub(super) read_only: bool,

@@ -130,6 +130,9 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     let sources = args.sources(state.as_ref())?;
     let acceptor = acceptor(args, &sources, &addrs).await?;
     let files = Files::new(tree, Logins::new(token.clone(), sources.users()?), sources.rules()?);
+    if args.rights.trust_owners {
+        files.trust_owners();
+    }
     let mut handles = Vec::new();
     let mut serving = Vec::new();
     for one in listening {

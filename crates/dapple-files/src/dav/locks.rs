@@ -46,6 +46,15 @@ impl Locks {
         Locks(Arc::new(Colored::new(Table::default())))
     }
 
+    /// Whether a header field names a lock that another user took.
+    pub(crate) async fn is_of_other(&self, user: &str, field: &[u8]) -> bool {
+        let (user, field) = (user.to_owned(), String::from_utf8_lossy(field).into_owned());
+        let is_other = move |held: &Held| {
+            held.lock.principal.as_deref() != Some(user.as_str()) && field.contains(&held.lock.token)
+        };
+        self.0.with(move |table| table.current().locks.iter().any(is_other)).await
+    }
+
     /// The number of locks.
     pub(crate) async fn len(&self) -> usize {
         self.0.with(|table| table.current().locks.len()).await
@@ -200,7 +209,7 @@ impl Held {
     }
 }
 
-/// A token that no other lock has. It is no secret: only the user that took the lock can use it.
+/// A token that no other lock has. It is no secret: only the user that took the lock can use it ([`Locks::is_of_other`]).
 fn token(count: u64) -> String {
     let random = random();
     format!(

@@ -5,6 +5,7 @@
 
 mod files;
 mod get;
+pub(crate) mod guard;
 mod locks;
 mod node;
 mod page;
@@ -15,3 +16,4 @@ pub use self::get::ReplyBody;
 pub(crate) use self::get::get;
 pub(crate) use self::locks::Locks;
 pub(crate) use self::page::{SCRIPT, STYLE};
+pub(crate) use self::properties::NAME as PROPERTIES;

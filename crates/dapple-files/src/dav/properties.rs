@@ -45,7 +45,11 @@ pub(super) async fn copy(tree: &Tree, from: &TreePath, to: &TreePath) -> io::Res
 async fn stored(tree: &Tree, path: &TreePath) -> io::Result<Vec<Property>> {
     match tree.extended(path, OsStr::new(NAME)).await {
         // Another program may have written it: then there are none.
-        Ok(Some(bytes)) => Ok(postcard::from_bytes(&bytes).unwrap_or_default()),
+        Ok(Some(bytes)) => {
+            let mut found: Vec<Property> = postcard::from_bytes(&bytes).unwrap_or_default();
+            found.retain(|one| one.xml.as_deref().is_none_or(crate::service::is_simple));
+            Ok(found)
+        }
         Ok(None) => Ok(Vec::new()),
         // A file system without such attributes.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Ok(Vec::new()),
@@ -75,7 +79,8 @@ impl Property {
     }
 }
 
-const NAME: &str = "user.dapple.dav";
+/// The attribute, which mounts neither see nor change.
+pub(crate) const NAME: &str = "user.dapple.dav";
 
 /// The most bytes of all properties of a file; many file systems take less.
 const LEN_MAX: usize = 60_000;

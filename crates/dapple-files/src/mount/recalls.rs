@@ -53,8 +53,11 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
 }
 
 /// Drops what a recall concerns; returns the leases to give back.
-async fn take(shared: &Arc<Shared>, notifier: &Arc<Notifier>, recall: Recall) -> Vec<NodeId> {
+async fn take(shared: &Arc<Shared>, notifier: &Arc<Notifier>, recall: Recall) -> Vec<(NodeId, u64)> {
     // Grants that are on their way count for nothing from here on; then what was kept by a delegation is sent.
+    let grant = match &recall {
+        Recall::Node(_, grant) | Recall::Entry { grant, .. } | Recall::All(grant) => *grant,
+    };
     let (stale, nodes) = match recall {
         Recall::Node(node, grant) => {
             let (stale, number) = {
@@ -82,7 +85,7 @@ async fn take(shared: &Arc<Shared>, notifier: &Arc<Notifier>, recall: Recall) ->
     };
     lock(&shared.open).values_mut().for_each(super::Open::forget_first);
     drop_from_kernel(notifier, stale).await;
-    nodes
+    nodes.into_iter().map(|node| (node, grant)).collect()
 }
 
 /// Tells the kernel. A call of the kernel that is in progress in the same directory keeps its lock, and may wait for another mount that

@@ -9,14 +9,14 @@ use dapple::http::{Client, Request};
 use dapple::time::{Instant, sleep};
 use dapple_sched::environment::random;
 use http::StatusCode;
-use http::header::{AUTHORIZATION, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use rustix::io::Errno;
 
 use super::MountOptions;
 use crate::lease::ClientId;
 use crate::path::TreePath;
 use crate::tree::{Attributes, NodeId};
-use crate::wire::{Action, Answer, Call, DATA_MAX, PATH, decode, encode};
+use crate::wire::{self, Action, Answer, Call, DATA_MAX, PATH, decode, encode};
 
 /// The reason why a tree was not mounted.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ impl Remote {
     pub(super) async fn ask(
         &self,
         action: Action,
-        released: Vec<NodeId>,
+        released: Vec<(NodeId, u64)>,
         data: &[u8],
         patience: Duration,
     ) -> Result<(Answer, Bytes), i32> {
@@ -167,14 +167,14 @@ impl Remote {
         }
     }
 
-    fn body(&self, action: Action, released: Vec<NodeId>, data: &[u8]) -> Result<Bytes, i32> {
+    fn body(&self, action: Action, released: Vec<(NodeId, u64)>, data: &[u8]) -> Result<Bytes, i32> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let call = Call { client: self.id, number, released, action };
         encode(&call, data).map_err(|_| Errno::INVAL.raw_os_error())
     }
 
     async fn send(&self, body: Bytes) -> Result<(Answer, Bytes), Sent> {
-        let mut request = Request::post(&self.url);
+        let mut request = Request::post(&self.url).header(CONTENT_TYPE, wire::CONTENT_TYPE);
         if let Some(login) = &self.login {
             request = request.header(AUTHORIZATION, login);
         }

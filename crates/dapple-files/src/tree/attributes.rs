@@ -109,9 +109,11 @@ impl Attributes {
 }
 
 impl FileTime {
-    /// As the standard library has it; times before 1970 become 1970.
+    /// As the standard library has it; times before 1970 become 1970, and those after 9999, which the
+    /// dates of HTTP cannot show, the end of 9999.
     pub fn to_system_time(self) -> SystemTime {
-        let since = Duration::new(u64::try_from(self.seconds).unwrap_or(0), self.nanoseconds.min(999_999_999));
+        let seconds = u64::try_from(self.seconds).unwrap_or(0).min(LAST_SECOND);
+        let since = Duration::new(seconds, self.nanoseconds.min(999_999_999));
         UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH)
     }
 
@@ -123,6 +125,9 @@ impl FileTime {
         }
     }
 }
+
+/// The last second of the year 9999.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// Changes of attributes; `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -122,13 +122,13 @@ impl Tree {
     }
 
     async fn stat_by(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<Attributes> {
-        loop {
+        let look = || {
             let path = path.clone();
-            let found = self.0.dir.look_beneath(move |beneath| calls::stat(beneath, &path)).await?;
-            if !self.settle(&[found.node], by).await {
-                return Ok(found);
-            }
-        }
+            self.0.dir.look_beneath(move |beneath| calls::stat(beneath, &path))
+        };
+        let found = look().await?;
+        // Once is enough: writes that are kept from now on began after this call.
+        if self.settle(&[found.node], by).await { look().await } else { Ok(found) }
     }
 
     /// The attributes of a file with a lease of them: until it ends or is recalled, they stay true. Attributes without a lease may be
@@ -179,14 +179,12 @@ impl Tree {
 
     /// The attributes of a file; other programs' changes are told from before they are read.
     async fn stat_watched(&self, path: &TreePath, client: &Client) -> io::Result<Attributes> {
-        loop {
+        let look = || {
             let (path, inner) = (path.clone(), self.0.clone());
-            let job = move |beneath: &Beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref());
-            let found = self.0.dir.look_beneath(job).await?;
-            if !self.settle(&[found.node], Some(client.id())).await {
-                return Ok(found);
-            }
-        }
+            self.0.dir.look_beneath(move |beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref()))
+        };
+        let found = look().await?;
+        if self.settle(&[found.node], Some(client.id())).await { look().await } else { Ok(found) }
     }
 
     /// The entries of a directory, in the order of their names; at most a million.
@@ -199,18 +197,17 @@ impl Tree {
     }
 
     pub(crate) async fn list_by(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<Vec<Entry>> {
-        loop {
+        let look = || {
             let path = path.clone();
-            let entries = self.0.dir.run_beneath(move |beneath| calls::list(beneath, &path)).await?;
-            if !self.0.leases.has_delegations() {
-                return Ok(entries);
-            }
-            let mut nodes = Vec::with_capacity(entries.len());
-            entries.iter().for_each(|entry| nodes.push(entry.attributes.node));
-            if !self.settle(&nodes, by).await {
-                return Ok(entries);
-            }
+            self.0.dir.run_beneath(move |beneath| calls::list(beneath, &path))
+        };
+        let entries = look().await?;
+        if !self.0.leases.has_delegations() {
+            return Ok(entries);
         }
+        let mut nodes = Vec::with_capacity(entries.len());
+        entries.iter().for_each(|entry| nodes.push(entry.attributes.node));
+        if self.settle(&nodes, by).await { look().await } else { Ok(entries) }
     }
 
     /// The entries of a directory with a lease of the list: of the names, not of the attributes of the files.
@@ -266,12 +263,8 @@ impl Tree {
         len: usize,
         by: Option<ClientId>,
     ) -> io::Result<Vec<u8>> {
-        loop {
-            let read = read_whole(file, offset, len).await?;
-            if !self.settle(&[node], by).await {
-                return Ok(read);
-            }
-        }
+        let read = read_whole(file, offset, len).await?;
+        if self.settle(&[node], by).await { read_whole(file, offset, len).await } else { Ok(read) }
     }
 
     /// Writes all bytes at an offset of an open file, which the caller also names by its identity. A file grows if needed.

@@ -104,7 +104,8 @@ fn begin(beneath: &Beneath, path: &TreePath, mode: u32) -> io::Result<(std::fs::
         Err(Errno::NOENT) => mode,
         Err(error) => return Err(error.into()),
     };
-    let mode = Mode::from_raw_mode(mode & 0o7777);
+    // Without setuid and setgid, which would give new bytes the rights of the old ones.
+    let mode = Mode::from_raw_mode(mode & 0o1777);
     match fs::openat(&dir, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => return Ok((file.into(), None)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}

@@ -41,7 +41,7 @@ fn a_change_waits_until_the_holder_gives_its_lease_back() {
         // While it waits, there are no new leases, for anyone.
         let other = tree.leases().client(ClientId(3)).expect("a client");
         assert!(tree.stat_leased(&path("f"), &other).await.expect("attributes").1.is_none());
-        tree.leases().release(&holder, &[found.node]).await;
+        tree.leases().release(&holder, &[(found.node, u64::MAX)]).await;
         change.await.expect("no panic");
         assert_eq!(std::fs::read_to_string(dir.path().join("f")).expect("the file"), "new");
         let counts = tree.leases().counts();
@@ -106,7 +106,7 @@ fn a_rename_waits_for_both_directories() {
             for recall in holder.recalls(LONG).await {
                 let Recall::Node(node, _) = recall else { panic!("{recall:?}") };
                 assert!(dir.path().join("a/f").exists(), "no lease is left out");
-                tree.leases().release(holder, &[node]).await;
+                tree.leases().release(holder, &[(node, u64::MAX)]).await;
             }
         }
         change.await.expect("no panic").expect("renamed");
@@ -129,7 +129,7 @@ fn a_canceled_change_leaves_nothing_behind() {
         change.abort();
         assert!(change.await.is_err());
         assert!(dir.path().join("f").exists());
-        tree.leases().release(&holder, &[found.node]).await;
+        tree.leases().release(&holder, &[(found.node, u64::MAX)]).await;
         assert!(
             tree.stat_leased(&path("f"), &holder).await.expect("attributes").1.is_some(),
             "leases are granted again"

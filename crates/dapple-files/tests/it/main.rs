@@ -1,5 +1,6 @@
 //! The behavior of the file service.
 
+mod attacks;
 mod leases;
 mod properties;
 #[path = "../../../../fuzz/replay.rs"]
