@@ -28,6 +28,8 @@ use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow};
 pub(crate) struct Mounts {
     /// The service's start: a random number, and the time.
     start: u64,
+    /// The machine's start.
+    boot: u64,
     began: FileTime,
     mounts: Mutex<HashMap<ClientId, Arc<Mount>>>,
     last_sweep: Mutex<Instant>,
@@ -72,6 +74,7 @@ impl Mounts {
     pub(crate) fn new() -> Mounts {
         Mounts {
             start: random(),
+            boot: boot(),
             began: FileTime::from_system_time(system_now()),
             mounts: Mutex::default(),
             last_sweep: Mutex::new(Instant::now()),
@@ -100,6 +103,7 @@ impl Mounts {
         let trusts_owners = self.trusts_owners.load(Ordering::Relaxed);
         let served = Served {
             start: self.start,
+            boot: self.boot,
             trusts_owners,
             began: self.began,
             open_files: &self.open_files,
@@ -117,10 +121,11 @@ impl Mounts {
             Before::New => {
                 // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile.
                 let (tree, caller, mount) = (tree.clone(), caller.clone(), mount.clone());
-                let (start, began, open_files) = (self.start, self.began, self.open_files.clone());
+                let (start, boot, began, open_files) = (self.start, self.boot, self.began, self.open_files.clone());
                 let running = dapple::spawn(async move {
                     let served = Served {
                         start,
+                        boot,
                         trusts_owners,
                         began,
                         open_files: &open_files,
@@ -181,6 +186,7 @@ impl Mounts {
 /// A call that is served.
 struct Served<'a> {
     start: u64,
+    boot: u64,
     trusts_owners: bool,
     began: FileTime,
     open_files: &'a Arc<AtomicUsize>,
@@ -244,7 +250,7 @@ impl Served<'_> {
     }
 
     fn hello(&self) -> Answer {
-        Answer::Hello { start: self.start, lease_ms: self.tree.leases().duration().as_millis() as u32 }
+        Answer::Hello { start: self.start, boot: self.boot, lease_ms: self.tree.leases().duration().as_millis() as u32 }
     }
 
     /// Permissions that a client may give.
@@ -507,6 +513,13 @@ impl Served<'_> {
         self.check(path, May::Write)?;
         refused(self.caller.may_all(path).max(May::Read), May::Write)
     }
+}
+
+/// A number that every start of the machine changes; 0 if the system has none.
+fn boot() -> u64 {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
 fn refused(may: May, needed: May) -> io::Result<()> {

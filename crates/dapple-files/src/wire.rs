@@ -103,9 +103,10 @@ pub(crate) struct OpenHow {
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The start of the service, which a restart changes, and the duration of leases in milliseconds.
+    /// The start of the service, which a restart changes, that of its machine, and the duration of leases in milliseconds.
     Hello {
         start: u64,
+        boot: u64,
         lease_ms: u32,
     },
     Recalls(Vec<Recall>),

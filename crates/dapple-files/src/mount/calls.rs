@@ -139,7 +139,8 @@ impl Shared {
         let Answer::Opened(attributes, lease) = answer else { return Err(Errno::PROTO.raw_os_error()) };
         let again = OpenHow { truncate: false, create: None, only_new: false, ..how };
         let is_whole = first.len() as u64 == attributes.len && !first.is_empty();
-        let open = Open { inode: number, how: again, first, is_whole, first_until: asked };
+        let boot = self.remote.boot();
+        let open = Open { inode: number, how: again, boot, first, is_whole, first_until: asked };
         lock(&self.open).insert(handle, open);
         Ok((handle, attributes, lease, asked))
     }
@@ -171,11 +172,28 @@ impl Shared {
         Some((inodes.has_same_data(number, attributes) && !left.is_zero(), left))
     }
 
+    /// Whether the server's machine runs since the file was opened. If it started anew, writes that were not synced may be lost, which
+    /// each program that writes the file hears once, as from a disk.
+    async fn is_same_boot(&self, handle: u64, open: &Open) -> Outcome<()> {
+        if let (Answer::Hello { boot, .. }, _) = self.remote.call(Action::Hello, &[]).await? {
+            self.remote.set_boot(boot);
+            if let Some(open) = lock(&self.open).get_mut(&handle) {
+                open.boot = boot;
+            }
+            if open.how.write && open.boot != boot {
+                tracing::warn!("the server's machine started anew: writes before that may be lost");
+                return Err(Errno::IO.raw_os_error());
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a call with a handle; opens the file again if the server does not know the handle any more.
     pub(super) async fn with_handle(&self, handle: u64, action: Action, data: &[u8]) -> Outcome<(Answer, Bytes)> {
         match self.remote.call(action.clone(), data).await? {
             (Answer::UnknownHandle, _) => {
                 let open = lock(&self.open).get(&handle).cloned().ok_or(Errno::BADF.raw_os_error())?;
+                self.is_same_boot(handle, &open).await?;
                 let path = self.path(open.inode)?;
                 let how = open.how;
                 match self.remote.call(Action::Open { path, handle, how }, &[]).await? {

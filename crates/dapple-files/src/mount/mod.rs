@@ -74,6 +74,8 @@ type Listing = Arc<Vec<(Entry, Option<Lease>, dapple::time::Instant)>>;
 struct Open {
     inode: u64,
     how: OpenHow,
+    /// The start of the server's machine, as it was known then.
+    boot: u64,
     /// The beginning of the file, read when it was opened, and how long it may be used.
     first: bytes::Bytes,
     /// Whether that is the whole file.

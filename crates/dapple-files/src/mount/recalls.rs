@@ -38,8 +38,9 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
                 }
             }
             // It started anew: then it knows no lease.
-            Answer::Hello { start: now, .. } if now != start => {
+            Answer::Hello { start: now, boot, .. } if now != start => {
                 start = now;
+                shared.remote.set_boot(boot);
                 released.clear();
                 let stale = lock(&shared.inodes).recall_all(None);
                 lock(&shared.open).values_mut().for_each(super::Open::forget_first);

@@ -64,6 +64,8 @@ pub(super) struct Remote {
     login: Option<HeaderValue>,
     id: ClientId,
     next: AtomicU64,
+    /// The start of the server's machine, as far as it is known.
+    boot: AtomicU64,
     patience: Duration,
 }
 
@@ -101,6 +103,7 @@ impl Remote {
             login,
             id: ClientId(u128::from(random()) << 64 | u128::from(random())),
             next: AtomicU64::new(1),
+            boot: AtomicU64::new(0),
             patience: options.patience,
         })
     }
@@ -108,12 +111,23 @@ impl Remote {
     /// The first call: the start of the service, and the attributes of the root.
     pub(super) async fn hello(&self) -> Result<(u64, Attributes), MountError> {
         let (answer, _) = self.once(Action::Hello).await?;
-        let Answer::Hello { start, .. } = answer else { return Err(MountError::Protocol(self.server.clone())) };
+        let Answer::Hello { start, boot, .. } = answer else {
+            return Err(MountError::Protocol(self.server.clone()));
+        };
+        self.set_boot(boot);
         match self.once(Action::LookUp(TreePath::root())).await? {
             (Answer::Found(root, _), _) => Ok((start, root)),
             (Answer::Failed(_), _) => Err(MountError::Refused(self.server.clone(), StatusCode::FORBIDDEN)),
             _ => Err(MountError::Protocol(self.server.clone())),
         }
+    }
+
+    pub(super) fn boot(&self) -> u64 {
+        self.boot.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_boot(&self, boot: u64) {
+        self.boot.store(boot, Ordering::Relaxed);
     }
 
     async fn once(&self, action: Action) -> Result<(Answer, Bytes), MountError> {
