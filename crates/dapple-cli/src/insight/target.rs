@@ -70,6 +70,7 @@ impl Page {
         Ok(Page { addr, token, client, attached })
     }
 
+    #[cfg(feature = "top")]
     pub(super) fn addr(&self) -> &str {
         &self.addr
     }

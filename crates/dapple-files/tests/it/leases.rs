@@ -153,3 +153,29 @@ fn a_client_that_does_not_listen_fills_a_bounded_queue() {
         assert!(recalls.len() <= 1025 && matches!(recalls[0], Recall::All(_)), "{}", recalls.len());
     });
 }
+
+#[test]
+fn a_late_message_takes_no_newer_lease_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), "").expect("a file");
+    crate::runtime().block_on(async {
+        let tree = tree(&dir, LONG).await;
+        let holder = tree.leases().client(ClientId(1)).expect("a client");
+        let (found, first) = tree.stat_leased(&path("f"), &holder).await.expect("attributes");
+        let (_, second) = tree.stat_leased(&path("f"), &holder).await.expect("attributes");
+        let (first, second) = (first.expect("a lease"), second.expect("a lease"));
+        assert!(second.grant > first.grant);
+        tree.leases().release(&holder, &[(found.node, first.grant)]).await;
+        let by = Some(ClientId(2));
+        let writer = dapple::spawn({
+            let tree = tree.clone();
+            async move { tree.remove_file(&path("f"), by).await }
+        });
+        // The holder still has a lease, so the change asks for it.
+        let recalls = holder.recalls(LONG).await;
+        let recalled = |recall: &Recall| matches!(recall, Recall::Node(node, _) if *node == found.node);
+        assert!(recalls.iter().any(recalled), "{recalls:?}");
+        tree.leases().release(&holder, &[(found.node, second.grant)]).await;
+        writer.await.expect("it ends").expect("removed");
+    });
+}
