@@ -125,6 +125,9 @@ fn finish(
     only_new: bool,
     synced: bool,
 ) -> io::Result<Attributes> {
+    if !only_new {
+        keep_extended(beneath, path, file.as_std());
+    }
     if synced {
         file.as_std().sync_all()?;
     }
@@ -151,6 +154,18 @@ fn finish(
         calls::sync_dir(&dir)?;
     }
     Ok(Attributes::of(&fs::fstat(file.as_std())?))
+}
+
+/// Gives new contents the extended attributes of the file that they replace, among them the properties of WebDAV's clients: new bytes
+/// do not change these (RFC 4918, section 9.7.1). A file system without such attributes has none to lose.
+fn keep_extended(beneath: &Beneath, path: &TreePath, file: &std::fs::File) {
+    for name in calls::list_extended(beneath, path).unwrap_or_default() {
+        if let Ok(Some(value)) = calls::extended(beneath, path, &name)
+            && let Err(error) = fs::fsetxattr(file, &name, &value, fs::XattrFlags::empty())
+        {
+            tracing::warn!(%error, ?name, "an upload loses an extended attribute");
+        }
+    }
 }
 
 fn rename(dir: &std::fs::File, from: &str, to: &OsStr, only_new: bool) -> io::Result<()> {

@@ -89,6 +89,19 @@ fn an_upload_in_the_place_of_a_setuid_file_is_none() {
 }
 
 #[test]
+fn an_upload_keeps_the_properties_of_the_file() {
+    let served = served(May::Write);
+    assert_eq!(served.ask("PUT", "/f", &[], b"first").status, 201);
+    let patch =
+        b"<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\" xmlns:x=\"urn:x\"><D:set><D:prop><x:color>red\
+        </x:color></D:prop></D:set></D:propertyupdate>";
+    assert_eq!(served.ask("PROPPATCH", "/f", &["Content-Type: application/xml"], patch).status, 207);
+    assert_eq!(served.ask("PUT", "/f", &[], b"second").status, 204);
+    let found = served.ask("PROPFIND", "/f", &["Depth: 0"], b"");
+    assert!(found.text().contains("red"), "{}", found.text());
+}
+
+#[test]
 fn times_that_http_cannot_show_harm_no_page() {
     let served = served(May::Write);
     let file = std::fs::File::create(served.path().join("f")).expect("a file");
