@@ -205,17 +205,20 @@ impl Shared {
 
     /// A handle is about to be closed: what was to be sent by it goes by another one.
     pub(super) fn stop_keeping(&self, number: u64, handle: u64) {
-        let other = lock(&self.open)
-            .iter()
-            .find(|(other, open)| open.inode == number && open.how.write && **other != handle)
-            .map(|(other, _)| *other);
+        // One that appends as this one does: only by such a one are the pieces written where they belong.
+        let appends = self.appends(handle);
+        let is_other = |other: u64, open: &super::Open| {
+            other != handle && open.inode == number && open.how.write && open.how.append == appends
+        };
+        let other = lock(&self.open).iter().find(|(other, open)| is_other(**other, open)).map(|(other, _)| *other);
         let mut writers = lock(&self.writers);
         let Some(writer) = writers.get(&number).cloned() else { return };
         let mut kept = lock(&writer.kept);
-        match other {
-            Some(other) if kept.handle == handle => kept.handle = other,
-            None => drop(writers.remove(&number)),
-            Some(_) => {}
+        if kept.handle == handle {
+            match other {
+                Some(other) => kept.handle = other,
+                None => drop(writers.remove(&number)),
+            }
         }
     }
 
