@@ -42,11 +42,11 @@ impl Caller {
     /// # Errors
     ///
     /// `NotFound` for what the user may not see, `Forbidden` for what it may see but not do.
-    fn check(&self, path: &TreePath, needed: May) -> FsResult<()> {
+    pub(super) fn check(&self, path: &TreePath, needed: May) -> FsResult<()> {
         refused(self.may(path), needed)
     }
 
-    fn check_all(&self, path: &TreePath, needed: May) -> FsResult<()> {
+    pub(super) fn check_all(&self, path: &TreePath, needed: May) -> FsResult<()> {
         refused(self.may(path), needed)?;
         refused(self.may_all(path).max(May::Read), needed)
     }

@@ -1,6 +1,7 @@
 //! Refusals before dav-server begins with a request: it checks a tree file by file, and has removed a part of it when it meets a file
 //! that the user may not remove, or finds that a directory was to be moved into itself.
 
+use dav_server::fs::FsError;
 use http::{HeaderMap, Method, StatusCode, Uri, header};
 
 use super::Caller;
@@ -22,13 +23,9 @@ pub(crate) fn check(
     path: &TreePath,
     fields: &HeaderMap,
 ) -> Result<(), Refusal> {
-    match method.as_str() {
-        "DELETE" => may_all(caller, path),
-        "LOCK" => match caller.may(path) {
-            May::Write => Ok(()),
-            May::Read => Err(FORBIDDEN),
-            May::Nothing => Err(MISSING),
-        },
+    let checked = match method.as_str() {
+        "DELETE" => caller.check_all(path, May::Write),
+        "LOCK" => caller.check(path, May::Write),
         "COPY" | "MOVE" => {
             let to = destination(uri, fields)?;
             if to.is_in(path) || path.is_in(&to) {
@@ -37,13 +34,15 @@ pub(crate) fn check(
                     "a file cannot be copied or moved onto itself, nor into what it holds",
                 ));
             }
-            if method.as_str() == "MOVE" {
-                may_all(caller, path)?;
-            }
-            may_all(caller, &to)
+            let from = if method.as_str() == "MOVE" { caller.check_all(path, May::Write) } else { Ok(()) };
+            from.and_then(|()| caller.check_all(&to, May::Write))
         }
         _ => Ok(()),
-    }
+    };
+    checked.map_err(|error| match error {
+        FsError::NotFound => (StatusCode::NOT_FOUND, "there is no such file"),
+        _ => (StatusCode::FORBIDDEN, "this user may not change all of that"),
+    })
 }
 
 /// Whether another site's page sent a request that changes something: a browser adds the login that it knows.
@@ -51,14 +50,6 @@ pub(crate) fn is_cross_site(method: &Method, fields: &HeaderMap) -> bool {
     let is_reading = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let site = fields.get("sec-fetch-site").map(|site| site.as_bytes());
     !is_reading && matches!(site, Some(b"cross-site" | b"same-site"))
-}
-
-fn may_all(caller: &Caller, path: &TreePath) -> Result<(), Refusal> {
-    match caller.may(path).min(caller.may_all(path)) {
-        May::Write => Ok(()),
-        _ if caller.may(path) == May::Nothing => Err(MISSING),
-        _ => Err(FORBIDDEN),
-    }
 }
 
 /// The path of `Destination`, on this server.
@@ -77,6 +68,3 @@ fn destination(uri: &Uri, fields: &HeaderMap) -> Result<TreePath, Refusal> {
     }
     crate::service::path_of(&destination).map_err(|_| MALFORMED)
 }
-
-const FORBIDDEN: Refusal = (StatusCode::FORBIDDEN, "this user may not change all of that");
-const MISSING: Refusal = (StatusCode::NOT_FOUND, "there is no such file");
