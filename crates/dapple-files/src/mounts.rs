@@ -21,7 +21,7 @@ use crate::lease::{Client, ClientId, Lease};
 use crate::path::TreePath;
 use crate::rights::May;
 use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, Tree, of_file, read_whole};
-use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow};
+use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow, PIECES_MAX};
 
 /// All mounts.
 #[derive(Debug)]
@@ -279,6 +279,9 @@ impl Served<'_> {
         if !open.may_write {
             return Err(Errno::BADF.into());
         }
+        if pieces.len() > PIECES_MAX {
+            return Err(Errno::INVAL.into());
+        }
         let client = &self.mount.client;
         let is_lost = match delegation {
             // A client that changed the file since this service started did not know of the delegation.
@@ -291,7 +294,7 @@ impl Served<'_> {
         if is_lost {
             return Err(Errno::STALE.into());
         }
-        let mut split = Vec::with_capacity(pieces.len().min(1024));
+        let mut split = Vec::with_capacity(pieces.len());
         for (offset, len) in pieces {
             if *len as usize > data.len() || offset.checked_add(u64::from(*len)).is_none_or(|end| end > i64::MAX as u64)
             {

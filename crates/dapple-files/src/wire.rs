@@ -163,6 +163,9 @@ pub(crate) const CONTENT_TYPE: &str = "application/x-dapple-mount";
 /// The path of all calls.
 pub(crate) const PATH: &str = "/-/mount";
 
+/// The most pieces of one [`Action::Put`].
+pub(crate) const PIECES_MAX: usize = 256;
+
 /// The most bytes of data in a call or an answer.
 pub(crate) const DATA_MAX: usize = 1 << 20;
 

@@ -21,7 +21,7 @@ use dapple_sched::environment::system_now;
 use super::{Shared, lock};
 use crate::lease::Lease;
 use crate::tree::{AttributeChange, Attributes, FileTime, NewTime};
-use crate::wire::{Action, Answer, DATA_MAX};
+use crate::wire::{Action, Answer, DATA_MAX, PIECES_MAX};
 
 /// The writes of one file that this mount keeps.
 pub(super) struct Writer {
@@ -288,5 +288,3 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// Writes of more bytes gain nothing by waiting for others.
 const LARGE: usize = 64 << 10;
-
-const PIECES_MAX: usize = 256;
