@@ -572,3 +572,58 @@ const RECALLS_MAX: usize = 1024;
 
 /// After this many durations of a lease without a request, another client may take a client's place.
 const CLIENT_TIMES: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{ClientId, Leases, Recall};
+    use crate::tree::NodeId;
+
+    const FILE: NodeId = NodeId { device: 1, inode: 2 };
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn run(test: impl Future<Output = ()>) {
+        dapple::builder().workers(1).build().expect("a runtime").block_on(test);
+    }
+
+    #[test]
+    fn a_read_waits_for_the_writes_that_another_client_keeps() {
+        run(async {
+            let leases = Leases::new(LONG);
+            let [writer, reader] = [1, 2].map(|id| leases.client(ClientId(id)).expect("a client"));
+            let lease = leases.grant_writes(&writer, FILE).await.expect("a lease");
+            assert!(lease.writes && leases.has_delegation(writer.id(), FILE, lease.grant).await);
+            assert!(leases.grant(&reader, FILE).await.is_none(), "the wish for a lease takes nothing back");
+            assert!(!leases.settle(&[FILE], Some(writer.id())).await, "its own reads wait for nothing");
+            let reading = dapple::spawn({
+                let (leases, by) = (leases.clone(), Some(reader.id()));
+                async move { leases.settle(&[FILE], by).await }
+            });
+            assert!(matches!(writer.recalls(LONG).await[..], [Recall::Node(FILE, _)]));
+            assert!(leases.grant_writes(&writer, FILE).await.is_none(), "no new lease while the reader waits");
+            leases.release(&writer, &[(FILE, lease.grant)]).await;
+            assert!(reading.await.expect("it ends"), "it reads again what it had read");
+            assert!(!leases.has_delegation(writer.id(), FILE, lease.grant).await && !leases.has_delegations());
+            assert!(!leases.grant(&reader, FILE).await.expect("a lease").writes);
+            assert!(!leases.grant_writes(&writer, FILE).await.expect("a lease").writes, "it is not alone");
+        });
+    }
+
+    #[test]
+    fn a_client_that_does_not_answer_loses_its_delegation() {
+        run(async {
+            let leases = Leases::new(Duration::from_millis(20));
+            let [writer, reader] = [1, 2].map(|id| leases.client(ClientId(id)).expect("a client"));
+            let first = leases.grant_writes(&writer, FILE).await.expect("a lease");
+            assert!(leases.settle(&[FILE], Some(reader.id())).await);
+            assert!(!leases.has_delegation(writer.id(), FILE, first.grant).await);
+            let second = leases.grant_writes(&writer, FILE).await.expect("a lease");
+            assert!(
+                second.writes && !leases.has_delegation(writer.id(), FILE, first.grant).await,
+                "the first one is over"
+            );
+            assert!(leases.is_of_earlier_service(0) && !leases.is_of_earlier_service(first.grant));
+        });
+    }
+}

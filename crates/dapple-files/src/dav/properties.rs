@@ -44,17 +44,20 @@ pub(super) async fn copy(tree: &Tree, from: &TreePath, to: &TreePath) -> io::Res
 
 async fn stored(tree: &Tree, path: &TreePath) -> io::Result<Vec<Property>> {
     match tree.extended(path, OsStr::new(NAME)).await {
-        // Another program may have written it: then there are none.
-        Ok(Some(bytes)) => {
-            let mut found: Vec<Property> = postcard::from_bytes(&bytes).unwrap_or_default();
-            found.retain(|one| one.xml.as_deref().is_none_or(crate::service::is_simple));
-            Ok(found)
-        }
+        Ok(Some(bytes)) => Ok(decode(&bytes)),
         Ok(None) => Ok(Vec::new()),
         // A file system without such attributes.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// The properties in an attribute, which another program may have written: without XML that is so deep that dav-server's reader, which
+/// recurses, would run out of stack.
+fn decode(bytes: &[u8]) -> Vec<Property> {
+    let mut found: Vec<Property> = postcard::from_bytes(bytes).unwrap_or_default();
+    found.retain(|one| one.xml.as_deref().is_none_or(crate::service::is_simple));
+    found
 }
 
 async fn store(tree: &Tree, path: &TreePath, properties: Vec<Property>) -> io::Result<()> {
@@ -84,3 +87,21 @@ pub(crate) const NAME: &str = "user.dapple.dav";
 
 /// The most bytes of all properties of a file; many file systems take less.
 const LEN_MAX: usize = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{Property, decode};
+
+    #[test]
+    fn deep_xml_and_nonsense_are_no_properties() {
+        let property = |levels: usize| {
+            let xml = ["<a>".repeat(levels), "</a>".repeat(levels)].concat();
+            Property { name: format!("p{levels}"), prefix: None, namespace: None, xml: Some(xml.into_bytes()) }
+        };
+        let all = [property(1), property(64), property(65), property(9_000)];
+        let stored = postcard::to_stdvec(&all.to_vec()).expect("bytes");
+        let names: Vec<String> = decode(&stored).into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["p1", "p64"]);
+        assert!(decode(b"\xff\xff\xff\xff\xff").is_empty() && decode(&stored[..stored.len() / 2]).is_empty());
+    }
+}

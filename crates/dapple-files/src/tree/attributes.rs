@@ -180,3 +180,17 @@ pub struct Space {
     /// The most bytes of a name.
     pub name_len_max: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::FileTime;
+
+    #[test]
+    fn every_time_can_be_shown_as_a_date_of_http() {
+        for seconds in [i64::MIN, -1, 0, 253_402_300_799, 253_402_300_800, 300_000_000_000, i64::MAX] {
+            let shown = httpdate::fmt_http_date(FileTime { seconds, nanoseconds: 999_999_999 }.to_system_time());
+            let expected = if seconds <= 0 { "01 Jan 1970" } else { "31 Dec 9999" };
+            assert!(shown.contains(expected), "{seconds}: {shown}");
+        }
+    }
+}

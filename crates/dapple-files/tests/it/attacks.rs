@@ -100,12 +100,3 @@ fn an_upload_keeps_the_properties_of_the_file() {
     let found = served.ask("PROPFIND", "/f", &["Depth: 0"], b"");
     assert!(found.text().contains("red"), "{}", found.text());
 }
-
-#[test]
-fn times_that_http_cannot_show_harm_no_page() {
-    let served = served(May::Write);
-    let file = std::fs::File::create(served.path().join("f")).expect("a file");
-    // The file system may keep an earlier one.
-    let _ = file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(300_000_000_000));
-    assert_eq!((served.ask("GET", "/f", &[], b"").status, served.ask("GET", "/", &[], b"").status), (200, 200));
-}
