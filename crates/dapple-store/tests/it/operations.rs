@@ -8,6 +8,8 @@ use dapple_store::{
     Change, Entry, Error, Expect, OrderedTable, Read, Redb, Refusal, Store, StoreOptions, Table, TableOptions,
 };
 
+#[cfg(feature = "fjall")]
+use crate::support::in_fjall;
 use crate::support::{in_memory, on_disk, options, run};
 
 async fn all_operations<E: Engine>(store: Store<E>) {
@@ -48,10 +50,7 @@ fn all_operations_work_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     run(async { all_operations(on_disk(&directory).await).await });
     #[cfg(feature = "fjall")]
-    run(async {
-        let engine = dapple_store::Fjall::new(directory.path().join("fjall"));
-        all_operations(Store::open(engine, options(3)).await.unwrap()).await;
-    });
+    run(async { all_operations(in_fjall(&directory).await).await });
 }
 
 #[test]
@@ -228,10 +227,7 @@ fn many_keys_are_read_at_once() {
         many_keys(Store::open(engine, options).await.unwrap()).await;
     });
     #[cfg(feature = "fjall")]
-    run(async {
-        let engine = dapple_store::Fjall::new(directory.path().join("fjall"));
-        many_keys(Store::open(engine, options(3)).await.unwrap()).await;
-    });
+    run(async { many_keys(in_fjall(&directory).await).await });
 }
 
 #[test]

@@ -16,6 +16,11 @@ pub(crate) async fn on_disk(directory: &tempfile::TempDir) -> Store<Redb> {
     Store::open(Redb::new(directory.path()), options(3)).await.unwrap()
 }
 
+#[cfg(feature = "fjall")]
+pub(crate) async fn in_fjall(directory: &tempfile::TempDir) -> Store<dapple_store::Fjall> {
+    Store::open(dapple_store::Fjall::new(directory.path().join("fjall")), options(3)).await.unwrap()
+}
+
 /// Runs a test on two workers.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = dapple_io::runtime_builder().workers(2).build().unwrap();
