@@ -43,6 +43,7 @@ pub use page::{AttachError, Attached, PageError, Watch, attach, attachable, serv
 pub use recorder::{AlreadyRecording, Insight, Session};
 pub use recording::{LoadError, Recording};
 pub use replay::{Change, Prediction};
+pub use report::time_text;
 pub use snapshot::{Edge, Family, Slow, Snapshot, Waits, Worker};
 pub use verdict::Verdict;
 pub use waterfall::{Request, Step, Waterfall};

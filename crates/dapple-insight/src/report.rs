@@ -11,7 +11,7 @@ impl fmt::Display for Snapshot {
             writeln!(f, "{} events found no room, and are missing: record for a shorter time", self.lost)?;
         }
         let busy: Vec<String> = self.workers.iter().map(|worker| format!("{:.0} %", worker.busy * 100.0)).collect();
-        writeln!(f, "\nrecorded {}; workers busy: {}", time(self.elapsed_ns), busy.join(", "))?;
+        writeln!(f, "\nrecorded {}; workers busy: {}", time_text(self.elapsed_ns), busy.join(", "))?;
         writeln!(
             f,
             "\n{:<44} {:>7} {:>9} {:>10} {:>6} {:>7} {:>8}",
@@ -29,14 +29,14 @@ impl fmt::Display for Snapshot {
             let waits = &family.waits;
             let [same, other, worker, readers, several] =
                 [waits.same_color_ns, waits.other_colors_ns, waits.worker_ns, waits.readers_ns, waits.several_ns]
-                    .map(time);
+                    .map(time_text);
             let name = end_of(&family.name);
             writeln!(f, "{name:<44} {same:>10} {other:>12} {worker:>10} {readers:>10} {several:>10}")?;
         }
         writeln!(f, "\npredicted")?;
         for prediction in &self.predictions {
             let word = if prediction.workers == 1 { "worker" } else { "workers" };
-            let wait = time(prediction.wait_p99_ns);
+            let wait = time_text(prediction.wait_p99_ns);
             writeln!(
                 f,
                 "{:>4} {word:<8} {:>6.2} times the rate, 99 % begin within {wait}",
@@ -45,11 +45,11 @@ impl fmt::Display for Snapshot {
         }
         writeln!(f, "\nlongest callbacks")?;
         for slow in self.slow.iter().take(SLOW_ROWS) {
-            let lost = time(slow.waited_ns);
+            let lost = time_text(slow.waited_ns);
             writeln!(
                 f,
                 "{:>10}  {:<44} {} waited, for {lost} together",
-                time(slow.run_ns),
+                time_text(slow.run_ns),
                 end_of(&slow.name),
                 slow.waited
             )?;
@@ -65,7 +65,7 @@ fn row(f: &mut fmt::Formatter<'_>, family: &Family) -> fmt::Result {
     }
     let [share, hottest] = [family.share, family.hottest].map(|share| format!("{:.0} %", share * 100.0));
     let most = if family.speedup_max < 1000.0 { format!("{:.1} x", family.speedup_max) } else { "-".to_owned() };
-    let time = time(family.run_ns);
+    let time = time_text(family.run_ns);
     writeln!(f, "{what:<44} {:>7} {:>9} {time:>10} {share:>6} {hottest:>7} {most:>8}", family.colors, family.runs)
 }
 
@@ -83,7 +83,8 @@ fn end_of(name: &str) -> &str {
     &name[from..]
 }
 
-fn time(ns: u64) -> String {
+/// A time in words, in the unit that leaves two to four digits before the point: `740 ns`, `12 us`, `350 ms`, `14.2 s`.
+pub fn time_text(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),
         10_000..10_000_000 => format!("{:.0} us", ns as f64 / 1e3),

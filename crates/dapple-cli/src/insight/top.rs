@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-use dapple::insight::{Family, Snapshot};
+use dapple::insight::{Family, Snapshot, time_text};
 use dapple::time::sleep;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -279,7 +279,13 @@ impl View {
                 let slow = snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.slow).iter();
                 let row = |slow: &dapple::insight::Slow| {
                     let worker = slow.worker.map_or("-".to_owned(), |worker| worker.to_string());
-                    vec![slow.name.clone(), time(slow.run_ns), worker, slow.waited.to_string(), time(slow.waited_ns)]
+                    vec![
+                        slow.name.clone(),
+                        time_text(slow.run_ns),
+                        worker,
+                        slow.waited.to_string(),
+                        time_text(slow.waited_ns),
+                    ]
                 };
                 (vec!["line", "time", "worker", "waited", "together"], slow.map(row).collect())
             }
@@ -305,7 +311,7 @@ fn color_row(family: &Family) -> Vec<String> {
         named(family),
         family.colors.to_string(),
         family.runs.to_string(),
-        time(family.run_ns),
+        time_text(family.run_ns),
         percent(family.share),
         percent(family.hottest),
         most,
@@ -315,7 +321,7 @@ fn color_row(family: &Family) -> Vec<String> {
 fn wait_row(family: &Family) -> Vec<String> {
     let waits = &family.waits;
     let all = [waits.same_color_ns, waits.other_colors_ns, waits.worker_ns, waits.readers_ns, waits.several_ns];
-    std::iter::once(named(family)).chain(all.map(time)).collect()
+    std::iter::once(named(family)).chain(all.map(time_text)).collect()
 }
 
 fn named(family: &Family) -> String {
@@ -360,15 +366,6 @@ fn end_of(name: &str, len_max: usize) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
-}
-
-fn time(ns: u64) -> String {
-    match ns {
-        0..10_000 => format!("{ns} ns"),
-        10_000..10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
-        10_000_000..10_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
-    }
 }
 
 const OTHER: &str = "it sent no snapshot of this version: use the `dapple` of the same release";
