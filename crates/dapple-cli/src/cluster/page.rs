@@ -9,9 +9,9 @@
 
 use dapple_cluster::{Directory, Summary};
 use dapple_http::Request;
-use dapple_serve::http::{Body, Client, Reply, RequestBody, Service};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use dapple_serve::http::{Client, Reply, RequestBody, Service};
+use http::header::ALLOW;
+use http::{HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 
@@ -53,7 +53,9 @@ impl Service for Page {
             return text(StatusCode::UNAUTHORIZED, "give the token of this page: /?token=TOKEN\n".to_owned());
         }
         match request.path {
-            "/" => reply(StatusCode::OK, include_str!("page.html").to_owned(), "text/html; charset=utf-8"),
+            "/" => {
+                Reply::about_program(StatusCode::OK, include_str!("page.html").to_owned(), "text/html; charset=utf-8")
+            }
             "/status.json" => json(self.directory.status().await.map(|status| Summary::of(&status))),
             "/events.json" => json(self.directory.events().await),
             _ => text(StatusCode::NOT_FOUND, "not found; try / or /status.json or /events.json\n".to_owned()),
@@ -70,21 +72,11 @@ fn json<T: serde::Serialize>(read: Result<T, dapple::etcd::Error>) -> Reply {
         .map_err(|error| error.to_string())
         .and_then(|value| serde_json::to_string(&value).map_err(|error| error.to_string()))
     {
-        Ok(value) => reply(StatusCode::OK, value, "application/json"),
+        Ok(value) => Reply::about_program(StatusCode::OK, value, "application/json"),
         Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }
 
 fn text(status: StatusCode, text: String) -> Reply {
-    reply(status, text, "text/plain; charset=utf-8")
-}
-
-fn reply(status: StatusCode, body: String, content_type: &'static str) -> Reply {
-    let mut headers = HeaderMap::with_capacity(4);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Nothing comes from elsewhere, and no other page shows this one.
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    Reply::new(status, headers, Body::Whole(body.into_bytes().into()))
+    Reply::about_program(status, text, "text/plain; charset=utf-8")
 }

@@ -21,10 +21,10 @@ use dapple_http::Request;
 use dapple_io::net::TcpListener;
 use dapple_io::time::sleep;
 use dapple_sched::{Color, Handle, HasObserver};
-use dapple_serve::http::{Body, Client, Reply, RequestBody, Service};
+use dapple_serve::http::{Client, Reply, RequestBody, Service};
 use dapple_serve::metrics::listener::serve_pages;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::header::{ALLOW, RETRY_AFTER};
+use http::{HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
 pub use self::attach::{AttachError, Attached, attach, attachable};
@@ -152,7 +152,9 @@ impl Service for Page {
             return text(StatusCode::UNAUTHORIZED, "give the token of this program: /?token=TOKEN\n".to_owned());
         }
         match request.path {
-            "/" => reply(StatusCode::OK, include_str!("page.html").to_owned(), "text/html; charset=utf-8"),
+            "/" => {
+                Reply::about_program(StatusCode::OK, include_str!("page.html").to_owned(), "text/html; charset=utf-8")
+            }
             "/snapshot.json" => self.snapshot(&query).await,
             "/predict.json" => self.predict(&query).await,
             "/recording" => self.recording(&query).await,
@@ -217,7 +219,7 @@ impl Page {
             recording.save(&mut file).map(|()| file)
         });
         match saved.await {
-            Some(Ok(file)) => reply(StatusCode::OK, file, "application/gzip"),
+            Some(Ok(file)) => Reply::about_program(StatusCode::OK, file, "application/gzip"),
             Some(Err(_)) | None => ends(),
         }
     }
@@ -282,7 +284,7 @@ fn is_same(given: &str, token: &str) -> bool {
 
 fn json(value: Option<impl serde::Serialize>) -> Reply {
     match value.and_then(|value| serde_json::to_string(&value).ok()) {
-        Some(value) => reply(StatusCode::OK, value, "application/json"),
+        Some(value) => Reply::about_program(StatusCode::OK, value, "application/json"),
         None => ends(),
     }
 }
@@ -292,17 +294,7 @@ fn ends() -> Reply {
 }
 
 fn text(status: StatusCode, text: String) -> Reply {
-    reply(status, text, "text/plain; charset=utf-8")
-}
-
-fn reply(status: StatusCode, body: impl Into<Vec<u8>>, content_type: &'static str) -> Reply {
-    let mut headers = HeaderMap::with_capacity(4);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Nothing comes from elsewhere, and no other page shows this one.
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    Reply::new(status, headers, Body::Whole(body.into().into()))
+    Reply::about_program(status, text, "text/plain; charset=utf-8")
 }
 
 const MS_MIN: u64 = 10;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::body::Body;
 use super::observer::Observer;
@@ -51,6 +52,19 @@ impl Reply {
     /// Creates a reply from these parts, without shared fields.
     pub fn new(status: StatusCode, headers: HeaderMap, body: Body) -> Reply {
         Reply { status, shared: None, headers, body, content_len: None, close: false, observer: None, served: None }
+    }
+}
+
+impl Reply {
+    /// A reply of a program about itself, such as its page, or the figures for it: never stored, loading nothing from elsewhere, and shown
+    /// in no other page.
+    pub fn about_program(status: StatusCode, body: impl Into<Vec<u8>>, content_type: &'static str) -> Reply {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
+        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+        Reply::new(status, headers, Body::Whole(body.into().into()))
     }
 }
 
