@@ -273,6 +273,11 @@ fn two_mounts_see_each_others_changes_at_once() {
     assert!(!b.join("f").exists(), "the second one knows that the name is free");
     fs::write(a.join("f"), "first").expect("written");
     assert_eq!(fs::read_to_string(b.join("f")).expect("read"), "first");
+    // In a new directory, of which the mount knows that it is empty, too.
+    fs::create_dir(a.join("new")).expect("made");
+    let too_long = fs::metadata(a.join("new").join("x".repeat(256))).expect_err("no such name can be");
+    assert_eq!(too_long.kind(), std::io::ErrorKind::InvalidFilename);
+    fs::remove_dir(a.join("new")).expect("removed");
     fs::write(b.join("f"), "second and longer").expect("written");
     assert_eq!(fs::read_to_string(a.join("f")).expect("read"), "second and longer");
     fs::create_dir(a.join("d")).expect("made");

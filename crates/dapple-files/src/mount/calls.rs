@@ -73,6 +73,8 @@ impl Shared {
     }
 
     pub(super) async fn look_up(&self, directory: u64, name: &OsStr) -> Outcome<(fuser::FileAttr, Duration)> {
+        // First, since a name that is too long is not free.
+        let path = self.path_in(directory, name)?;
         {
             let mut inodes = lock(&self.inodes);
             if let Some(left) = inodes.is_free(directory, name) {
@@ -83,7 +85,6 @@ impl Shared {
         if let Some(number) = known {
             self.settle(number).await;
         }
-        let path = self.path_in(directory, name)?;
         let asked = Instant::now();
         match self.remote.call(Action::LookUp(path), &[]).await? {
             (Answer::Found(attributes, lease), _) => Ok(self.entry(directory, name, (attributes, lease, asked))),
