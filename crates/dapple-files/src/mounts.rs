@@ -1,6 +1,6 @@
 //! The mounts of a service: their open files, and the calls that they sent last.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -59,7 +59,8 @@ struct OpenFile {
 /// The last calls that changed something, so that one that is sent again happens once.
 #[derive(Debug, Default)]
 struct Recent {
-    calls: VecDeque<(u64, Option<Answer>)>,
+    /// By their numbers, which grow; without an answer those that run.
+    calls: BTreeMap<u64, Option<Answer>>,
     waiters: Vec<(u64, oneshot::Sender<Answer>)>,
 }
 
@@ -562,21 +563,23 @@ impl Action {
 
 impl Recent {
     fn begin(&mut self, number: u64) -> Before {
-        match self.calls.iter().find(|(known, _)| *known == number) {
-            Some((_, Some(answer))) => Before::Answered(answer.clone()),
-            Some((_, None)) => {
+        match self.calls.get(&number) {
+            Some(Some(answer)) => Before::Answered(answer.clone()),
+            Some(None) => {
                 let (waiter, answer) = oneshot::channel();
                 self.waiters.push((number, waiter));
                 Before::Running(answer)
             }
             None => {
-                // A call that still runs stays known.
-                if self.calls.len() >= CALLS_KEPT
-                    && let Some(oldest) = self.calls.iter().position(|(_, answer)| answer.is_some())
-                {
-                    self.calls.remove(oldest);
+                if self.calls.len() >= CALLS_KEPT {
+                    // A call that still runs stays known.
+                    let oldest = self.calls.iter().find(|(_, answer)| answer.is_some()).map(|(number, _)| *number);
+                    let Some(oldest) = oldest else {
+                        return Before::Answered(Answer::Failed(Errno::NOBUFS.raw_os_error()));
+                    };
+                    self.calls.remove(&oldest);
                 }
-                self.calls.push_back((number, None));
+                self.calls.insert(number, None);
                 Before::New
             }
         }
@@ -586,9 +589,7 @@ impl Recent {
         for (_, waiter) in self.waiters.extract_if(.., |(waits_for, _)| *waits_for == number) {
             let _ = waiter.send(answer.clone());
         }
-        if let Some((_, kept)) = self.calls.iter_mut().find(|(known, _)| *known == number) {
-            *kept = Some(answer);
-        }
+        self.calls.insert(number, Some(answer));
     }
 }
 
@@ -632,3 +633,33 @@ const MOUNT_KEPT: Duration = Duration::from_secs(600);
 
 /// How often mounts that have gone are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::{Before, CALLS_KEPT, Recent};
+    use crate::wire::Answer;
+
+    #[test]
+    fn a_call_happens_once_however_many_others_come_meanwhile() {
+        let mut recent = Recent::default();
+        assert!(matches!(recent.begin(1), Before::New));
+        let last = 3 * CALLS_KEPT as u64;
+        for number in 2..=last {
+            assert!(matches!(recent.begin(number), Before::New));
+            recent.end(number, Answer::Names(vec![number.to_le_bytes().to_vec()]));
+        }
+        let Before::Running(waits) = recent.begin(1) else { panic!("it still runs") };
+        recent.end(1, Answer::Done);
+        assert_eq!(dapple_sched::block_on(waits), Ok(Answer::Done));
+        let answered =
+            matches!(recent.begin(last), Before::Answered(Answer::Names(names)) if names == [last.to_le_bytes()]);
+        assert!(answered && recent.calls.len() <= CALLS_KEPT);
+    }
+
+    #[test]
+    fn there_is_no_room_for_more_calls_that_run() {
+        let mut recent = Recent::default();
+        assert!((0..CALLS_KEPT as u64).all(|number| matches!(recent.begin(number), Before::New)));
+        assert!(matches!(recent.begin(u64::MAX), Before::Answered(Answer::Failed(_))));
+    }
+}
