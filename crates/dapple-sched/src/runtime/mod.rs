@@ -415,6 +415,16 @@ impl Builder {
         self
     }
 
+    /// How many workers the runtime will have; see [`Builder::workers`]. Reads files, which takes some 50 us.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if a number is asked for that is not from 1 to 1,024.
+    pub fn worker_count(&self) -> io::Result<usize> {
+        let asked = cpus::asked(self.workers)?;
+        Ok(asked.unwrap_or_else(|| cpus::available(&self.system_root).min(WORKERS_MAX)))
+    }
+
     /// Whether workers come and go with the processors that CPU affinity and the quotas of the
     /// control groups leave to the process. Default: only if [`Builder::workers`] and
     /// `DAPPLE_WORKERS` are not set.

@@ -11,7 +11,7 @@ use crate::runtime::cpus::{self, Cpus};
 use crate::runtime::driver::ThreadDriver;
 use crate::runtime::shared::{Setup, Shared};
 use crate::runtime::thread_context::work;
-use crate::runtime::{Builder, Handle, Run, Runtime, WORKERS_MAX, fork, running};
+use crate::runtime::{Builder, Handle, Run, Runtime, fork, running};
 use crate::worker::{Worker, monitor};
 
 impl Builder {
@@ -56,7 +56,7 @@ impl Builder {
     pub(super) fn into_shared(self, is_stepped: bool) -> io::Result<Arc<Shared>> {
         let available = cpus::available(&self.system_root);
         let asked = cpus::asked(self.workers)?;
-        let workers = asked.unwrap_or(available.min(WORKERS_MAX));
+        let workers = self.worker_count()?;
         let tuning = self.tuning.check()?;
         fork::watch();
         let thread_context = self.thread_context.map(|make| make()).transpose()?;
