@@ -253,6 +253,12 @@ pub(crate) fn network_of(addr: IpAddr) -> Option<Arc<dyn Network>> {
     current::shared().ok()?.network.clone().filter(|network| network.has(addr))
 }
 
+/// Whether a socket at this address, made on this thread, is on the [`Network`] of its runtime and not the kernel's. Such a socket has no
+/// descriptor, so another process cannot take it over.
+pub fn is_on_network(addr: IpAddr) -> bool {
+    network_of(addr).is_some()
+}
+
 /// Notes that a runtime of this process has a network.
 pub(crate) fn note_network() {
     NETWORKS.store(true, Ordering::Relaxed);

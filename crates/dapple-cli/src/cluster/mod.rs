@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple::net::TcpListener;
 use dapple::signal::{SIGINT, SIGTERM, Signal, signal};
 use dapple::task::race;
 use dapple::{Color, Handle};
@@ -104,7 +103,7 @@ fn serve_page(directory: Directory, host: &str, port: u16, token: Option<&str>) 
             }
             say(&format!("dapple: the cluster as a page: http://{addr}/\n"));
         }
-        let listener = TcpListener::from_std(one.socket).map_err(ClusterError::Runtime)?;
+        let listener = one.into_listener().map_err(ClusterError::Runtime)?;
         let page = Arc::new(Page::new(directory.clone(), token));
         drop(Color::new().spawn_background(dapple_serve::metrics::listener::serve_pages(listener, page)));
     }

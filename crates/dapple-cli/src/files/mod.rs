@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple::blocking::spawn_blocking;
-use dapple::net::TcpListener;
 use dapple::serve::{Serve, ServeHandle, serve};
 use dapple::signal::{SIGHUP, SIGINT, SIGTERM, Signal, signal};
 use dapple::task::race;
@@ -136,7 +135,7 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     let mut handles = Vec::new();
     let mut serving = Vec::new();
     for one in listening {
-        let listener = TcpListener::from_std(one.socket).map_err(FilesError::Runtime)?;
+        let listener = one.into_listener().map_err(FilesError::Runtime)?;
         let server = args.limited(serve(listener, files.clone()));
         let server = match &acceptor {
             Some(acceptor) => server.tls(acceptor.clone()),

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dapple_io::net::{Listener, TcpListener, TcpStream};
+use dapple_io::net::{Listener, TcpStream};
 use dapple_io::time::sleep;
 use dapple_sched::environment;
 use dapple_sched::{Color, JoinHandle};
@@ -39,8 +39,8 @@ pub struct Gate {
     /// Whether descriptors set the connection limit.
     is_short: bool,
     tasks: Vec<JoinHandle<()>>,
-    /// Duplicates of the sockets, for a successor.
-    sockets: Vec<(String, OwnedFd)>,
+    /// Duplicates of the sockets, for a successor; `None` for those that end with this process.
+    sockets: Vec<(String, Option<OwnedFd>)>,
 }
 
 impl Gate {
@@ -50,10 +50,10 @@ impl Gate {
 
     /// Begins to accept for `host`. Accepting runs on the default color.
     pub fn open<H: Host<Connection = TcpStream>>(&mut self, listening: Listening, host: Arc<H>) -> io::Result<()> {
-        self.sockets.push((listening.label.clone(), listening.socket.try_clone()?.into()));
+        self.sockets.push((listening.label.clone(), listening.duplicate()?));
         let accepting = Accepting {
             is_shared: listening.is_shared(),
-            listener: TcpListener::from_std(listening.socket)?,
+            listener: listening.into_listener()?,
             host,
             admission: self.admission.clone(),
             stage: self.stage.clone(),
@@ -70,8 +70,18 @@ impl Gate {
     }
 
     /// Returns the sockets, for another process.
+    ///
+    /// # Errors
+    ///
+    /// There is no descriptor left, or a socket is on a network of this process's own and ends with it.
     pub fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
-        self.sockets.iter().map(|(label, socket)| Ok((label.clone(), socket.try_clone()?))).collect()
+        let duplicate = |(label, socket): &(String, Option<OwnedFd>)| match socket {
+            Some(socket) => Ok((label.clone(), socket.try_clone()?)),
+            None => Err(io::Error::other(
+                "they are on a network of this process's own, which ends with it; stop this process, and start the next",
+            )),
+        };
+        self.sockets.iter().map(duplicate).collect()
     }
 
     /// Adds a task that accepts in another way, until the stage says that accepting ends.

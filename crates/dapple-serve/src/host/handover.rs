@@ -83,7 +83,7 @@ impl Predecessor {
             // A message without a socket ends the list.
             let Some(fd) = fd else { return Ok(listening) };
             let label = String::from_utf8_lossy(&label).trim_end_matches('\0').to_owned();
-            listening.push(Listening { label, socket: fd.into() });
+            listening.push(Listening::kernel(label, fd.into()));
         }
     }
 

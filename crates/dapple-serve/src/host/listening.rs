@@ -1,9 +1,11 @@
 //! Listening sockets: inherited from the previous process or the service manager, or made here.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as KernelListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 
+use dapple_io::environment;
+use dapple_io::net::TcpListener;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::warn;
@@ -50,7 +52,16 @@ pub struct Listening {
     /// The name by which the next process finds it again: `HOST:PORT`, or the service manager's
     /// name after a colon.
     pub label: String,
-    pub socket: TcpListener,
+    socket: ListeningSocket,
+}
+
+/// The socket of a [`Listening`].
+#[derive(Debug)]
+enum ListeningSocket {
+    /// The kernel's, which another process can take over.
+    Kernel(KernelListener),
+    /// One of the runtime's own network, which ends with this process.
+    Network(TcpListener),
 }
 
 impl Listening {
@@ -65,9 +76,41 @@ impl Listening {
         self.label.starts_with(':')
     }
 
+    /// A socket of the kernel.
+    pub fn kernel(label: String, socket: KernelListener) -> Listening {
+        Listening { label, socket: ListeningSocket::Kernel(socket) }
+    }
+
     /// The address, with the port that the kernel chose.
     pub fn addr(&self) -> Option<SocketAddr> {
-        self.socket.local_addr().ok()
+        match &self.socket {
+            ListeningSocket::Kernel(socket) => socket.local_addr().ok(),
+            ListeningSocket::Network(socket) => socket.local_addr().ok(),
+        }
+    }
+
+    /// A duplicate, for a process that takes over; `None` for a socket that ends with this process.
+    ///
+    /// # Errors
+    ///
+    /// There is no descriptor left.
+    pub fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        match &self.socket {
+            ListeningSocket::Kernel(socket) => Ok(Some(socket.try_clone()?.into())),
+            ListeningSocket::Network(_) => Ok(None),
+        }
+    }
+
+    /// Accepts on this socket.
+    ///
+    /// # Errors
+    ///
+    /// There is no runtime here, or the kernel refuses to watch the socket.
+    pub fn into_listener(self) -> io::Result<TcpListener> {
+        match self.socket {
+            ListeningSocket::Kernel(socket) => TcpListener::from_std(socket),
+            ListeningSocket::Network(socket) => Ok(socket),
+        }
     }
 }
 
@@ -116,7 +159,7 @@ fn passed_on(label: String, fd: OwnedFd) -> Result<Listening, ListenError> {
     if !listens || !matches!(domain, Some(rustix::net::AddressFamily::INET | rustix::net::AddressFamily::INET6)) {
         return Err(ListenError::PassedOnOther(format!("socket {label:?}")));
     }
-    Ok(Listening { label, socket: TcpListener::from(fd) })
+    Ok(Listening::kernel(label, fd.into()))
 }
 
 /// Whether the same IPv4 port is wanted too, so that an IPv6 socket has to leave it free.
@@ -125,7 +168,7 @@ fn has_twin(wanted: &Wanted, all: &[Wanted]) -> bool {
 }
 
 /// Listens on the first address of the host that works.
-fn bind_first(wanted: &Wanted, only_v6: bool) -> Result<TcpListener, ListenError> {
+fn bind_first(wanted: &Wanted, only_v6: bool) -> Result<ListeningSocket, ListenError> {
     let mut problem = None;
     for addr in wanted.addrs()? {
         match bind(addr, wanted.reuse_port, only_v6) {
@@ -136,7 +179,10 @@ fn bind_first(wanted: &Wanted, only_v6: bool) -> Result<TcpListener, ListenError
     Err(problem.expect("there is an address at least"))
 }
 
-fn bind(addr: SocketAddr, reuse_port: bool, only_v6: bool) -> io::Result<TcpListener> {
+fn bind(addr: SocketAddr, reuse_port: bool, only_v6: bool) -> io::Result<ListeningSocket> {
+    if environment::is_on_network(addr.ip()) {
+        return TcpListener::bind(addr).map(ListeningSocket::Network);
+    }
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if reuse_port {
@@ -147,7 +193,7 @@ fn bind(addr: SocketAddr, reuse_port: bool, only_v6: bool) -> io::Result<TcpList
     }
     socket.bind(&addr.into())?;
     socket.listen(backlog_max())?;
-    Ok(socket.into())
+    Ok(ListeningSocket::Kernel(socket.into()))
 }
 
 /// The longest backlog that the system allows: if the backlog is full, the client retries after a
