@@ -6,15 +6,17 @@ use super::site::Site;
 use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::observe::metrics::listener::Numbers;
 use crate::observe::metrics::{connections, process, workers};
+use crate::server::OwnNetwork;
 
 /// The metrics of one site.
 pub(crate) struct SiteNumbers {
     site: Arc<Site>,
+    network: OwnNetwork,
 }
 
 impl SiteNumbers {
-    pub(crate) fn new(site: Arc<Site>) -> SiteNumbers {
-        SiteNumbers { site }
+    pub(crate) fn new(site: Arc<Site>, network: OwnNetwork) -> SiteNumbers {
+        SiteNumbers { site, network }
     }
 }
 
@@ -35,6 +37,7 @@ impl Numbers for SiteNumbers {
             let help = "Access log lines that were dropped or could not be written.";
             out.single("dapple_access_log_lines_dropped_total", Kind::Counter, help, log.dropped() as f64);
         }
+        self.network.write(&mut out);
         workers::write(&self.site.handle, &mut out);
         process::write(&mut out);
         out.finish()

@@ -80,6 +80,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     if let Some(workers) = args.runtime.workers {
         builder = builder.workers(usize::from(workers));
     }
+    let (builder, network) = args.listen.net.open(builder).map_err(ServeError::Runtime)?;
     let runtime = builder.build().map_err(ServeError::Runtime)?;
     let _entered = runtime.enter();
 
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let mut front = Front::new(site.clone(), shares.is_short);
     open(args, &mut front, predecessor.as_mut(), tls.as_ref())?;
     announce(args, &front, runtime.handle().workers(), tls.as_deref());
-    let numbers = Arc::new(SiteNumbers::new(site.clone()));
+    let numbers = Arc::new(SiteNumbers::new(site.clone(), network.clone()));
     told::begin(&args.told, observing, numbers, predecessor.is_some())?;
     let manager = Manager::find();
     if let Some(predecessor) = predecessor {
@@ -124,7 +125,9 @@ pub(crate) fn run(args: &Args, loaded: &Loaded) -> Result<(), ServeError> {
     let mut reload = Reload { site, first: loaded.clone(), tls, drain };
     let (begin, admission) = runtime.block_on(async {
         let (ending, begin) = watch(signals, upgrade, &manager, front.gate(), async || reload.run(&front).await).await;
-        (begin, front.finish(ending).await)
+        let admission = front.finish(ending).await;
+        network.delivered(reload.drain.saturating_sub(begin.elapsed())).await;
+        (begin, admission)
     });
     finish(runtime, reload.drain.saturating_sub(begin.elapsed()), &admission);
     // The log ends with the lines of the replies that just finished.

@@ -24,6 +24,8 @@ mod listing;
 mod load;
 mod memory;
 mod metrics;
+#[cfg(feature = "net")]
+mod own_network;
 mod paths;
 mod properties;
 mod proxy;

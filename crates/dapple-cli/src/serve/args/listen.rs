@@ -1,7 +1,7 @@
 //! The addresses to listen on.
 
 use crate::config::{host_and_port, number};
-use crate::server::Wanted;
+use crate::server::{NetArgs, Wanted};
 
 /// The addresses to listen on.
 #[derive(Debug, clap::Args)]
@@ -19,18 +19,25 @@ pub(crate) struct ListenArgs {
     /// Let other processes listen on the same port, each taking a share of the connections
     #[arg(long)]
     pub(crate) reuse_port: bool,
+
+    #[command(flatten)]
+    pub(crate) net: NetArgs,
 }
 
 impl ListenArgs {
     /// The configured addresses to listen on.
     pub(crate) fn wanted(&self) -> Vec<Wanted> {
         let addrs = self.addr.iter().map(|(host, port)| self.wanted_at(host, *port, "--addr HOST:PORT"));
-        addrs.chain(self.port.map(|port| self.wanted_at("127.0.0.1", port, "--port N"))).collect()
+        addrs.chain(self.port.map(|port| self.wanted_at_default(port))).collect()
     }
 
     /// The address to listen on if none is configured.
     pub(crate) fn wanted_by_default(&self) -> Wanted {
-        self.wanted_at("127.0.0.1", 8080, "--port N")
+        self.wanted_at_default(8080)
+    }
+
+    fn wanted_at_default(&self, port: u16) -> Wanted {
+        self.wanted_at(&self.net.host().to_string(), port, "--port N")
     }
 
     fn wanted_at(&self, host: &str, port: u16, option: &'static str) -> Wanted {

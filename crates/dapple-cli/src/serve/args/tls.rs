@@ -35,7 +35,7 @@ pub(crate) struct TlsArgs {
 
     /// A preview: also speak HTTP/3, over UDP on the same addresses and ports, and announce it in
     /// replies (Alt-Svc)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "net")]
     pub(crate) http3: bool,
 }
 

@@ -1,0 +1,181 @@
+//! The network of a server: the kernel's, or TCP of the program's own on a TUN interface.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dapple::runtime::Builder;
+
+pub(crate) use self::built_in::OwnNetwork;
+use self::built_in::Tun;
+use crate::observe::metrics::exposition::Exposition;
+
+/// The network of a server.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Listening")]
+pub(crate) struct NetArgs {
+    /// Listen on a network of this program's own, TCP in user space on a TUN interface, such as
+    /// tun:web0,10.7.0.1/24; that address takes the place of 127.0.0.1
+    #[arg(long, value_name = "tun:NAME,ADDRESS/PREFIX", value_parser = built_in::parse, conflicts_with = "reuse_port")]
+    net: Option<Tun>,
+}
+
+impl NetArgs {
+    /// The address of this server where no option names one.
+    pub(crate) fn host(&self) -> IpAddr {
+        self.net.as_ref().map_or(IpAddr::from([127, 0, 0, 1]), built_in::first_address)
+    }
+
+    /// The builder with this network.
+    ///
+    /// # Errors
+    ///
+    /// The interface cannot be opened.
+    pub(crate) fn open(&self, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
+        match &self.net {
+            Some(tun) => built_in::open(tun, builder),
+            None => Ok((builder, OwnNetwork::none())),
+        }
+    }
+}
+
+impl OwnNetwork {
+    /// Waits until clients have all that was sent to them, at most for `limit`: the network ends with the process.
+    pub(crate) async fn delivered(&self, limit: Duration) {
+        let _ = dapple::time::timeout(limit, self.all_delivered()).await;
+    }
+}
+
+#[cfg(feature = "net")]
+mod built_in {
+    use std::io;
+    use std::net::IpAddr;
+
+    use dapple::network::{Network, OnNetwork, Stats};
+    use dapple::runtime::Builder;
+
+    pub(super) use dapple::network::Tun;
+
+    use super::Exposition;
+    use crate::observe::metrics::exposition::Kind;
+
+    /// A network of the program's own, if it has one.
+    #[derive(Clone, Debug)]
+    pub(crate) struct OwnNetwork(Option<Network>);
+
+    pub(super) fn parse(text: &str) -> Result<Tun, String> {
+        text.parse()
+    }
+
+    pub(super) fn first_address(tun: &Tun) -> IpAddr {
+        tun.settings.addresses[0].0
+    }
+
+    /// A queue for each worker.
+    pub(super) fn open(tun: &Tun, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
+        let network = tun.clone().open(builder.worker_count()?).map_err(|error| explained(&tun.name, &error))?;
+        Ok((builder.network(network.clone()), OwnNetwork(Some(network))))
+    }
+
+    fn explained(name: &str, error: &io::Error) -> io::Error {
+        let advice = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!(
+                "make it for this user, as root: `ip tuntap add {name} mode tun multi_queue user {}`",
+                rustix::process::getuid().as_raw()
+            ),
+            io::ErrorKind::ResourceBusy => "another process has it; end that, or name another interface".to_owned(),
+            io::ErrorKind::NotFound => "this system has no /dev/net/tun; load the module tun".to_owned(),
+            _ => "name a TUN interface, and an address of a host on it".to_owned(),
+        };
+        io::Error::new(error.kind(), format!("the interface {name} cannot be used ({error}); {advice}"))
+    }
+
+    impl OwnNetwork {
+        pub(super) fn none() -> OwnNetwork {
+            OwnNetwork(None)
+        }
+
+        pub(super) async fn all_delivered(&self) {
+            if let Some(network) = &self.0 {
+                network.delivered().await;
+            }
+        }
+
+        /// Writes the counts of this network, if there is one.
+        pub(crate) fn write(&self, out: &mut Exposition) {
+            let Some(network) = &self.0 else { return };
+            let Stats { received, sent, lost, broken, connections, half_open, time_wait, .. } = network.stats();
+            let Stats { half_open_evicted, refused, datagrams_lost, .. } = network.stats();
+            let families = [
+                ("dapple_network_packets_received_total", Kind::Counter, "Packets that came.", received),
+                ("dapple_network_packets_sent_total", Kind::Counter, "Packets that were sent.", sent),
+                ("dapple_network_packets_lost_total", Kind::Counter, "Packets that the interface did not take.", lost),
+                (
+                    "dapple_network_packets_broken_total",
+                    Kind::Counter,
+                    "Packets with a wrong length or checksum.",
+                    broken,
+                ),
+                ("dapple_network_connections", Kind::Gauge, "Connections.", connections as u64),
+                (
+                    "dapple_network_half_open",
+                    Kind::Gauge,
+                    "Connections that come and are not made yet.",
+                    half_open as u64,
+                ),
+                ("dapple_network_time_wait", Kind::Gauge, "Closed connections that are remembered.", time_wait as u64),
+                (
+                    "dapple_network_half_open_evicted_total",
+                    Kind::Counter,
+                    "Half-open connections that a newer one replaced.",
+                    half_open_evicted,
+                ),
+                ("dapple_network_refused_total", Kind::Counter, "New connections that found no room.", refused),
+                ("dapple_network_datagrams_lost_total", Kind::Counter, "Datagrams that found no room.", datagrams_lost),
+            ];
+            for (name, kind, help, value) in families {
+                out.single(name, kind, help, value as f64);
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "net"))]
+mod built_in {
+    use std::convert::Infallible;
+    use std::io;
+    use std::net::IpAddr;
+
+    use dapple::runtime::Builder;
+
+    use super::Exposition;
+
+    /// There is none in this build.
+    pub(crate) type Tun = Infallible;
+
+    /// There is none in this build.
+    #[derive(Clone, Debug)]
+    pub(crate) struct OwnNetwork;
+
+    pub(super) fn parse(_: &str) -> Result<Tun, &'static str> {
+        Err("this program was built without networks of its own; build it with `--features net`")
+    }
+
+    pub(super) fn first_address(tun: &Tun) -> IpAddr {
+        match *tun {}
+    }
+
+    pub(super) fn open(tun: &Tun, _: Builder) -> io::Result<(Builder, OwnNetwork)> {
+        match *tun {}
+    }
+
+    impl OwnNetwork {
+        pub(super) fn none() -> OwnNetwork {
+            OwnNetwork
+        }
+
+        pub(super) async fn all_delivered(&self) {}
+
+        pub(crate) fn write(&self, _: &mut Exposition) {}
+    }
+}
