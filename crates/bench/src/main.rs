@@ -65,6 +65,8 @@ enum Command {
     /// `dapple serve` compared with nginx, Apache, hyper and Go: the papers' experiments, under
     /// `load`
     Web(web::Args),
+    /// `dapple serve` over TCP of its own, compared with the kernel's, in network namespaces
+    Net(web::NetArgs),
     /// Locked instructions of `dapple serve` for each request, with colors and with --serial, counted under valgrind
     Locks(web::LocksArgs),
     /// `dapple proxy`: one process with one cache, compared with as many copies with a share of it
@@ -122,6 +124,9 @@ enum Command {
     /// One run of `web`, in a separate process
     #[command(hide = true)]
     WebTrial(web::TrialArgs),
+    /// The flood of `net`
+    #[command(hide = true)]
+    SynFlood(web::FloodArgs),
     /// One run of `proxy`, in a separate process
     #[command(hide = true)]
     ProxyTrial(proxy::TrialArgs),
@@ -159,6 +164,8 @@ fn main() -> ExitCode {
         Command::InsightTrial(args) => insight::run_trial(&args),
         Command::Web(args) => web::run(&args),
         Command::WebTrial(args) => web::run_trial(&args),
+        Command::Net(args) => web::run_net(&args),
+        Command::SynFlood(args) => web::run_flood(&args),
         Command::Locks(args) => web::run_locks(&args),
         Command::LocksKnown(args) => web::run_known(&args),
         Command::Proxy(args) => proxy::run(&args),

@@ -7,6 +7,9 @@ pub(crate) fn crates(subcommand: &str) -> &'static [&'static str] {
         "settings" | "idle" | "io" => &["dapple-io", "dapple-sched"],
         "insight" => &["dapple-insight", "dapple-serve", "dapple-http", "dapple-io", "dapple-sched"],
         "threads" => &["dapple", "dapple-stm", "dapple-io", "dapple-sched"],
+        "net" => {
+            &["dapple-cli", "dapple-serve", "dapple-http", "dapple-net", "dapple-sync", "dapple-io", "dapple-sched"]
+        }
         "web" | "locks" => {
             &["dapple-cli", "dapple-serve", "dapple-http", "dapple-tls", "dapple-sync", "dapple-io", "dapple-sched"]
         }

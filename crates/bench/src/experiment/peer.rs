@@ -29,6 +29,10 @@ pub(crate) enum Peer {
     DappleOwnScheduler,
     /// `dapple files`, over WebDAV (web)
     DappleFiles,
+    /// Dapple on TCP of its own, over a TUN interface (net)
+    DappleOwnTcp,
+    /// Dapple on the kernel's TCP, in a network namespace behind a veth interface (net)
+    DappleVeth,
     /// `rclone serve webdav`; must be installed (web)
     Rclone,
     /// nginx with `multi_accept on`: a worker accepts all waiting connections; must be installed
@@ -90,12 +94,12 @@ impl Peer {
     /// Its place in the palette of the plots, always the same, so that plots can be compared.
     pub(crate) fn style(self) -> usize {
         match self {
-            Peer::Dapple | Peer::DappleFiles | Peer::Replicated => 0,
+            Peer::Dapple | Peer::DappleFiles | Peer::DappleOwnTcp | Peer::Replicated => 0,
             Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents | Peer::DappleCopies => 1,
             Peer::Tokio | Peer::Hyper | Peer::Threaded => 2,
             Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache | Peer::HyperTower20 | Peer::Wrapped => 3,
             Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx | Peer::HyperPool10 | Peer::Pipelined => 4,
-            Peer::Go | Peer::Rclone => 5,
+            Peer::DappleVeth | Peer::Go | Peer::Rclone => 5,
             Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial | Peer::GoLimit10 => 6,
             Peer::Epoll | Peer::Fio => 7,
             Peer::DappleOwnScheduler | Peer::NginxAcceptOne => 9,

@@ -2,7 +2,7 @@
 
 use super::beside;
 use super::memory_limit::MemoryLimit;
-use super::server;
+use super::server::{self, Weather};
 use super::site::SiteKind;
 use super::trial;
 use crate::experiment::{BesidePaper, Column, Experiment, Peer, Plot, Row, Seen, Trial};
@@ -23,6 +23,8 @@ pub(super) trait Workload: 'static {
     const TITLE: &'static str;
     const PEERS: &'static [Peer];
     const PLAN: Plan;
+    /// What happens to packets, for peers with a network of their own.
+    const WEATHER: Weather = Weather::FAIR;
     /// Numbers of clients.
     const CONNECTIONS: &'static [usize];
 
@@ -140,7 +142,7 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
     type Figures = Figures;
 
     fn measure(trial: &Trial<Case>) -> Result<Figures> {
-        trial::measure(&W::PLAN, trial)
+        trial::measure(&W::PLAN, W::WEATHER, trial)
     }
 
     fn seen(_: &Case, of: &Figures) -> Option<Seen> {

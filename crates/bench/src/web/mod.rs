@@ -4,21 +4,24 @@ mod beside;
 mod experiment;
 mod locks;
 mod memory_limit;
+mod net;
 mod papers;
 mod server;
 mod site;
+mod syn_flood;
 mod trial;
 mod workloads;
 
 pub(crate) use locks::{Args as LocksArgs, KnownArgs, run as run_locks, run_known};
 pub(crate) use server::{FloorArgs, HyperArgs, dapple_program, free_port, run_floor, run_hyper};
+pub(crate) use syn_flood::{FloodArgs, run_flood};
 
 use crate::experiment::{Offer, Options, Peer, Session, answer, experiment_of};
 use crate::regret::{Files, Row, Rule};
-use crate::words::name;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use experiment::{Case, Web, Workload};
+use net::{NetBulk, NetClients, NetFlood, NetHello, NetLoss, NetSmall};
 use site::{Site, SiteKind};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -65,6 +68,38 @@ enum Only {
     Cold,
     /// Eight clients that request one file of 200 MB at the same time, which is in no cache
     Misses,
+    #[value(skip)]
+    Net(OnlyNet),
+}
+
+/// An experiment of `bench net`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum OnlyNet {
+    /// One tiny file over 64 kept connections
+    Hello,
+    /// 700 files of 4 KB, five requests a connection, 800 clients
+    Small,
+    /// One file of 200 MB, in memory, for one and for eight clients
+    Bulk,
+    /// Files of many sizes for 64 clients, while one packet of a hundred is lost
+    Loss,
+    /// One tiny file over 10,000 kept connections
+    Clients,
+    /// Small files for 64 clients, beside 100,000 beginnings of connections a second that go on no further
+    Flood,
+}
+
+/// Arguments of `bench net`.
+#[derive(clap::Args)]
+pub(crate) struct NetArgs {
+    /// The experiments (default: all)
+    #[arg(long, value_delimiter = ',', value_name = "WHAT,...")]
+    only: Vec<OnlyNet>,
+    /// Clients, in place of those of the experiment
+    #[arg(long, value_delimiter = ',', value_name = "N,...", value_parser = clap::value_parser!(u32).range(1..=15_000))]
+    connections: Vec<u32>,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Calls a function for the type of a workload.
@@ -80,12 +115,18 @@ macro_rules! with_workload {
             Only::Handshakes => $function::<Handshakes>($($argument),*),
             Only::Cold => $function::<Cold>($($argument),*),
             Only::Misses => $function::<Misses>($($argument),*),
+            Only::Net(OnlyNet::Hello) => $function::<NetHello>($($argument),*),
+            Only::Net(OnlyNet::Small) => $function::<NetSmall>($($argument),*),
+            Only::Net(OnlyNet::Bulk) => $function::<NetBulk>($($argument),*),
+            Only::Net(OnlyNet::Loss) => $function::<NetLoss>($($argument),*),
+            Only::Net(OnlyNet::Clients) => $function::<NetClients>($($argument),*),
+            Only::Net(OnlyNet::Flood) => $function::<NetFlood>($($argument),*),
         }
     };
 }
 
-fn peers<W: Workload>() -> &'static [Peer] {
-    W::PEERS
+fn offer<W: Workload>() -> Offer {
+    (W::NAME.to_owned(), W::PEERS)
 }
 
 fn site_kind<W: Workload>() -> SiteKind {
@@ -94,33 +135,57 @@ fn site_kind<W: Workload>() -> SiteKind {
 
 /// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen: Vec<Only> =
-        Only::value_variants().iter().copied().filter(|it| args.only.is_empty() || args.only.contains(it)).collect();
-    let offered: Vec<Offer> = chosen.iter().map(|only| (name(*only), with_workload!(*only, peers()))).collect();
-    let workers = args.options.workers();
-    let mut folder = None;
-    let prepare = || {
-        let made = write_sites(&chosen, args.cold_files as usize)?;
-        let path = made.path().to_owned();
-        folder = Some(made);
-        Ok(path)
-    };
-    args.options.run_with("web-trial", &offered, prepare, |session, failures| {
-        let mut trials = 0;
-        for only in &chosen {
-            trials += with_workload!(*only, run_one(session, args, &workers, failures))?;
-        }
-        Ok(trials)
-    })
+    let chosen = chosen(&args.only);
+    let measured = Measured { connections: &args.connections, memory_mb: &args.memory_mb, cold_files: args.cold_files };
+    measured.run(&chosen, &args.options)
+}
+
+/// As [`run`], for `bench net`.
+pub(crate) fn run_net(args: &NetArgs) -> Result<()> {
+    let chosen: Vec<Only> = chosen(&args.only).into_iter().map(Only::Net).collect();
+    Measured { connections: &args.connections, memory_mb: &[0], cold_files: 1 }.run(&chosen, &args.options)
+}
+
+/// All values, or those that were asked for, in the order of their declaration.
+fn chosen<T: ValueEnum + PartialEq + Copy>(asked: &[T]) -> Vec<T> {
+    T::value_variants().iter().copied().filter(|it| asked.is_empty() || asked.contains(it)).collect()
+}
+
+/// The numbers of a command.
+struct Measured<'a> {
+    connections: &'a [u32],
+    memory_mb: &'a [u64],
+    cold_files: u32,
+}
+
+impl Measured<'_> {
+    fn run(&self, chosen: &[Only], options: &Options) -> Result<()> {
+        let offered: Vec<Offer> = chosen.iter().map(|only| with_workload!(*only, offer())).collect();
+        let workers = options.workers();
+        let mut folder = None;
+        let prepare = || {
+            let made = write_sites(chosen, self.cold_files as usize)?;
+            let path = made.path().to_owned();
+            folder = Some(made);
+            Ok(path)
+        };
+        options.run_with("web-trial", &offered, prepare, |session, failures| {
+            let mut trials = 0;
+            for only in chosen {
+                trials += with_workload!(*only, run_one(session, self, &workers, failures))?;
+            }
+            Ok(trials)
+        })
+    }
 }
 
 fn run_one<W: Workload>(
     session: &Session,
-    args: &Args,
+    measured: &Measured<'_>,
     workers: &[usize],
     failures: &mut Vec<String>,
 ) -> Result<usize> {
-    session.run::<Web<W>>(&Web::<W>::cases(&args.connections, workers, &args.memory_mb), failures)
+    session.run::<Web<W>>(&Web::<W>::cases(measured.connections, workers, measured.memory_mb), failures)
 }
 
 /// The rows of `bench regret` that are about web servers.
@@ -182,8 +247,10 @@ pub(crate) struct TrialArgs {
 /// Runs one trial and prints its line.
 pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
     let wanted = experiment_of(&args.trial)?;
-    match Only::value_variants().iter().find(|only| name(**only) == wanted) {
-        Some(only) => with_workload!(*only, answer_of(&args.trial)),
+    let of_net = OnlyNet::value_variants().iter().copied().map(Only::Net);
+    let mut all = Only::value_variants().iter().copied().chain(of_net);
+    match all.find(|only| with_workload!(*only, offer()).0 == wanted) {
+        Some(only) => with_workload!(only, answer_of(&args.trial)),
         None => bail!("no experiment is called {wanted}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::experiment::{Case, Figures, Plan};
 use super::memory_limit::MemoryLimit;
-use super::server::{self, Running, Setting};
+use super::server::{self, Running, Setting, Weather};
 use super::site::Site;
 use crate::experiment::{Peer, Trial};
 use crate::load::Summary;
@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 /// Starts the peer, loads it, and measures both.
-pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
+pub(super) fn measure(plan: &Plan, weather: Weather, trial: &Trial<Case>) -> Result<Figures> {
     let Case { connections, workers, memory_mb } = trial.case;
     // Dropped after the server, which is in it.
     let limit = memory_mb.map(MemoryLimit::new).transpose()?;
@@ -29,6 +29,7 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
             cores: &places.server,
             cache_mb: plan.cache_mb,
             tls: plan.tls,
+            weather,
             go_program: trial.go_program.as_deref(),
             group: limit.as_ref().map(MemoryLimit::folder),
         },
@@ -48,6 +49,8 @@ pub(super) fn measure(plan: &Plan, trial: &Trial<Case>) -> Result<Figures> {
     for core in &places.load {
         load.arg("--cores").arg(core.to_string());
     }
+    let mut load = running.beside_clients(load);
+    let _flood = running.flood(weather)?;
     let load = Guard::start("the load", load.stdout(Stdio::piped()))?;
     let seen = watch(load, &running)?;
     running.still_running()?;

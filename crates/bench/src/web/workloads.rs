@@ -240,7 +240,7 @@ const ALL: &[Peer] = &[
 /// Room for all files of a workload that fits into memory.
 const CACHE_MB: u64 = 256;
 
-fn columns() -> Vec<Column<Figures>> {
+pub(super) fn columns() -> Vec<Column<Figures>> {
     vec![
         Column { head: "requests/s", figure: |of| of.rate_per_s, decimals: 0 },
         Column { head: "MB/s", figure: |of| of.mb_per_s, decimals: 1 },

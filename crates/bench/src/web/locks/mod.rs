@@ -154,6 +154,7 @@ fn cost<W: Workload>(args: &Args, case: Case, folder: &Path) -> Result<Cost> {
         workers: case.workers,
         cores: &[],
         cache_mb: W::PLAN.cache_mb,
+        weather: super::server::Weather::FAIR,
         tls: false,
         go_program: None,
         group: None,

@@ -1,7 +1,7 @@
 //! The peers `dapple`, `dapple-serial` and `dapple-copies`: the program built next to this one.
 
-use super::Setting;
 use super::certificate::Certificate;
+use super::{Setting, net};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,6 +30,28 @@ pub(super) fn command(
     }
     Ok(command)
 }
+
+/// The server of a network of its own: on TCP of its own, or on the kernel's. Its clients come from one address.
+pub(super) fn command_apart(setting: &Setting, has_own_tcp: bool) -> Result<Command> {
+    let mut command = setting.command(&program()?)?;
+    command.arg("serve").arg(setting.site.root());
+    command.arg("--workers").arg(setting.workers.to_string()).arg("--cache-mb").arg(setting.cache_mb.to_string());
+    command.args(["--connections-max", "16000", "--connections-per-client", "0"]);
+    if has_own_tcp {
+        command.args([
+            "--net",
+            &format!("tun:{},{}/24", net::INTERFACE, net::SERVER),
+            "--port",
+            &PORT_APART.to_string(),
+        ]);
+    } else {
+        command.args(["--addr", &format!("{}:{PORT_APART}", net::SERVER)]);
+    }
+    Ok(command)
+}
+
+/// The port of the server of a network of its own.
+pub(super) const PORT_APART: u16 = 8080;
 
 /// Appends the server's arguments, but those of TLS, to a command that starts its program.
 pub(in crate::web) fn arguments(command: &mut Command, setting: &Setting, port: u16, serial: bool) {

@@ -8,6 +8,7 @@ mod dapple;
 mod files;
 mod floor;
 mod hyper;
+mod net;
 mod nginx;
 mod small;
 
@@ -16,13 +17,16 @@ pub(crate) use dapple::program as dapple_program;
 pub(super) use files::LOGIN;
 pub(crate) use floor::{FloorArgs, run_floor};
 pub(crate) use hyper::{HyperArgs, run_hyper};
+pub(super) use net::Weather;
 
 use super::site::Site;
 use crate::experiment::Peer;
-use crate::machine::{Guard, bound_in, family_memory};
+use crate::machine::{Guard, bound_in, family_memory, own_command};
 use crate::usage::Usage;
 use anyhow::{Context, Result, bail, ensure};
 use certificate::Certificate;
+use net::Net;
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,6 +41,7 @@ pub(super) struct Setting<'a> {
     pub(super) cores: &'a [usize],
     pub(super) cache_mb: u64,
     pub(super) tls: bool,
+    pub(super) weather: Weather,
     pub(super) go_program: Option<&'a Path>,
     /// Its control group.
     pub(super) group: Option<&'a Path>,
@@ -52,8 +57,11 @@ impl Setting<'_> {
 /// A running server, or several that are one peer.
 pub(super) struct Running {
     guards: Vec<Guard>,
-    ports: Vec<u16>,
+    /// Their URLs, without a slash at the end.
+    bases: Vec<String>,
     scheme: &'static str,
+    /// Removed after the servers have ended.
+    net: Option<Net>,
 }
 
 /// The reason why this peer cannot be started here; `None` if it can.
@@ -66,6 +74,9 @@ pub(super) fn obstacle(peer: Peer) -> Option<String> {
         Peer::Nginx | Peer::NginxAcceptOne => missing("nginx", "nginx"),
         Peer::Apache => missing("apache2", "apache2"),
         Peer::Rclone => missing("rclone", "rclone"),
+        Peer::DappleOwnTcp | Peer::DappleVeth => {
+            dapple::program().err().map(|error| error.to_string()).or_else(Net::obstacle)
+        }
         _ => None,
     }
 }
@@ -77,7 +88,8 @@ fn missing(program: &str, package: &str) -> Option<String> {
 /// Starts a peer and waits until it accepts connections.
 pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
     let scheme = if setting.tls { "https" } else { "http" };
-    let mut running = Running { guards: Vec::new(), ports: Vec::new(), scheme };
+    let net = Net::of(peer, setting.workers, setting.weather)?;
+    let mut running = Running { guards: Vec::new(), bases: Vec::new(), scheme, net };
     match peer {
         Peer::DappleCopies => {
             for copy in 0..setting.workers {
@@ -85,6 +97,7 @@ pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
                 running.add(peer, &Setting { workers: 1, cores, ..*setting })?;
             }
         }
+        Peer::DappleOwnTcp | Peer::DappleVeth => running.add_apart(peer, setting)?,
         _ => running.add(peer, setting)?,
     }
     Ok(running)
@@ -119,13 +132,47 @@ impl Running {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.guards.push(guard);
-        self.ports.push(port);
+        self.bases.push(format!("{}://127.0.0.1:{port}", self.scheme));
         Ok(())
     }
 
+    /// Adds the server of a network of its own.
+    fn add_apart(&mut self, peer: Peer, setting: &Setting) -> Result<()> {
+        let net = self.net.as_ref().context("this peer has no network")?;
+        let mut command = net.at_server(dapple::command_apart(setting, peer == Peer::DappleOwnTcp)?);
+        let mut guard = Guard::start("the server", command.stdout(Stdio::piped()))?;
+        // The line says that it listens. Later ones would mix with the result lines.
+        let output = guard.take_output().context("the server has no output")?;
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).context("the server ended early; see above")?;
+        ensure!(line.contains(net::SERVER), "the server said {line:?}");
+        self.guards.push(guard);
+        self.bases.push(format!("{}://{}:{}", self.scheme, net::SERVER, dapple::PORT_APART));
+        Ok(())
+    }
+
+    /// Starts the flood of its weather, if there is one. It ends when the result is dropped.
+    pub(super) fn flood(&self, weather: Weather) -> Result<Option<Guard>> {
+        let Some(net) = self.net.as_ref().filter(|_| weather.flood_per_s > 0) else { return Ok(None) };
+        let mut flood = own_command("syn-flood")?;
+        flood
+            .arg(format!("{}:{}", net::SERVER, dapple::PORT_APART))
+            .arg("--per-s")
+            .arg(weather.flood_per_s.to_string());
+        Guard::start("the flood", &mut net.at_load(flood)).map(Some)
+    }
+
+    /// The command, run where its clients are.
+    pub(super) fn beside_clients(&self, command: Command) -> Command {
+        match &self.net {
+            Some(net) => net.at_load(command),
+            None => command,
+        }
+    }
+
     /// Its URLs, without a slash at the end.
-    pub(super) fn bases(&self) -> Vec<String> {
-        self.ports.iter().map(|port| format!("{}://127.0.0.1:{port}", self.scheme)).collect()
+    pub(super) fn bases(&self) -> &[String] {
+        &self.bases
     }
 
     /// The processor time and switches of all its processes so far.
