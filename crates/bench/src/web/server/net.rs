@@ -41,6 +41,8 @@ impl Net {
                 let near = near()?;
                 let queues: &[&str] = if workers > 1 { &["multi_queue"] } else { &[] };
                 near.ip(&[&["tuntap", "add", INTERFACE, "mode", "tun"], queues].concat())?;
+                // By default 500 packets wait for the program, and each packet beyond them costs its connection a second.
+                near.ip(&["link", "set", INTERFACE, "txqueuelen", "10000"])?;
                 Net { near, far: None }
             }
             Peer::DappleVeth => {
