@@ -23,7 +23,7 @@ pub(super) trait Workload: 'static {
     const TITLE: &'static str;
     const PEERS: &'static [Peer];
     const PLAN: Plan;
-    /// What happens to packets, for peers with a network of their own.
+    /// The fate of packets, for peers with a network of their own.
     const WEATHER: Weather = Weather::FAIR;
     /// Numbers of clients.
     const CONNECTIONS: &'static [usize];

@@ -9,7 +9,7 @@ use crate::experiment::Peer;
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, Stdio};
 
-/// What happens to packets between the two.
+/// The fate of packets between the two.
 #[derive(Clone, Copy)]
 pub(in crate::web) struct Weather {
     /// Packets of a hundred that are lost, in each direction.
