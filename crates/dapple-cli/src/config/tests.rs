@@ -181,6 +181,7 @@ fn given_in_file(command: &clap::Command, arg: &clap::Arg) -> String {
                 "/path",
                 "10.0.0.1",
                 "etcd://localhost:80/a",
+                "tun:web0,10.7.0.1/24",
             ];
             let mut texts = texts.into_iter().map(str::to_owned);
             let fits = texts.find(|text| Options::of(command).check(arg, std::slice::from_ref(text)).is_ok());

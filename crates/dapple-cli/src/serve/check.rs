@@ -27,6 +27,7 @@ pub(crate) fn check(args: &Args, rules: &Rules, loaded: &Loaded) -> Result<(), S
     for wanted in args.listen.wanted().into_iter().chain(args.tls.redirect()) {
         wanted.addrs()?;
     }
+    args.listen.net.check().map_err(ServeError::Runtime)?;
     told::check(&args.told)?;
     args.tls.source(&args.listen)?.map(Tls::new).transpose()?;
     // With a closed stdout, the exit code still tells the result.

@@ -16,7 +16,7 @@ use crate::observe::metrics::exposition::Exposition;
 pub(crate) struct NetArgs {
     /// Listen on a network of this program's own, TCP in user space on a TUN interface, such as
     /// tun:web0,10.7.0.1/24; that address takes the place of 127.0.0.1
-    #[arg(long, value_name = "tun:NAME,ADDRESS/PREFIX", value_parser = built_in::parse, conflicts_with = "reuse_port")]
+    #[arg(long, value_name = "tun:NAME,ADDRESS/PREFIX", value_parser = built_in::parse, conflicts_with_all = ["reuse_port", "http3"])]
     net: Option<Tun>,
 }
 
@@ -24,6 +24,15 @@ impl NetArgs {
     /// The address of this server where no option names one.
     pub(crate) fn host(&self) -> IpAddr {
         self.net.as_ref().map_or(IpAddr::from([127, 0, 0, 1]), built_in::first_address)
+    }
+
+    /// Checks that this build has networks of its own, if one is asked for.
+    ///
+    /// # Errors
+    ///
+    /// It has none.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        self.net.as_ref().map_or(Ok(()), built_in::check)
     }
 
     /// The builder with this network.
@@ -69,6 +78,10 @@ mod built_in {
 
     pub(super) fn first_address(tun: &Tun) -> IpAddr {
         tun.settings.addresses[0].0
+    }
+
+    pub(super) fn check(_: &Tun) -> io::Result<()> {
+        Ok(())
     }
 
     /// A queue for each worker.
@@ -150,23 +163,30 @@ mod built_in {
 
     use super::Exposition;
 
-    /// There is none in this build.
-    pub(crate) type Tun = Infallible;
+    /// The text of the option, which this build cannot use.
+    pub(super) type Tun = String;
 
     /// There is none in this build.
     #[derive(Clone, Debug)]
     pub(crate) struct OwnNetwork;
 
-    pub(super) fn parse(_: &str) -> Result<Tun, &'static str> {
-        Err("this program was built without networks of its own; build it with `--features net`")
+    pub(super) fn parse(text: &str) -> Result<Tun, Infallible> {
+        Ok(text.to_owned())
     }
 
-    pub(super) fn first_address(tun: &Tun) -> IpAddr {
-        match *tun {}
+    /// Not used: the network is checked first.
+    pub(super) fn first_address(_: &Tun) -> IpAddr {
+        IpAddr::from([127, 0, 0, 1])
     }
 
-    pub(super) fn open(tun: &Tun, _: Builder) -> io::Result<(Builder, OwnNetwork)> {
-        match *tun {}
+    pub(super) fn check(_: &Tun) -> io::Result<()> {
+        Err(io::Error::other(
+            "this program was built without networks of its own; leave --net out, or build it with `--features net`",
+        ))
+    }
+
+    pub(super) fn open(tun: &Tun, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
+        check(tun).map(|()| (builder, OwnNetwork))
     }
 
     impl OwnNetwork {

@@ -35,7 +35,7 @@ pub(crate) struct TlsArgs {
 
     /// A preview: also speak HTTP/3, over UDP on the same addresses and ports, and announce it in
     /// replies (Alt-Svc)
-    #[arg(long, conflicts_with = "net")]
+    #[arg(long)]
     pub(crate) http3: bool,
 }
 
