@@ -60,7 +60,8 @@ enum Command {
     Memory(memory::Args),
     /// CPU time of a runtime without work
     Idle(idle::Args),
-    /// The cost of recording callbacks: no recorder, one that is off, one that is on
+    /// The cost of recording callbacks: no recorder, one that is off, one that is on; and predictions of other numbers of
+    /// workers, compared with what is measured
     Insight(insight::Args),
     /// `dapple serve` compared with nginx, Apache, hyper and Go: the papers' experiments, under
     /// `load`
@@ -112,6 +113,9 @@ enum Command {
     /// One run of `insight`, in a separate process
     #[command(hide = true)]
     InsightTrial(insight::TrialArgs),
+    /// One run of `insight --only predictions`, in a separate process
+    #[command(hide = true)]
+    InsightPredict(insight::PredictArgs),
     /// One run of `threads`, in a separate process
     #[command(hide = true)]
     ThreadsTrial(threads::TrialArgs),
@@ -162,6 +166,7 @@ fn main() -> ExitCode {
         Command::Idle(args) => idle::run(&args),
         Command::Insight(args) => insight::run(&args),
         Command::InsightTrial(args) => insight::run_trial(&args),
+        Command::InsightPredict(args) => insight::run_predict(&args),
         Command::Web(args) => web::run(&args),
         Command::WebTrial(args) => web::run_trial(&args),
         Command::Net(args) => web::run_net(&args),

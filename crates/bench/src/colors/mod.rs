@@ -2,7 +2,7 @@
 //! alternatives.
 
 mod actix;
-mod case;
+pub(crate) mod case;
 mod dapple;
 mod kameo;
 mod ledger;

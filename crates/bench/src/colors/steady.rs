@@ -1,4 +1,4 @@
-//! W1 in this process, for benches that need the runtime on which it runs.
+//! Workloads in this process, for benches that need the runtime on which it runs.
 
 use super::case::{Case, Workload};
 use super::dapple;
@@ -8,7 +8,7 @@ use super::trial::{SETTLE_LIMIT, Started};
 use anyhow::{Context, Result};
 use dapple_sched::{Handle, Runtime};
 
-/// A W1 that runs until it is stopped.
+/// A workload that runs until it is stopped.
 pub(crate) struct Steady {
     run: &'static Run,
     started: Started,
@@ -16,9 +16,13 @@ pub(crate) struct Steady {
 }
 
 impl Steady {
-    /// Starts the chains, with this much work in each callback.
+    /// Starts the chains of W1, with this much work in each callback.
     pub(crate) fn start(workers: usize, spin_rounds: u64) -> Result<Steady> {
-        let case = Case::new(Workload::W1, None, None, WORK_NS);
+        Steady::of(Case::new(Workload::W1, None, None, WORK_NS), workers, spin_rounds)
+    }
+
+    /// The same of any workload, with colors that begin on all workers.
+    pub(crate) fn of(case: Case, workers: usize, spin_rounds: u64) -> Result<Steady> {
         let run: &'static Run = Box::leak(Box::new(Run::new(case, Spin::of_rounds(spin_rounds))));
         let runtime = Runtime::builder().workers(workers).build().context("cannot start Dapple's workers")?;
         let handle = runtime.handle().clone();
@@ -35,7 +39,7 @@ impl Steady {
         self.run.ops()
     }
 
-    /// Callbacks in flight, of all colors together.
+    /// Callbacks of W1 in flight, of all colors together.
     pub(crate) fn in_flight(&self) -> u64 {
         self.run.case.in_flight * self.run.case.colors as u64
     }

@@ -1,18 +1,21 @@
-//! `bench insight`: the cost of recording callbacks.
+//! `bench insight`: the cost of recording callbacks, and what recordings predict.
 
 mod hello;
+mod predict;
 mod trial;
 
+pub(crate) use predict::{PredictArgs, run_predict};
 pub(crate) use trial::{TrialArgs, run_trial};
 
 use crate::colors::spin::calibrate;
 use crate::colors::steady::WORK_NS;
-use crate::machine::{own_command, run_apart};
+use crate::machine::{About, own_command, run_apart};
 use crate::output::{Output, Report};
 use crate::stats::{Table, median, paired};
 use crate::words::{check_secs, checked, name, verdict};
 use anyhow::Result;
 use clap::ValueEnum;
+use predict::Predicted;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use trial::{Measured, Program};
@@ -22,9 +25,15 @@ use trial::{Measured, Program};
 pub(crate) struct Args {
     #[command(flatten)]
     output: Output,
-    /// The programs (default: all)
+    /// The experiments
+    #[arg(long, value_delimiter = ',', value_name = "WHAT,...", default_value = "costs,predictions")]
+    only: Vec<What>,
+    /// The programs of which the costs are measured (default: all)
     #[arg(long, value_delimiter = ',', value_name = "PROGRAM,...")]
     program: Vec<Program>,
+    /// The programs that are predicted (default: all)
+    #[arg(long, value_delimiter = ',', value_name = "PROGRAM,...")]
+    predicted: Vec<Predicted>,
     /// Numbers of workers
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
@@ -36,11 +45,32 @@ pub(crate) struct Args {
     secs: f64,
 }
 
+/// The experiments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum What {
+    /// Throughput without a recorder, with one that is off, and with one that records
+    Costs,
+    /// The throughput with one worker and with two, measured, and predicted by recordings with the other number
+    Predictions,
+}
+
 /// Runs the requested trials and reports them; an error if a run's check failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     check_secs(args.secs, 600.0)?;
     let about = args.output.begin()?;
     let spin_rounds = (calibrate() * WORK_NS as f64) as u64;
+    if args.only.contains(&What::Costs) {
+        costs(args, &about, spin_rounds)?;
+    }
+    if args.only.contains(&What::Predictions) {
+        let (report, verdict) = predict::run(&args.output, &args.predicted, (args.runs, args.secs), spin_rounds)?;
+        args.output.end_of("insight: predictions", &about, &report)?;
+        verdict?;
+    }
+    Ok(())
+}
+
+fn costs(args: &Args, about: &About, spin_rounds: u64) -> Result<()> {
     let all = args.output.repeat(
         args.runs,
         |run| trials(args, run, spin_rounds),
@@ -50,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         },
         |trial| apart(trial).unwrap_or_else(|error| Measured::failed(trial, format!("{error:#}"))),
     )?;
-    args.output.end(&about, &report(&all, args))?;
+    args.output.end(about, &report(&all, args))?;
     verdict(&all, |run| {
         let problem = run.problem.as_ref()?;
         Some(format!("{} workers={} run={}: {problem}", name(run.program), run.workers, run.run))

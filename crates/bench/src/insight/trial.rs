@@ -153,10 +153,10 @@ impl Running {
 }
 
 /// A recording of a window has room in the recorder's buffers.
-const WINDOW: Duration = Duration::from_millis(50);
+pub(super) const WINDOW: Duration = Duration::from_millis(50);
 
 /// The pause before each window: the measuring thread has been busy with the last recording.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// The figures of the windows of one kind.
 #[derive(Default)]
