@@ -5,7 +5,16 @@ pub(crate) fn crates(subcommand: &str) -> &'static [&'static str] {
     match subcommand {
         "colors" | "table2" | "memory" => &["dapple-sched"],
         "settings" | "idle" | "io" => &["dapple-io", "dapple-sched"],
-        "insight" => &["dapple-insight", "dapple-serve", "dapple-http", "dapple-io", "dapple-sched"],
+        "insight" => &[
+            "dapple-insight",
+            "dapple-client",
+            "dapple-serve",
+            "dapple-http",
+            "dapple-stage",
+            "dapple-store",
+            "dapple-io",
+            "dapple-sched",
+        ],
         "threads" => &["dapple", "dapple-stm", "dapple-io", "dapple-sched"],
         "net" => {
             &["dapple-cli", "dapple-serve", "dapple-http", "dapple-net", "dapple-sync", "dapple-io", "dapple-sched"]

@@ -121,7 +121,7 @@ pub(super) fn serve(workers: usize, spin_rounds: u64) -> Result<Clients> {
     Ok(Clients::start(runtime, asked, server, move |_, asked| browse(addr, asked)))
 }
 
-/// A page over HTTP, whose handler works so long, and in a state of all handlers so long.
+/// A page over HTTP: its handler works so long for itself, and so long in a state of all handlers.
 fn page(runtime: &Runtime, asked: &Asked, own_us: u64, cache_us: u64) -> Result<(SocketAddr, ServeHandle)> {
     let _entered = runtime.enter();
     let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
