@@ -26,6 +26,7 @@
 
 mod accept;
 mod admission;
+pub mod bearer;
 mod builder;
 /// Options of command lines: for the `dapple` command's programs, not a stable interface.
 #[doc(hidden)]

@@ -6,17 +6,17 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use dapple::serve::bearer::Token;
 use dapple::serve::conditional::{Validators, Verdict, evaluate};
 use dapple::store::{Error, Refusal, Version};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use subtle::ConstantTimeEq;
 
 use crate::document::{self, Kind};
 use crate::registry::{Document, NAMES_MAX, Problem, Registry};
 
 /// The routes; with a token, requests need it.
-pub(crate) fn router(registry: Registry, token: Option<String>) -> Router {
+pub(crate) fn router(registry: Registry, token: Option<Token>) -> Router {
     Router::new()
         .route("/", get(HELP))
         .route("/{kind}", get(list))
@@ -27,10 +27,8 @@ pub(crate) fn router(registry: Registry, token: Option<String>) -> Router {
         .layer(from_fn_with_state(token, check_token))
 }
 
-async fn check_token(State(token): State<Option<String>>, request: Request, next: Next) -> Response {
-    let sent = request.headers().get(header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
-    let is_good = |token: &String| bool::from(sent.ct_eq(format!("Bearer {token}").as_bytes()));
-    match token.as_ref().is_none_or(is_good) {
+async fn check_token(State(token): State<Option<Token>>, request: Request, next: Next) -> Response {
+    match token.is_none_or(|token| token.admits(request.headers())) {
         true => next.run(request).await,
         false => Problem::NoToken.into_response(),
     }

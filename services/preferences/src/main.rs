@@ -8,12 +8,13 @@ mod registry;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 use dapple::net::TcpListener;
+use dapple::serve::bearer::{Token, TokenError};
 use dapple::store::{Error, StoreUrl};
 use registry::Registry;
 
@@ -35,10 +36,8 @@ struct Args {
 /// The reason why the program ends.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("cannot read {}: {error}", file.display())]
-    Token { file: PathBuf, error: io::Error },
-    #[error("the token in {} has less than {TOKEN_LEN_MIN} letters, or a space", file.display())]
-    WeakToken { file: PathBuf },
+    #[error(transparent)]
+    Token(#[from] TokenError),
     #[error("{0} can be reached from other machines: give a token with --token-file, or listen on 127.0.0.1")]
     OpenToAll(SocketAddr),
     #[error("the store {url}: {error}")]
@@ -51,8 +50,7 @@ enum Failure {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let token = args.token_file.as_deref().map(token).transpose();
-    match token.and_then(|token| dapple::block_on(serve(&args, token))) {
+    match dapple::block_on(serve(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("preferences: {failure}");
@@ -61,19 +59,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The token in a file.
-fn token(file: &Path) -> Result<String, Failure> {
-    let failed = |error| Failure::Token { file: file.to_owned(), error };
-    let text = std::fs::read_to_string(file).map_err(failed)?;
-    let token = text.trim();
-    if token.len() < TOKEN_LEN_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Failure::WeakToken { file: file.to_owned() });
-    }
-    Ok(token.to_owned())
-}
-
 /// Serves until SIGTERM or SIGINT.
-async fn serve(args: &Args, token: Option<String>) -> Result<(), Failure> {
+async fn serve(args: &Args) -> Result<(), Failure> {
+    let token = args.token_file.as_ref().map(Token::from_file).transpose()?;
     let address = args.listen;
     if token.is_none() && !address.ip().is_loopback() {
         return Err(Failure::OpenToAll(address));
@@ -93,7 +81,6 @@ async fn serve(args: &Args, token: Option<String>) -> Result<(), Failure> {
 
 /// A change waits for the disk. Clients that would wait longer are refused.
 const TARGET_DELAY: Duration = Duration::from_secs(2);
-const TOKEN_LEN_MIN: usize = 16;
 const EXAMPLES: &str = "Examples:
   curl -X PUT -H 'If-None-Match: *' -d '{\"width\": 320, \"height\": 240}' http://127.0.0.1:8082/devices/phone
   curl -X PATCH -d '{\"language\": \"de\"}' http://127.0.0.1:8082/users/ann

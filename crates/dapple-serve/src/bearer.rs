@@ -1,0 +1,132 @@
+//! Bearer tokens (RFC 6750), for services behind [`serve`](crate::serve()).
+//!
+//! ```
+//! use dapple_serve::bearer::Token;
+//! use http::HeaderMap;
+//!
+//! let token = Token::new("0123456789abcdef")?;
+//! let mut headers = HeaderMap::new();
+//! assert!(!token.admits(&headers));
+//! headers.insert("authorization", "Bearer 0123456789abcdef".parse()?);
+//! assert!(token.admits(&headers));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Reply to a request that is not admitted with `401` and `WWW-Authenticate: Bearer`. A token is as secret as the connection
+//! that it comes by: on other networks than a trusted one, serve over TLS.
+
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use subtle::ConstantTimeEq;
+
+/// A token that clients have to send in `Authorization: Bearer TOKEN`.
+///
+/// `Debug` does not show it.
+#[derive(Clone)]
+pub struct Token(String);
+
+/// The reason why there is no token.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {error}", file.display())]
+    Read {
+        /// The file of the token.
+        file: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The token can be guessed, or cannot be sent.
+    #[error("the token{} has less than {TOKEN_LEN_MIN} letters, or a space or a letter beyond ASCII", in_file(file.as_deref()))]
+    Weak {
+        /// The file of the token, if it is from one.
+        file: Option<PathBuf>,
+    },
+}
+
+impl Token {
+    /// Takes a token of at least 16 visible letters of ASCII.
+    ///
+    /// # Errors
+    /// [`TokenError::Weak`].
+    pub fn new(token: &str) -> Result<Token, TokenError> {
+        if token.len() < TOKEN_LEN_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(TokenError::Weak { file: None });
+        }
+        Ok(Token(token.to_owned()))
+    }
+
+    /// Reads a token from a file, without the space and the line end around it. The call blocks: make it when the program
+    /// starts.
+    ///
+    /// # Errors
+    /// As [`new`](Token::new); the file cannot be read.
+    pub fn from_file(file: impl AsRef<Path>) -> Result<Token, TokenError> {
+        let file = file.as_ref().to_owned();
+        match fs::read_to_string(&file) {
+            Ok(text) => Token::new(text.trim()).map_err(|_| TokenError::Weak { file: Some(file) }),
+            Err(error) => Err(TokenError::Read { file, error }),
+        }
+    }
+
+    /// Whether a request with these headers has the token. The time that this takes says nothing about the token but its
+    /// length.
+    #[must_use]
+    pub fn admits(&self, headers: &HeaderMap) -> bool {
+        let Some((scheme, given)) =
+            headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked("Bearer ".len()))
+        else {
+            return false;
+        };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(given.ct_eq(self.0.as_bytes()))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+fn in_file(file: Option<&Path>) -> String {
+    file.map_or(String::new(), |file| format!(" in {}", file.display()))
+}
+
+const TOKEN_LEN_MIN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_of_this_scheme_is_admitted() {
+        let token = Token::new("0123456789abcdef").unwrap();
+        let admits = |value: &str| token.admits(&HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]));
+        assert!(admits("Bearer 0123456789abcdef") && admits("bearer 0123456789abcdef"));
+        for value in ["", "Bearer", "Bearer ", "0123456789abcdef", "Basic  0123456789abcdef", "Bearer 0123456789abcdeX"]
+        {
+            assert!(!admits(value), "{value}");
+        }
+        assert!(!admits("Bearer 0123456789abcde") && !admits("Bearer 0123456789abcdef0"));
+        assert_eq!(format!("{token:?}"), "Token(..)");
+    }
+
+    #[test]
+    fn weak_tokens_are_refused_by_the_name_of_their_file() {
+        for weak in ["", "0123456789abcde", "0123456789 abcdef", "0123456789abcdefé"] {
+            assert!(matches!(Token::new(weak), Err(TokenError::Weak { file: None })), "{weak}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let failure = |file: &Path| Token::from_file(file).unwrap_err().to_string();
+        assert!(failure(&file).starts_with("cannot read "));
+        fs::write(&file, "short\n").unwrap();
+        assert!(failure(&file).contains("/token has less than 16 letters"));
+        fs::write(&file, "0123456789abcdef\r\n").unwrap();
+        assert_eq!(Token::from_file(&file).unwrap().0, "0123456789abcdef");
+    }
+}
