@@ -1,0 +1,150 @@
+//! The web server on the table: front ends without state, over tables on other hosts.
+
+#![forbid(unsafe_code)]
+
+mod front;
+mod handlers;
+mod http;
+mod message;
+mod table;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use dapple::net::TcpListener;
+use dapple::serve::bearer::{Token, TokenError};
+use dapple::signal::{SIGINT, SIGTERM, signal};
+use dapple::stage::Stage;
+use dapple::stage::remote::{Host, HostLimits, RemoteError};
+use dapple::store::{Error, StoreUrl};
+use front::Front;
+use futures_util::future::select;
+use message::{Ask, FILE_LEN_MAX, MESSAGE_LEN_MAX};
+use table::Tables;
+
+/// A web server with its files and state in tables. Any number of front ends serve them, and any of those may die.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Hosts tables for front ends.
+    Table {
+        /// The address for front ends; with port 0 the system chooses one. For trusted networks only.
+        #[arg(long, alias = "addr", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7201")]
+        listen: SocketAddr,
+        /// The store, by engine and directory; it is made if it is not there.
+        #[arg(long, value_name = "URL", default_value = "redb:webtable-data")]
+        store: StoreUrl,
+    },
+    /// Serves files and handlers from the tables.
+    Front {
+        /// The address of the web server; with port 0 the system chooses one.
+        #[arg(long, alias = "addr", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8084")]
+        listen: SocketAddr,
+        /// The hosts of the tables; each has a part of the files. All front ends need the same ones, by the same names.
+        #[arg(long, required = true, value_delimiter = ',', value_name = "HOST:PORT,...")]
+        tables: Vec<String>,
+        /// A file with a token. Requests that change files must have it in `Authorization: Bearer TOKEN`; without this
+        /// option, the front end changes no files.
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+        /// How long a table may take to answer, milliseconds.
+        #[arg(long, value_name = "MS", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+        limit_ms: u64,
+    },
+}
+
+/// The reason why the program ends.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("the store {url}: {error}")]
+    Store { url: StoreUrl, error: Error },
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    Tables(#[from] RemoteError),
+    #[error("cannot listen on {address}: {error}; choose another address with --listen")]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("the server ended: {0}")]
+    Serve(io::Error),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().action {
+        Action::Table { listen, store } => dapple::block_on(serve_table(listen, &store)),
+        Action::Front { listen, tables, token_file, limit_ms } => {
+            let (token, limit) = (token_file.map(Token::from_file).transpose(), Duration::from_millis(limit_ms));
+            let front = token.map_err(Problem::from).and_then(|token| Ok(Front::new(tables, limit, token)?));
+            front.and_then(|front| dapple::block_on(serve_front(listen, front, limit)))
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("webtable: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The listener and its address.
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Problem> {
+    let listening = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    listening.map(|(address, listener)| (listener, address)).map_err(|error| Problem::Listen { address, error })
+}
+
+/// Hosts tables until SIGTERM or SIGINT.
+async fn serve_table(address: SocketAddr, url: &StoreUrl) -> Result<(), Problem> {
+    let (listener, address) = listen(address)?;
+    let opened = Tables::open(url.engine()).await;
+    let (tables, count) = opened.map_err(|error| Problem::Store { url: url.clone(), error })?;
+    let stage = Stage::builder("table").queue_len_max(QUEUE_LEN_MAX).width(WIDTH).color_each();
+    let stage = stage.wrap_fn(move |ask: Ask| tables.clone().answer(ask));
+    let mut limits = HostLimits::default();
+    limits.body_max_bytes = MESSAGE_LEN_MAX;
+    let host = Host::builder().register_stage("table", stage).limits(limits).build();
+    let stopper = host.stopper();
+    let serving = dapple::spawn(host.serve(listener));
+    let mut terminate = signal(SIGTERM).map_err(Problem::Serve)?;
+    let mut interrupt = signal(SIGINT).map_err(Problem::Serve)?;
+    say(&format!("table of {count} files, listening on {address}"));
+    select(Box::pin(terminate.recv()), Box::pin(interrupt.recv())).await;
+    stopper.stop();
+    let ended = serving.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    ended.map(drop).map_err(Problem::Serve)
+}
+
+/// Serves the web until SIGTERM or SIGINT.
+async fn serve_front(address: SocketAddr, front: Front, limit: Duration) -> Result<(), Problem> {
+    let (listener, address) = listen(address)?;
+    say(&format!("front end listening on {address}"));
+    let server = dapple::serve(listener, http::router(front)).body_max_bytes(FILE_LEN_MAX as u64);
+    // A change waits for the disk of its table, and longer while that is not there.
+    server.target_delay(limit + Duration::from_secs(1)).with_signals().await.map_err(Problem::Serve)
+}
+
+fn say(line: &str) {
+    println!("{line}");
+    // `dapple host` knows by this line that a replica is ready. A supervisor or test that reads it may have closed its end.
+    let _ = io::stdout().flush();
+}
+
+/// Requests that one host works on at the same time, and that wait.
+const WIDTH: usize = 64;
+const QUEUE_LEN_MAX: usize = 1000;
+const EXAMPLES: &str = "Examples:
+  webtable table --store redb:web --listen 127.0.0.1:7201
+  webtable front --tables 127.0.0.1:7201 --token-file token --listen 127.0.0.1:8084
+  webtable front --tables 127.0.0.1:7201 --token-file token --listen 127.0.0.1:8085
+  curl -T index.html -H \"Authorization: Bearer $(cat token)\" http://127.0.0.1:8084/
+  curl -X PUT -H \"Authorization: Bearer $(cat token)\" http://127.0.0.1:8085/run/counter/visits
+  curl -d '' http://127.0.0.1:8084/run/counter/visits";
