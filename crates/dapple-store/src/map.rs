@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Durability;
 use crate::codec;
-use crate::engine::{Failure, Partition};
+use crate::engine::{Engine, Failure, Partition, Place};
 use crate::error::Refusal;
 use crate::partition::PartitionHandle;
 use crate::table_info::TableInfo;
@@ -85,6 +85,13 @@ impl Layout {
         } else {
             ((durability + 1) << 26) | (self.first + number)
         }
+    }
+
+    /// The places of all partitions.
+    pub(crate) fn places<E: Engine>(&self) -> impl Iterator<Item = Place> + use<E> {
+        let indexes = self.first..self.first + self.partitions;
+        let of = move |&durability| indexes.clone().map(move |index| Place::Partition { durability, index });
+        E::DURABILITIES.iter().flat_map(of)
     }
 
     pub(crate) fn encode(&self) -> Result<bytes::Bytes, Refusal> {

@@ -319,6 +319,7 @@ fn open_empty<E: Engine>(engine: &E, layout: &Layout) -> Result<Opened<E::Partit
 
 /// Opens the catalog and the partitions of a store that is not there yet. Blocks.
 fn open_new<F: Engine>(engine: &F, layout: &Layout) -> Result<(F::Partition, Opened<F::Partition>), Failure> {
+    engine.check(Place::Catalog)?;
     let catalog = engine.open(Place::Catalog)?;
     if !catalog.tables()?.is_empty() {
         let detail = "there is a store already, and a copy needs a new place".to_owned();

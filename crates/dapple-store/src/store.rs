@@ -476,8 +476,10 @@ pub(crate) fn name_key(name: &str) -> Bytes {
 /// Opens catalog and partitions, and finishes the removal of destroyed tables. Blocks.
 fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal> {
     let options = Arc::new(options);
+    engine.check(Place::Catalog)?;
     let catalog = engine.open(Place::Catalog)?;
-    let mut layout = layout(&catalog, &options)?;
+    let kept = kept_layout(&catalog)?;
+    let mut layout = kept.map_or_else(|| new_layout(&options), Ok)?;
     let tables = read_names(&catalog)?;
     let known: HashSet<TableId> = tables.values().map(|info| info.id).collect();
     if layout.stale.is_some() {
@@ -485,7 +487,14 @@ fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal
         layout.stale = None;
         write_layout(&catalog, layout.encode()?)?;
     }
+    if kept.is_some() {
+        layout.places::<E>().try_for_each(|place| engine.check(place))?;
+    }
     let opened = open_partitions(&engine, &layout)?;
+    if kept.is_none() {
+        // From here on every partition has to be there.
+        write_layout(&catalog, layout.encode()?)?;
+    }
     let all: Vec<_> = opened.iter().flat_map(|(_, group)| group).map(|(index, engine)| (*index, &**engine)).collect();
     finish_transactions(&all)?;
     for (_, partition) in &all {
@@ -545,19 +554,19 @@ pub(crate) fn remove_stale<E: Engine>(engine: &E, layout: &Layout) -> Result<(),
     Ok(())
 }
 
-/// Reads the properties of the store, or writes those of a new one.
-fn layout<P: Partition>(catalog: &P, options: &StoreOptions) -> Result<Layout, Refusal> {
-    if let Some(record) = crate::partition::load(catalog, NAMES, LAYOUT)? {
-        return Layout::decode(catalog, &record.value);
-    }
+/// Reads the properties of the store; a new one has none.
+pub(crate) fn kept_layout<P: Partition>(catalog: &P) -> Result<Option<Layout>, Refusal> {
+    let record = crate::partition::load(catalog, NAMES, LAYOUT)?;
+    record.map(|record| Layout::decode(catalog, &record.value)).transpose()
+}
+
+fn new_layout(options: &StoreOptions) -> Result<Layout, Refusal> {
     let partitions = match options.partitions {
         0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32).min(PARTITIONS_MAX),
         partitions => partitions,
     };
     check_partitions(partitions)?;
-    let layout = Layout::new(partitions);
-    write_layout(catalog, layout.encode()?)?;
-    Ok(layout)
+    Ok(Layout::new(partitions))
 }
 
 pub(crate) fn check_partitions(partitions: u32) -> Result<(), Refusal> {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[cfg(feature = "fjall")]
 use crate::Fjall;
 use crate::Redb;
-use crate::engine::AnyEngine;
+use crate::engine::{AnyEngine, Engine, Place};
 
 /// The engine and the place of a store, as a text: `redb:DIR`, and with the feature `fjall` also `fjall:DIR`.
 ///
@@ -64,10 +64,10 @@ impl StoreUrl {
         &self.directory
     }
 
-    /// Whether there is a store of this engine already. Asks the file system.
+    /// Whether there is a store of this engine already, or what is left of one. Asks the file system.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        self.directory.join(self.kind.catalog()).exists()
+        self.directory.join(self.kind.catalog()).exists() || self.engine().check(Place::Catalog).is_err()
     }
 }
 

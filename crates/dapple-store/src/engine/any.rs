@@ -44,6 +44,14 @@ impl Engine for AnyEngine {
         })
     }
 
+    fn check(&self, place: Place) -> Result<(), Failure> {
+        match self {
+            AnyEngine::Redb(engine) => engine.check(place),
+            #[cfg(feature = "fjall")]
+            AnyEngine::Fjall(engine) => engine.check(place),
+        }
+    }
+
     fn remove(&self, place: Place) -> Result<(), Failure> {
         match self {
             AnyEngine::Redb(engine) => engine.remove(place),

@@ -80,6 +80,12 @@ impl Engine for Fjall {
         Ok(FjallPartition { path, persist, database })
     }
 
+    fn check(&self, place: Place) -> Result<(), Failure> {
+        // fjall writes this file when it makes a database, and makes a new one where it is missing.
+        let is_there = |path: &Path| fs::metadata(path.join("version")).is_ok_and(|file| file.len() > 0);
+        super::check(&self.directory, &self.place(place).0, place, ".fjall", is_there)
+    }
+
     fn remove(&self, place: Place) -> Result<(), Failure> {
         let (path, _) = self.place(place);
         match fs::remove_dir_all(&path) {

@@ -10,7 +10,9 @@ mod fjall;
 mod memory;
 mod redb;
 
+use std::fs;
 use std::ops::Bound;
+use std::path::Path;
 
 use bytes::Bytes;
 
@@ -36,6 +38,16 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// [`Failure`], which names the file that is damaged, in use or cannot be read.
     fn open(&self, place: Place) -> Result<Self::Partition, Failure>;
+
+    /// Checks that a partition that has been opened before is still there: [`open`](Self::open) would make an empty one in
+    /// its place. For [`Place::Catalog`], checks that there are no partitions without it. The default finds no fault.
+    ///
+    /// # Errors
+    /// [`Failure::Missing`] names the file.
+    fn check(&self, place: Place) -> Result<(), Failure> {
+        let _ = place;
+        Ok(())
+    }
 
     /// Removes a partition, if it is there. The store does not use it any more; an enumeration that was begun before may
     /// still have it open.
@@ -122,6 +134,28 @@ pub trait Partition: Send + Sync + 'static {
 /// Commits of a [`Partition`] are atomic; the store does the rest.
 pub trait Transactions: Engine {}
 
+/// Checks a place of an engine with one file, or directory, for each partition, named `synced-N` or `process-N` with this
+/// ending; `is_there` says whether a path holds a partition.
+fn check(
+    directory: &Path,
+    path: &Path,
+    place: Place,
+    ending: &str,
+    is_there: impl Fn(&Path) -> bool,
+) -> Result<(), Failure> {
+    let is_partition =
+        |name: &str| (name.starts_with("synced-") || name.starts_with("process-")) && name.ends_with(ending);
+    let has_partitions = || {
+        let mut entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.any(|entry| entry.file_name().to_str().is_some_and(is_partition) && is_there(&entry.path()))
+    };
+    // The first open makes the catalog before it makes partitions.
+    if is_there(path) || (place == Place::Catalog && !has_partitions()) {
+        return Ok(());
+    }
+    Err(Failure::Missing { file: path.display().to_string() })
+}
+
 /// The bounds of a range of keys.
 pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
@@ -170,6 +204,14 @@ pub enum Failure {
         file: String,
         /// The finding.
         detail: String,
+    },
+    /// It was there, and is not there any more, or has become empty.
+    #[error(
+        "{file} is missing or empty, but the store has data in it: put the file back, or restore a copy of the store"
+    )]
+    Missing {
+        /// The file.
+        file: String,
     },
     /// Another process, or another store of this one, has it open.
     #[error("{file} is in use by another store")]

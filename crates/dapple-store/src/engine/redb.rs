@@ -99,6 +99,14 @@ impl Engine for Redb {
         Ok(RedbPartition { path, synced, page_cache_bytes, disk, database })
     }
 
+    fn check(&self, place: Place) -> Result<(), Failure> {
+        if self.disk.is_some() {
+            return Ok(());
+        }
+        let is_there = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
+        super::check(&self.directory, &self.place(place).0, place, ".redb", is_there)
+    }
+
     fn remove(&self, place: Place) -> Result<(), Failure> {
         if self.disk.is_some() {
             return Ok(());

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use dapple_sched::Color;
 use dapple_store::engine::Failure;
-use dapple_store::{Error, Redb, Refusal, Store, Table, TableOptions};
+use dapple_store::{Error, Redb, Refusal, Store, StoreUrl, Table, TableOptions};
 
 use crate::disk::Simulated;
 use crate::support::{options, run};
@@ -207,6 +207,52 @@ async fn read_all(directory: &Path) -> Result<(), Error> {
 fn a_truncated_file_is_found_and_named() {
     for part in [0, 1, 2, 3] {
         damaged(|bytes| bytes.truncate(bytes.len() * part / 4 + usize::from(part == 0))).unwrap_err();
+    }
+}
+
+/// Makes a store of one table with one key, lets `damage` have its directory and the name of a file, and opens it again.
+async fn reopened(url: &str, file: &str, damage: impl FnOnce(&Path)) -> (tempfile::TempDir, Result<(), Error>) {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("store");
+    let url: StoreUrl = format!("{url}:{}", place.display()).parse().unwrap();
+    let store = Store::open(url.engine(), options(1)).await.unwrap();
+    let table: Table<u32, u32, _> = store.create("t", TableOptions::default()).await.unwrap();
+    table.put(&1, &2).await.unwrap();
+    drop((table, store));
+    damage(&place.join(file));
+    let opened = Store::open(url.engine(), options(1)).await;
+    assert!(url.is_there());
+    (directory, opened.map(drop))
+}
+
+#[test]
+fn a_missing_or_empty_file_is_named_and_never_made_anew() {
+    let mut places = vec![("redb", "catalog.redb"), ("redb", "synced-0.redb"), ("redb", "process-0.redb")];
+    if cfg!(feature = "fjall") {
+        places.extend([("fjall", "catalog.fjall"), ("fjall", "synced-0.fjall")]);
+    }
+    for (engine, file) in places {
+        run(async {
+            let (_directory, opened) = reopened(engine, file, |path| {
+                std::fs::rename(path, path.with_extension("gone")).unwrap();
+            })
+            .await;
+            assert_missing(opened, file);
+        });
+    }
+    for file in ["catalog.redb", "synced-0.redb"] {
+        run(async {
+            let (directory, opened) = reopened("redb", file, |path| std::fs::write(path, "").unwrap()).await;
+            assert_missing(opened, file);
+            assert_eq!(std::fs::metadata(directory.path().join("store").join(file)).unwrap().len(), 0);
+        });
+    }
+}
+
+fn assert_missing(opened: Result<(), Error>, name: &str) {
+    match opened {
+        Err(Error::NotApplied(Refusal::Engine(Failure::Missing { file }))) => assert!(file.ends_with(name), "{file}"),
+        other => panic!("{name}: {other:?}"),
     }
 }
 
