@@ -112,7 +112,10 @@ impl Layout {
         if let Ok(Simple { format, partitions }) = codec::decode(bytes) {
             match format {
                 1 => return Ok(Layout::new(partitions)),
-                UNFINISHED => return Err(catalog.corrupt("a copy into this store was not finished").into()),
+                UNFINISHED => {
+                    let detail = "a copy into this store was not finished: remove its directory, and copy again";
+                    return Err(catalog.corrupt(detail).into());
+                }
                 _ => {}
             }
         }

@@ -25,8 +25,8 @@ use crate::map::{Layout, Map};
 use crate::partition::{Held, OWN, PartitionHandle};
 use crate::record::{NEVER, Record};
 use crate::store::{
-    NAMES, NEXT_ID, Opened, Store, check_partitions, handles, name_key, open_partitions, remove_stale, to_the_end,
-    write_layout,
+    NAMES, NEXT_ID, Opened, Store, check_partitions, handles, kept_layout, name_key, open_partitions, remove_stale,
+    to_the_end, write_layout,
 };
 
 impl<E: Engine> Store<E> {
@@ -322,6 +322,11 @@ fn open_new<F: Engine>(engine: &F, layout: &Layout) -> Result<(F::Partition, Ope
     engine.check(Place::Catalog)?;
     let catalog = engine.open(Place::Catalog)?;
     if !catalog.tables()?.is_empty() {
+        // Says so if it is what a copy left that was not finished.
+        kept_layout(&catalog).map_err(|refusal| match refusal {
+            Refusal::Engine(failure) => failure,
+            other => catalog.corrupt(&other.to_string()),
+        })?;
         let detail = "there is a store already, and a copy needs a new place".to_owned();
         return Err(Failure::Io { file: catalog.name(), detail });
     }

@@ -104,7 +104,9 @@ impl EngineKind {
             #[cfg(feature = "fjall")]
             "fjall" => Ok(EngineKind::Fjall),
             #[cfg(not(feature = "fjall"))]
-            "fjall" => Err(StoreUrlError("this program was built without its feature for fjall".to_owned())),
+            "fjall" => {
+                Err(StoreUrlError("this program was built without fjall: build it with `--features fjall`".to_owned()))
+            }
             _ => Err(StoreUrlError(format!("there is no engine `{name}`; {KNOWN}"))),
         }
     }

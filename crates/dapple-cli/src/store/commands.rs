@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 use std::ops::Bound;
+use std::path::Path;
 
 use bytes::Bytes;
 use dapple::store::{AnyEngine, Durability, Error, Expect, Kind, Read, Refusal, Store, TableOptions};
@@ -160,9 +161,7 @@ async fn stats(target: &Target) -> Done {
         };
         tables.push(json!({ "table": summary.name, "keys": keys, "durability": word(summary.durability) }));
     }
-    let files = std::fs::read_dir(target.url.directory());
-    let bytes: u64 =
-        files.into_iter().flatten().flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+    let bytes = bytes_of(target.url.directory());
     let mut text = format!("partitions  {}\nbytes       {bytes}\n", store.partitions());
     for table in &tables {
         let word = |name: &str| table[name].as_str().unwrap_or_default();
@@ -170,6 +169,16 @@ async fn stats(target: &Target) -> Done {
     }
     let json = json!({ "partitions": store.partitions(), "bytes": bytes, "tables": tables });
     print(target, text.trim_end(), &json)
+}
+
+/// The bytes of all files of a directory, and of those in it: an engine may have a directory for each partition.
+fn bytes_of(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let len = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_of(&entry.path()),
+        found => found.map_or(0, |found| found.len()),
+    };
+    entries.map(len).sum()
 }
 
 fn word(durability: Durability) -> &'static str {

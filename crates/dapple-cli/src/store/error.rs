@@ -7,8 +7,10 @@ use dapple::store::{Digest, Error, Refusal};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    #[error("there is no store in {0}; `dapple store create redb:DIR TABLE` makes one")]
+    #[error("there is no store in {0}: check the directory; `dapple store create redb:DIR TABLE` makes a store")]
     NoStore(PathBuf),
+    #[error("{0} is the store itself: a copy needs another place")]
+    SamePlace(PathBuf),
     #[error("{0}")]
     Store(Error),
     #[error("there is no value for `{0}`")]
@@ -48,6 +50,7 @@ impl CommandError {
         matches!(
             self,
             CommandError::NoStore(_)
+                | CommandError::SamePlace(_)
                 | CommandError::OpenToAll(_)
                 | CommandError::Partitions { .. }
                 | CommandError::Store(Error::NotApplied(Refusal::WrongKind { .. }))

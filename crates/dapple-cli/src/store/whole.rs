@@ -11,6 +11,7 @@ use super::{open, open_url};
 
 /// Copies the store at `from` into a new one at `to`.
 pub(super) async fn copy(from: &Target, to: &StoreUrl) -> Done {
+    check_places(&from.url, to)?;
     let store = open(from, false).await?;
     let mut progress = Progress::new("keys copied");
     let engine = to.engine();
@@ -19,6 +20,15 @@ pub(super) async fn copy(from: &Target, to: &StoreUrl) -> Done {
     progress.end();
     let json = json!({ "entries": copied.entries, "bytes": copied.bytes });
     print(from, &format!("{} keys copied to {}", copied.entries, to.directory().display()), &json)
+}
+
+/// Refuses a copy of a store onto itself.
+fn check_places(from: &StoreUrl, to: &StoreUrl) -> Done {
+    let [from, to] = [from, to].map(|url| url.directory().canonicalize());
+    match (from, to) {
+        (Ok(from), Ok(to)) if from == to => Err(CommandError::SamePlace(to)),
+        _ => Ok(()),
+    }
 }
 
 /// Copies the copy at `from` into the command's store, which must be new.
@@ -37,12 +47,17 @@ pub(super) async fn repartition(target: &Target, wanted: u32, is_split: bool) ->
     let mut progress = Progress::new("keys copied");
     let copied = store.repartition(wanted, move |copied: Copied| progress.tell(copied.entries)).await?;
     let json = json!({ "partitions": wanted, "entries": copied.entries });
-    print(target, &format!("{wanted} partitions, {} keys moved", copied.entries), &json)
+    print(
+        target,
+        &format!("{wanted} partition{}, {} keys moved", if wanted == 1 { "" } else { "s" }, copied.entries),
+        &json,
+    )
 }
 
 /// Copies a store to another engine or place, then compares the digests of all tables.
 pub(super) async fn migrate(migration: &Migration) -> Done {
     let Migration { from, to, json, partitions } = migration;
+    check_places(from, to)?;
     let source = Target { url: from.clone(), json: *json, partitions: *partitions };
     let store = open(&source, false).await?;
     let mut progress = Progress::new("keys copied");

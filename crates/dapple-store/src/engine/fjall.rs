@@ -9,7 +9,7 @@ use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::disk::sync_directory;
-use super::redb::{io_failure, is_empty, table_name};
+use super::redb::{io_failure, is_empty, make_directory, table_name};
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
 use crate::Durability;
 
@@ -73,7 +73,7 @@ impl Engine for Fjall {
     const DURABILITIES: &'static [Durability] = &[Durability::Synced, Durability::Process];
 
     fn open(&self, place: Place) -> Result<FjallPartition, Failure> {
-        fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
+        make_directory(&self.directory)?;
         let (path, persist) = self.place(place);
         let database = RwLock::new(Some(open(&path)?));
         sync_directory(&self.directory)?;

@@ -214,7 +214,7 @@ pub enum Failure {
         file: String,
     },
     /// Another process, or another store of this one, has it open.
-    #[error("{file} is in use by another store")]
+    #[error("{file} is in use by another process, or by another store of this one: end that one first")]
     InUse {
         /// The file.
         file: String,
@@ -230,7 +230,7 @@ pub enum Failure {
         known: u64,
     },
     /// There is no room for the commit.
-    #[error("{file}: no room: {detail}")]
+    #[error("{file}: no room: {detail}; what is there can be read, and writes go on when there is room")]
     Full {
         /// The file.
         file: String,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
-use redb::{Database, ReadableTableMetadata, TableDefinition, TableError, TableHandle};
+use redb::{Database, ReadableTableMetadata, StorageBackend, TableDefinition, TableError, TableHandle};
 
 use super::disk::{Backend, Disk, sync_directory};
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
@@ -87,7 +87,7 @@ impl Engine for Redb {
 
     fn open(&self, place: Place) -> Result<RedbPartition, Failure> {
         if self.disk.is_none() {
-            fs::create_dir_all(&self.directory).map_err(|error| io_failure(&self.directory, &error))?;
+            make_directory(&self.directory)?;
         }
         let (path, synced) = self.place(place);
         let page_cache_bytes = self.page_cache_bytes;
@@ -278,6 +278,7 @@ fn present<T>(opened: Result<T, TableError>) -> Result<Option<T>, RedbError> {
 
 fn open(disk: Option<&Arc<dyn Disk>>, path: &Path, synced: bool, page_cache_bytes: usize) -> Result<Database, Failure> {
     let (backend, syncs) = Backend::open(disk, path)?;
+    let is_new = backend.len().is_ok_and(|len| len == 0);
     let mut builder = Database::builder();
     builder.set_cache_size(page_cache_bytes);
     let opened = guarded(path, || builder.create_with_backend(backend).map_err(|error| failure(path, error.into())));
@@ -285,6 +286,10 @@ fn open(disk: Option<&Arc<dyn Disk>>, path: &Path, synced: bool, page_cache_byte
     // nevertheless: a power failure then costs only the files written since, and never the new file
     // of a store without such a table.
     syncs.store(synced, SeqCst);
+    if opened.is_err() && is_new && disk.is_none() {
+        // A new file that did not get whole, as on a full disk, would look damaged later.
+        let _ = fs::remove_file(path);
+    }
     opened
 }
 
@@ -295,8 +300,20 @@ fn guarded<T>(path: &Path, call: impl FnOnce() -> Result<T, Failure>) -> Result<
     let result = catch_unwind(AssertUnwindSafe(call));
     result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        let detail = format!("redb panicked: {}", text.unwrap_or("without a message"));
+        let text = text.unwrap_or("without a message");
+        let detail = format!("its parts contradict each other, so restore a copy of the store (redb: {text})");
         Err(Failure::Corrupt { file: path.display().to_string(), detail })
+    })
+}
+
+/// Makes the directory of a store.
+pub(super) fn make_directory(directory: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(directory).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => Failure::Io {
+            file: directory.display().to_string(),
+            detail: "a store is a directory, and this is a file, or in one".to_owned(),
+        },
+        _ => io_failure(directory, &error),
     })
 }
 

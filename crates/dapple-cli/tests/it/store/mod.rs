@@ -115,3 +115,62 @@ fn reading_does_not_create_a_store() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no engine `nosuch`"));
 }
+
+#[test]
+fn wrong_input_is_named_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assert!(problem(folder, &["load", "users", "nosuch"], 1).contains("cannot read nosuch"));
+    assert!(!folder.join("store").exists());
+    text(folder, &["put", "users", "ann", "42", "--partitions", "1"]);
+    let own = format!("redb:{}", folder.join("store").display());
+    assert!(problem(folder, &["checkpoint", &own], 2).contains("is the store itself: a copy needs another place"));
+    assert!(problem(folder, &["restore", &own], 2).contains("is the store itself"));
+    let nowhere = format!("redb:{}", folder.join("nowhere").display());
+    assert!(problem(folder, &["restore", &nowhere], 2).contains("check the directory"));
+    // The directory is a file.
+    std::fs::write(folder.join("file"), "x").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_dapple"))
+        .args(["store", "put", &format!("redb:{}", folder.join("file").display()), "users", "a", "b"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a store is a directory"), "{output:?}");
+    assert_eq!(std::fs::read(folder.join("file")).unwrap(), b"x");
+    assert_eq!(text(folder, &["get", "users", "ann"]), "42\n");
+}
+
+#[test]
+fn a_store_without_one_of_its_files_is_not_served() {
+    for file in ["synced-0.redb", "catalog.redb"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        text(folder, &["put", "users", "ann", "42", "--partitions", "1"]);
+        let (path, kept) = (folder.join("store").join(file), folder.join("kept"));
+        std::fs::rename(&path, &kept).unwrap();
+        for words in [&["get", "users", "ann"][..], &["put", "users", "ann", "43"], &["verify"], &["list"]] {
+            let said = problem(folder, words, 1);
+            assert!(said.contains(file) && said.contains("put the file back"), "{words:?}: {said}");
+        }
+        std::fs::rename(&kept, &path).unwrap();
+        assert_eq!(text(folder, &["get", "users", "ann"]), "42\n");
+    }
+}
+
+#[test]
+fn the_bytes_of_an_engine_with_directories_count() {
+    if !cfg!(feature = "fjall") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("fjall:{}", folder.path().join("store").display());
+    let run = |words: &[&str]| {
+        let (command, rest) = words.split_first().unwrap();
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_dapple")).args(["store", command, &url]).args(rest).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["put", "users", "ann", &"x".repeat(100_000)]);
+    let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
+    assert!(stats["bytes"].as_u64() > Some(100_000), "{stats}");
+}
