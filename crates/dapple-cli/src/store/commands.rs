@@ -45,10 +45,7 @@ pub(super) async fn run(action: &Action) -> Done {
             let json = json!({ "count": count });
             print(&table.store, &count.to_string(), &json)
         }
-        Action::Load { table, file } => {
-            let store = open(&table.store, true).await?;
-            bulk::load(&made_if_missing(&store, &table.table).await?, file, table.store.json).await
-        }
+        Action::Load { table, file } => bulk::load(table, file).await,
         Action::Dump(table) => scan(table, (Bound::Unbounded, Bound::Unbounded), u64::MAX).await,
         Action::Stats(target) => stats(target).await,
         Action::Checkpoint { store, to } => whole::copy(store, to).await,
@@ -79,7 +76,7 @@ async fn existing(table: &TableTarget) -> Result<TextTable, CommandError> {
     Ok(open(&table.store, false).await?.ordered_table(&table.table).await?)
 }
 
-async fn made_if_missing(store: &Store<AnyEngine>, name: &str) -> Result<TextTable, CommandError> {
+pub(super) async fn made_if_missing(store: &Store<AnyEngine>, name: &str) -> Result<TextTable, CommandError> {
     match store.ordered_table(name).await {
         Err(Error::NotApplied(Refusal::NoSuchTable(_))) => {}
         opened => return Ok(opened?),

@@ -27,6 +27,11 @@ pub(crate) enum CommandError {
     Wrong(String),
     #[error("{path}, line {line}: {problem}; {loaded} lines before it are loaded")]
     Line { path: String, line: u64, problem: String, loaded: u64 },
+    #[error(
+        "{path}: {error}; {loaded} lines are loaded, and at least {keys} keys of those behind them: when that is mended, load \
+         the file again"
+    )]
+    Load { path: String, loaded: u64, keys: u64, error: Error },
     #[error("cannot read {path}: {error}")]
     Input { path: String, error: io::Error },
     #[error("cannot write the result: {0}")]

@@ -68,7 +68,7 @@ fn a_dump_can_be_loaded_and_ranges_are_in_order() {
     // Later lines of a key win, also within one batch.
     let lines: String = (0..1500).map(|number| format!("k{:04}\t{number}\\x00\\t\n", number % 1200)).collect();
     let loaded = store(folder, &["load", "big"], &lines);
-    assert_eq!(String::from_utf8_lossy(&loaded.stdout), "1500 keys loaded\n", "{loaded:?}");
+    assert_eq!(String::from_utf8_lossy(&loaded.stdout), "1500 lines loaded\n", "{loaded:?}");
     let dump = text(folder, &["dump", "big"]);
     assert_eq!(dump.lines().count(), 1200);
     assert_eq!(dump.lines().next(), Some("k0000\t1200\\x00\\t"));
