@@ -1,10 +1,13 @@
-//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`: the commands between run as one batch of the store.
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`: the commands between run as one batch of the store, or as several if commands about
+//! all keys are among them.
+
+use std::mem::take;
 
 use bytes::Bytes;
-use dapple::store::{Error, Expect, Refusal};
+use dapple::store::{AnyEngine, Batch, Error, Expect, Refusal};
 
 use super::commands::Answer;
-use super::plan::Plan;
+use super::plan::{Plan, Planned};
 use super::reply::{OK, Reply};
 use super::session::Session;
 
@@ -23,7 +26,7 @@ pub(super) struct Queue {
 pub(super) enum Queued {
     /// A command on keys of this database.
     Plan(Plan, u8),
-    /// A command about no keys, or about all; it runs after the others.
+    /// A command about no keys, or about all.
     Other(String, Vec<Bytes>),
     /// A command with a known reply: an error.
     Known(Reply),
@@ -90,39 +93,62 @@ async fn watch(session: &mut Session<'_>, keys: &[Bytes]) -> Answer {
 }
 
 async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
-    let watched = std::mem::take(&mut session.watched);
+    let watched = take(&mut session.watched);
     if queue.is_spoiled {
         return Err(Reply::Error("EXECABORT Transaction discarded because of previous errors.".to_owned()));
     }
     let service = session.context.service;
-    let mut batch = service.store.batch();
+    let mut part = Part { batch: service.store.batch(), planned: Vec::new(), others: Vec::new() };
     for (database, key, expect) in watched {
-        batch.check(&database, &key, expect)?;
+        part.batch.check(&database, &key, expect)?;
     }
-    let mut replies = Vec::with_capacity(queue.commands.len());
-    let (mut planned, mut others) = (Vec::new(), Vec::new());
+    let mut replies = vec![Reply::Null; queue.commands.len()];
     for (at, command) in queue.commands.into_iter().enumerate() {
-        replies.push(Reply::Null);
         match command {
             Queued::Plan(plan, database) => {
-                planned.push((at, plan.add_to(&mut batch, service.database(database).await?)?));
+                if part.others.iter().any(|(_, name, _)| OF_ALL_KEYS.contains(&&name[..])) {
+                    // Redis runs one after the other.
+                    let next = Part { batch: service.store.batch(), planned: Vec::new(), others: Vec::new() };
+                    if !std::mem::replace(&mut part, next).run(session, &mut replies).await? {
+                        return Ok(Reply::NullList);
+                    }
+                }
+                part.planned.push((at, plan.add_to(&mut part.batch, service.database(database).await?)?));
             }
-            Queued::Other(name, words) => others.push((at, name, words)),
+            Queued::Other(name, words) => part.others.push((at, name, words)),
             Queued::Known(reply) => replies[at] = reply,
         }
     }
-    match batch.commit().await {
-        Ok(_) => {}
-        // A watched key has changed.
-        Err(Error::NotApplied(Refusal::Conflict { .. })) => return Ok(Reply::NullList),
-        Err(error) => return Err(error.into()),
+    let is_done = part.run(session, &mut replies).await?;
+    Ok(if is_done { Reply::List(replies) } else { Reply::NullList })
+}
+
+/// Commands on keys, which are one batch, and those about all keys or none that come after them.
+struct Part {
+    batch: Batch<AnyEngine>,
+    /// With the place of the reply.
+    planned: Vec<(usize, Planned)>,
+    others: Vec<(usize, String, Vec<Bytes>)>,
+}
+
+/// A command on keys after one of these sees what it did.
+const OF_ALL_KEYS: &[&str] = &["DBSIZE", "FLUSHALL", "FLUSHDB", "INFO", "KEYS", "RANDOMKEY", "SCAN"];
+
+impl Part {
+    /// Runs it; `false` if a watched key has changed.
+    async fn run(self, session: &mut Session<'_>, replies: &mut [Reply]) -> Result<bool, Reply> {
+        match self.batch.commit().await {
+            Ok(_) => {}
+            Err(Error::NotApplied(Refusal::Conflict { .. })) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        for (at, planned) in self.planned {
+            replies[at] = planned.reply().unwrap_or_else(|reply| reply);
+        }
+        for (at, name, words) in self.others {
+            // Boxed, because `EXEC` is one of the commands, though never one of these.
+            replies[at] = Box::pin(session.run_now(&name, &words)).await;
+        }
+        Ok(true)
     }
-    for (at, planned) in planned {
-        replies[at] = planned.reply().unwrap_or_else(|reply| reply);
-    }
-    for (at, name, words) in others {
-        // Boxed, because `EXEC` is one of the commands, though never one of these.
-        replies[at] = Box::pin(session.run_now(&name, &words)).await;
-    }
-    Ok(Reply::List(replies))
 }
