@@ -2,6 +2,7 @@
 
 use std::future::{pending, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use dapple::time::timeout;
 use dapple_serve::host::{Connection, EndStage};
 
 use super::Service;
+use super::clients::Client;
 use super::memory::Share;
 use super::plan::Plan;
 use super::pubsub::Message;
@@ -26,8 +28,17 @@ const CHUNK_LEN: usize = 16 << 10;
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Serves one connection until its client ends it, breaks the protocol or does not read, or `stage` ends.
-pub(super) async fn serve(stream: impl Connection, service: &Service, stage: &EndStage) {
-    exchange(&stream, service, stage).await;
+pub(super) async fn serve(
+    stream: impl Connection,
+    (addr, laddr): (Option<SocketAddr>, Option<SocketAddr>),
+    service: &Service,
+    stage: &EndStage,
+) {
+    let registered = service.clients.register(service.client_id(), addr, laddr);
+    let client = &registered.client;
+    let _ = race(client.killed.cancelled(), exchange(&stream, service, client, stage)).await;
+    // Before the client sees the end.
+    drop(registered);
     poll_fn(|cx| {
         stream.say_end(cx);
         Poll::Ready(())
@@ -35,8 +46,8 @@ pub(super) async fn serve(stream: impl Connection, service: &Service, stage: &En
     .await;
 }
 
-async fn exchange(stream: &impl Connection, service: &Service, stage: &EndStage) {
-    let mut session = Session::new(service);
+async fn exchange(stream: &impl Connection, service: &Service, client: &Client, stage: &EndStage) {
+    let mut session = Session::new(service, client);
     let (mut requests, mut buf, mut replies) = (Requests::default(), BytesMut::new(), Vec::new());
     let mut held = Share::new(&service.memory);
     let mut chunk = vec![0; CHUNK_LEN];
@@ -140,6 +151,9 @@ async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut By
         }
     }
     run_group(session.context, session.is_resp3, &mut group, replies).await;
+    if count > 0 {
+        session.show();
+    }
     // Once for all, because workers share the counter. Relaxed: nothing else depends on it.
     session.context.service.commands.fetch_add(count, Ordering::Relaxed);
 }

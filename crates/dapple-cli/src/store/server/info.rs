@@ -46,7 +46,7 @@ async fn lines(context: Context<'_>, section: &str) -> Result<String, Error> {
             )
         }
         "Clients" => {
-            format!("connected_clients:{}\r\nmaxclients:{}\r\n", service.clients(), service.admission.max())
+            format!("connected_clients:{}\r\nmaxclients:{}\r\n", service.clients_len(), service.admission.max())
         }
         "Persistence" => "loading:0\r\naof_enabled:1\r\n".to_owned(),
         "Stats" => {

@@ -1,6 +1,7 @@
 //! `dapple store serve`: the tables of a store for clients of Redis.
 
 mod client;
+mod clients;
 mod commands;
 mod connection;
 mod float;
@@ -47,6 +48,7 @@ use super::args::ServeArgs;
 use super::error::CommandError;
 use super::open;
 use crate::observe::told::begin_metrics;
+use clients::Clients;
 use memory::Memory;
 use numbers::StoreNumbers;
 use plan::{Database, Value};
@@ -61,6 +63,7 @@ pub(super) struct Service {
     port: u16,
     admission: Arc<Admission>,
     next_client: AtomicU64,
+    clients: Arc<Clients>,
     handshakes: [AtomicU64; 2],
     /// Commands that were answered.
     commands: AtomicU64,
@@ -108,6 +111,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         port: addr.port(),
         admission: admission.clone(),
         next_client: AtomicU64::new(1),
+        clients: Arc::default(),
         handshakes: Default::default(),
         commands: AtomicU64::new(0),
         memory,
@@ -153,12 +157,13 @@ impl Sessions for Service {
     }
 
     async fn serve(self: Arc<Self>, stream: TcpStream, stage: &EndStage) {
-        let Some(tls) = &self.tls else { return connection::serve(stream, &self, stage).await };
+        let addresses = (stream.peer_addr().ok(), stream.local_addr().ok());
+        let Some(tls) = &self.tls else { return connection::serve(stream, addresses, &self, stage).await };
         // Boxed: a handshake needs more memory than an idle connection.
         let accepted = Box::pin(tls.accept_session(stream, stage)).await;
         self.handshakes[usize::from(accepted.is_none())].fetch_add(1, Ordering::Relaxed);
         if let Some(stream) = accepted {
-            connection::serve(stream, &self, stage).await;
+            connection::serve(stream, addresses, &self, stage).await;
         }
     }
 }
@@ -198,7 +203,7 @@ impl Service {
         Ok(cell.get_or_init(|| table))
     }
 
-    fn clients(&self) -> usize {
+    fn clients_len(&self) -> usize {
         self.admission.open()
     }
 

@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use dapple::store::{Error, Expect};
+use dapple::time::Instant;
 use subtle::ConstantTimeEq;
 
+use super::clients::{Client, Shown};
 use super::plan::{Database, Plan, Value};
 use super::pubsub::{self, Subscriber};
 use super::reply::{OK, Reply, integer};
@@ -19,12 +21,16 @@ pub(super) struct Context<'a> {
 
 pub(super) struct Session<'a> {
     pub(super) context: Context<'a>,
-    pub(super) id: u64,
+    pub(super) client: &'a Client,
     pub(super) is_resp3: bool,
     /// Whether the connection closes after the replies.
     pub(super) is_over: bool,
     is_known: bool,
     pub(super) name: Bytes,
+    /// The name and the version of the client's library.
+    pub(super) library: [Bytes; 2],
+    /// The last command.
+    last: &'static str,
     /// The commands after `MULTI`.
     pub(super) queue: Option<Queue>,
     /// The keys that must not change before `EXEC`.
@@ -46,19 +52,44 @@ impl<'a> Context<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(service: &'a Service) -> Session<'a> {
-        let is_known = service.password.is_none();
-        let (id, name) = (service.client_id(), Bytes::new());
-        let (queue, watched, subscriber) = (None, Vec::new(), None);
-        let context = Context { service, index: 0 };
-        Session { context, id, is_resp3: false, is_over: false, is_known, name, queue, watched, subscriber }
+    pub(super) fn new(service: &'a Service, client: &'a Client) -> Session<'a> {
+        Session {
+            context: Context { service, index: 0 },
+            client,
+            is_resp3: false,
+            is_over: false,
+            is_known: service.password.is_none(),
+            name: Bytes::new(),
+            library: [Bytes::new(), Bytes::new()],
+            last: "NULL",
+            queue: None,
+            watched: Vec::new(),
+            subscriber: None,
+        }
+    }
+
+    /// Shows the state to other clients.
+    pub(super) fn show(&self) {
+        let (channels, patterns) = self.subscriber.as_ref().map_or((0, 0), |subscriber| subscriber.counts());
+        self.client.show(Shown {
+            name: self.name.clone(),
+            library: self.library.clone(),
+            database: self.context.index,
+            channels,
+            patterns,
+            queued: self.queue.as_ref().map(Queue::len),
+            is_resp3: self.is_resp3,
+            command: self.last,
+            at: Instant::now(),
+        });
     }
 
     /// Runs one command, or adds it to the transaction.
     pub(super) async fn run(&mut self, words: &[Bytes]) -> Reply {
         let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
-        if let Err(reply) = table::check(&name, words) {
-            return self.refuse(&name, reply);
+        match table::check(&name, words) {
+            Ok(known) => self.last = known,
+            Err(reply) => return self.refuse(&name, reply),
         }
         if !self.is_known && !matches!(&name[..], "AUTH" | "HELLO" | "QUIT" | "RESET") {
             return self.spoil(Reply::Error("NOAUTH Authentication required.".to_owned()));
@@ -89,8 +120,7 @@ impl<'a> Session<'a> {
                 OK
             }
             "RESET" => {
-                let id = self.id;
-                *self = Session { id, ..Session::new(self.context.service) };
+                *self = Session { last: self.last, ..Session::new(self.context.service, self.client) };
                 Reply::Simple("RESET")
             }
             "AUTH" => self.auth(args),
@@ -159,13 +189,15 @@ impl<'a> Session<'a> {
     }
 
     /// The plan of a write that changes only one key, in any order with writes of other keys.
-    pub(super) fn single_write(&self, words: &[Bytes]) -> Option<Plan> {
+    pub(super) fn single_write(&mut self, words: &[Bytes]) -> Option<Plan> {
         if !self.is_known || self.queue.is_some() || self.is_subscribed() || words.len() < 2 {
             return None;
         }
         let name = WRITES.iter().find(|write| words[0].eq_ignore_ascii_case(write.as_bytes()))?;
-        table::check(name, words).ok()?;
-        table::plan(name, &words[1..])?.ok().filter(|plan| plan.single_write().is_some())
+        let known = table::check(name, words).ok()?;
+        let plan = table::plan(name, &words[1..])?.ok().filter(|plan| plan.single_write().is_some())?;
+        self.last = known;
+        Some(plan)
     }
 
     fn auth(&mut self, args: &[Bytes]) -> Reply {
@@ -239,7 +271,7 @@ impl<'a> Session<'a> {
             ("server", Reply::Text("redis".to_owned())),
             ("version", Reply::Text(commands::REDIS_VERSION.to_owned())),
             ("proto", Reply::Number(if is_resp3 { 3 } else { 2 })),
-            ("id", Reply::Number(i64::try_from(self.id).unwrap_or(i64::MAX))),
+            ("id", Reply::Number(i64::try_from(self.client.id).unwrap_or(i64::MAX))),
             ("mode", Reply::Text("standalone".to_owned())),
             ("role", Reply::Text("master".to_owned())),
             ("modules", Reply::List(Vec::new())),

@@ -120,10 +120,10 @@ fn find(name: &str) -> Option<&'static Row> {
     COMMANDS.binary_search_by_key(&name, |(known, ..)| known).ok().map(|at| &COMMANDS[at])
 }
 
-/// Checks that the command exists, and that it may have this many words.
-pub(super) fn check(name: &str, words: &[Bytes]) -> Result<(), Reply> {
-    let Some((_, least, most, ..)) = find(name) else { return Err(unknown(words)) };
-    if (least..=most).contains(&&words.len()) { Ok(()) } else { Err(wrong_number(name)) }
+/// Checks that the command exists, and that it may have this many words. Returns its name.
+pub(super) fn check(name: &str, words: &[Bytes]) -> Result<&'static str, Reply> {
+    let Some((known, least, most, ..)) = find(name) else { return Err(unknown(words)) };
+    if (least..=most).contains(&&words.len()) { Ok(known) } else { Err(wrong_number(name)) }
 }
 
 pub(super) fn unknown(words: &[Bytes]) -> Reply {

@@ -30,7 +30,7 @@ pub(in super::super) async fn run(session: &mut Session<'_>, name: &str, args: &
 
 async fn subscribe(session: &mut Session<'_>, kind: Kind, names: &[Bytes]) -> Answer {
     let service = session.context.service;
-    let subscriber = session.subscriber.get_or_insert_with(|| service.broker.subscriber(session.id));
+    let subscriber = session.subscriber.get_or_insert_with(|| service.broker.subscriber(session.client.id));
     if names.iter().any(|name| name.len() > NAME_LEN_MAX) {
         return Err(Reply::Error(format!("ERR a channel's name has at most {NAME_LEN_MAX} bytes")));
     }
