@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use super::plan::{Database, Value};
 use super::reply::{OK, Reply, integer};
-use super::session::{Context, wrong_number};
-use super::{Service, glob, info, pubsub, table};
+use super::session::Context;
+use super::{Service, config, glob, info, pubsub, table};
 
 /// The version of Redis that the commands follow.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
@@ -29,7 +29,7 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
         "PING" => Ok(args.first().map_or(Reply::Simple("PONG"), |word| Reply::Bulk(word.clone()))),
         "ECHO" => Ok(Reply::Bulk(args[0].clone())),
         "COMMAND" => table::about(args),
-        "CONFIG" => config(args),
+        "CONFIG" => config::run(context.service, args),
         "DBSIZE" => Ok(count(context.database().await?.count().await?)),
         "KEYS" => all_keys(context.database().await?, &args[0]).await,
         "SCAN" => scan(context, context.database().await?, args).await,
@@ -53,27 +53,6 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
 
 pub(super) fn count(count: u64) -> Reply {
     Reply::Number(i64::try_from(count).unwrap_or(i64::MAX))
-}
-
-/// Answers the settings that clients ask for when they connect, and benchmarks before they start.
-fn config(args: &[Bytes]) -> Answer {
-    match (args[0].to_ascii_uppercase().as_slice(), &args[1..]) {
-        (b"GET", []) => return Err(wrong_number("config|get")),
-        (b"GET", _) => {}
-        (b"SET", [] | [_]) => return Err(wrong_number("config|set")),
-        (b"SET", _) => {
-            let text = "ERR options are given when the server starts: see `dapple store serve --help`";
-            return Err(Reply::Error(text.to_owned()));
-        }
-        _ => return Err(Reply::unknown_subcommand("CONFIG", &args[0])),
-    }
-    const SETTINGS: &[(&str, &str)] =
-        &[("appendfsync", "always"), ("appendonly", "yes"), ("databases", "16"), ("maxmemory", "0"), ("save", "")];
-    let is_asked =
-        |name: &str| args[1..].iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
-    let found = SETTINGS.iter().filter(|(name, _)| is_asked(name));
-    let text = |text: &str| Reply::Text(text.to_owned());
-    Ok(Reply::Map(found.map(|(name, value)| (text(name), text(value))).collect()))
 }
 
 /// The number of partitions; with an argument, changes it while the store serves.

@@ -3,7 +3,9 @@
 mod client;
 mod clients;
 mod commands;
+mod config;
 mod connection;
+mod docs;
 mod float;
 mod glob;
 mod hashes;
@@ -61,6 +63,7 @@ pub(super) struct Service {
     password: Option<String>,
     tls: Option<Arc<Tls>>,
     port: u16,
+    directory: String,
     admission: Arc<Admission>,
     next_client: AtomicU64,
     clients: Arc<Clients>,
@@ -109,6 +112,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         password,
         tls,
         port: addr.port(),
+        directory: args.store.url.directory().display().to_string(),
         admission: admission.clone(),
         next_client: AtomicU64::new(1),
         clients: Arc::default(),

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// The most words of one request, and the most bytes of one word.
 const WORDS_MAX: usize = 1 << 20;
-const WORD_LEN_MAX: usize = 32 << 20;
+pub(super) const WORD_LEN_MAX: usize = 32 << 20;
 /// The most bytes of one request.
 pub(super) const REQUEST_LEN_MAX: usize = 64 << 20;
 /// The most bytes of a line: a length, or a request in words.

@@ -141,7 +141,7 @@ pub(super) fn about(args: &[Bytes]) -> Answer {
     match (word.to_ascii_uppercase().as_slice(), rest) {
         (b"COUNT", []) => Ok(Reply::Number(COMMANDS.len() as i64)),
         (b"COUNT", _) => Err(wrong_number("command|count")),
-        (b"DOCS", _) => Ok(Reply::Map(Vec::new())),
+        (b"DOCS", names) => Ok(super::docs::about(names)),
         (b"LIST", []) => {
             Ok(Reply::List(COMMANDS.iter().map(|(name, ..)| Reply::text(&name.to_ascii_lowercase())).collect()))
         }
@@ -200,10 +200,16 @@ pub(super) fn plan(name: &str, args: &[Bytes]) -> Option<Result<Plan, Reply>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::docs::DOCS;
     use super::COMMANDS;
 
     #[test]
     fn the_commands_are_in_the_order_of_their_names() {
         assert!(COMMANDS.is_sorted_by_key(|(name, ..)| name));
+    }
+
+    #[test]
+    fn each_command_has_a_line_about_it() {
+        assert!(COMMANDS.iter().map(|(name, ..)| name).eq(DOCS.iter().map(|(name, ..)| name)));
     }
 }

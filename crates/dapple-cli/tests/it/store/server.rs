@@ -298,3 +298,49 @@ fn unfinished_requests_of_all_clients_together_have_a_limit() {
     assert_eq!(server.ask("SET a 1\nGET a"), "+OK $1 1 ");
     server.stop();
 }
+
+#[test]
+fn clients_are_listed_and_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let mut other = TcpStream::connect(server.addr()).unwrap();
+    let mut replies = BufReader::new(other.try_clone().unwrap());
+    let mut line = String::new();
+    other.write_all(b"CLIENT SETNAME other\r\nCLIENT SETINFO lib-name test\r\nSELECT 3\r\nCLIENT ID\r\n").unwrap();
+    for _ in 0..4 {
+        line.clear();
+        replies.read_line(&mut line).unwrap();
+    }
+    let id = line.trim().trim_start_matches(':').to_owned();
+    let listed = server.ask(&format!("CLIENT LIST ID {id}"));
+    let addr = other.local_addr().unwrap();
+    for part in [
+        format!("id={id} addr={addr} laddr={} name=other ", server.addr()),
+        " db=3 sub=0 psub=0 ssub=0 multi=-1 cmd=client user=default resp=2 lib-name=test lib-ver=".to_owned(),
+    ] {
+        assert!(listed.contains(&part), "{part} is not in {listed}");
+    }
+    let all = server.ask("CLIENT LIST");
+    assert_eq!(all.matches("id=").count(), 2, "{all}");
+    assert_eq!(server.ask(&format!("CLIENT KILL ID {id}")), ":1 ");
+    line.clear();
+    assert_eq!(replies.read_line(&mut line).unwrap(), 0, "{line}");
+    assert_eq!(server.ask("CLIENT KILL TYPE normal"), ":0 ");
+    // A client that kills itself gets the reply first.
+    assert_eq!(server.ask("CLIENT KILL TYPE normal SKIPME no\nPING"), ":1 ");
+    server.stop();
+}
+
+#[test]
+fn settings_that_are_the_same_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    assert_eq!(
+        server.ask("CONFIG SET appendonly yes\nCONFIG SET appendonly no\nCONFIG GET append*"),
+        "+OK -ERR CONFIG SET failed (possibly related to argument 'appendonly') - can't set immutable config \
+         *4 $11 appendfsync $6 always $10 appendonly $3 yes "
+    );
+    let docs = server.ask("COMMAND DOCS GET nosuch");
+    assert_eq!(docs, "*2 $3 get *6 $7 summary $16 Returns a string $5 since $5 1.0.0 $5 group $6 string ");
+    server.stop();
+}
