@@ -3,6 +3,7 @@
 mod host;
 mod pubsub;
 mod redis;
+mod redis_rs;
 mod server;
 mod whole;
 
