@@ -1,5 +1,6 @@
 //! Tests of the store through its public interface.
 
+mod compile_fail;
 mod copies;
 mod disk;
 mod durability;
