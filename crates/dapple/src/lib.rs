@@ -304,6 +304,9 @@ mod cluster_page {}
 #[cfg(all(doctest, feature = "store"))]
 #[doc = include_str!("../../../docs/store.md")]
 mod store_page {}
+#[cfg(all(doctest, feature = "store"))]
+#[doc = include_str!("../../../docs/engines.md")]
+mod engines_page {}
 #[cfg(all(doctest, feature = "serve"))]
 #[doc = include_str!("../../../docs/serving.md")]
 mod serving_page {}

@@ -15,6 +15,7 @@ use std::ops::Bound;
 use std::path::Path;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::Durability;
 
@@ -163,7 +164,7 @@ pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 pub type Entry = (Vec<u8>, Vec<u8>);
 
 /// The number of a table. The store never uses a number twice; 0 holds its own data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableId(pub u64);
 
 /// The part of a store that a partition holds.
@@ -183,7 +184,7 @@ pub enum Place {
 }
 
 /// One part of a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// Sets the bytes of a key.
     Put(TableId, Vec<u8>, Vec<u8>),

@@ -36,6 +36,7 @@ pub(crate) const PARTS: &[Part] = &[
             ("Sources, sinks and queues", "docs/io.md"),
             ("TCP in the program", "docs/network.md"),
             ("Transactions", "docs/stm.md"),
+            ("An engine of a store", "docs/engines.md"),
             ("Services", "docs/services.md"),
         ],
     ),
