@@ -124,11 +124,27 @@ fn is_below_2_16(port: &str) -> bool {
 /// Whether this is a `reg-name`, which includes IPv4 addresses.
 fn is_name(mut host: &[u8]) -> bool {
     loop {
-        host = match host {
+        let plain = host.iter().take_while(|byte| IN_NAMES[usize::from(**byte)]).count();
+        host = match &host[plain..] {
             [] => return true,
             [b'%', high, low, rest @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
-            [byte, rest @ ..] if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(byte) => rest,
             _ => return false,
         }
     }
 }
+
+/// Whether a byte is allowed in a `reg-name` as it is: `unreserved` or `sub-delims` (RFC 3986, section 2).
+const IN_NAMES: [bool; 256] = {
+    let mut table = [false; 256];
+    let (mut byte, marks) = (0, b"-._~!$&'()*+,;=");
+    while byte < table.len() {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut mark = 0;
+    while mark < marks.len() {
+        table[marks[mark] as usize] = true;
+        mark += 1;
+    }
+    table
+};
