@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attempts;
 mod dav;
 mod lease;
 mod login;

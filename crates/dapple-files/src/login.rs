@@ -18,6 +18,8 @@ use http::header::AUTHORIZATION;
 use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 
+use crate::attempts::{Attempts, Origin, client};
+
 /// The users of a service, and the guesses of strangers.
 #[derive(Debug)]
 pub struct Logins {
@@ -25,19 +27,13 @@ pub struct Logins {
     users: Mutex<Arc<Users>>,
     /// Checked passwords, so that argon2 need not run at each request: users by their whole header field.
     known: Mutex<HashMap<String, (Arc<str>, Instant)>>,
-    failures: Mutex<HashMap<IpAddr, Failures>>,
+    attempts: Mutex<Attempts>,
     checks: Limit,
 }
 
 /// The users of a file, each line `NAME:HASH` with a hash of argon2 as `dapple files passwd` writes it.
 #[derive(Clone, Debug, Default)]
 pub struct Users(Vec<(Arc<str>, String)>);
-
-#[derive(Clone, Copy, Debug)]
-struct Failures {
-    count: u32,
-    since: Instant,
-}
 
 /// A request without a valid login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,8 +45,8 @@ pub enum LoginError {
     /// It is wrong.
     #[error("the token, the user or the password is wrong")]
     Wrong,
-    /// Its address sent too many wrong ones; the time after which it may try again.
-    #[error("too many wrong tokens or passwords from this address; wait {} seconds", .0.as_secs() + 1)]
+    /// Too many wrong ones came for this user, or from its address; the time after which it may try again.
+    #[error("too many wrong tokens or passwords; wait {} seconds", .0.as_secs() + 1)]
     TooMany(Duration),
     /// The server checks as many passwords as it can; it may come back soon.
     #[error("the server checks too many passwords at the moment; try again in a second")]
@@ -84,7 +80,7 @@ impl Logins {
             token,
             users: Mutex::new(Arc::new(users)),
             known: Mutex::default(),
-            failures: Mutex::default(),
+            attempts: Mutex::default(),
             checks: Limit::new(CHECKS_MAX).waiting_max(CHECKS_WAITING_MAX),
         }
     }
@@ -108,18 +104,22 @@ impl Logins {
         let value = fields.get(AUTHORIZATION).ok_or(LoginError::Missing)?;
         let value = value.to_str().map_err(|_| LoginError::Wrong)?;
         let now = Instant::now();
+        let offered = Offered::of(value);
+        let from = Origin { address: address.map(client), user: self.counted_user(&offered) };
         // Before the look-up: otherwise guesses would go on against the logins that are known.
-        if let Some(left) = self.is_locked_out(address, now) {
+        if let Some(left) = lock(&self.attempts).wait(&from, now) {
             return Err(LoginError::TooMany(left));
         }
         if let Some((user, until)) = lock(&self.known).get(value)
             && *until > now
         {
+            lock(&self.attempts).succeeded(&from, now);
             return Ok(user.clone());
         }
-        let found = self.check(value).await;
+        let found = self.check(offered).await;
         match &found {
             Ok(Some(user)) => {
+                lock(&self.attempts).succeeded(&from, now);
                 let mut known = lock(&self.known);
                 if known.len() >= KNOWN_MAX {
                     known.retain(|_, (_, until)| *until > now);
@@ -128,22 +128,25 @@ impl Logins {
                     known.insert(value.to_owned(), (user.clone(), now + KNOWN_FOR));
                 }
             }
-            Ok(None) => self.count_failure(address, now),
+            Ok(None) => lock(&self.attempts).failed(&from, now),
             Err(_) => {}
         }
         found?.ok_or(LoginError::Wrong)
     }
 
+    /// The user that a wrong login counts for, if there is one of that name.
+    fn counted_user(&self, offered: &Offered) -> Option<Arc<str>> {
+        let Offered::Password(user, _) = offered else { return None };
+        lock(&self.users).0.iter().find(|(name, _)| **name == **user).map(|(name, _)| name.clone())
+    }
+
     /// The user, if token or password is right.
-    async fn check(&self, value: &str) -> Result<Option<Arc<str>>, LoginError> {
-        let (scheme, rest) = value.split_once(' ').unwrap_or((value, ""));
-        if scheme.eq_ignore_ascii_case("bearer") {
-            return Ok(self.is_token(rest.trim()).then(|| TOKEN_USER.into()));
-        }
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return Ok(None);
-        }
-        let Some((user, password)) = basic(rest.trim()) else { return Ok(None) };
+    async fn check(&self, offered: Offered) -> Result<Option<Arc<str>>, LoginError> {
+        let (user, password) = match offered {
+            Offered::Token(token) => return Ok(self.is_token(&token).then(|| TOKEN_USER.into())),
+            Offered::Password(user, password) => (user, password),
+            Offered::Nonsense => return Ok(None),
+        };
         if self.is_token(&password) {
             return Ok(Some(TOKEN_USER.into()));
         }
@@ -165,32 +168,24 @@ impl Logins {
     fn is_token(&self, offered: &str) -> bool {
         self.token.as_ref().is_some_and(|token| bool::from(token.as_bytes().ct_eq(offered.as_bytes())))
     }
+}
 
-    /// How long an address must wait.
-    fn is_locked_out(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
-        let failures = *lock(&self.failures).get(&client(address?))?;
-        let end = failures.since + FAILURES_FORGOTTEN;
-        (failures.count >= FAILURES_MAX && end > now).then(|| end.saturating_duration_since(now))
-    }
+/// The login that a request offers.
+enum Offered {
+    Token(String),
+    /// User and password; or any user, and the token as the password.
+    Password(String, String),
+    Nonsense,
+}
 
-    fn count_failure(&self, address: Option<IpAddr>, now: Instant) {
-        let Some(address) = address else { return };
-        let mut all = lock(&self.failures);
-        if all.len() >= ADDRESSES_MAX {
-            all.retain(|_, failures| failures.since + FAILURES_FORGOTTEN > now);
-            if all.len() >= ADDRESSES_MAX {
-                return;
-            }
+impl Offered {
+    fn of(value: &str) -> Offered {
+        let (scheme, rest) = value.split_once(' ').unwrap_or((value, ""));
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Offered::Token(rest.trim().to_owned());
         }
-        let failures = all.entry(client(address)).or_insert(Failures { count: 0, since: now });
-        if failures.since + FAILURES_FORGOTTEN <= now {
-            *failures = Failures { count: 0, since: now };
-        }
-        failures.count += 1;
-        if failures.count == FAILURES_MAX {
-            failures.since = now;
-            tracing::warn!(%address, "too many wrong tokens or passwords; the address must wait a minute");
-        }
+        let basic = scheme.eq_ignore_ascii_case("basic").then(|| basic(rest.trim())).flatten();
+        basic.map_or(Offered::Nonsense, |(user, password)| Offered::Password(user, password))
     }
 }
 
@@ -295,30 +290,12 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::STANDARD.decode(text).ok()
 }
 
-/// The unit that strangers are counted by: an address, or a /64 of IPv6.
-fn client(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(address) => {
-            let bits = u128::from(address) >> 64 << 64;
-            IpAddr::V6(bits.into())
-        }
-        address => address,
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The name of the token's bearer in rules and logs.
 pub const TOKEN_USER: &str = "token";
-
-/// The wrong logins of one address until it must wait, and for how long.
-const FAILURES_MAX: u32 = 10;
-const FAILURES_FORGOTTEN: Duration = Duration::from_secs(60);
-
-/// The most addresses of which wrong logins are counted.
-const ADDRESSES_MAX: usize = 10_000;
 
 /// The most logins that are known, and for how long each is.
 const KNOWN_MAX: usize = 10_000;
@@ -338,7 +315,8 @@ mod tests {
     use http::header::AUTHORIZATION;
     use http::{HeaderMap, HeaderValue};
 
-    use super::{FAILURES_MAX, LoginError, Logins, Users, UsersError};
+    use super::{LoginError, Logins, Users, UsersError};
+    use crate::attempts::FAILURES_MAX;
 
     fn fields(value: &str) -> HeaderMap {
         let mut fields = HeaderMap::new();
@@ -405,5 +383,50 @@ mod tests {
         assert!(matches!(Users::load(&file), Err(UsersError::Line(_, 3))));
         assert!(matches!(Users::set(&file, "a:b", "long enough"), Err(UsersError::Name(_))));
         assert!(matches!(Users::set(&file, "ann", "short"), Err(UsersError::Password)));
+    }
+    /// Ann and Bob, with hashes that cost little.
+    fn ann_and_bob() -> Users {
+        use argon2::password_hash::{PasswordHasher, SaltString};
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("users");
+        let cheap = argon2::Params::new(argon2::Params::MIN_M_COST, 1, 1, None).expect("parameters");
+        let argon2 = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, cheap);
+        let salt = SaltString::from_b64("c29tZXNhbHRzb21l").expect("a salt");
+        let line = |name: &str| {
+            let hash = argon2.hash_password(format!("{name}'s password").as_bytes(), &salt).expect("a hash");
+            format!("{name}:{hash}\n")
+        };
+        std::fs::write(&file, line("ann") + &line("bob")).expect("a file");
+        Users::load(&file).expect("users")
+    }
+
+    #[test]
+    fn the_mistakes_of_one_user_lock_out_no_other_behind_the_same_address() {
+        let logins = Logins::new(Some("s3cret".to_owned()), ann_and_bob());
+        let runtime = dapple::builder().workers(1).build().expect("a runtime");
+        let proxy: IpAddr = "127.0.0.1".parse().expect("an address");
+        let login = |user: &str, password: &str| runtime.block_on(logins.user(&basic(user, password), Some(proxy)));
+        for guess in 0..FAILURES_MAX {
+            assert_eq!(login("ann", &guess.to_string()), Err(LoginError::Wrong));
+        }
+        assert!(matches!(login("ann", "ann's password"), Err(LoginError::TooMany(_))));
+        assert!(login("bob", "bob's password").is_ok(), "another user of the same address");
+        // Many wrong names do not pass.
+        let refused = (0..200).find(|guess| matches!(login(&format!("u{guess}"), "x"), Err(LoginError::TooMany(_))));
+        assert!(refused.is_some_and(|guess| guess <= 100), "{refused:?}");
+    }
+
+    #[test]
+    fn guesses_at_one_user_from_many_addresses_are_limited_and_the_user_is_not() {
+        let logins = Logins::new(None, ann_and_bob());
+        let runtime = dapple::builder().workers(1).build().expect("a runtime");
+        let login = |address: u32, password: &str| {
+            let address = IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0a00_0000 + address));
+            runtime.block_on(logins.user(&basic("ann", password), Some(address)))
+        };
+        assert!(login(1, "ann's password").is_ok());
+        let refused = (100..1_000).find(|at| matches!(login(*at, &at.to_string()), Err(LoginError::TooMany(_))));
+        assert!(refused.is_some_and(|at| at <= 200), "{refused:?}");
+        assert!(login(1, "ann's password").is_ok(), "from where the right password came before");
     }
 }
