@@ -3,6 +3,7 @@
 mod known;
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -58,6 +59,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HEX", conflicts_with_all = ["ca_cert", "public_ca"])]
     fingerprint: Option<String>,
 
+    /// Let http:// name another machine: everyone on the way there can then read the token and the files, and change them
+    #[arg(long)]
+    plain: bool,
+
     /// How long a call waits for a server that cannot be reached, in seconds; then programs get an error
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = number::<u64>(1..=86_400))]
     patience_s: u64,
@@ -91,6 +96,11 @@ pub(crate) enum CommandError {
          line there, or give --fingerprint"
     )]
     OtherCertificate { server: String, file: PathBuf },
+    #[error(
+        "{0} is not encrypted, so everyone on the way there could read the token and the files: write https:// (as `dapple files` serves \
+         unless it has --plain), or give --plain if the way there is safe"
+    )]
+    Clear(String),
     #[error("{0:?} is no SHA-256; write 64 hexadecimal digits, with or without colons")]
     Fingerprint(String),
     #[error("cannot read {0:?}: {1}")]
@@ -117,6 +127,7 @@ impl CommandError {
         matches!(
             self,
             CommandError::Fingerprint(_)
+                | CommandError::Clear(_)
                 | CommandError::CaCert(..)
                 | CommandError::NoPassword
                 | CommandError::NoLogin
@@ -162,6 +173,9 @@ async fn end(mounted: Mounted, args: &Args) -> Result<(), CommandError> {
 
 async fn begin(args: &Args) -> Result<Mounted, CommandError> {
     let server = args.url.trim_end_matches('/').to_owned();
+    if !args.plain && is_clear(&server) {
+        return Err(CommandError::Clear(server));
+    }
     let known = Known::open().map_err(|(path, error)| CommandError::Known(path, error))?;
     let stored = known.fingerprint(&server).map_err(|(path, error)| CommandError::Known(path, error))?;
     let (tls, pin) = args.trust(stored.as_deref())?;
@@ -188,6 +202,14 @@ async fn begin(args: &Args) -> Result<Mounted, CommandError> {
         eprintln!("dapple: {server} is known from now on by its certificate, with the SHA-256 {fingerprint}");
     }
     Ok(mounted)
+}
+
+/// Whether what is sent to a server can be read on the way: no encryption, and another machine.
+fn is_clear(url: &str) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|host: IpAddr| host.is_loopback());
+    url.scheme_str() == Some("http") && !is_here
 }
 
 /// Whether a handshake failed because the certificate is another one.

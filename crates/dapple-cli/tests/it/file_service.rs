@@ -462,3 +462,15 @@ fn a_directory_is_checked_without_serving_it() {
     let (code, error) = outcome(&["files", "check", "nowhere"], place.path());
     assert!(code == Some(1) && error.contains("give a directory that this user can read"), "{error}");
 }
+
+#[test]
+fn a_token_is_not_sent_in_clear_to_another_machine() {
+    let place = place();
+    fs::create_dir(place.path().join("m")).expect("a directory");
+    for url in ["http://192.0.2.1:1", "http://files.example:8443", "HTTP://192.0.2.1:1", "http://localhost@192.0.2.1:1"]
+    {
+        let (code, said) = outcome(&["mount", url, "m", "--token", "0123456789abcdef"], place.path());
+        assert_eq!(code, Some(2), "{url}: {said}");
+        assert!(said.contains("https://") && said.contains("--plain"), "{url}: {said}");
+    }
+}
