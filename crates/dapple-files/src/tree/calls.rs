@@ -82,24 +82,43 @@ pub(super) fn list(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<Entry>>
 
 /// Opens a regular file; a pipe or a device is refused before it is opened.
 pub(super) fn open(beneath: &Beneath, path: &TreePath, flags: OFlags, mode: u32) -> io::Result<std::fs::File> {
+    if !flags.contains(OFlags::CREATE) {
+        return reopen(&handle(beneath, path)?, flags);
+    }
     if !flags.contains(OFlags::EXCL) {
         match stat(beneath, path) {
-            Ok(found) if found.is_dir() => return Err(Errno::ISDIR.into()),
-            Ok(found) if found.kind == Kind::Link => return Err(Errno::LOOP.into()),
-            Ok(found) if found.kind != Kind::File => return Err(Errno::NXIO.into()),
+            Ok(found) => regular(&found)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
             _ => {}
         }
     }
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mode = if flags.contains(OFlags::CREATE) { mode & 0o7777 } else { 0 };
-    let file = beneath.open(path.as_relative(), (flags | safe).bits() as i32, mode)?;
-    if fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) != fs::FileType::RegularFile {
-        return Err(Errno::NXIO.into());
-    }
+    let file = beneath.open(path.as_relative(), (flags | safe).bits() as i32, mode & 0o7777)?;
+    regular(&Attributes::of(&fs::fstat(&file)?))?;
     let set = fs::fcntl_getfl(&file)?;
     fs::fcntl_setfl(&file, set - OFlags::NONBLOCK)?;
     Ok(file)
+}
+
+/// A handle of whatever has this name, which stays the same file when others rename it. It can be neither read nor written.
+fn handle(beneath: &Beneath, path: &TreePath) -> io::Result<std::fs::File> {
+    beneath.open(path.as_relative(), (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32, 0)
+}
+
+/// Opens the regular file of a handle.
+fn reopen(handle: &std::fs::File, flags: OFlags) -> io::Result<std::fs::File> {
+    regular(&Attributes::of(&fs::fstat(handle)?))?;
+    let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(fs::open(own_descriptor(handle), flags, Mode::empty())?.into())
+}
+
+fn regular(found: &Attributes) -> io::Result<()> {
+    match found.kind {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Errno::ISDIR.into()),
+        Kind::Link => Err(Errno::LOOP.into()),
+        _ => Err(Errno::NXIO.into()),
+    }
 }
 
 pub(super) fn make_dir(beneath: &Beneath, path: &TreePath, mode: u32) -> io::Result<Attributes> {
@@ -151,32 +170,28 @@ pub(super) fn read_link(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<u8
     Ok(fs::readlinkat(&parent, name, Vec::new())?.into_bytes())
 }
 
-/// Changes attributes; those of a link itself, where the kernel can.
+/// Changes attributes; those of a link itself, where the kernel can. All of one file, whatever others rename meanwhile.
 pub(super) fn set_attributes(beneath: &Beneath, path: &TreePath, change: &AttributeChange) -> io::Result<Attributes> {
+    let file = handle(beneath, path)?;
     if let Some(len) = change.len {
-        open(beneath, path, OFlags::WRONLY, 0)?.set_len(len)?;
+        reopen(&file, OFlags::WRONLY)?.set_len(len)?;
     }
-    let (dir, name) = match path.is_root() {
-        true => (beneath.open(".", (OFlags::PATH | OFlags::DIRECTORY).bits() as i32, 0)?, OsStr::new(".")),
-        false => parent(beneath, path)?,
-    };
     if change.user.is_some() || change.group.is_some() {
         let (user, group) = (change.user.map(Uid::from_raw), change.group.map(Gid::from_raw));
-        fs::chownat(&dir, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+        fs::chownat(&file, "", user, group, AtFlags::EMPTY_PATH)?;
     }
     if let Some(mode) = change.mode {
-        // `fchmodat` follows links; this file is none.
-        if stat(beneath, path)?.kind == Kind::Link {
+        // Links have no permissions.
+        if fs::FileType::from_raw_mode(fs::fstat(&file)?.st_mode) == fs::FileType::Symlink {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let file = beneath.open(path.as_relative(), (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32, 0)?;
         fs::chmod(own_descriptor(&file), Mode::from_raw_mode(mode & 0o7777))?;
     }
     if change.accessed.is_some() || change.modified.is_some() {
         let times = Timestamps { last_access: timespec(change.accessed), last_modification: timespec(change.modified) };
-        fs::utimensat(&dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        fs::utimensat(&file, "", &times, AtFlags::EMPTY_PATH)?;
     }
-    Ok(Attributes::of(&fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    Ok(Attributes::of(&fs::fstat(&file)?))
 }
 
 /// Changes the attributes of an open file.
@@ -257,9 +272,10 @@ fn name_of(name: &OsStr) -> io::Result<CString> {
 }
 
 fn for_extended(beneath: &Beneath, path: &TreePath) -> io::Result<std::fs::File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    match stat(beneath, path)?.kind {
-        Kind::File | Kind::Directory => beneath.open(path.as_relative(), flags.bits() as i32, 0),
+    let file = handle(beneath, path)?;
+    match Attributes::of(&fs::fstat(&file)?).kind {
+        Kind::File => reopen(&file, OFlags::RDONLY),
+        Kind::Directory => Ok(fs::openat(&file, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into()),
         _ => Err(Errno::OPNOTSUPP.into()),
     }
 }

@@ -132,3 +132,41 @@ fn extended_attributes_of_users_only() {
         }
     });
 }
+
+#[test]
+fn attributes_change_of_one_file_although_others_rename_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    let (stop, swap) = (std::sync::atomic::AtomicBool::new(false), (at("x"), at("y")));
+    for file in [&swap.0, &swap.1] {
+        std::fs::write(file, "0123456789").expect("a file");
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                renameat_with(CWD, &swap.0, CWD, &swap.1, RenameFlags::EXCHANGE).expect("swapped");
+            }
+        });
+        let mixed = crate::runtime().block_on(async {
+            let tree = Tree::open(dir.path()).await.expect("a tree");
+            let mut mixed = 0;
+            for round in 1..=1500_u32 {
+                let time = FileTime { seconds: i64::from(round), nanoseconds: 0 };
+                let (mode, modified) = (0o600 + round % 64, Some(NewTime::At(time)));
+                let change = AttributeChange {
+                    mode: Some(mode),
+                    modified,
+                    len: Some(u64::from(round)),
+                    ..AttributeChange::default()
+                };
+                let changed = tree.set_attributes(&path("x"), change, None).await.expect("changed");
+                let is_one = (changed.mode, changed.modified, changed.len) == (mode, time, u64::from(round));
+                mixed += u32::from(!is_one);
+            }
+            mixed
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(mixed, 0, "changes went to two files");
+    });
+}
