@@ -18,6 +18,9 @@
 //!
 //! Each file with a lease or a change has its state in a color of its own. A change of several files, such as a rename, announces itself
 //! in all of them in one step, holding all their colors.
+//!
+//! Changes of a file may run at the same moment, and the kernel orders them. A change that depends on what the file is runs *alone*: it
+//! begins when no other change of the file runs, and others begin after it ([`Leases::change_alone`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -105,6 +108,12 @@ struct State {
     changes: usize,
     /// Those that wait for holders.
     waiters: Vec<oneshot::Sender<()>>,
+    /// The changes that run.
+    running: usize,
+    /// Whether the one that runs must be alone.
+    is_alone: bool,
+    /// Changes that wait for the end of others, and how they will run.
+    turns: Vec<(Stage, oneshot::Sender<()>)>,
 }
 
 /// The client that may keep its writes to itself.
@@ -141,7 +150,23 @@ struct Recalls {
 
 /// A change that other clients' leases no longer hinder. Dropping it ends the change.
 #[derive(Debug)]
-pub(crate) struct Change(Vec<Arc<Node>>);
+pub(crate) struct Change {
+    nodes: Vec<Arc<Node>>,
+    stage: Stage,
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its closure has not run, so no file knows of it.
+    Unknown,
+    /// It waits for the holders of leases, or for other changes.
+    Waits,
+    /// It runs beside others.
+    Runs,
+    /// It runs alone.
+    Alone,
+}
 
 /// Counters of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,8 +291,9 @@ impl Leases {
             let delegate = node.state.with(|state| state.delegate.as_ref().map(|delegate| delegate.client)).await;
             if delegate.is_some_and(|delegate| Some(delegate) != by) {
                 was_delegated = true;
-                // As a change that changes nothing: until it has ended, its client gets no new lease.
-                drop(self.change(by, &[node.id]).await);
+                // As a change that changes nothing: until it has ended, its client gets no new lease. It waits for writes of that
+                // client that run.
+                drop(self.change_alone(by, &[node.id]).await);
             }
         }
         was_delegated
@@ -282,8 +308,7 @@ impl Leases {
     pub(crate) async fn has_delegation(&self, client: ClientId, id: NodeId, grant: u64) -> bool {
         let found = lock(&self.0.nodes).get(&id).and_then(Weak::upgrade);
         let Some(node) = found else { return false };
-        let is_delegate = |delegate: &Delegate| delegate.client == client && delegate.grant <= grant;
-        node.state.with(|state| state.delegate.as_ref().is_some_and(is_delegate)).await
+        node.state.with(|state| state.is_delegate(Some(client), grant)).await
     }
 
     /// Gives leases back, each up to the grant of a number: a newer lease of the same file stays, since the message may be late.
@@ -300,21 +325,46 @@ impl Leases {
 
     /// Announces a change of files by a client, and waits until no other client holds a lease of them.
     pub(crate) async fn change(&self, by: Option<ClientId>, ids: &[NodeId]) -> Change {
+        self.change_in(Stage::Runs, by, ids, None).await.unwrap_or_else(Change::none)
+    }
+
+    /// As [`change`](Self::change), and waits until no other change of these files runs; others wait until it has ended.
+    pub(crate) async fn change_alone(&self, by: Option<ClientId>, ids: &[NodeId]) -> Change {
+        self.change_in(Stage::Alone, by, ids, None).await.unwrap_or_else(Change::none)
+    }
+
+    /// As [`change`](Self::change), for which its client's delegation of the file must last: `None` if that has ended, also while this waited.
+    pub(crate) async fn change_delegated(&self, by: ClientId, id: NodeId, grant: u64) -> Option<Change> {
+        self.change_in(Stage::Runs, Some(by), &[id], Some(grant)).await
+    }
+
+    async fn change_in(
+        &self,
+        stage: Stage,
+        by: Option<ClientId>,
+        ids: &[NodeId],
+        delegation: Option<u64>,
+    ) -> Option<Change> {
         let nodes: Vec<Arc<Node>> = ids.iter().map(|id| self.node(*id)).collect();
         let states: Vec<&Colored<State>> = nodes.iter().map(|node| &node.state).collect();
         let now = Instant::now();
-        // In one step, so that no client gets a lease of one file after it lost that of another for the same change.
-        let holders = when(&states)
-            .with(|states| {
-                let each = states.into_iter().map(|state| {
-                    state.changes += 1;
-                    state.others(by, now)
-                });
-                each.collect::<Vec<_>>()
-            })
-            .await;
-        let change = Change(nodes);
-        for (node, holders) in change.0.iter().zip(holders) {
+        let mut change = Change { nodes: nodes.clone(), stage: Stage::Unknown };
+        // In one step, so that no client gets a lease of one file after it lost that of another for the same change. The closure has
+        // the change: if this future is dropped, the change ends.
+        let announced = when(&states).with(move |mut states| {
+            let holders: Vec<_> = states.iter_mut().map(|state| state.announce(by, now)).collect();
+            change.stage = Stage::Waits;
+            let is_free = holders.iter().all(Vec::is_empty);
+            if is_free
+                && states.iter().all(|state| state.is_free_for(stage, true))
+                && is_delegated(&states, by, delegation)
+            {
+                change.begin(&mut states, stage);
+            }
+            (change, holders)
+        });
+        let (mut change, holders) = announced.await;
+        for (node, holders) in nodes.iter().zip(holders) {
             if !holders.is_empty() {
                 self.0.waiting.fetch_add(1, Ordering::Relaxed);
                 let _waits = Waits(&self.0.waiting);
@@ -322,7 +372,34 @@ impl Leases {
                 self.await_holders(node, by).await;
             }
         }
-        change
+        let mut is_new = true;
+        while change.stage != stage {
+            let begun = when(&states).with(move |mut states| {
+                if !is_delegated(&states, by, delegation) {
+                    return Err(None);
+                }
+                if states.iter().all(|state| state.is_free_for(stage, is_new)) {
+                    change.begin(&mut states, stage);
+                    return Ok(change);
+                }
+                let (turn, comes) = oneshot::channel();
+                if let Some(state) = states.iter_mut().find(|state| !state.is_free_for(stage, is_new)) {
+                    state.turns.push((stage, turn));
+                }
+                Err(Some((change, comes)))
+            });
+            match begun.await {
+                Ok(begun) => change = begun,
+                Err(None) => return None,
+                Err(Some((waits, comes))) => {
+                    // An error means that the state has gone, and with it the change in the way.
+                    let _ = comes.await;
+                    change = waits;
+                    is_new = false;
+                }
+            }
+        }
+        Some(change)
     }
 
     /// Tells clients that another program on the server changed the file of a name, or the name itself. That has happened already, so
@@ -452,6 +529,38 @@ impl Client {
 }
 
 impl State {
+    /// Counts a change, and returns the other clients that hold leases.
+    fn announce(&mut self, by: Option<ClientId>, now: Instant) -> Vec<ClientId> {
+        self.changes += 1;
+        self.others(by, now)
+    }
+
+    /// Whether the changes that run let another one run so. A newcomer also waits for one that waits to be alone, which many small
+    /// changes would starve otherwise.
+    fn is_free_for(&self, stage: Stage, is_new: bool) -> bool {
+        let is_awaited = |(stage, turn): &(Stage, oneshot::Sender<()>)| *stage == Stage::Alone && !turn.is_closed();
+        let is_free = !self.is_alone && (stage != Stage::Alone || self.running == 0);
+        is_free && !(is_new && self.turns.iter().any(is_awaited))
+    }
+
+    /// Ends a change.
+    fn end(&mut self, has_run: bool) {
+        self.changes -= 1;
+        if has_run {
+            self.running -= 1;
+            self.is_alone = false;
+            self.turns.sort_by_key(|(stage, _)| *stage != Stage::Alone);
+            self.turns.drain(..).for_each(|(_, turn)| {
+                let _ = turn.send(());
+            });
+        }
+    }
+
+    fn is_delegate(&self, client: Option<ClientId>, grant: u64) -> bool {
+        let is_it = |delegate: &Delegate| Some(delegate.client) == client && delegate.grant <= grant;
+        self.delegate.as_ref().is_some_and(is_it)
+    }
+
     fn may_grant(&self, client: ClientId) -> bool {
         // A read takes back the delegation of another client; the wish for a lease does not.
         self.changes == 0 && self.delegate.as_ref().is_none_or(|delegate| delegate.client == client)
@@ -533,20 +642,42 @@ impl Recalls {
     }
 }
 
+impl Change {
+    /// A change of nothing.
+    fn none() -> Change {
+        Change { nodes: Vec::new(), stage: Stage::Unknown }
+    }
+
+    /// Counts as one that runs.
+    fn begin(&mut self, states: &mut [&mut State], stage: Stage) {
+        self.stage = stage;
+        for state in states {
+            state.running += 1;
+            state.is_alone = stage == Stage::Alone;
+        }
+    }
+}
+
 impl Drop for Change {
     fn drop(&mut self) {
         // After the end of the runtime no client waits.
-        if Handle::try_current().is_none() {
+        if self.stage == Stage::Unknown || Handle::try_current().is_none() {
             return;
         }
-        for node in self.0.drain(..) {
+        let has_run = self.stage != Stage::Waits;
+        for node in self.nodes.drain(..) {
             let kept = node.clone();
             node.state.post(move |state| {
-                state.changes -= 1;
+                state.end(has_run);
                 drop(kept);
             });
         }
     }
+}
+
+/// Whether the client of a change has the delegation that the change needs, if it needs one.
+fn is_delegated(states: &[&mut State], by: Option<ClientId>, needed: Option<u64>) -> bool {
+    needed.is_none_or(|grant| states.iter().all(|state| state.is_delegate(by, grant)))
 }
 
 struct Waits<'a>(&'a AtomicUsize);
@@ -575,6 +706,8 @@ const CLIENT_TIMES: u32 = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::{ClientId, Leases, Recall};
@@ -624,6 +757,89 @@ mod tests {
                 "the first one is over"
             );
             assert!(leases.is_of_earlier_service(0) && !leases.is_of_earlier_service(first.grant));
+        });
+    }
+    #[test]
+    fn a_change_that_must_be_alone_waits_for_others_and_they_for_it() {
+        run(async {
+            let leases = Leases::new(LONG);
+            let [first, second] = [leases.change(None, &[FILE]).await, leases.change(None, &[FILE]).await];
+            let begun = Arc::new(AtomicUsize::new(0));
+            let start = |alone: bool| {
+                let (leases, begun) = (leases.clone(), begun.clone());
+                dapple::spawn(async move {
+                    let change = match alone {
+                        true => leases.change_alone(None, &[FILE]).await,
+                        false => leases.change(None, &[FILE]).await,
+                    };
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    change
+                })
+            };
+            let alone = start(true);
+            drop(first);
+            drop(leases.change(None, &[FILE]).await);
+            assert_eq!(begun.load(Ordering::SeqCst), 0, "the second one still runs");
+            drop(second);
+            let alone = alone.await.expect("its turn");
+            let waiting = [start(true), start(false)];
+            // One of these could have begun by the time that a visit to the state ends.
+            assert!(leases.grant(&leases.client(ClientId(1)).expect("a client"), FILE).await.is_none());
+            assert_eq!(begun.load(Ordering::SeqCst), 1);
+            drop(alone);
+            for waiting in waiting {
+                drop(waiting.await.expect("its turn"));
+            }
+            let client = leases.client(ClientId(1)).expect("a client");
+            assert!(leases.grant(&client, FILE).await.is_some(), "no change is left");
+        });
+    }
+
+    #[test]
+    fn a_change_that_is_given_up_while_it_waits_leaves_nothing() {
+        run(async {
+            let leases = Leases::new(LONG);
+            let client = leases.client(ClientId(1)).expect("a client");
+            let lease = leases.grant(&client, FILE).await.expect("a lease");
+            for alone in [false, true] {
+                let change = async {
+                    match alone {
+                        true => drop(leases.change_alone(None, &[FILE]).await),
+                        false => drop(leases.change(None, &[FILE]).await),
+                    }
+                };
+                let recalled = async {
+                    client.recalls(LONG).await;
+                };
+                dapple::task::race(change, recalled).await;
+            }
+            leases.release(&client, &[(FILE, lease.grant)]).await;
+            assert!(leases.grant(&client, FILE).await.is_some());
+        });
+    }
+
+    #[test]
+    fn writes_that_were_kept_are_refused_if_the_delegation_ends_while_they_wait() {
+        run(async {
+            let leases = Leases::new(Duration::from_millis(20));
+            let [writer, reader] = [1, 2].map(|id| leases.client(ClientId(id)).expect("a client"));
+            let lease = leases.grant_writes(&writer, FILE).await.expect("a lease");
+            let other = leases.change_alone(Some(writer.id()), &[FILE]).await;
+            let late = dapple::spawn({
+                let (leases, by) = (leases.clone(), writer.id());
+                async move { leases.change_delegated(by, FILE, lease.grant).await.is_some() }
+            });
+            // The lease of the writer has run out, so the reader waits only for writes of it that run.
+            let reading = dapple::spawn({
+                let (leases, by) = (leases.clone(), Some(reader.id()));
+                async move { leases.settle(&[FILE], by).await }
+            });
+            while leases.has_delegation(writer.id(), FILE, lease.grant).await {
+                dapple::time::sleep(Duration::from_millis(1)).await;
+            }
+            drop(other);
+            assert!(!late.await.expect("it ends"), "another client may have read the file");
+            assert!(reading.await.expect("it ends"));
         });
     }
 }
