@@ -22,7 +22,7 @@ pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, N
 use self::foreign::Watched;
 pub use self::offers::Offers;
 pub use self::upload::Upload;
-use crate::lease::{Client, ClientId, Lease, Leases};
+use crate::lease::{Change, Client, ClientId, Lease, Leases};
 use crate::path::TreePath;
 
 /// The files below one directory. Cheap to clone.
@@ -38,7 +38,8 @@ use crate::path::TreePath;
 ///
 /// # Cancel safety
 ///
-/// A call that reads changes nothing. A change may happen although its future is dropped, as a whole.
+/// A call that reads changes nothing. A change may happen although its future is dropped, as a whole; no lease is granted until it has
+/// ended.
 #[derive(Clone)]
 pub struct Tree(Arc<Inner>);
 
@@ -280,11 +281,16 @@ impl Tree {
         data: impl Into<Vec<u8>>,
         by: Option<ClientId>,
     ) -> io::Result<()> {
-        let _change = self.0.leases.change(by, &[node]).await;
-        file.write_all_at(offset, data).await
+        let (tree, file, data) = (self.clone(), file.clone(), data.into());
+        let write = async move {
+            let _change = tree.0.leases.change(by, &[node]).await;
+            file.write_all_at(offset, data).await
+        };
+        whole(write).await
     }
 
-    /// Writes several pieces, each at an offset, and then changes attributes, as one change.
+    /// Writes several pieces, each at an offset, and then changes attributes, during a change that waited for leases. It must not be
+    /// dropped before its end.
     ///
     /// # Errors
     ///
@@ -424,9 +430,9 @@ impl Tree {
         change: AttributeChange,
         by: Option<ClientId>,
     ) -> io::Result<Attributes> {
-        let _change = self.0.leases.change(by, &[node]).await;
+        let during = self.0.leases.change(by, &[node]).await;
         let file = file.clone();
-        self.0.dir.run_beneath(move |_| calls::set_open(file.as_std(), &change)).await
+        self.run_during(during, move |_| calls::set_open(file.as_std(), &change)).await
     }
 
     /// Returns once the data and attributes of a file, or the names in a directory, are on the disk.
@@ -504,8 +510,8 @@ impl Tree {
         let parent = path.parent().ok_or(Errno::EXIST)?;
         let find = move |beneath: &Beneath| calls::stat(beneath, &parent).map(|found| found.node);
         let node = self.0.dir.look_beneath(find).await?;
-        let _change = self.0.leases.change(by, &[node]).await;
-        self.0.dir.run_beneath(job).await
+        let during = self.0.leases.change(by, &[node]).await;
+        self.run_during(during, job).await
     }
 
     /// Runs a job that changes these paths, after other clients' leases of them and of their directories have ended.
@@ -515,9 +521,26 @@ impl Tree {
         paths: &[TreePath],
         job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
+        let during = self.0.leases.change(by, &self.nodes(paths).await?).await;
+        self.run_during(during, job).await
+    }
+
+    /// The identities of the files that a change of these paths concerns.
+    async fn nodes(&self, paths: &[TreePath]) -> io::Result<Vec<NodeId>> {
         let concerned = paths.to_vec();
-        let nodes = self.0.dir.look_beneath(move |beneath| calls::nodes(beneath, &concerned)).await?;
-        let _change = self.0.leases.change(by, &nodes).await;
+        self.0.dir.look_beneath(move |beneath| calls::nodes(beneath, &concerned)).await
+    }
+
+    /// Runs a job, with which the change ends, also if the caller has left by then.
+    async fn run_during<T: Send + 'static>(
+        &self,
+        change: Change,
+        job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let job = move |beneath: &Beneath| {
+            let _change = change;
+            job(beneath)
+        };
         self.0.dir.run_beneath(job).await
     }
 }
@@ -545,6 +568,11 @@ pub(crate) async fn read_whole(file: &File, offset: u64, len: usize) -> io::Resu
     }
 }
 
+/// Runs a change to its end, also if the caller leaves before.
+async fn whole<T: Send + 'static>(change: impl Future<Output = io::Result<T>> + Send + 'static) -> io::Result<T> {
+    dapple::spawn(change).await.map_err(|error| io::Error::other(error.to_string()))?
+}
+
 /// Copies all data of a file into another, by the file system where it can share blocks.
 pub(crate) async fn copy(from: &File, to: &File) -> io::Result<()> {
     let (from, to) = (from.clone(), to.clone());
@@ -554,3 +582,6 @@ pub(crate) async fn copy(from: &File, to: &File) -> io::Result<()> {
 
 /// The duration of a lease if a program names none.
 pub const LEASE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! Callers that leave in the middle of a change.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use dapple::sync::oneshot;
+use dapple::task::race;
+use dapple::time::sleep;
+
+use super::Tree;
+use crate::lease::ClientId;
+use crate::path::TreePath;
+
+#[test]
+fn a_change_lasts_until_its_work_has_ended_although_its_caller_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), "").expect("a file");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let path = TreePath::parse("f").expect("a path");
+        let node = tree.stat(&path).await.expect("attributes").node;
+        let client = tree.leases().client(ClientId(1)).expect("a client");
+        let (began, has_begun) = oneshot::channel();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let change = tree.change(None, std::slice::from_ref(&path), move |_| {
+            let _ = began.send(());
+            let _ = waits.recv();
+            Ok(())
+        });
+        // The caller leaves while the job runs.
+        race(
+            async {
+                let _ = change.await;
+            },
+            async {
+                let _ = has_begun.await;
+            },
+        )
+        .await;
+        assert!(tree.leases().grant(&client, node).await.is_none(), "the change still runs");
+        go_on.send(()).expect("the job waits");
+        while tree.leases().grant(&client, node).await.is_none() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
