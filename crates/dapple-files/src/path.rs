@@ -106,6 +106,24 @@ impl TreePath {
         &self.0
     }
 
+    /// The path of a hidden name in the directory of this file; the root has none, so it is one in the root.
+    pub(crate) fn hidden(&self, name: &str) -> TreePath {
+        let mut path = self.parent().unwrap_or_default().0;
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+        TreePath(path)
+    }
+
+    /// The path of a file below `to` that is called as this one below `from`; this one itself if it is not there.
+    pub(crate) fn moved(&self, from: &TreePath, to: &TreePath) -> TreePath {
+        if !self.is_in(from) {
+            return self.clone();
+        }
+        TreePath([to.as_bytes(), &self.0[from.0.len()..]].concat())
+    }
+
     /// For the kernel, relative to the root of the tree: `.` for the root.
     pub(crate) fn as_relative(&self) -> &Path {
         if self.is_root() { Path::new(".") } else { Path::new(OsStr::from_bytes(&self.0)) }

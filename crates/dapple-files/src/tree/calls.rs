@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::attributes::{AttributeChange, Attributes, Entry, Kind, NewTime, NodeId, Space};
 use super::foreign::Watched;
+use super::leftover;
 use crate::path::{RESERVED_PREFIX, TreePath};
 
 /// The attributes of a file, or of a link itself.
@@ -58,10 +59,13 @@ pub(super) fn nodes(beneath: &Beneath, paths: &[TreePath]) -> io::Result<Vec<Nod
 pub(super) fn list(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<Entry>> {
     let dir =
         beneath.open(path.as_relative(), (OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32, 0)?;
-    let mut entries = Vec::new();
+    let (mut entries, mut hidden) = (Vec::new(), Vec::new());
     for item in fs::Dir::read_from(&dir)? {
         let item = item?;
         let name = item.file_name().to_bytes();
+        if name.starts_with(RESERVED_PREFIX) {
+            hidden.push(item.file_name().to_owned());
+        }
         if matches!(name, b"." | b"..") || name.starts_with(RESERVED_PREFIX) {
             continue;
         }
@@ -76,6 +80,7 @@ pub(super) fn list(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<Entry>>
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
     }
+    hidden.iter().for_each(|name| leftover::sweep(&dir, name));
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
 }
@@ -142,7 +147,11 @@ pub(super) fn make_node(beneath: &Beneath, path: &TreePath, kind: Kind, mode: u3
 pub(super) fn remove(beneath: &Beneath, path: &TreePath, is_dir: bool) -> io::Result<()> {
     let (parent, name) = parent(beneath, path)?;
     let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    Ok(fs::unlinkat(&parent, name, flags)?)
+    match fs::unlinkat(&parent, name, flags) {
+        // Names that a crash left may be all that it holds, and no client sees them.
+        Err(Errno::NOTEMPTY) if list(beneath, path)?.is_empty() => Ok(fs::unlinkat(&parent, name, flags)?),
+        removed => Ok(removed?),
+    }
 }
 
 pub(super) fn rename(beneath: &Beneath, from: &TreePath, to: &TreePath, replace: bool) -> io::Result<()> {

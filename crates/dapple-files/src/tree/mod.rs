@@ -3,7 +3,10 @@
 mod attributes;
 mod calls;
 mod foreign;
+mod leftover;
+mod needed;
 mod offers;
+mod replace;
 mod upload;
 
 use std::ffi::{OsStr, OsString};
@@ -20,7 +23,9 @@ use rustix::io::Errno;
 
 pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, NewTime, NodeId, Space};
 use self::foreign::Watched;
+pub(crate) use self::needed::{Needed, is_changed};
 pub use self::offers::Offers;
+pub(crate) use self::replace::Aside;
 pub use self::upload::Upload;
 use crate::lease::{Change, Client, ClientId, Lease, Leases};
 use crate::path::TreePath;
@@ -346,8 +351,19 @@ impl Tree {
     ///
     /// Errors of the kernel.
     pub async fn remove_file(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<()> {
+        self.remove_file_if(&Needed::Any, path, by).await
+    }
+
+    /// As [`remove_file`](Self::remove_file), if the file is then the one that is needed.
+    pub(crate) async fn remove_file_if(
+        &self,
+        needed: &Needed,
+        path: &TreePath,
+        by: Option<ClientId>,
+    ) -> io::Result<()> {
         let at = path.clone();
-        self.change(by, std::slice::from_ref(path), move |beneath| calls::remove(beneath, &at, false)).await
+        let job = move |beneath: &Beneath| calls::remove(beneath, &at, false);
+        self.change_if(needed, by, std::slice::from_ref(path), job).await
     }
 
     /// Removes an empty directory.
@@ -366,9 +382,36 @@ impl Tree {
     ///
     /// `AlreadyExists` without `replace`; other errors of the kernel.
     pub async fn rename(&self, from: &TreePath, to: &TreePath, replace: bool, by: Option<ClientId>) -> io::Result<()> {
+        self.rename_if(&Needed::Any, from, to, replace, by).await
+    }
+
+    /// As [`rename`](Self::rename), if the file is then the one that is needed.
+    pub(crate) async fn rename_if(
+        &self,
+        needed: &Needed,
+        from: &TreePath,
+        to: &TreePath,
+        replace: bool,
+        by: Option<ClientId>,
+    ) -> io::Result<()> {
         let (a, b) = (from.clone(), to.clone());
         let job = move |beneath: &Beneath| calls::rename(beneath, &a, &b, replace);
-        self.change(by, &[from.clone(), to.clone()], job).await
+        self.change_if(needed, by, &[from.clone(), to.clone()], job).await
+    }
+
+    /// As [`write`](Self::write), if the file is then the one that is needed under the path.
+    pub(crate) async fn write_if(
+        &self,
+        needed: Needed,
+        path: &TreePath,
+        file: &File,
+        offset: u64,
+        data: Bytes,
+    ) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let (at, file) = (path.clone(), file.clone());
+        let write = move |_: &Beneath| file.as_std().write_all_at(&data, offset);
+        self.change_if(&needed, None, std::slice::from_ref(&at), write).await
     }
 
     /// Gives a file another name.
@@ -485,6 +528,24 @@ impl Tree {
         self.change(by, std::slice::from_ref(path), job).await
     }
 
+    /// Changes an extended attribute by its value, in one step.
+    pub(crate) async fn update_extended(
+        &self,
+        needed: &Needed,
+        path: &TreePath,
+        name: &OsStr,
+        update: impl FnOnce(Option<Vec<u8>>) -> io::Result<Option<Vec<u8>>> + Send + 'static,
+    ) -> io::Result<()> {
+        let during = self.0.leases.change_alone(None, &self.nodes(std::slice::from_ref(path)).await?).await;
+        let (at, name, needed) = (path.clone(), name.to_owned(), *needed);
+        let job = move |beneath: &Beneath| {
+            needed.check(beneath, &at)?;
+            let value = update(calls::extended(beneath, &at, &name)?)?;
+            calls::set_extended(beneath, &at, &name, value.as_deref())
+        };
+        self.run_during(during, job).await
+    }
+
     /// The names of a file's extended attributes, as far as they are open to clients.
     ///
     /// # Errors
@@ -521,8 +582,33 @@ impl Tree {
         paths: &[TreePath],
         job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let during = self.0.leases.change(by, &self.nodes(paths).await?).await;
-        self.run_during(during, job).await
+        self.change_if(&Needed::Any, by, paths, job).await
+    }
+
+    /// As [`change`](Self::change), if the first path is then in the state that is needed.
+    async fn change_if<T: Send + 'static>(
+        &self,
+        needed: &Needed,
+        by: Option<ClientId>,
+        paths: &[TreePath],
+        job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let during = self.begin_change(needed, by, paths).await?;
+        let (needed, first) = (*needed, paths.first().cloned().unwrap_or_default());
+        self.run_during(during, move |beneath| {
+            needed.check(beneath, &first)?;
+            job(beneath)
+        })
+        .await
+    }
+
+    /// Begins a change, which runs alone if it needs a state.
+    async fn begin_change(&self, needed: &Needed, by: Option<ClientId>, paths: &[TreePath]) -> io::Result<Change> {
+        let nodes = self.nodes(paths).await?;
+        Ok(match needed {
+            Needed::Any => self.0.leases.change(by, &nodes).await,
+            _ => self.0.leases.change_alone(by, &nodes).await,
+        })
     }
 
     /// The identities of the files that a change of these paths concerns.

@@ -56,7 +56,7 @@ fn look(beneath: &Beneath, foreign_changes: bool) -> io::Result<Offers> {
             file
         }
         Err(_) => {
-            let name = super::upload::free_name();
+            let name = super::leftover::free_name();
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
             let Ok(file) = fs::openat(beneath, name.as_str(), flags, mode) else { return Ok(found) };
             fs::unlinkat(beneath, name.as_str(), fs::AtFlags::empty())?;

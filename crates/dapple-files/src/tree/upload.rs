@@ -2,15 +2,15 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use dapple::fs::{Beneath, File};
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{self, AtFlags, CWD, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
-use super::{Attributes, Tree, calls};
+use super::needed::Needed;
+use super::{Attributes, Tree, calls, leftover};
 use crate::lease::ClientId;
-use crate::path::{RESERVED_PREFIX, TreePath};
+use crate::path::TreePath;
 
 /// New contents of a file, which appear under its name as a whole ([`commit`](Upload::commit)), or not at all.
 ///
@@ -24,10 +24,14 @@ pub struct Upload {
     file: File,
     /// The name in the directory of the file, where the file system needs one.
     name: Option<String>,
+    /// Whether the file keeps its owner, permissions and extended attributes with the new contents.
+    keeps: bool,
 }
 
 impl Tree {
-    /// Begins new contents of a file, or of one that does not exist yet, with these permissions in that case.
+    /// Begins new contents of a file, or of one that does not exist yet, with these permissions in that case. Permissions, access list and
+    /// extended attributes of the file stay, and its owner as far as this process may set it; other names of the old file (hard links)
+    /// keep the old contents.
     ///
     /// # Errors
     ///
@@ -37,9 +41,18 @@ impl Tree {
     ///
     /// Nothing is left if the future is dropped.
     pub async fn upload(&self, path: &TreePath, mode: u32) -> io::Result<Upload> {
+        self.begin_upload(path, mode, true).await
+    }
+
+    /// As [`upload`](Self::upload), of a new file that takes nothing from one that it replaces.
+    pub(crate) async fn upload_new(&self, path: &TreePath, mode: u32) -> io::Result<Upload> {
+        self.begin_upload(path, mode, false).await
+    }
+
+    async fn begin_upload(&self, path: &TreePath, mode: u32, keeps: bool) -> io::Result<Upload> {
         let at = path.clone();
         let (file, name) = self.0.dir.run_beneath(move |beneath| begin(beneath, &at, mode)).await?;
-        Ok(Upload { tree: self.clone(), path: path.clone(), file: File::from_std(file), name })
+        Ok(Upload { tree: self.clone(), path: path.clone(), file: File::from_std(file), name, keeps })
     }
 }
 
@@ -59,18 +72,40 @@ impl Upload {
     /// # Cancel safety
     ///
     /// The change may happen although the future is dropped, as a whole.
-    pub async fn commit(mut self, by: Option<ClientId>, only_new: bool, synced: bool) -> io::Result<Attributes> {
-        let (path, file, name) = (self.path.clone(), self.file.clone(), self.name.take());
+    pub async fn commit(self, by: Option<ClientId>, only_new: bool, synced: bool) -> io::Result<Attributes> {
+        self.commit_if(Needed::Any, by, only_new, synced).await
+    }
+
+    /// As [`commit`](Self::commit), if the file under the name is then the one that is needed.
+    pub(crate) async fn commit_if(
+        mut self,
+        needed: Needed,
+        by: Option<ClientId>,
+        only_new: bool,
+        synced: bool,
+    ) -> io::Result<Attributes> {
+        if synced {
+            // Before others wait for this change.
+            self.file.sync_all().await?;
+        }
         let tree = self.tree.clone();
-        tree.change(by, &[self.path.clone()], move |beneath| {
-            let done = finish(beneath, &path, &file, name.as_deref(), only_new, synced);
+        let during = tree.begin_change(&needed, by, std::slice::from_ref(&self.path)).await?;
+        let (path, file, name, keeps) =
+            (self.path.clone(), self.file.clone(), self.name.take(), self.keeps && !only_new);
+        let job = move |beneath: &Beneath| {
+            let done = needed.check(beneath, &path).and_then(|()| {
+                if keeps {
+                    keep(beneath, &path, file.as_std());
+                }
+                finish(beneath, &path, &file, name.as_deref(), only_new, synced)
+            });
             if let (Err(_), Some(name)) = (&done, &name) {
                 let _ =
                     calls::parent(beneath, &path).map(|(dir, _)| fs::unlinkat(dir, name.as_str(), AtFlags::empty()));
             }
             done
-        })
-        .await
+        };
+        tree.run_during(during, job).await
     }
 }
 
@@ -107,13 +142,17 @@ fn begin(beneath: &Beneath, path: &TreePath, mode: u32) -> io::Result<(std::fs::
     // Without setuid and setgid, which would give new bytes the rights of the old ones.
     let mode = Mode::from_raw_mode(mode & 0o1777);
     match fs::openat(&dir, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
-        Ok(file) => return Ok((file.into(), None)),
+        Ok(file) => {
+            leftover::hold(&file);
+            return Ok((file.into(), None));
+        }
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         Err(error) => return Err(error.into()),
     }
-    let name = free_name();
+    let name = leftover::free_name();
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = fs::openat(&dir, name.as_str(), flags, mode)?;
+    leftover::hold(&file);
     Ok((file.into(), Some(name)))
 }
 
@@ -125,10 +164,8 @@ fn finish(
     only_new: bool,
     synced: bool,
 ) -> io::Result<Attributes> {
-    if !only_new {
-        keep_extended(beneath, path, file.as_std());
-    }
     if synced {
+        // Its attributes; the contents are on the disk already.
         file.as_std().sync_all()?;
     }
     let (dir, to) = calls::parent(beneath, path)?;
@@ -139,7 +176,7 @@ fn finish(
             // There is no call that puts a nameless file in the place of another: it gets a name first.
             match fs::linkat(CWD, &open, &dir, to, AtFlags::SYMLINK_FOLLOW) {
                 Err(Errno::EXIST) if !only_new => {
-                    let name = free_name();
+                    let name = leftover::free_name();
                     fs::linkat(CWD, &open, &dir, name.as_str(), AtFlags::SYMLINK_FOLLOW)?;
                     if let Err(error) = rename(&dir, &name, to, false) {
                         let _ = fs::unlinkat(&dir, name.as_str(), AtFlags::empty());
@@ -156,9 +193,25 @@ fn finish(
     Ok(Attributes::of(&fs::fstat(file.as_std())?))
 }
 
-/// Gives new contents the extended attributes of the file that they replace, among them the properties of WebDAV's clients: new bytes
-/// do not change these (RFC 4918, section 9.7.1). A file system without such attributes has none to lose.
-fn keep_extended(beneath: &Beneath, path: &TreePath, file: &std::fs::File) {
+/// Gives new contents the owner, permissions, access list and extended attributes of the file that they replace, among them the
+/// properties of WebDAV's clients: new bytes do not change these (RFC 4918, section 9.7.1). The rest stays as it is: this
+/// process may not set it, or the file system does not have it.
+fn keep(beneath: &Beneath, path: &TreePath, file: &std::fs::File) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let Ok(old) = calls::stat(beneath, path) else { return };
+    let Ok(new) = fs::fstat(file).map(|stat| Attributes::of(&stat)) else { return };
+    if (old.user, old.group) != (new.user, new.group) {
+        let (user, group) = (Some(Uid::from_raw(old.user)), Some(Gid::from_raw(old.group)));
+        if fs::fchown(file, user, group).is_err() {
+            let _ = fs::fchown(file, None, group);
+        }
+    }
+    if let Err(error) = fs::fchmod(file, Mode::from_raw_mode(old.mode & 0o1777)) {
+        tracing::warn!(%error, "an upload loses the permissions of the file");
+    }
+    if let Ok(old) = beneath.open(path.as_relative(), flags.bits() as i32, 0) {
+        keep_access_list(&old, file);
+    }
     for name in calls::list_extended(beneath, path).unwrap_or_default() {
         if let Ok(Some(value)) = calls::extended(beneath, path, &name)
             && let Err(error) = fs::fsetxattr(file, &name, &value, fs::XattrFlags::empty())
@@ -168,16 +221,20 @@ fn keep_extended(beneath: &Beneath, path: &TreePath, file: &std::fs::File) {
     }
 }
 
+fn keep_access_list(old: &std::fs::File, new: &std::fs::File) {
+    let mut list = Vec::with_capacity(ACCESS_LIST_LEN_MAX);
+    if fs::fgetxattr(old, ACCESS_LIST, rustix::buffer::spare_capacity(&mut list)).is_ok()
+        && let Err(error) = fs::fsetxattr(new, ACCESS_LIST, &list, fs::XattrFlags::empty())
+    {
+        tracing::warn!(%error, "an upload loses the access list of the file");
+    }
+}
+
 fn rename(dir: &std::fs::File, from: &str, to: &OsStr, only_new: bool) -> io::Result<()> {
     let flags = if only_new { fs::RenameFlags::NOREPLACE } else { fs::RenameFlags::empty() };
     Ok(fs::renameat_with(dir, from, dir, to, flags)?)
 }
 
-/// A name that no other upload has: of this process by its count, of another by the process's number.
-pub(super) fn free_name() -> String {
-    let count = NAMES.fetch_add(1, Ordering::Relaxed);
-    let prefix = std::str::from_utf8(RESERVED_PREFIX).unwrap_or_default();
-    format!("{prefix}{:x}-{count:x}", std::process::id())
-}
-
-static NAMES: AtomicU64 = AtomicU64::new(0);
+/// The attribute in which the kernel shows an access list.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+const ACCESS_LIST_LEN_MAX: usize = 65_536;

@@ -170,3 +170,42 @@ fn attributes_change_of_one_file_although_others_rename_it() {
         assert_eq!(mixed, 0, "changes went to two files");
     });
 }
+
+#[test]
+fn an_upload_keeps_owner_permissions_and_access_list() {
+    use rustix::fs::{Gid, Uid, XattrFlags, chown, getxattr, setxattr};
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let file = dir.path().join("f");
+    std::fs::write(&file, "old").expect("a file");
+    // The process's mask would take bits of this away.
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).expect("permissions");
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        chown(&file, Some(Uid::from_raw(12_345)), Some(Gid::from_raw(54_321))).expect("an owner");
+    }
+    // Version 2 of the kernel's access lists: tag, permissions and number of each entry.
+    let entries = [(1_u16, 6_u16, u32::MAX), (2, 4, 1000), (4, 6, u32::MAX), (0x10, 6, u32::MAX), (0x20, 6, u32::MAX)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, may, id) in entries {
+        list.extend([tag.to_le_bytes(), may.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    let has_lists = setxattr(&file, "system.posix_acl_access", &list, XattrFlags::empty()).is_ok();
+    crate::runtime().block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let upload = tree.upload(&path("f"), 0o644).await.expect("an upload");
+        upload.file().write_all_at(0, "new").await.expect("written");
+        upload.commit(None, false, true).await.expect("committed");
+    });
+    assert_eq!(std::fs::read_to_string(&file).expect("the file"), "new");
+    let found = std::fs::metadata(&file).expect("attributes");
+    assert_eq!(found.permissions().mode() & 0o7777, 0o666);
+    if is_root {
+        assert_eq!((found.uid(), found.gid()), (12_345, 54_321));
+    }
+    if has_lists {
+        let mut kept = [0; 1024];
+        let len = getxattr(&file, "system.posix_acl_access", &mut kept).expect("the list");
+        assert_eq!(kept[..len], list);
+    }
+}
