@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use dapple::net::Peer;
 use dapple::serve::Body;
 use dapple::sync::Limit;
 use dav_server::DavHandler;
 use dav_server::fs::FsError;
+use futures_util::StreamExt;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
 use tracing::info;
@@ -39,7 +41,7 @@ pub struct Files(Arc<Shared>);
 struct Shared {
     tree: Tree,
     logins: Logins,
-    rules: Mutex<Arc<Rules>>,
+    rules: Arc<Mutex<Arc<Rules>>>,
     locks: Locks,
     dav: DavHandler<Caller>,
     mounts: Mounts,
@@ -79,7 +81,7 @@ impl Files {
             .filesystem(Box::new(DavTree(tree.clone())))
             .locksystem(Box::new(locks.clone()))
             .build_handler();
-        let rules = Mutex::new(Arc::new(rules));
+        let rules = Arc::new(Mutex::new(Arc::new(rules)));
         Files(Arc::new(Shared {
             tree,
             logins,
@@ -142,7 +144,8 @@ impl Files {
             return text(StatusCode::FORBIDDEN, "a page of another site sent this");
         }
         let rules = self.0.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let caller = Caller { user, rules, replaces: None };
+        let asked = Arc::new(dav::Asked::new(&method, &path, request.headers(), self.0.rules.clone()));
+        let caller = Caller { user, rules, asked };
         let user = caller.user.clone();
         let reply = match method {
             Method::POST if uri.path() == wire::PATH => return self.mount(caller, request).await,
@@ -216,7 +219,7 @@ impl Files {
     }
 
     /// Answers a method of WebDAV.
-    async fn dav(&self, mut caller: Caller, request: Request<Body>) -> Response<ReplyBody> {
+    async fn dav(&self, caller: Caller, request: Request<Body>) -> Response<ReplyBody> {
         let method = request.method().clone();
         let user = caller.user.to_string();
         if method.as_str() == "PROPFIND" && !is_shallow(request.headers()) {
@@ -230,9 +233,7 @@ impl Files {
                 }
             }
         }
-        if method.as_str() == "MOVE" {
-            caller.replaces = replaced(request.headers());
-        }
+        let asked = caller.asked.clone();
         let (parts, body) = request.into_parts();
         let is_upload = matches!(method, Method::PUT | Method::PATCH);
         let reply = if is_upload {
@@ -257,12 +258,45 @@ impl Files {
                 );
             }
             let request = Request::from_parts(parts, Full::<Bytes>::new(body));
+            if matches!(method.as_str(), "COPY" | "MOVE" | "DELETE") {
+                return self.change_tree(caller, user, request).await;
+            }
             self.0.dav.handle_guarded(request, user, caller).await
         };
         if is_upload && reply.status().is_success() {
             self.0.counts.uploads.fetch_add(1, Ordering::Relaxed);
         }
-        reply.map(ReplyBody::of_dav)
+        finished(reply.map(ReplyBody::of_dav), &asked, &method)
+    }
+
+    /// Copies, moves or removes a whole tree, also if the client leaves before the end.
+    async fn change_tree(&self, caller: Caller, user: String, request: Request<Full<Bytes>>) -> Response<ReplyBody> {
+        let (dav, method) = (self.0.dav.clone(), request.method().clone());
+        let change = dapple::spawn(async move {
+            let asked = caller.asked.clone();
+            let (mut head, mut parts) = dav.handle_guarded(request, user, caller).await.into_parts();
+            let mut body = BytesMut::new();
+            while let Some(Ok(part)) = parts.next().await {
+                if body.len() + part.len() <= PROBLEMS_LEN_MAX {
+                    body.extend_from_slice(&part);
+                } else {
+                    head.status = StatusCode::INTERNAL_SERVER_ERROR;
+                }
+            }
+            let is_done = matches!(head.status, StatusCode::CREATED | StatusCode::NO_CONTENT);
+            if let Err(error) = asked.end(is_done).await {
+                tracing::warn!(%error, "a copy did not take its place");
+                return text(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "the copy could not take its place; the old files stay",
+                );
+            }
+            if head.status == StatusCode::INTERNAL_SERVER_ERROR {
+                return text(head.status, "too many parts failed to be listed");
+            }
+            finished(Response::from_parts(head, ReplyBody::of(body.freeze())), &asked, &method)
+        });
+        change.await.unwrap_or_else(|_| text(StatusCode::INTERNAL_SERVER_ERROR, BROKEN))
     }
 
     fn refuse_login(
@@ -318,14 +352,6 @@ pub(crate) fn path_of(uri: &Uri) -> Result<TreePath, PathError> {
     }
 }
 
-/// The file that a move may replace.
-fn replaced(fields: &HeaderMap) -> Option<TreePath> {
-    if fields.get("overwrite").is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"f")) {
-        return None;
-    }
-    path_of(&fields.get("destination")?.to_str().ok()?.parse().ok()?).ok()
-}
-
 fn is_shallow(fields: &HeaderMap) -> bool {
     fields.get("depth").is_some_and(|depth| matches!(depth.as_bytes(), b"0" | b"1"))
 }
@@ -358,6 +384,48 @@ fn failure(error: FsError) -> Response<ReplyBody> {
         FsError::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, "the directory has too many entries for a page"),
         FsError::PathTooLong => text(StatusCode::URI_TOO_LONG, "the path is too long"),
         _ => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read now; the server's log says why"),
+    }
+}
+
+/// A reply of dav-server, which gives no reason for a refusal.
+fn finished(reply: Response<ReplyBody>, asked: &dav::Asked, method: &Method) -> Response<ReplyBody> {
+    let (status, words) = match asked.refusal() {
+        Some(refusal) if !reply.status().is_success() || reply.status() == StatusCode::MULTI_STATUS => refusal,
+        _ if reply.status().as_u16() >= 400 && (reply.body().is_end_stream() || has_no_body(&reply)) => {
+            (reply.status(), words(reply.status(), method))
+        }
+        _ => return reply,
+    };
+    let mut with_reason = text(status, words);
+    if let Some(connection) = reply.headers().get(header::CONNECTION) {
+        with_reason.headers_mut().insert(header::CONNECTION, connection.clone());
+    }
+    with_reason
+}
+
+fn has_no_body(reply: &Response<ReplyBody>) -> bool {
+    reply.headers().get(header::CONTENT_LENGTH).is_some_and(|len| len == "0")
+}
+
+/// The reason for a refusal of dav-server.
+fn words(status: StatusCode, method: &Method) -> &'static str {
+    match status.as_u16() {
+        400 => "a header field of the request, or the XML of its body, cannot be read",
+        403 => "this user may not do that here",
+        404 => "there is no such file",
+        405 => "this method does not fit here: something has that name already",
+        409 => "the directory of that name does not exist",
+        411 => "say how long the body is (Content-Length)",
+        412 => "the file is not in the state that the conditions of the request need",
+        413 => "the file would be longer than files can be",
+        414 => "the path is too long",
+        415 if *method == Method::PATCH => "a part of a file has the type application/x-sabredav-partialupdate",
+        415 => "this method takes no body",
+        416 => "the range fits neither the file nor the body",
+        423 => "the file is locked; send the token of the lock in the field If",
+        502 => "the Destination is on another server or another file system",
+        507 => "there is no room left on the disk",
+        _ => BROKEN,
     }
 }
 
@@ -394,6 +462,11 @@ const LARGE_CALLS_MAX: usize = 64;
 const LARGE_CALLS_WAITING_MAX: usize = 4096;
 
 const XML_LEN_MAX: usize = 64 << 10;
+
+/// The most bytes of the list of what failed in a change of a tree.
+const PROBLEMS_LEN_MAX: usize = 16 << 20;
+
+const BROKEN: &str = "this failed; the server's log says why";
 
 /// The deepest element of a request; those of real clients have a depth of five.
 const XML_DEPTH_MAX: usize = 64;

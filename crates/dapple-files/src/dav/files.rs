@@ -13,17 +13,17 @@ use http::StatusCode;
 
 use super::node::{Metadata, Target, Written, failed};
 use super::properties;
+use super::request::Asked;
 use crate::path::{PathError, TreePath};
 use crate::rights::{May, Rules};
-use crate::tree::{Access, AttributeChange, FileTime, Kind, NewTime, Tree};
+use crate::tree::{Access, AttributeChange, FileTime, Kind, Needed, NewTime, Tree, is_changed};
 
 /// The user of a request, with the rules of that moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) user: Arc<str>,
     pub(crate) rules: Arc<Rules>,
-    /// The file that the request moves another one to, which the move replaces in one step.
-    pub(crate) replaces: Option<TreePath>,
+    pub(crate) asked: Arc<Asked>,
 }
 
 /// The tree for dav-server.
@@ -72,7 +72,9 @@ impl DavTree {
     async fn metadata(&self, path: &DavPath, caller: &Caller) -> FsResult<Box<dyn DavMetaData>> {
         let path = tree_path(path)?;
         caller.check(&path, May::Read)?;
-        let found = self.0.stat(&path).await.map_err(failed)?;
+        let found = self.0.stat(&path).await;
+        caller.asked.saw(&path, found.as_ref().ok().copied());
+        let found = found.map_err(failed)?;
         match found.kind {
             Kind::File | Kind::Directory => Ok(Box::new(Metadata(found))),
             // WebDAV has neither links nor devices.
@@ -87,7 +89,7 @@ impl DavTree {
             true => (Target::Whole(Some(self.0.upload(&path, FILE_MODE).await.map_err(failed)?)), 0),
             false => {
                 let create = options.create.then_some(FILE_MODE);
-                let access = Access { read: true, write: true, create, ..Access::default() };
+                let access = Access { read: true, write: true, create, append: options.append, ..Access::default() };
                 let file = self.0.open_file(&path, access, None).await.map_err(failed)?;
                 let found = crate::tree::of_file(&file).map_err(failed)?;
                 let position = if options.append { found.len } else { 0 };
@@ -96,6 +98,8 @@ impl DavTree {
         };
         Ok(Box::new(Written {
             tree: self.0.clone(),
+            caller: caller.clone(),
+            path,
             target,
             position,
             is_append: options.append,
@@ -113,6 +117,10 @@ impl DavTree {
     ) -> FsResult<FsStream<Box<dyn dav_server::fs::DavDirEntry>>> {
         let path = tree_path(path)?;
         caller.check(&path, May::Read)?;
+        if caller.asked.replaces(&path) {
+            // Asked for to be removed: it stays until the copy or the move takes its place.
+            return Ok(Box::pin(stream::empty()));
+        }
         let mut entries = self.0.list(&path).await.map_err(failed)?;
         entries.retain(|entry| {
             matches!(entry.attributes.kind, Kind::File | Kind::Directory)
@@ -125,35 +133,46 @@ impl DavTree {
     async fn create_dir(&self, path: &DavPath, caller: &Caller) -> FsResult<()> {
         let path = tree_path(path)?;
         caller.check(&path, May::Write)?;
-        self.0.make_dir(&path, DIR_MODE, None).await.map(drop).map_err(failed)
+        // WebDAV shows no links, so none is replaced.
+        if caller.asked.replaces(&path)
+            && let Ok(found) = self.0.stat(&path).await
+            && matches!(found.kind, Kind::File | Kind::Directory)
+        {
+            if found.is_dir() && caller.asked.is_shallow() {
+                return Err(FsError::Exists);
+            }
+            caller.asked.put_aside(self.0.aside(&path, DIR_MODE).await.map_err(failed)?);
+            return Ok(());
+        }
+        let place = caller.asked.place(&path);
+        self.0.make_dir(&place, DIR_MODE, None).await.map(drop).map_err(failed)
     }
 
     async fn remove(&self, path: &DavPath, caller: &Caller, is_dir: bool) -> FsResult<()> {
         let path = tree_path(path)?;
         caller.check_all(&path, May::Write)?;
-        if caller.replaces.as_ref() == Some(&path) && !is_dir {
+        if caller.asked.replaces(&path) {
             return Ok(());
         }
         let removed = match is_dir {
             true => self.0.remove_dir(&path, None).await,
-            false => self.0.remove_file(&path, None).await,
+            false => self.0.remove_file_if(&caller.asked.needed(&path), &path, None).await,
         };
-        removed.map_err(failed)
+        removed.map_err(|error| caller.asked.failed(error))
     }
 
     async fn rename(&self, from: &DavPath, to: &DavPath, caller: &Caller) -> FsResult<()> {
         let (from, to) = (tree_path(from)?, tree_path(to)?);
         caller.check_all(&from, May::Write)?;
         caller.check_all(&to, May::Write)?;
-        let replace = caller.replaces.is_some();
-        match self.0.rename(&from, &to, replace, None).await {
-            // No call of the kernel puts a directory in the place of a file.
-            Err(error) if replace && error.kind() == io::ErrorKind::NotADirectory => {
-                self.0.remove_file(&to, None).await.map_err(failed)?;
-                self.0.rename(&from, &to, false, None).await.map_err(failed)
-            }
-            renamed => renamed.map_err(failed),
-        }
+        let needed = caller.asked.needed(&from);
+        let replaces = caller.asked.replaces(&to)
+            && self.0.stat(&to).await.is_ok_and(|found| matches!(found.kind, Kind::File | Kind::Directory));
+        let renamed = match replaces {
+            true => self.0.replace(&needed, &from, &to).await,
+            false => self.0.rename_if(&needed, &from, &to, false, None).await,
+        };
+        renamed.map_err(|error| caller.asked.failed(error))
     }
 
     /// Copies data, permissions of execution and properties of a file.
@@ -161,15 +180,23 @@ impl DavTree {
         let (from, to) = (tree_path(from)?, tree_path(to)?);
         caller.check(&from, May::Read)?;
         caller.check(&to, May::Write)?;
-        let copied = async {
-            let source = self.0.open_file(&from, Access { read: true, ..Access::default() }, None).await?;
-            let mode = crate::tree::of_file(&source)?.mode & 0o777;
-            let upload = self.0.upload(&to, mode).await?;
-            crate::tree::copy(&source, upload.file()).await?;
-            upload.commit(None, false, true).await?;
-            properties::copy(&self.0, &from, &to).await
-        };
-        copied.await.map_err(failed)
+        let copied = self.copy_file(&from, &to, caller).await;
+        copied.map_err(|error| caller.asked.failed(error))
+    }
+
+    async fn copy_file(&self, from: &TreePath, to: &TreePath, caller: &Caller) -> io::Result<()> {
+        let place = caller.asked.place(to);
+        let is_dir = caller.asked.replaces(to) && self.0.stat(to).await.is_ok_and(|found| found.is_dir());
+        // A file gets a hidden name until it takes the place of a directory.
+        let place = if is_dir { self.0.hidden_beside(&place) } else { place };
+        let source = self.0.open_file(from, Access { read: true, ..Access::default() }, None).await?;
+        caller.asked.needed(from).check_found(&crate::tree::of_file(&source)?)?;
+        let mode = crate::tree::of_file(&source)?.mode & 0o777;
+        let upload = self.0.upload_new(&place, mode).await?;
+        crate::tree::copy(&source, upload.file()).await?;
+        upload.commit(None, false, true).await?;
+        properties::copy(&self.0, from, &place).await?;
+        if is_dir { self.0.replace(&Needed::Any, &place, to).await } else { Ok(()) }
     }
 
     async fn set_modified(&self, path: &DavPath, time: SystemTime, caller: &Caller) -> FsResult<()> {
@@ -194,9 +221,10 @@ impl DavTree {
     ) -> FsResult<Vec<(StatusCode, DavProp)>> {
         let path = tree_path(path)?;
         caller.check(&path, May::Write)?;
-        let changed = properties::patch(&self.0, &path, &patch).await;
-        let status = match &changed {
+        let changed = properties::patch(&self.0, &caller.asked.needed(&path), &path, patch.clone()).await;
+        let status = match changed {
             Ok(()) => StatusCode::OK,
+            Err(error) if is_changed(&error) => return Err(caller.asked.failed(error)),
             Err(error) if error.kind() == io::ErrorKind::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
             Err(_) => StatusCode::FORBIDDEN,
         };

@@ -10,6 +10,7 @@ mod locks;
 mod node;
 mod page;
 mod properties;
+mod request;
 
 pub(crate) use self::files::{Caller, DavTree};
 pub use self::get::ReplyBody;
@@ -17,3 +18,4 @@ pub(crate) use self::get::get;
 pub(crate) use self::locks::Locks;
 pub(crate) use self::page::{SCRIPT, STYLE};
 pub(crate) use self::properties::NAME as PROPERTIES;
+pub(crate) use self::request::Asked;

@@ -10,7 +10,10 @@ use dapple::fs::File;
 use dav_server::fs::{DavDirEntry, DavFile, DavMetaData, FsError, FsFuture, FsResult};
 use rustix::io::Errno;
 
-use crate::tree::{Attributes, Entry, Kind, NodeId, Tree, Upload};
+use super::files::Caller;
+use crate::path::TreePath;
+use crate::rights::May;
+use crate::tree::{Attributes, Entry, Kind, Needed, NodeId, Tree, Upload};
 
 /// The attributes of a file.
 #[derive(Clone, Debug)]
@@ -71,6 +74,8 @@ impl DavDirEntry for Entry {
 /// A file that a request writes.
 pub(super) struct Written {
     pub(super) tree: Tree,
+    pub(super) caller: Caller,
+    pub(super) path: TreePath,
     pub(super) target: Target,
     pub(super) position: u64,
     /// Whether it only grows: dav-server seeks to the start nonetheless.
@@ -87,7 +92,7 @@ pub(super) struct Written {
 pub(super) enum Target {
     /// New contents, which appear as a whole.
     Whole(Option<Upload>),
-    /// A part of a file.
+    /// A part of a file, which is written in place.
     Part(File, NodeId),
 }
 
@@ -101,10 +106,22 @@ impl Written {
         let result = match &self.target {
             Target::Whole(Some(upload)) => upload.file().write_all_at(self.position, data).await,
             Target::Whole(None) => Err(io::ErrorKind::BrokenPipe.into()),
+            // The conditions hold until the first byte is written, which makes them false for others.
+            Target::Part(file, _) if self.written == len && self.needed() != Needed::Any => {
+                self.tree.write_if(self.needed(), &self.path, file, self.position, data).await
+            }
             Target::Part(file, node) => self.tree.write(file, *node, self.position, data, None).await,
         };
         self.position += len;
-        result.map_err(failed)
+        result.map_err(|error| self.caller.asked.failed(error))
+    }
+
+    /// The state that the file must be in; one that this request made has none.
+    fn needed(&self) -> Needed {
+        match self.caller.asked.needed(&self.path) {
+            Needed::Same(None) => Needed::Any,
+            needed => needed,
+        }
     }
 
     async fn end(&mut self) -> FsResult<()> {
@@ -112,9 +129,13 @@ impl Written {
             // The client left in the middle: what was there stays.
             return Err(FsError::GeneralFailure);
         }
+        // An upload takes long, and rules may have become stricter meanwhile.
+        if self.caller.asked.rules().may(&self.caller.user, &self.path) < May::Write {
+            return Err(FsError::Forbidden);
+        }
         let attributes = match &mut self.target {
             Target::Whole(upload) => match upload.take() {
-                Some(upload) => upload.commit(None, self.only_new, true).await,
+                Some(upload) => upload.commit_if(self.caller.asked.needed(&self.path), None, self.only_new, true).await,
                 None => return Ok(()),
             },
             Target::Part(file, _) => match file.sync_data().await {
@@ -122,7 +143,7 @@ impl Written {
                 Err(error) => Err(error),
             },
         };
-        self.done = Some(attributes.map_err(failed)?);
+        self.done = Some(attributes.map_err(|error| self.caller.asked.failed(error))?);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::path::TreePath;
-use crate::tree::Tree;
+use crate::tree::{Needed, Tree};
 
 /// A property, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,21 +25,33 @@ pub(super) async fn read(tree: &Tree, path: &TreePath) -> io::Result<Vec<DavProp
 }
 
 /// Sets (`true`) and removes (`false`) properties: all, or none after an error.
-pub(super) async fn patch(tree: &Tree, path: &TreePath, patch: &[(bool, DavProp)]) -> io::Result<()> {
-    let mut properties = stored(tree, path).await?;
-    for (is_set, property) in patch {
-        properties.retain(|one| one.name != property.name || one.namespace != property.namespace);
-        if *is_set {
-            properties.push(Property::of(property));
+pub(super) async fn patch(
+    tree: &Tree,
+    needed: &Needed,
+    path: &TreePath,
+    patch: Vec<(bool, DavProp)>,
+) -> io::Result<()> {
+    // In one step, so that two clients' properties are both kept.
+    let update = move |stored: Option<Vec<u8>>| {
+        let mut properties = stored.map(|bytes| decode(&bytes)).unwrap_or_default();
+        for (is_set, property) in &patch {
+            properties.retain(|one| one.name != property.name || one.namespace != property.namespace);
+            if *is_set {
+                properties.push(Property::of(property));
+            }
         }
-    }
-    store(tree, path, properties).await
+        encode(&properties)
+    };
+    tree.update_extended(needed, path, OsStr::new(NAME), update).await
 }
 
 /// Gives a file the properties of another.
 pub(super) async fn copy(tree: &Tree, from: &TreePath, to: &TreePath) -> io::Result<()> {
     let properties = stored(tree, from).await?;
-    if properties.is_empty() { Ok(()) } else { store(tree, to, properties).await }
+    match encode(&properties)? {
+        Some(value) => tree.set_extended(to, OsStr::new(NAME), Some(value), None).await,
+        None => Ok(()),
+    }
 }
 
 async fn stored(tree: &Tree, path: &TreePath) -> io::Result<Vec<Property>> {
@@ -60,15 +72,13 @@ fn decode(bytes: &[u8]) -> Vec<Property> {
     found
 }
 
-async fn store(tree: &Tree, path: &TreePath, properties: Vec<Property>) -> io::Result<()> {
-    let value = match properties.is_empty() {
-        true => None,
-        false => Some(postcard::to_stdvec(&properties).map_err(io::Error::other)?),
-    };
-    if value.as_ref().is_some_and(|value| value.len() > LEN_MAX) {
-        return Err(io::ErrorKind::StorageFull.into());
+/// The attribute's value; `None` for no property.
+fn encode(properties: &[Property]) -> io::Result<Option<Vec<u8>>> {
+    if properties.is_empty() {
+        return Ok(None);
     }
-    tree.set_extended(path, OsStr::new(NAME), value, None).await
+    let value = postcard::to_stdvec(properties).map_err(io::Error::other)?;
+    if value.len() > LEN_MAX { Err(io::ErrorKind::StorageFull.into()) } else { Ok(Some(value)) }
 }
 
 impl Property {

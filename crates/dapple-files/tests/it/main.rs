@@ -1,7 +1,9 @@
 //! The behavior of the file service.
 
 mod attacks;
+mod conflicts;
 mod leases;
+mod leftovers;
 mod properties;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;

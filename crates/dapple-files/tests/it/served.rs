@@ -78,7 +78,7 @@ impl Served {
 }
 
 impl Reply {
-    fn parse(bytes: &[u8]) -> Reply {
+    pub(crate) fn parse(bytes: &[u8]) -> Reply {
         let end = bytes.windows(4).position(|part| part == b"\r\n\r\n").expect("a head");
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
