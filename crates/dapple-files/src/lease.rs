@@ -305,6 +305,7 @@ impl Leases {
     }
 
     /// Whether a client still has the delegation that lasted at this grant.
+    #[cfg(test)]
     pub(crate) async fn has_delegation(&self, client: ClientId, id: NodeId, grant: u64) -> bool {
         let found = lock(&self.0.nodes).get(&id).and_then(Weak::upgrade);
         let Some(node) = found else { return false };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple::Colored;
 use dapple::fs::File;
-use dapple::sync::oneshot;
+use dapple::sync::{Limit, oneshot};
 use dapple::time::Instant;
 use dapple_sched::environment::{HashMap, random, system_now};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::dav::{Caller, PROPERTIES};
 use crate::lease::{Client, ClientId, Lease};
 use crate::path::TreePath;
-use crate::rights::May;
+use crate::rights::{May, Rules};
 use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, Tree, of_file, read_whole};
 use crate::wire::{Action, Answer, Call, DATA_MAX, FIRST_LEN, OpenHow, PIECES_MAX};
 
@@ -35,6 +35,8 @@ pub(crate) struct Mounts {
     last_sweep: Mutex<Instant>,
     trusts_owners: AtomicBool,
     open_files: Arc<AtomicUsize>,
+    /// The large calls of all mounts that run, or wait for leases.
+    large: Limit,
 }
 
 /// One mount.
@@ -45,6 +47,8 @@ struct Mount {
     last_seen: Mutex<Instant>,
     files: Colored<HashMap<u64, Arc<OpenFile>>>,
     recent: Colored<Recent>,
+    /// Its large calls that run, or wait for leases.
+    large: Limit,
 }
 
 /// An open file of a mount.
@@ -53,6 +57,10 @@ struct OpenFile {
     file: File,
     node: NodeId,
     may_write: bool,
+    /// The name that it was opened by.
+    path: TreePath,
+    /// The rules under which its client may use it, once it was asked.
+    checked: Mutex<Arc<Rules>>,
     count: Arc<AtomicUsize>,
 }
 
@@ -81,6 +89,7 @@ impl Mounts {
             last_sweep: Mutex::new(Instant::now()),
             trusts_owners: AtomicBool::new(false),
             open_files: Arc::default(),
+            large: Limit::new(LARGE_MAX),
         }
     }
 
@@ -94,13 +103,37 @@ impl Mounts {
         (lock(&self.mounts).len(), self.open_files.load(Ordering::Relaxed))
     }
 
-    /// Answers a call, and the data after the answer.
-    pub(crate) async fn answer(&self, tree: &Tree, caller: &Caller, call: Call, data: Bytes) -> (Answer, Vec<u8>) {
+    /// Answers a call, and the data after the answer; `None` to a large call while too many others run, or wait for leases: its client
+    /// sends it again.
+    pub(crate) async fn answer(
+        &self,
+        tree: &Tree,
+        caller: &Caller,
+        call: Call,
+        data: Bytes,
+        is_large: bool,
+    ) -> Option<(Answer, Vec<u8>)> {
         let mount = match self.mount(tree, caller, call.client) {
             Ok(mount) => mount,
-            Err(error) => return (failed(error), Vec::new()),
+            Err(error) => return Some((failed(error), Vec::new())),
         };
         tree.leases().release(&mount.client, &call.released).await;
+        let room = is_large.then(|| (mount.large.try_acquire(), self.large.try_acquire()));
+        if matches!(room, Some((None, _) | (_, None))) {
+            return None;
+        }
+        Some(self.answer_of(tree, caller, call, data, mount, room).await)
+    }
+
+    async fn answer_of(
+        &self,
+        tree: &Tree,
+        caller: &Caller,
+        call: Call,
+        data: Bytes,
+        mount: Arc<Mount>,
+        room: impl Send + 'static,
+    ) -> (Answer, Vec<u8>) {
         let trusts_owners = self.trusts_owners.load(Ordering::Relaxed);
         let served = Served {
             start: self.start,
@@ -124,6 +157,7 @@ impl Mounts {
                 let (tree, caller, mount) = (tree.clone(), caller.clone(), mount.clone());
                 let (start, boot, began, open_files) = (self.start, self.boot, self.began, self.open_files.clone());
                 let running = dapple::spawn(async move {
+                    let _room = room;
                     let served = Served {
                         start,
                         boot,
@@ -178,6 +212,7 @@ impl Mounts {
             last_seen: Mutex::new(now),
             files: Colored::new(HashMap::default()),
             recent: Colored::new(Recent::default()),
+            large: Limit::new(LARGE_OF_MOUNT_MAX),
         });
         mounts.insert(id, mount.clone());
         Ok(mount)
@@ -226,17 +261,23 @@ impl Served<'_> {
                 Answer::Done
             }
             Action::Read { handle, offset, len } => {
-                let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
+                let Some(open) = self.file(handle, May::Read).await? else {
+                    return Ok((Answer::UnknownHandle, Vec::new()));
+                };
                 let len = (len as usize).min(DATA_MAX);
                 let read = self.tree.read(&open.file, open.node, offset, len, by).await?;
                 return Ok((Answer::Data, read));
             }
             Action::Put { handle, delegation, pieces, change } => {
-                let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
+                let Some(open) = self.file(handle, May::Write).await? else {
+                    return Ok((Answer::UnknownHandle, Vec::new()));
+                };
                 self.put(&open, delegation, &pieces, change, data).await?
             }
             Action::Sync(handle) => {
-                let Some(open) = self.file(handle).await else { return Ok((Answer::UnknownHandle, Vec::new())) };
+                let Some(open) = self.file(handle, May::Read).await? else {
+                    return Ok((Answer::UnknownHandle, Vec::new()));
+                };
                 open.file.sync_all().await?;
                 Answer::Done
             }
@@ -283,18 +324,6 @@ impl Served<'_> {
         if pieces.len() > PIECES_MAX {
             return Err(Errno::INVAL.into());
         }
-        let client = &self.mount.client;
-        let is_lost = match delegation {
-            // A client that changed the file since this service started did not know of the delegation.
-            Some(grant) if self.tree.leases().is_of_earlier_service(grant) => {
-                of_file(&open.file)?.changed >= self.began
-            }
-            Some(grant) => !self.tree.leases().has_delegation(client.id(), open.node, grant).await,
-            None => false,
-        };
-        if is_lost {
-            return Err(Errno::STALE.into());
-        }
         let mut split = Vec::with_capacity(pieces.len());
         for (offset, len) in pieces {
             if *len as usize > data.len() || offset.checked_add(u64::from(*len)).is_none_or(|end| end > i64::MAX as u64)
@@ -304,7 +333,21 @@ impl Served<'_> {
             split.push((*offset, data.split_to(*len as usize)));
         }
         let change = self.checked(change)?;
-        self.tree.write_pieces(&open.file, open.node, split, change, Some(client.id())).await?;
+        let (client, leases) = (&self.mount.client, self.tree.leases());
+        let during = match delegation {
+            // A delegation must last until the write begins: another client may read or change the file while this waits.
+            Some(grant) if !leases.is_of_earlier_service(grant) => {
+                leases.change_delegated(client.id(), open.node, grant).await.ok_or(Errno::STALE)?
+            }
+            _ => leases.change(Some(client.id()), &[open.node]).await,
+        };
+        // A client that changed the file since this service started did not know of a delegation by an earlier one.
+        if delegation.is_some_and(|grant| leases.is_of_earlier_service(grant))
+            && of_file(&open.file)?.changed >= self.began
+        {
+            return Err(Errno::STALE.into());
+        }
+        self.tree.write_pieces(during, &open.file, split, change).await?;
         let lease = self.tree.leases().grant_writes(client, open.node).await;
         Ok(Answer::Found(of_file(&open.file)?, lease))
     }
@@ -378,7 +421,8 @@ impl Served<'_> {
     /// Changes the attributes of an open file, or only asks for them.
     async fn set_open(&self, handle: u64, change: AttributeChange) -> io::Result<Answer> {
         let by = Some(self.mount.client_id());
-        let Some(open) = self.file(handle).await else { return Ok(Answer::UnknownHandle) };
+        let needed = if change == AttributeChange::default() { May::Read } else { May::Write };
+        let Some(open) = self.file(handle, needed).await? else { return Ok(Answer::UnknownHandle) };
         // An empty change only asks for the attributes.
         if !open.may_write && change != AttributeChange::default() {
             return Err(Errno::BADF.into());
@@ -491,7 +535,14 @@ impl Served<'_> {
             false => Vec::new(),
         };
         self.open_files.fetch_add(1, Ordering::Relaxed);
-        let open = OpenFile { file, node, may_write: how.write, count: self.open_files.clone() };
+        let open = OpenFile {
+            file,
+            node,
+            may_write: how.write,
+            path: path.clone(),
+            checked: Mutex::new(self.caller.rules.clone()),
+            count: self.open_files.clone(),
+        };
         let kept = self.mount.files.with(|files| {
             if files.len() >= FILES_OF_MOUNT_MAX {
                 return false;
@@ -505,8 +556,19 @@ impl Served<'_> {
         }
     }
 
-    async fn file(&self, handle: u64) -> Option<Arc<OpenFile>> {
-        self.mount.files.read(|files| files.get(&handle).cloned()).await
+    /// An open file, if its client may still use it so: rules may have become stricter since it was opened.
+    async fn file(&self, handle: u64, needed: May) -> io::Result<Option<Arc<OpenFile>>> {
+        let Some(open) = self.mount.files.read(|files| files.get(&handle).cloned()).await else { return Ok(None) };
+        let rules = &self.caller.rules;
+        if !Arc::ptr_eq(&lock(&open.checked), rules) {
+            let path = self.tree.path_of(&open.file).await?.unwrap_or_else(|| open.path.clone());
+            self.check(&path, needed)?;
+            // The right to write includes the one to read.
+            if needed == May::Write || !open.may_write {
+                *lock(&open.checked) = rules.clone();
+            }
+        }
+        Ok(Some(open))
     }
 
     fn check(&self, path: &TreePath, needed: May) -> io::Result<()> {
@@ -625,6 +687,10 @@ const LEASED_ENTRIES: usize = 4096;
 const FILES_OF_MOUNT_MAX: usize = 4096;
 const OPEN_FILES_MAX: usize = 16_384;
 
+/// The most large calls of one mount, and of all, that run or wait for leases, with two MB at most each.
+const LARGE_OF_MOUNT_MAX: usize = 64;
+const LARGE_MAX: usize = 256;
+
 /// The answers that are kept for calls that come again; a mount has fewer calls in flight.
 const CALLS_KEPT: usize = 4096;
 
@@ -636,8 +702,119 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use super::{Before, CALLS_KEPT, Recent};
-    use crate::wire::Answer;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use dapple::time::sleep;
+    use http::{HeaderMap, Method};
+    use rustix::io::Errno;
+
+    use super::{Before, CALLS_KEPT, LARGE_OF_MOUNT_MAX, Mounts, Recent};
+    use crate::dav::{Asked, Caller};
+    use crate::lease::{ClientId, Leases};
+    use crate::path::TreePath;
+    use crate::rights::{May, Rules};
+    use crate::tree::{AttributeChange, Tree};
+    use crate::wire::{Action, Answer, Call, OpenHow};
+
+    fn caller(may: May) -> Caller {
+        let rules = Arc::new(Rules::all(may));
+        let current = Arc::new(Mutex::new(rules.clone()));
+        let asked = Asked::new(&Method::POST, &TreePath::root(), &HeaderMap::new(), current);
+        Caller { user: "ann".into(), rules, asked: Arc::new(asked) }
+    }
+
+    fn path(text: &str) -> TreePath {
+        TreePath::parse(text).expect("a path")
+    }
+
+    fn open(name: &str) -> Action {
+        let how = OpenHow { read: true, write: true, truncate: false, create: None, only_new: false, append: false };
+        Action::Open { path: path(name), handle: 1, how }
+    }
+
+    fn put() -> Action {
+        Action::Put { handle: 1, delegation: None, pieces: vec![(0, 3)], change: AttributeChange::default() }
+    }
+
+    /// A call of a mount, with the data of a write.
+    fn call(client: u128, number: u64, action: Action) -> (Call, Bytes) {
+        let call = Call { client: ClientId(client), number, released: Vec::new(), action };
+        (call, Bytes::from_static(b"new"))
+    }
+
+    #[test]
+    fn the_right_to_an_open_file_ends_with_the_rules() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("f"), "old").expect("a file");
+        dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+            let (tree, mounts) = (Tree::open(dir.path()).await.expect("a tree"), Mounts::new());
+            let mut number = 0;
+            let mut ask = async |caller: &Caller, action: Action| {
+                number += 1;
+                let (call, data) = call(1, number, action);
+                mounts.answer(&tree, caller, call, data, false).await.expect("an answer").0
+            };
+            let read = || Action::Read { handle: 1, offset: 0, len: 10 };
+            let [writer, reader, stranger] = [May::Write, May::Read, May::Nothing].map(caller);
+            assert!(matches!(ask(&writer, open("f")).await, Answer::Opened(..)));
+            assert!(matches!(ask(&writer, put()).await, Answer::Found(..)));
+            let (access, none) =
+                (Answer::Failed(Errno::ACCESS.raw_os_error()), Answer::Failed(Errno::NOENT.raw_os_error()));
+            assert_eq!(ask(&reader, put()).await, access);
+            assert_eq!(ask(&reader, read()).await, Answer::Data);
+            assert_eq!(ask(&reader, put()).await, access, "the right to read is none to write");
+            let longer = AttributeChange { len: Some(100), ..AttributeChange::default() };
+            assert_eq!(ask(&reader, Action::SetOpen(1, longer)).await, access);
+            // Another program renames it: the name that it has now counts.
+            std::fs::rename(dir.path().join("f"), dir.path().join("g")).expect("renamed");
+            assert_eq!(ask(&stranger, read()).await, none);
+            std::fs::remove_file(dir.path().join("g")).expect("removed");
+            assert_eq!(ask(&stranger, read()).await, none, "a removed file has the name that it was opened by");
+            assert!(matches!(ask(&caller(May::Write), put()).await, Answer::Found(..)));
+        });
+    }
+
+    #[test]
+    fn large_calls_that_wait_for_a_silent_client_hold_up_no_other_mount() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["held", "free"] {
+            std::fs::write(dir.path().join(name), "").expect("a file");
+        }
+        dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+            let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
+            let (mounts, caller) = (Arc::new(Mounts::new()), caller(May::Write));
+            let silent = tree.leases().client(ClientId(9)).expect("a client");
+            let (found, lease) = tree.stat_leased(&path("held"), &silent).await.expect("attributes");
+            assert!(lease.is_some());
+            for (client, name) in [(1, "held"), (2, "free")] {
+                let (call, data) = call(client, 1, open(name));
+                mounts.answer(&tree, &caller, call, data, false).await.expect("an answer");
+            }
+            for number in 0..LARGE_OF_MOUNT_MAX as u64 {
+                let (mounts, tree, caller) = (mounts.clone(), tree.clone(), caller.clone());
+                let (call, data) = call(1, 2 + number, put());
+                drop(dapple::spawn(async move { mounts.answer(&tree, &caller, call, data, true).await }));
+            }
+            while tree.leases().counts().waiting < LARGE_OF_MOUNT_MAX {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let ask = async |client, number| {
+                let (call, data) = call(client, number, put());
+                mounts.answer(&tree, &caller, call, data, true).await
+            };
+            assert!(ask(1, 1000).await.is_none(), "it is sent again");
+            assert!(matches!(ask(2, 2).await, Some((Answer::Found(..), _))));
+            tree.leases().release(&silent, &[(found.node, u64::MAX)]).await;
+            while tree.leases().counts().waiting > 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            while ask(1, 1000).await.is_none() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
 
     #[test]
     fn a_call_happens_once_however_many_others_come_meanwhile() {

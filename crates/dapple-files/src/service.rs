@@ -105,10 +105,12 @@ impl Files {
         &self.0.tree
     }
 
-    /// Replaces users and rules, for requests from now on.
+    /// Replaces users and rules, for requests from now on, those with files that mounts have open among them. Mounts drop what they
+    /// keep. An upload that has begun ends only if its user may still write there; a download that has begun ends.
     pub fn reload(&self, users: Users, rules: Rules) {
         self.0.logins.set_users(users);
         *self.0.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        self.0.tree.leases().recall_all();
     }
 
     /// Counters.
@@ -191,8 +193,9 @@ impl Files {
         }
         let len: Option<usize> =
             request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
-        // Few large calls at a time, so that the mounts cannot fill the memory; small ones do not wait for them.
-        let _permit = match len {
+        // Few large bodies are read at a time, so that the mounts cannot fill the memory; small ones do not wait for them. A call that
+        // has been read does not keep others from being read: it may wait long for the lease of a client that does not answer.
+        let permit = match len {
             Some(len) if len <= SMALL_CALL => None,
             _ => match self.0.large_calls.acquire().await {
                 Ok(permit) => Some(permit),
@@ -211,7 +214,13 @@ impl Files {
                 "this is no call of a mount; `dapple mount` of the same version sends them",
             );
         };
-        let (answer, data) = self.0.mounts.answer(&self.0.tree, &caller, call, data).await;
+        let is_large = permit.is_some();
+        drop(permit);
+        let Some((answer, data)) = self.0.mounts.answer(&self.0.tree, &caller, call, data, is_large).await else {
+            let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, "too many large calls of this mount run or wait");
+            reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
+            return reply;
+        };
         match wire::encode(&answer, &data) {
             Ok(body) => Response::new(ReplyBody::of(body)),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
@@ -456,7 +465,7 @@ fn reply(status: StatusCode, kind: &'static str, body: String) -> Response<Reply
 const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
 
-/// The calls of mounts with more bytes than this are few at a time: 64, of two MB at most each.
+/// The bodies of mounts' calls with more bytes than this are read few at a time: 64, of two MB at most each.
 const SMALL_CALL: usize = 64 << 10;
 const LARGE_CALLS_MAX: usize = 64;
 const LARGE_CALLS_WAITING_MAX: usize = 4096;

@@ -310,6 +310,19 @@ pub(super) fn own_descriptor(file: &std::fs::File) -> std::path::PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
+/// The path of an open file, as the kernel knows it now; `None` if it is not one of the tree.
+pub(super) fn path_of(beneath: &Beneath, file: &std::fs::File) -> io::Result<Option<TreePath>> {
+    let root = beneath.open(".", (OFlags::PATH | OFlags::DIRECTORY).bits() as i32, 0)?;
+    let [root, path] = [&root, file].map(|file| fs::readlink(own_descriptor(file), Vec::new()));
+    let (root, path) = (root?.into_bytes(), path?.into_bytes());
+    let below = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(&root)).filter(|below| below.starts_with(b"/"));
+    let Some(path) = below.and_then(|below| TreePath::parse(below).ok()) else { return Ok(None) };
+    // The kernel shows a removed file by the name that it had, with a mark that a name may have, too.
+    let is_same = stat(beneath, &path)
+        .is_ok_and(|found| fs::fstat(file).is_ok_and(|stat| found.node == Attributes::of(&stat).node));
+    Ok(is_same.then_some(path))
+}
+
 /// The most entries of a directory that a listing returns.
 const ENTRIES_MAX: usize = 1_000_000;
 

@@ -256,6 +256,12 @@ impl Tree {
         Ok(file)
     }
 
+    /// The present path of an open file; `None` if it has no name in the tree any more.
+    pub(crate) async fn path_of(&self, file: &File) -> io::Result<Option<TreePath>> {
+        let file = file.clone();
+        self.0.dir.run_beneath(move |beneath| calls::path_of(beneath, file.as_std())).await
+    }
+
     /// Reads as many bytes from an offset of an open file as there are, up to `len`.
     ///
     /// # Errors
@@ -302,13 +308,11 @@ impl Tree {
     /// As [`write`](Self::write) and [`set_open`](Self::set_open).
     pub(crate) async fn write_pieces(
         &self,
+        _during: Change,
         file: &File,
-        node: NodeId,
         pieces: Vec<(u64, Bytes)>,
         change: AttributeChange,
-        by: Option<ClientId>,
     ) -> io::Result<()> {
-        let _change = self.0.leases.change(by, &[node]).await;
         for (offset, data) in pieces {
             file.write_all_at(offset, data).await?;
         }
