@@ -1,0 +1,224 @@
+//! The requests: streams and files of music in ranges, lists for players, and rules.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use dapple::fs::{Dir, OpenOptions};
+use dapple::serve::bearer::Token;
+use dapple::serve::conditional::{Validators, Verdict, Wanted, evaluate, wanted};
+use dapple::store::{AnyEngine, Error, OrderedTable};
+use futures_util::stream;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::ops::Range;
+use std::{io, time};
+
+use crate::library::{Library, Track};
+use crate::rules::Rules;
+
+/// The shared part of all requests.
+#[derive(Clone)]
+pub(crate) struct Jukebox {
+    pub(crate) library: Library,
+    /// The rules of each stream, as JSON.
+    pub(crate) streams: OrderedTable<String, String, AnyEngine>,
+    /// Without one, no rules are changed.
+    pub(crate) token: Option<Token>,
+}
+
+/// The reason why a request is not served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("there is no such stream or file")]
+    Missing,
+    #[error("it is another one by now")]
+    Changed,
+    #[error("the range is outside of the {0} bytes")]
+    Range(u64),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("the token is missing or wrong; send Authorization: Bearer TOKEN")]
+    NoToken,
+    #[error("the folder of music cannot be read: {0}")]
+    Folder(#[from] io::Error),
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+type Reply = Result<Response, Problem>;
+
+pub(crate) fn router(jukebox: Jukebox) -> Router {
+    Router::new()
+        .route("/", get(start))
+        .route("/files/{*path}", get(file))
+        .route("/streams/{name}", get(listen).put(write).delete(remove))
+        .with_state(jukebox)
+}
+
+async fn start(State(jukebox): State<Jukebox>) -> Reply {
+    let mut list = String::new();
+    let mut streams = jukebox.streams.range(..)?;
+    while let Some((name, rules)) = streams.next().await? {
+        let tracks = chosen(&jukebox, &rules.value).await?.len();
+        list += &format!("{name}.mp3 {name}.m3u: {tracks} tracks, {}\n", rules.value);
+    }
+    Ok(format!("{HELP}\nStreams, below /streams/:\n{list}").into_response())
+}
+
+async fn file(State(jukebox): State<Jukebox>, Path(path): Path<String>, headers: HeaderMap) -> Reply {
+    let tracks = jukebox.library.tracks().await?;
+    let track = tracks.binary_search_by(|track| track.path.as_str().cmp(&path)).map_err(|_| Problem::Missing)?;
+    send(&jukebox, &headers, vec![tracks[track].clone()]).await
+}
+
+/// A stream as one long file, or the list of its files.
+async fn listen(State(jukebox): State<Jukebox>, Path(name): Path<String>, headers: HeaderMap) -> Reply {
+    let (name, kind) = name.rsplit_once('.').ok_or(Problem::Missing)?;
+    let rules = jukebox.streams.get(&name.to_owned()).await?.ok_or(Problem::Missing)?;
+    let tracks = chosen(&jukebox, &rules).await?;
+    match kind {
+        "mp3" => send(&jukebox, &headers, tracks).await,
+        "m3u" => {
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+            let line = |track: &Track| format!("http://{host}/files/{}\n", utf8_percent_encode(&track.path, ENCODED));
+            let list: String = tracks.iter().map(line).collect();
+            Ok(([(header::CONTENT_TYPE, "audio/x-mpegurl")], list).into_response())
+        }
+        _ => Err(Problem::Missing),
+    }
+}
+
+async fn chosen(jukebox: &Jukebox, rules: &str) -> Result<Vec<Track>, Problem> {
+    let rules = Rules::parse(rules).map_err(Problem::Invalid)?;
+    Ok(rules.chosen(&jukebox.library.tracks().await?))
+}
+
+/// Sends tracks one after the other, or the part of them that is wanted.
+async fn send(jukebox: &Jukebox, headers: &HeaderMap, tracks: Vec<Track>) -> Reply {
+    let len: u64 = tracks.iter().map(|track| track.len).sum();
+    let facts = tracks.iter().map(|track| format!("{} {} {}\n", track.path, track.len, track.modified_s));
+    let etag = format!("\"{:08x}-{len:x}\"", crc32fast::hash(facts.collect::<String>().as_bytes()));
+    let validators = Validators { etag: Some(etag.as_bytes()), modified_s: None };
+    match evaluate(&Method::GET, headers, Some(&validators)) {
+        Verdict::Proceed => {}
+        Verdict::NotModified => return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response()),
+        Verdict::Failed => return Err(Problem::Changed),
+    }
+    let (status, part, range) = match wanted(headers, &validators, len) {
+        Wanted::One(part) => {
+            let range = format!("bytes {}-{}/{len}", part.start, part.end - 1);
+            (StatusCode::PARTIAL_CONTENT, part, Some([(header::CONTENT_RANGE, range)]))
+        }
+        Wanted::Outside => return Err(Problem::Range(len)),
+        // A client that asks for several parts has to take the whole, too.
+        _ => (StatusCode::OK, 0..len, None),
+    };
+    let fields = [
+        (header::CONTENT_TYPE, "audio/mpeg".to_owned()),
+        (header::CONTENT_LENGTH, (part.end - part.start).to_string()),
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (header::ETAG, etag),
+    ];
+    let folder = Dir::open(jukebox.library.folder()).await?;
+    let body = Body::from_stream(stream::try_unfold(Reader { folder, tracks, part }, Reader::next));
+    Ok((status, fields, range, body).into_response())
+}
+
+/// The tracks and bytes that are still to be sent.
+struct Reader {
+    folder: Dir,
+    /// The tracks from the one on in which the part begins.
+    tracks: Vec<Track>,
+    /// Bytes of these tracks.
+    part: Range<u64>,
+}
+
+impl Reader {
+    /// The next piece. A file that has changed ends the reply, since it would not be what the head says.
+    async fn next(mut self) -> io::Result<Option<(Vec<u8>, Reader)>> {
+        let mut begin = 0;
+        let started = self.tracks.iter().position(|track| {
+            begin += track.len;
+            self.part.start < begin
+        });
+        let Some(number) = started.filter(|_| !self.part.is_empty()) else { return Ok(None) };
+        let before = begin - self.tracks[number].len;
+        self.tracks.drain(..number);
+        self.part = self.part.start - before..self.part.end - before;
+        let track = &self.tracks[0];
+        let file = self.folder.open_beneath(&track.path, OpenOptions::new().read(true)).await?;
+        let about = file.metadata().await?;
+        let modified_s = about.modified()?.duration_since(time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        if (about.len(), modified_s) != (track.len, track.modified_s) {
+            return Err(io::Error::other(format!("{} has changed", track.path)));
+        }
+        let end = self.part.end.min(track.len).min(self.part.start + PIECE_LEN);
+        let piece = file.read_exact_at(self.part.start, (end - self.part.start) as usize).await?;
+        self.part.start = end;
+        Ok(Some((piece, self)))
+    }
+}
+
+async fn write(
+    State(jukebox): State<Jukebox>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    rules: String,
+) -> Result<StatusCode, Problem> {
+    check_token(&jukebox, &headers)?;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if !(1..=NAME_LEN_MAX).contains(&name.len()) || !name.bytes().all(is_letter) {
+        return Err(Problem::Invalid(format!("a name has letters, digits, - and _, and at most {NAME_LEN_MAX} bytes")));
+    }
+    let rules = Rules::parse(&rules).map_err(Problem::Invalid)?;
+    let text = serde_json::to_string(&rules).map_err(|error| Problem::Invalid(error.to_string()))?;
+    jukebox.streams.put(&name, &text).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn remove(
+    State(jukebox): State<Jukebox>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    check_token(&jukebox, &headers)?;
+    jukebox.streams.remove(&name).await?.map(|_| StatusCode::NO_CONTENT).ok_or(Problem::Missing)
+}
+
+fn check_token(jukebox: &Jukebox, headers: &HeaderMap) -> Result<(), Problem> {
+    let admits = jukebox.token.as_ref().is_some_and(|token| token.admits(headers));
+    if admits { Ok(()) } else { Err(Problem::NoToken) }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, field) = match &self {
+            Problem::Missing => (StatusCode::NOT_FOUND, None),
+            Problem::Changed => (StatusCode::PRECONDITION_FAILED, None),
+            Problem::Range(len) => {
+                (StatusCode::RANGE_NOT_SATISFIABLE, Some((header::CONTENT_RANGE, format!("bytes */{len}"))))
+            }
+            Problem::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, None),
+            Problem::NoToken => (StatusCode::UNAUTHORIZED, Some((header::WWW_AUTHENTICATE, "Bearer".to_owned()))),
+            Problem::Store(Error::Unavailable(_)) => (StatusCode::SERVICE_UNAVAILABLE, None),
+            Problem::Folder(_) | Problem::Store(_) => (StatusCode::INTERNAL_SERVER_ERROR, None),
+        };
+        (status, field.map(|field| [field]), format!("{self}\n")).into_response()
+    }
+}
+
+/// A request's memory, and what a player has to wait for when it seeks.
+const PIECE_LEN: u64 = 64 << 10;
+const NAME_LEN_MAX: usize = 60;
+/// All but what stands for itself in the path of a URL.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const HELP: &str = "A jukebox.
+
+GET /streams/NAME.mp3    all tracks of a stream as one file, with ranges
+GET /streams/NAME.m3u    a list of them for players
+GET /files/PATH          one track
+PUT /streams/NAME        rules, with the token: {\"with\": [\"jazz\"], \"without\": [\"live\"], \"order\": {\"shuffled\": 7}, \"most\": 50}
+DELETE /streams/NAME     with the token
+";

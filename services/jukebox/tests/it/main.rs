@@ -1,0 +1,196 @@
+//! The program as its users meet it: curl and mpg123.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const AUTHORIZATION: &str = "Authorization: Bearer 0123456789abcdef";
+/// A frame of MPEG-1 Layer III, mono, 44.1 kHz, 128 kbit/s, with silence.
+const FRAME_LEN: usize = 417;
+/// The samples of a frame, of two bytes each.
+const FRAME_PCM_LEN: usize = 1152 * 2;
+
+/// A running server, which ends with the test.
+struct Server {
+    child: Child,
+    base: String,
+}
+
+impl Server {
+    fn start(folder: &Path) -> Server {
+        let mut child = program(folder, &["--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim_end().rsplit_once("listening on ").unwrap_or_else(|| panic!("{line}")).1;
+        Server { base: format!("http://{address}"), child }
+    }
+
+    /// The status and the body of a reply to curl; asks again while the server is too busy.
+    fn curl(&self, path: &str, args: &[&str]) -> (u16, Vec<u8>) {
+        let begin = Instant::now();
+        loop {
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--write-out", "%{stderr}%{http_code}"]).args(args);
+            let Output { stdout, stderr, .. } = curl.arg(format!("{}{path}", self.base)).output().unwrap();
+            let status = String::from_utf8(stderr).unwrap().parse().unwrap();
+            if status != 503 || begin.elapsed() > Duration::from_secs(60) {
+                return (status, stdout);
+            }
+        }
+    }
+
+    fn status(&self, path: &str, args: &[&str]) -> u16 {
+        self.curl(path, args).0
+    }
+
+    fn put(&self, name: &str, rules: &str) -> u16 {
+        self.status(&format!("/streams/{name}"), &["--request", "PUT", "--header", AUTHORIZATION, "--data", rules])
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jukebox"));
+    let token = folder.join("token");
+    std::fs::write(&token, "0123456789abcdef\n").unwrap();
+    command.arg("--music").arg(folder.join("music")).arg("--token-file").arg(token);
+    command.arg(format!("--store=redb:{}", folder.join("store").display())).args(args);
+    command
+}
+
+/// A folder of music: paths, frames, and artists.
+fn music(folder: &Path) {
+    for (path, frames, artist) in [
+        ("jazz/one & two.mp3", 10, "Ann"),
+        ("jazz/live.mp3", 20, "Ann"),
+        ("rock/three.mp3", 40, "Ann"),
+        ("rock/four.mp3", 80, "Ben"),
+    ] {
+        let file = folder.join("music").join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        for _ in 0..frames {
+            bytes.extend([0xff, 0xfb, 0x90, 0xc4]);
+            bytes.resize(bytes.len() + FRAME_LEN - 4, 0);
+        }
+        let mut tag = [0; 128];
+        tag[..3].copy_from_slice(b"TAG");
+        tag[33..33 + artist.len()].copy_from_slice(artist.as_bytes());
+        bytes.extend(tag);
+        std::fs::write(file, bytes).unwrap();
+    }
+    std::fs::write(folder.join("music/notes.txt"), "no music").unwrap();
+}
+
+fn read(folder: &Path, path: &str) -> Vec<u8> {
+    std::fs::read(folder.join("music").join(path)).unwrap()
+}
+
+/// Whether a program is there; tries to install it as root.
+fn has(name: &str) -> bool {
+    let is_there = || Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !is_there() {
+        let mut apt = Command::new("apt-get");
+        let _ = apt.args(["install", "--yes", "--no-install-recommends", name]).stdin(Stdio::null()).output();
+    }
+    let found = is_there();
+    if !found {
+        eprintln!("SKIPPED: {name} is not there and cannot be installed; install it with `apt-get install {name}`");
+    }
+    found
+}
+
+#[test]
+fn a_stream_is_its_files_one_after_the_other() {
+    if !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    music(folder);
+    let server = Server::start(folder);
+    assert_eq!(server.status("/streams/ann.mp3", &[]), 404);
+    assert_eq!(server.put("ann", r#"{"with": ["ann"], "without": ["LIVE"]}"#), 204);
+    let (one, three) = (read(folder, "jazz/one & two.mp3"), read(folder, "rock/three.mp3"));
+    let whole = [&one[..], &three[..]].concat();
+    let stream = |args: &[&str]| server.curl("/streams/ann.mp3", args);
+    assert!(stream(&[]) == (200, whole.clone()), "the whole");
+    // A part that begins in the one file and ends in the other.
+    let (first, last) = (one.len() - 5, one.len() + 70_000.min(three.len() - 1) - 1);
+    let part = stream(&["--range", &format!("{first}-{last}")]);
+    assert!(part == (206, whole[first..=last].to_vec()), "{} {}", part.0, part.1.len());
+    assert!(stream(&["--range", "-3"]) == (206, whole[whole.len() - 3..].to_vec()), "the end");
+    assert_eq!(stream(&["--range", &format!("{}-", whole.len())]).0, 416);
+    let etag = ["--head", "--write-out", "%{stderr}%header{etag}"];
+    let head = |path: &str| {
+        let output = Command::new("curl").args(["--silent"]).args(etag).arg(format!("{}{path}", server.base)).output();
+        String::from_utf8(output.unwrap().stderr).unwrap()
+    };
+    let known = format!("If-None-Match: {}", head("/streams/ann.mp3"));
+    assert!(known.ends_with('"'), "{known}");
+    assert_eq!(stream(&["--header", &known]).0, 304);
+    let list = String::from_utf8(server.curl("/streams/ann.m3u", &[]).1).unwrap();
+    let base = &server.base;
+    assert_eq!(list, format!("{base}/files/jazz/one%20%26%20two.mp3\n{base}/files/rock/three.mp3\n"));
+    assert!(server.curl("/files/jazz/one%20%26%20two.mp3", &[]) == (200, one), "one track");
+    for outside in ["/files/notes.txt", "/files/../token", "/files/%2e%2e/token", "/files//etc/passwd"] {
+        assert_eq!(server.status(outside, &["--path-as-is"]), 404, "{outside}");
+    }
+    // Rules outlive the process.
+    drop(server);
+    let server = Server::start(folder);
+    assert_eq!(server.status("/streams/ann.mp3", &[]), 200);
+    let start = String::from_utf8(server.curl("/", &[]).1).unwrap();
+    assert!(start.contains("ann.mp3 ann.m3u: 2 tracks"), "{start}");
+    let remove = ["--request", "DELETE", "--header", AUTHORIZATION];
+    assert_eq!([0; 2].map(|_| server.status("/streams/ann", &remove)), [204, 404]);
+}
+
+#[test]
+fn mpg123_plays_all_of_a_stream() {
+    if !has("curl") || !has("mpg123") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    music(folder.path());
+    let server = Server::start(folder.path());
+    assert_eq!(server.put("all", r#"{"order": {"shuffled": 7}}"#), 204);
+    for args in [&["/streams/all.mp3"][..], &["--list", "/streams/all.m3u"]] {
+        let (path, options) = args.split_last().unwrap();
+        let mut player = Command::new("mpg123");
+        player.args(["--quiet", "--stdout"]).args(options).arg(format!("{}{path}", server.base));
+        let output = player.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.stdout.len() / FRAME_PCM_LEN, 150, "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn wrong_requests_and_options_are_refused_with_a_sentence() {
+    if !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    music(folder.path());
+    let server = Server::start(folder.path());
+    assert_eq!(server.status("/streams/a", &["--request", "PUT", "--data", "{}"]), 401);
+    assert_eq!(server.status("/streams/a", &["--request", "DELETE", "--header", "Authorization: Bearer x"]), 401);
+    assert_eq!([server.put("a", "{"), server.put("a", r#"{"wiht": []}"#), server.put("a%2Fb", "{}")], [422; 3]);
+    assert_eq!(server.put("a", &format!(r#"{{"with": ["{}"]}}"#, "a".repeat(20_000))), 413);
+    assert_eq!([server.status("/streams/a", &[]), server.status("/streams/a.ogg", &[])], [404, 404]);
+    let failure = |args: &[&str]| {
+        let output = program(folder.path(), args).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let taken = server.base.strip_prefix("http://").unwrap();
+    assert!(failure(&["--listen", taken]).contains("choose another address"));
+    let missing = Command::new(env!("CARGO_BIN_EXE_jukebox")).args(["--music", "/no/folder"]).output().unwrap();
+    assert!(String::from_utf8(missing.stderr).unwrap().contains("cannot read the folder /no/folder"));
+}
