@@ -79,7 +79,8 @@ enum Command {
     /// `dapple sign`, built four times: throughput and latency by load, and while one of two
     /// servers is killed and restarted
     Signserver(signserver::Args),
-    /// Harvest and yield of a search over time, while its partitions are killed and come back
+    /// The services: harvest and yield of `search` over time, while its partitions are killed and come back; `webtable` by
+    /// the number of front ends and of hosts of the table
     Services(services::Args),
     /// Gain and cost of the runtime's settings of time: poll interval, time slice, share of events
     Settings(settings::Args),

@@ -79,7 +79,7 @@ pub(crate) fn bench(args: &[&str]) -> Result<bool, String> {
         commands.push(vec!["build", "--release", "-p", "dapple", "--features", "serve", "--example", "spin_server"]);
     }
     if args.first() == Some(&"services") {
-        commands.push(vec!["build", "--release", "-p", "search"]);
+        commands.push(vec!["build", "--release", "-p", "search", "-p", "webtable"]);
     }
     if args.first() == Some(&"web") {
         commands.push(vec![

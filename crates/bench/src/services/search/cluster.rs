@@ -1,11 +1,11 @@
 //! The processes: partitions of `search`, and a front.
 
 use crate::machine::Guard;
-use anyhow::{Context, Result, bail, ensure};
+use crate::services::{program, started};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -27,35 +27,24 @@ struct Part {
 /// The documents of each partition. All have the word `color`.
 pub(super) const DOCUMENTS: u32 = 250;
 
-/// The path of `search`, which was built next to this program.
-pub(super) fn program() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot find the bench's own executable")?;
-    let program = own.with_file_name("search");
-    if program.is_file() {
-        return Ok(program);
-    }
-    let profile = if cfg!(debug_assertions) { "" } else { "--release " };
-    bail!("{} is not there: build it with `cargo build {profile}-p search`", program.display())
-}
-
 impl Cluster {
     pub(super) fn start(parts: u32, limit: Duration) -> Result<Cluster> {
         let folder = tempfile::tempdir().context("cannot make a folder for the stores")?;
         let documents = folder.path().join("documents.md");
         std::fs::write(&documents, text(parts * DOCUMENTS))?;
-        let started = (0..parts).map(|number| {
-            let mut load = Command::new(program()?);
+        let loaded = (0..parts).map(|number| {
+            let mut load = Command::new(program("search")?);
             load.args(["load", "--part", &format!("{}/{parts}", number + 1)]).args(store(folder.path(), number));
             let loaded = Guard::start("search load", load.arg(&documents).stdout(Stdio::piped()))?;
             loaded.output(Duration::from_secs(120))?;
             let (process, address) = part(folder.path(), number, "127.0.0.1:0")?;
             Ok(Part { process: Some(process), address })
         });
-        let parts: Vec<Part> = started.collect::<Result<_>>()?;
+        let parts: Vec<Part> = loaded.collect::<Result<_>>()?;
         let addresses: Vec<String> = parts.iter().map(|part| part.address.to_string()).collect();
         let limit_ms = limit.as_millis().to_string();
         let listen = ["front", "--listen", "127.0.0.1:0", "--cache-s", "0", "--limit-ms", &limit_ms];
-        let (_front, front) = started_with(&[&listen[..], &["--parts", &addresses.join(",")]].concat())?;
+        let (_front, front) = started("search", &[&listen[..], &["--parts", &addresses.join(",")]].concat())?;
         Ok(Cluster { parts, front, _front, folder })
     }
 
@@ -93,23 +82,11 @@ impl Drop for Cluster {
 
 fn part(folder: &Path, number: u32, address: &str) -> Result<(Guard, SocketAddr)> {
     let store = store(folder, number);
-    started_with(&["part", &store[0], &store[1], "--listen", address])
+    started("search", &["part", &store[0], &store[1], "--listen", address])
 }
 
 fn store(folder: &Path, number: u32) -> [String; 2] {
     ["--store".to_owned(), format!("redb:{}", folder.join(format!("part-{number}")).display())]
-}
-
-/// Starts the program and reads the address from its first line.
-fn started_with(args: &[&str]) -> Result<(Guard, SocketAddr)> {
-    let mut process = Guard::start("search", Command::new(program()?).args(args).stdout(Stdio::piped()))?;
-    let mut line = String::new();
-    let output = process.take_output().context("its output is piped")?;
-    BufReader::new(output).read_line(&mut line)?;
-    let address = line.trim_end().trim_end_matches('/').rsplit([' ', '/']).next();
-    let address = address.and_then(|address| address.parse().ok());
-    let address = address.with_context(|| format!("search {args:?} did not say where it listens: {line:?}"))?;
-    Ok((process, address))
 }
 
 /// Documents of two hundred words, some of them frequent.

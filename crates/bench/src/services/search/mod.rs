@@ -9,9 +9,9 @@ mod questions;
 
 use crate::chart::{Curve, Curves, Panel, Point, Spread};
 use crate::machine::About;
-use crate::output::{Output, Report};
+use crate::output::Report;
 use crate::stats::{Table, median};
-use crate::words::{check_secs, checked, verdict};
+use crate::words::{checked, verdict};
 use anyhow::{Context, Result};
 use cluster::Cluster;
 use questions::{Asked, Questions};
@@ -19,27 +19,19 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Arguments of `bench services`.
+/// Arguments for `search`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    output: Output,
-    /// Partitions, each a process
+pub(super) struct Args {
+    /// Partitions of `search`, each a process
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
     parts: u32,
-    /// Questions a second
+    /// Questions to `search` a second
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
     /// The time limit of a question, milliseconds
     #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     limit_ms: u64,
-    /// Repetitions
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
-    /// Seconds between two events of a run, which has six
-    #[arg(long, default_value_t = 4.0)]
-    secs: f64,
-    /// Draw harvest and yield of the last run over time into this file, as SVG
+    /// Draw harvest and yield of the last run of `search` over time into this file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -94,31 +86,28 @@ struct Measurement {
     p99_ms: f64,
 }
 
-/// Runs all repetitions and reports them; an error if a run's check failed.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    check_secs(args.secs, 600.0)?;
-    cluster::program()?;
-    let about = args.output.begin()?;
-    let all = args.output.repeat(
-        args.runs,
+pub(super) fn run(all_args: &super::Args, about: &About) -> Result<()> {
+    let (args, secs) = (&all_args.search, all_args.secs);
+    let all = all_args.output.repeat(
+        all_args.runs,
         |run| vec![run],
         |_| (String::new(), format!("{} partitions", args.parts)),
-        |run| measure(args, *run),
+        |run| measure(args, secs, *run),
     )?;
     if let Some((file, last)) = args.plot.as_ref().zip(all.last()) {
-        let svg = drawing(last, args, &about).svg()?;
+        let svg = drawing(last, secs, about).svg()?;
         std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    args.output.end(&about, &report(&all, args))?;
+    all_args.output.end(about, &report(&all, all_args))?;
     verdict(&all, |run| Some(format!("run={}: {}", run.run, run.problem.as_ref()?)))
 }
 
-fn measure(args: &Args, run: usize) -> Measured {
+fn measure(args: &Args, secs: f64, run: usize) -> Measured {
     let measured = |steps, windows, problem: Option<String>| {
         let Args { parts, rate, limit_ms, .. } = *args;
         Measured { parts, rate, limit_ms, run, steps, windows, checked: problem.is_none(), problem }
     };
-    match events(args) {
+    match events(args, secs) {
         Ok((asked, begins)) => {
             let problem = asked.iter().find_map(|asked| asked.problem.clone());
             measured(steps(args, &asked, &begins), windows(&asked), problem)
@@ -128,7 +117,7 @@ fn measure(args: &Args, run: usize) -> Measured {
 }
 
 /// Asks while the events happen. Returns all questions, and the times of the events.
-fn events(args: &Args) -> Result<(Vec<Asked>, Vec<f64>)> {
+fn events(args: &Args, secs: f64) -> Result<(Vec<Asked>, Vec<f64>)> {
     let mut cluster = Cluster::start(args.parts, Duration::from_millis(args.limit_ms))?;
     let begin = Instant::now();
     let questions = Questions::start(cluster.front(), begin, args.parts, args.rate);
@@ -136,7 +125,7 @@ fn events(args: &Args) -> Result<(Vec<Asked>, Vec<f64>)> {
     for step in &STEPS {
         begins.push(begin.elapsed().as_secs_f64());
         (step.act)(&mut cluster).with_context(|| step.name)?;
-        let next = begin + Duration::from_secs_f64(args.secs * begins.len() as f64);
+        let next = begin + Duration::from_secs_f64(secs * begins.len() as f64);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     let asked = questions.end();
@@ -189,7 +178,8 @@ partitions in an answer; running: the fraction that ran. settled: the time from 
 harvest of the partitions that ran. ms: from the time at which a question was due. Checked: each answer with a harvest of h partitions has
 found exactly the documents of h partitions. A killed partition is found out by its connection, and a frozen one by the time limit of each question.";
 
-fn report(all: &[Measured], args: &Args) -> Report {
+fn report(all: &[Measured], all_args: &super::Args) -> Report {
+    let args = &all_args.search;
     let head = ["event", "asked", "yield", "harvest", "running", "settled s", "p50 ms", "p99 ms", "checked"];
     let mut table = Table::new(&head);
     for (number, step) in STEPS.iter().enumerate() {
@@ -210,14 +200,14 @@ fn report(all: &[Measured], args: &Args) -> Report {
     let title =
         format!("search: {} partitions, {} questions a second, limit {} ms", args.parts, args.rate, args.limit_ms);
     Report {
-        runs: format!("{} of {} events, one each {} s", args.runs, STEPS.len(), args.secs),
+        runs: format!("{} of {} events, one each {} s", all_args.runs, STEPS.len(), all_args.secs),
         tables: vec![(title, table)],
         legend: LEGEND,
     }
 }
 
 /// Yield and harvest of one run over time.
-fn drawing(run: &Measured, args: &Args, about: &About) -> Curves {
+fn drawing(run: &Measured, secs: f64, about: &About) -> Curves {
     let curve = |label: &str, style, figure: fn(&(f64, f64)) -> f64| Curve {
         label: label.to_owned(),
         style,
@@ -230,12 +220,7 @@ fn drawing(run: &Measured, args: &Args, about: &About) -> Curves {
             .collect(),
     };
     Curves {
-        title: format!(
-            "search: {} partitions; each {} s: {}",
-            args.parts,
-            args.secs,
-            STEPS.map(|step| step.name).join(", ")
-        ),
+        title: format!("search: {} partitions; each {} s: {}", run.parts, secs, STEPS.map(|step| step.name).join(", ")),
         footer: format!("{}; commit {}", about.machine, about.commit),
         panels: vec![Panel {
             x_title: "seconds".to_owned(),
