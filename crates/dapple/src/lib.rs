@@ -301,6 +301,9 @@ mod remote_page {}
 #[cfg(all(doctest, feature = "remote"))]
 #[doc = include_str!("../../../docs/cluster.md")]
 mod cluster_page {}
+#[cfg(all(doctest, feature = "remote", feature = "serve", feature = "store"))]
+#[doc = include_str!("../../../docs/services.md")]
+mod services_page {}
 #[cfg(all(doctest, feature = "store"))]
 #[doc = include_str!("../../../docs/store.md")]
 mod store_page {}

@@ -3,6 +3,7 @@
 mod namespaces;
 mod options;
 mod real_etcd;
+mod services_page;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
