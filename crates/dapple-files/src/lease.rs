@@ -777,21 +777,24 @@ mod tests {
                     change
                 })
             };
+            let client = leases.client(ClientId(1)).expect("a client");
             let alone = start(true);
             drop(first);
-            drop(leases.change(None, &[FILE]).await);
+            assert!(leases.grant(&client, FILE).await.is_none());
             assert_eq!(begun.load(Ordering::SeqCst), 0, "the second one still runs");
             drop(second);
             let alone = alone.await.expect("its turn");
-            let waiting = [start(true), start(false)];
+            let waiting = [true, false].map(|alone| {
+                let change = start(alone);
+                dapple::spawn(async move { drop(change.await) })
+            });
             // One of these could have begun by the time that a visit to the state ends.
-            assert!(leases.grant(&leases.client(ClientId(1)).expect("a client"), FILE).await.is_none());
+            assert!(leases.grant(&client, FILE).await.is_none());
             assert_eq!(begun.load(Ordering::SeqCst), 1);
             drop(alone);
             for waiting in waiting {
-                drop(waiting.await.expect("its turn"));
+                waiting.await.expect("its turn");
             }
-            let client = leases.client(ClientId(1)).expect("a client");
             assert!(leases.grant(&client, FILE).await.is_some(), "no change is left");
         });
     }
