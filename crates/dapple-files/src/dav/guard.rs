@@ -37,52 +37,13 @@ pub(crate) fn check(
             let from = if method.as_str() == "MOVE" { caller.check_all(path, May::Write) } else { Ok(()) };
             from.and_then(|()| caller.check_all(&to, May::Write))
         }
-        "PUT" | "PATCH" => return check_part(method, fields),
+        "PUT" | "PATCH" => return super::part::check(method, fields),
         _ => Ok(()),
     };
     checked.map_err(|error| match error {
         FsError::NotFound => (StatusCode::NOT_FOUND, "there is no such file"),
         _ => (StatusCode::FORBIDDEN, "this user may not change all of that"),
     })
-}
-
-/// Checks the place of a part of a file: dav-server's arithmetic overflows at the end of all numbers.
-fn check_part(method: &Method, fields: &HeaderMap) -> Result<(), Refusal> {
-    const MALFORMED: Refusal = (StatusCode::BAD_REQUEST, "the range of the part cannot be read");
-    let text = |name: &str| fields.get(name).map(|value| value.to_str().map_err(|_| MALFORMED)).transpose();
-    let len: Option<u64> = text("content-length")?.and_then(|len| len.parse().ok());
-    if let Some(range) = text("content-range")? {
-        let range = range.strip_prefix("bytes ").and_then(|range| range.split_once('/')).ok_or(MALFORMED)?.0;
-        if range != "*" {
-            let (first, last) = range.split_once('-').ok_or(MALFORMED)?;
-            check_range(first.parse().map_err(|_| MALFORMED)?, last.parse().map_err(|_| MALFORMED)?, len)?;
-        }
-    }
-    let Some(range) = text("x-update-range")?.filter(|range| *method == Method::PATCH && *range != "append") else {
-        return Ok(());
-    };
-    let (first, last) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')).ok_or(MALFORMED)?;
-    let number = |text: &str| text.parse::<u64>().map_err(|_| MALFORMED);
-    match (first, last) {
-        // The last bytes of the file: dav-server compares their number with its length.
-        ("", last) => number(last).map(drop),
-        (first, "") if len.unwrap_or(0) == 0 => number(first).map(drop),
-        (first, "") => check_range(number(first)?, number(first)?.saturating_add(len.unwrap_or(0) - 1), None),
-        (first, last) => check_range(number(first)?, number(last)?, len),
-    }
-}
-
-fn check_range(first: u64, last: u64, len: Option<u64>) -> Result<(), Refusal> {
-    if first > last {
-        return Err((StatusCode::RANGE_NOT_SATISFIABLE, "the range of the part ends before it begins"));
-    }
-    if last >= i64::MAX as u64 {
-        return Err((StatusCode::PAYLOAD_TOO_LARGE, "the part ends beyond 2^63-1 bytes, where all files end"));
-    }
-    if len.is_some_and(|len| len != last - first + 1) {
-        return Err((StatusCode::RANGE_NOT_SATISFIABLE, "the range of the part is not as long as the body"));
-    }
-    Ok(())
 }
 
 /// Whether another site's page sent a request that changes something: a browser adds the login that it knows.

@@ -9,6 +9,7 @@ pub(crate) mod guard;
 mod locks;
 mod node;
 mod page;
+mod part;
 mod properties;
 mod request;
 
