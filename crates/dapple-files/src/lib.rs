@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod attempts;
+mod audit;
 mod dav;
 mod lease;
 mod login;
@@ -36,6 +37,7 @@ mod tree;
 mod upload_body;
 mod wire;
 
+pub use self::audit::{Audited, Outcome};
 pub use self::dav::ReplyBody;
 pub use self::lease::{CLIENTS_MAX, Client, ClientId, LEASES_MAX, Lease, LeaseCounts, Leases, Recall};
 pub use self::login::{LoginError, Logins, TOKEN_USER, Users, UsersError};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use dapple::time::Instant;
 use dapple_sched::environment::{HashMap, random, system_now};
 use rustix::io::Errno;
 
+use crate::audit::{self, Audit, Audited, By, Outcome};
 use crate::dav::{Caller, PROPERTIES};
 use crate::lease::{Client, ClientId, Lease};
 use crate::path::TreePath;
@@ -61,6 +63,8 @@ struct OpenFile {
     path: TreePath,
     /// The rules under which its client may use it, once it was asked.
     checked: Mutex<Arc<Rules>>,
+    /// Whether an audit has a write of it.
+    is_recorded: AtomicBool,
     count: Arc<AtomicUsize>,
 }
 
@@ -109,6 +113,7 @@ impl Mounts {
         &self,
         tree: &Tree,
         caller: &Caller,
+        by: By<'_>,
         call: Call,
         data: Bytes,
         is_large: bool,
@@ -122,15 +127,15 @@ impl Mounts {
         if matches!(room, Some((None, _) | (_, None))) {
             return None;
         }
-        Some(self.answer_of(tree, caller, call, data, mount, room).await)
+        Some(self.answer_of(tree, caller, by, (call, data), mount, room).await)
     }
 
     async fn answer_of(
         &self,
         tree: &Tree,
         caller: &Caller,
-        call: Call,
-        data: Bytes,
+        by: By<'_>,
+        (call, data): (Call, Bytes),
         mount: Arc<Mount>,
         room: impl Send + 'static,
     ) -> (Answer, Vec<u8>) {
@@ -149,33 +154,40 @@ impl Mounts {
             return served.run(call.action, data).await;
         }
         let number = call.number;
-        match mount.recent.with(|recent| recent.begin(number)).await {
-            Before::Answered(answer) => (answer, Vec::new()),
-            Before::Running(answer) => (answer.await.unwrap_or(Answer::Failed(Errno::IO.raw_os_error())), Vec::new()),
-            Before::New => {
-                // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile.
-                let (tree, caller, mount) = (tree.clone(), caller.clone(), mount.clone());
-                let (start, boot, began, open_files) = (self.start, self.boot, self.began, self.open_files.clone());
-                let running = dapple::spawn(async move {
-                    let _room = room;
-                    let served = Served {
-                        start,
-                        boot,
-                        trusts_owners,
-                        began,
-                        open_files: &open_files,
-                        tree: &tree,
-                        caller: &caller,
-                        mount: &mount,
-                    };
-                    let (answer, data) = served.run(call.action, data).await;
-                    let kept = answer.clone();
-                    mount.recent.with(|recent| recent.end(number, kept)).await;
-                    (answer, data)
-                });
-                running.await.unwrap_or((Answer::Failed(Errno::IO.raw_os_error()), Vec::new()))
+        // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile. A call that is known to run runs.
+        let (tree, caller) = (tree.clone(), caller.clone());
+        let (start, boot, began, open_files) = (self.start, self.boot, self.began, self.open_files.clone());
+        let (audit, address) = (by.audit.clone(), by.address);
+        let running = dapple::spawn(async move {
+            let _room = room;
+            let failed = Answer::Failed(Errno::IO.raw_os_error());
+            match mount.recent.with(|recent| recent.begin(number)).await {
+                Before::Answered(answer) => return (answer, Vec::new()),
+                Before::Running(answer) => return (answer.await.unwrap_or(failed), Vec::new()),
+                Before::New => {}
             }
-        }
+            let change = mount.audited(&audit, &caller, address, &call.action).await;
+            let served = Served {
+                start,
+                boot,
+                trusts_owners,
+                began,
+                open_files: &open_files,
+                tree: &tree,
+                caller: &caller,
+                mount: &mount,
+            };
+            let (answer, data) = served.run(call.action, data).await;
+            change.end(match answer {
+                Answer::Failed(errno) => Outcome::Failed(errno),
+                Answer::UnknownHandle => Outcome::Failed(Errno::STALE.raw_os_error()),
+                _ => Outcome::Done,
+            });
+            let kept = answer.clone();
+            mount.recent.with(|recent| recent.end(number, kept)).await;
+            (answer, data)
+        });
+        running.await.unwrap_or((Answer::Failed(Errno::IO.raw_os_error()), Vec::new()))
     }
 
     fn mount(&self, tree: &Tree, caller: &Caller, id: ClientId) -> io::Result<Arc<Mount>> {
@@ -541,6 +553,7 @@ impl Served<'_> {
             may_write: how.write,
             path: path.clone(),
             checked: Mutex::new(self.caller.rules.clone()),
+            is_recorded: AtomicBool::new(false),
             count: self.open_files.clone(),
         };
         let kept = self.mount.files.with(|files| {
@@ -600,9 +613,58 @@ impl Mount {
     fn client_id(&self) -> ClientId {
         self.client.id()
     }
+
+    /// Begins the record of a change.
+    async fn audited(
+        &self,
+        audit: &Audit,
+        caller: &Caller,
+        address: Option<IpAddr>,
+        action: &Action,
+    ) -> audit::Running {
+        if !audit.is_on() {
+            return audit.begin(|| None);
+        }
+        let open = match action {
+            Action::Put { handle, .. } | Action::SetOpen(handle, _) => {
+                self.files.read(|files| files.get(handle).cloned()).await
+            }
+            _ => None,
+        };
+        // The first write of an open file counts for all.
+        let is_write = matches!(action, Action::Put { .. });
+        let open = open.filter(|open| !is_write || !open.is_recorded.swap(true, Ordering::Relaxed));
+        let of_handle = open.map(|open| open.path.clone());
+        audit.begin(|| {
+            let (call, path, to) = action.described(of_handle)?;
+            Some(Audited { user: caller.user.clone(), address, call, path, to, result: Outcome::Left })
+        })
+    }
 }
 
 impl Action {
+    /// The name and the files of a change, for an audit; `None` for what changes nothing.
+    fn described(&self, of_handle: Option<TreePath>) -> Option<(&'static str, TreePath, Option<TreePath>)> {
+        let (call, path, to) = match self {
+            Action::Open { path, how, .. } if how.create.is_some() && how.only_new => ("create", path, None),
+            Action::Open { path, how, .. } if how.create.is_some() || how.truncate => ("open", path, None),
+            Action::Put { .. } => return of_handle.map(|path| ("write", path, None)),
+            Action::SetOpen(_, change) if *change == AttributeChange::default() => return None,
+            Action::SetOpen(..) => return of_handle.map(|path| ("set", path, None)),
+            Action::MakeDir(path, _) => ("mkdir", path, None),
+            Action::MakeNode(path, ..) => ("mknod", path, None),
+            Action::RemoveFile(path) => ("unlink", path, None),
+            Action::RemoveDir(path) => ("rmdir", path, None),
+            Action::Rename { from, to, .. } => ("rename", from, Some(to)),
+            Action::Link(from, to) => ("link", from, Some(to)),
+            Action::Symlink { path, .. } => ("symlink", path, None),
+            Action::Set(path, _) => ("set", path, None),
+            Action::SetExtended(path, ..) => ("setxattr", path, None),
+            _ => return None,
+        };
+        Some((call, path.clone(), to.cloned()))
+    }
+
     /// Whether it may happen only once. Opening and closing may happen twice, and writing the same bytes again is no harm, but for the
     /// changes of others in between.
     fn changes(&self) -> bool {
@@ -702,7 +764,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, LazyLock, Mutex};
     use std::time::Duration;
 
     use bytes::Bytes;
@@ -711,6 +773,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::{Before, CALLS_KEPT, LARGE_OF_MOUNT_MAX, Mounts, Recent};
+    use crate::audit::{Audit, By};
     use crate::dav::{Asked, Caller};
     use crate::lease::{ClientId, Leases};
     use crate::path::TreePath;
@@ -723,6 +786,12 @@ mod tests {
         let current = Arc::new(Mutex::new(rules.clone()));
         let asked = Asked::new(&Method::POST, &TreePath::root(), &HeaderMap::new(), current);
         Caller { user: "ann".into(), rules, asked: Arc::new(asked) }
+    }
+
+    /// No audit.
+    fn nowhere() -> By<'static> {
+        static AUDIT: LazyLock<Audit> = LazyLock::new(Audit::default);
+        By { audit: &AUDIT, address: None }
     }
 
     fn path(text: &str) -> TreePath {
@@ -754,7 +823,7 @@ mod tests {
             let mut ask = async |caller: &Caller, action: Action| {
                 number += 1;
                 let (call, data) = call(1, number, action);
-                mounts.answer(&tree, caller, call, data, false).await.expect("an answer").0
+                mounts.answer(&tree, caller, nowhere(), call, data, false).await.expect("an answer").0
             };
             let read = || Action::Read { handle: 1, offset: 0, len: 10 };
             let [writer, reader, stranger] = [May::Write, May::Read, May::Nothing].map(caller);
@@ -790,19 +859,19 @@ mod tests {
             assert!(lease.is_some());
             for (client, name) in [(1, "held"), (2, "free")] {
                 let (call, data) = call(client, 1, open(name));
-                mounts.answer(&tree, &caller, call, data, false).await.expect("an answer");
+                mounts.answer(&tree, &caller, nowhere(), call, data, false).await.expect("an answer");
             }
             for number in 0..LARGE_OF_MOUNT_MAX as u64 {
                 let (mounts, tree, caller) = (mounts.clone(), tree.clone(), caller.clone());
                 let (call, data) = call(1, 2 + number, put());
-                drop(dapple::spawn(async move { mounts.answer(&tree, &caller, call, data, true).await }));
+                drop(dapple::spawn(async move { mounts.answer(&tree, &caller, nowhere(), call, data, true).await }));
             }
             while tree.leases().counts().waiting < LARGE_OF_MOUNT_MAX {
                 sleep(Duration::from_millis(1)).await;
             }
             let ask = async |client, number| {
                 let (call, data) = call(client, number, put());
-                mounts.answer(&tree, &caller, call, data, true).await
+                mounts.answer(&tree, &caller, nowhere(), call, data, true).await
             };
             assert!(ask(1, 1000).await.is_none(), "it is sent again");
             assert!(matches!(ask(2, 2).await, Some((Answer::Found(..), _))));

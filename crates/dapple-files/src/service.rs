@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -22,6 +23,7 @@ use percent_encoding::percent_decode_str;
 use tracing::info;
 use xml::reader::{EventReader, XmlEvent};
 
+use crate::audit::{Audit, Audited, By, Outcome};
 use crate::dav::{self, Caller, DavTree, Locks, ReplyBody};
 use crate::lease::LeaseCounts;
 use crate::login::{LoginError, Logins, Users};
@@ -47,7 +49,13 @@ struct Shared {
     mounts: Mounts,
     large_calls: Limit,
     counts: Counts,
+    audit: Audit,
+    status_page: OnceLock<StatusPage>,
+    /// Whether only small calls of mounts are answered.
+    refuses: AtomicBool,
 }
+
+type StatusPage = Box<dyn Fn(FilesCounts) -> String + Send + Sync>;
 
 #[derive(Default)]
 struct Counts {
@@ -91,6 +99,9 @@ impl Files {
             mounts: Mounts::new(),
             large_calls: Limit::new(LARGE_CALLS_MAX).waiting_max(LARGE_CALLS_WAITING_MAX),
             counts: Counts::default(),
+            audit: Audit::default(),
+            status_page: OnceLock::new(),
+            refuses: AtomicBool::new(false),
         }))
     }
 
@@ -98,6 +109,22 @@ impl Files {
     /// trusted like this process's user.
     pub fn trust_owners(&self) {
         self.0.mounts.trust_owners();
+    }
+
+    /// Gives a record of each change that a client makes, or tries to make, to `sink`, which must not block; the first one given stays. Of
+    /// the writes of a mount to an open file, the first counts for all.
+    pub fn audit(&self, sink: impl Fn(&Audited) + Send + Sync + 'static) {
+        self.0.audit.set(Box::new(sink));
+    }
+
+    /// Serves this page, in JSON, as `/-/status` to all that log in; the first one given stays.
+    pub fn status_page(&self, page: impl Fn(FilesCounts) -> String + Send + Sync + 'static) {
+        let _ = self.0.status_page.set(Box::new(page));
+    }
+
+    /// Refuses all requests with `503`, except small calls of mounts, until it is called with `false`: while memory is short.
+    pub fn refuse_all(&self, refuses: bool) {
+        self.0.refuses.store(refuses, Ordering::Relaxed);
     }
 
     /// The tree.
@@ -149,14 +176,27 @@ impl Files {
         let asked = Arc::new(dav::Asked::new(&method, &path, request.headers(), self.0.rules.clone()));
         let caller = Caller { user, rules, asked };
         let user = caller.user.clone();
+        if self.0.refuses.load(Ordering::Relaxed) && uri.path() != wire::PATH && uri.path() != "/-/status" {
+            return short_of_memory();
+        }
+        let change = self.0.audit.begin(|| {
+            let call = audited(&method, uri.path())?;
+            let to = dav::guard::destination(&uri, request.headers()).ok().filter(|_| matches!(call, "COPY" | "MOVE"));
+            Some(Audited { user: user.clone(), address, call, path: path.clone(), to, result: Outcome::Left })
+        });
         let reply = match method {
-            Method::POST if uri.path() == wire::PATH => return self.mount(caller, request).await,
+            Method::POST if uri.path() == wire::PATH => return self.mount(caller, address, request).await,
             Method::GET | Method::HEAD => self.get(caller, &method, &uri, request.headers(), &path).await,
             _ => match dav::guard::check(&caller, &method, &uri, &path, request.headers()) {
                 Ok(()) => self.dav(caller, request).await,
                 Err((status, words)) => text(status, words),
             },
         };
+        match reply.status() {
+            // A lock makes a file, or changes none.
+            status if method.as_str() == "LOCK" && status != StatusCode::CREATED => change.forget(),
+            status => change.end(Outcome::of(status)),
+        }
         info!(%user, %method, %path, status = reply.status().as_u16(), client = ?address, "request");
         reply
     }
@@ -172,6 +212,11 @@ impl Files {
         match uri.path() {
             "/-/files.js" => return asset(dav::SCRIPT, "text/javascript; charset=utf-8"),
             "/-/files.css" => return asset(dav::STYLE, "text/css; charset=utf-8"),
+            "/-/status" => {
+                if let Some(page) = self.0.status_page.get() {
+                    return reply(StatusCode::OK, "application/json", page(self.counts().await));
+                }
+            }
             _ => {}
         }
         match dav::get(&self.0.tree, &caller, method, uri, fields, path).await {
@@ -181,7 +226,7 @@ impl Files {
     }
 
     /// Answers a call of a mount.
-    async fn mount(&self, caller: Caller, request: Request<Body>) -> Response<ReplyBody> {
+    async fn mount(&self, caller: Caller, address: Option<IpAddr>, request: Request<Body>) -> Response<ReplyBody> {
         // A type that pages of other sites cannot send without asking first.
         if request.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind != wire::CONTENT_TYPE)
             || request.headers().contains_key(header::ORIGIN)
@@ -197,6 +242,7 @@ impl Files {
         // has been read does not keep others from being read: it may wait long for the lease of a client that does not answer.
         let permit = match len {
             Some(len) if len <= SMALL_CALL => None,
+            _ if self.0.refuses.load(Ordering::Relaxed) => return short_of_memory(),
             _ => match self.0.large_calls.acquire().await {
                 Ok(permit) => Some(permit),
                 Err(_) => {
@@ -216,7 +262,8 @@ impl Files {
         };
         let is_large = permit.is_some();
         drop(permit);
-        let Some((answer, data)) = self.0.mounts.answer(&self.0.tree, &caller, call, data, is_large).await else {
+        let by = By { audit: &self.0.audit, address };
+        let Some((answer, data)) = self.0.mounts.answer(&self.0.tree, &caller, by, call, data, is_large).await else {
             let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, "too many large calls of this mount run or wait");
             reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
             return reply;
@@ -313,7 +360,7 @@ impl Files {
         error: LoginError,
         method: &Method,
         path: &TreePath,
-        address: Option<std::net::IpAddr>,
+        address: Option<IpAddr>,
     ) -> Response<ReplyBody> {
         if error != LoginError::Missing {
             self.0.counts.refused_logins.fetch_add(1, Ordering::Relaxed);
@@ -349,6 +396,12 @@ impl tower_service::Service<Request<Body>> for Files {
         let files = self.clone();
         Box::pin(async move { Ok(files.answer(request).await) })
     }
+}
+
+/// The name of a method that changes files.
+fn audited(method: &Method, path: &str) -> Option<&'static str> {
+    const ALL: [&str; 8] = ["PUT", "PATCH", "DELETE", "MKCOL", "COPY", "MOVE", "PROPPATCH", "LOCK"];
+    ALL.into_iter().find(|name| method.as_str() == *name && path != wire::PATH)
 }
 
 /// The file that a request names. A path that a lenient server would repair, such as `a/../b`, is refused.
@@ -394,6 +447,12 @@ fn failure(error: FsError) -> Response<ReplyBody> {
         FsError::PathTooLong => text(StatusCode::URI_TOO_LONG, "the path is too long"),
         _ => text(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read now; the server's log says why"),
     }
+}
+
+fn short_of_memory() -> Response<ReplyBody> {
+    let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, "the server is short of memory; try again");
+    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
+    reply
 }
 
 /// A reply of dav-server, which gives no reason for a refusal.

@@ -48,6 +48,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) limits: LimitArgs<FilesRows>,
 
+    /// Write a line of JSON for each change that a client makes or tries to make: time, user, address, call, path and result; SIGHUP
+    /// opens the file again. If it cannot be written (the disk is full), the service goes on, says so, and counts the lines that are lost
+    #[arg(long, value_name = "FILE")]
+    pub(super) audit_log: Option<PathBuf>,
+
+    /// Do not serve the numbers of the service as /-/status
+    #[arg(long)]
+    pub(super) no_status: bool,
+
     #[command(flatten)]
     pub(super) metrics: MetricsArgs,
 
@@ -153,6 +162,7 @@ impl Rows for FilesRows {
         limits::SEND_RATE_MIN.or(1_024),
         limits::IDLE_TIMEOUT.or(75_000),
         limits::STREAMS_MAX,
+        limits::MEMORY_LIMIT.or_note("the limit of the control group, if it has one"),
         limits::TARGET_DELAY.or(1_000),
     ];
 }

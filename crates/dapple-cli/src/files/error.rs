@@ -13,6 +13,8 @@ use crate::server::ListenError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum FilesError {
+    #[error("the audit log {0:?} cannot be opened: {1}")]
+    AuditLog(std::path::PathBuf, #[source] io::Error),
     #[error("cannot serve {0:?} ({1}); give a directory that this user can read")]
     Dir(PathBuf, #[source] io::Error),
     #[error(

@@ -1,10 +1,13 @@
 //! `dapple files`: a directory of files, over WebDAV.
 
 mod args;
+mod audit;
 mod error;
+mod memory;
 mod numbers;
 mod passwd;
 mod state;
+mod status;
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -20,15 +23,17 @@ use dapple::tls::{CertificateFiles, Certificates, TlsAcceptor};
 use dapple::{Color, Handle};
 use dapple_files::{Files, Leases, Logins, May, Rules, Tree, Users};
 use dapple_serve::command_line::limits;
-use dapple_serve::host::{Wanted, listen};
+use dapple_serve::host::{MemoryLimit, Wanted, listen};
 use tracing::{error, info, warn};
 
 use self::args::Action;
 pub(crate) use self::args::Args;
 pub(crate) use self::error::FilesError;
+use self::memory::Memory;
 use self::numbers::FilesNumbers;
 use self::state::State;
 use crate::config::Loaded;
+use crate::observe::log::Log;
 use crate::observe::told::begin_metrics;
 use crate::server::DRAIN;
 
@@ -70,6 +75,9 @@ async fn check(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
     open(args).await?;
     for wanted in args.wanted() {
         wanted.addrs()?;
+    }
+    if let Some(path) = &args.audit_log {
+        crate::observe::log::check(path).map_err(|error| FilesError::AuditLog(path.clone(), error))?;
     }
     let sources = args.sources(None)?;
     sources.users()?;
@@ -132,6 +140,9 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     if args.rights.trust_owners {
         files.trust_owners();
     }
+    let audit = args.audit_log.as_deref();
+    let audit = audit.map(|path| audit::begin(path, &files, Handle::current().workers())).transpose()?;
+    let (audit_log, writing) = audit.unzip();
     let mut handles = Vec::new();
     let mut serving = Vec::new();
     for one in listening {
@@ -146,14 +157,23 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     }
     let [term, int] = stop;
     drop(Color::new().spawn_background(end_at_signal(term?, int?, handles.clone())));
-    let numbers = Arc::new(FilesNumbers::new(files.clone(), handles, Handle::current()));
+    let memory = Memory::default();
+    if let Some(limit) = MemoryLimit::find(args.limits.bytes_given(&limits::MEMORY_LIMIT)) {
+        drop(Color::new().spawn_background(memory::watch(memory.clone(), limit, files.clone())));
+    }
+    if !args.no_status {
+        status::begin(&files, handles.clone(), memory);
+    }
+    let numbers = Arc::new(FilesNumbers::new(files.clone(), handles, Handle::current(), audit_log.clone()));
     begin_metrics(&args.metrics, numbers, false)?;
     announce(args, &addrs, acceptor.is_some(), token.as_deref(), sources.certificate.as_ref());
-    drop(Color::new().spawn_background(reload(renew, files, sources, acceptor)));
+    drop(Color::new().spawn_background(reload(renew, files, sources, acceptor, audit_log)));
     for server in serving {
         let served = server.await.map_err(|error| FilesError::Serve(io::Error::other(error.to_string())))?;
         served.map_err(FilesError::Serve)?;
     }
+    // Writes the last lines.
+    drop(writing);
     Ok(())
 }
 
@@ -192,10 +212,19 @@ async fn acceptor(args: &Args, sources: &Sources, addrs: &[SocketAddr]) -> Resul
     Ok(Some(TlsAcceptor::from_config(config)))
 }
 
-/// Reads certificate, users and rules again at each SIGHUP. The old ones stay in place of what cannot be used.
-async fn reload(mut signal: Signal, files: Files, sources: Sources, acceptor: Option<TlsAcceptor>) {
+/// Reads certificate, users and rules again at each SIGHUP, and opens the audit log again. The old ones stay in place of what cannot be used.
+async fn reload(
+    mut signal: Signal,
+    files: Files,
+    sources: Sources,
+    acceptor: Option<TlsAcceptor>,
+    audit_log: Option<Arc<Log>>,
+) {
     loop {
         signal.recv().await;
+        if let Some(log) = &audit_log {
+            log.reopen();
+        }
         let (again, of_rights) = (sources.clone(), files.clone());
         let read = spawn_blocking(move || {
             let (users, rules) = (again.users()?, again.rules()?);

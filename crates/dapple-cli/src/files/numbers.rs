@@ -1,9 +1,12 @@
 //! The `/metrics` page of a file service.
 
+use std::sync::Arc;
+
 use dapple::Handle;
 use dapple::serve::ServeHandle;
 use dapple_files::Files;
 
+use crate::observe::log::Log;
 use crate::observe::metrics::exposition::{Exposition, Kind};
 use crate::observe::metrics::listener::Numbers;
 
@@ -12,11 +15,17 @@ pub(super) struct FilesNumbers {
     files: Files,
     servers: Vec<ServeHandle>,
     handle: Handle,
+    audit_log: Option<Arc<Log>>,
 }
 
 impl FilesNumbers {
-    pub(super) fn new(files: Files, servers: Vec<ServeHandle>, handle: Handle) -> FilesNumbers {
-        FilesNumbers { files, servers, handle }
+    pub(super) fn new(
+        files: Files,
+        servers: Vec<ServeHandle>,
+        handle: Handle,
+        audit_log: Option<Arc<Log>>,
+    ) -> FilesNumbers {
+        FilesNumbers { files, servers, handle, audit_log }
     }
 }
 
@@ -44,6 +53,10 @@ impl Numbers for FilesNumbers {
         ];
         for (name, kind, help, value) in all {
             out.single(name, kind, help, value as f64);
+        }
+        if let Some(log) = &self.audit_log {
+            let help = "Lines of the audit log that were lost: the disk was full or slow.";
+            out.single("dapple_files_audit_lines_lost_total", Kind::Counter, help, log.dropped() as f64);
         }
         let mut page = out.finish();
         // Each server's page has the figures of the runtime that they share: one page is enough.

@@ -474,3 +474,80 @@ fn a_token_is_not_sent_in_clear_to_another_machine() {
         assert!(said.contains("https://") && said.contains("--plain"), "{url}: {said}");
     }
 }
+
+#[test]
+fn changes_are_written_to_the_audit_log() {
+    let place = place();
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--audit-log", "audit"]);
+    let url = |path: &str| format!("{}{path}", service.url);
+    for words in [
+        &["-X", "PUT", "-d", "x", &url("/a%20b")][..],
+        &["-X", "PUT", "-d", "x", &url("/none/f")],
+        &["-X", "MOVE", "-H", &format!("Destination: {}", url("/%22c")), &url("/a%20b")],
+        &["-X", "PROPFIND", "-H", "Depth: 1", &url("/")],
+        &[&url("/")],
+        &["-X", "DELETE", &url("/%22c")],
+    ] {
+        assert!(service.curl(words).status.success(), "{words:?}");
+    }
+    if can_mount() {
+        let mount = MountPoint::new(&service, "m");
+        fs::create_dir(mount.dir.join("d")).expect("a directory");
+        fs::write(mount.dir.join("d/f"), "data").expect("a file");
+        fs::remove_file(mount.dir.join("d/f")).expect("removed");
+        assert!(fs::remove_dir(mount.dir.join("none")).is_err());
+        mount.unmount();
+    }
+    assert!(service.stop());
+    let log = fs::read_to_string(place.path().join("audit")).expect("the log");
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect();
+    let of = |name: &str| -> Vec<(&str, &str)> {
+        let found = lines.iter().filter(|line| line["call"] == *name);
+        found.map(|line| (line["path"].as_str().unwrap_or(""), line["result"].as_str().unwrap_or(""))).collect()
+    };
+    assert_eq!(of("PUT"), [("/a b", "done"), ("/none/f", "refused 409")]);
+    assert_eq!((of("MOVE"), of("DELETE")), (vec![("/a b", "done")], vec![("/\"c", "done")]));
+    assert!(of("PROPFIND").is_empty() && of("GET").is_empty());
+    let moved = lines.iter().find(|line| line["call"] == "MOVE").expect("a line");
+    assert_eq!(
+        (&moved["to"], &moved["user"], &moved["address"]),
+        (&"/\"c".into(), &"token".into(), &"127.0.0.1".into())
+    );
+    if can_mount() {
+        assert_eq!((of("mkdir"), of("unlink")), (vec![("/d", "done")], vec![("/d/f", "done")]));
+        assert!(
+            log.contains("\"/d/f\"") && (of("create").len() + of("open").len(), of("write").len()) == (1, 1),
+            "{log}"
+        );
+    }
+    // A full disk stops no change.
+    let full = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--audit-log", "/dev/full"]);
+    let put = full.curl(&["-X", "PUT", "-d", "x", "-w", "%{http_code}", &format!("{}/g", full.url)]);
+    assert_eq!(put.stdout, b"201");
+    assert!(full.stop());
+}
+
+#[test]
+fn the_numbers_of_the_service_are_shown_to_those_that_log_in() {
+    let place = place();
+    let service = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--memory-limit-mb", "4096"]);
+    assert!(service.curl(&["-X", "PUT", "-d", "x", &format!("{}/f", service.url)]).status.success());
+    let status = format!("{}/-/status", service.url);
+    let shown = service.curl(&[&status]);
+    let page: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!((&page["uploads"], &page["version"]), (&1.into(), &env!("CARGO_PKG_VERSION").into()));
+    assert!(page["requests"].as_u64().is_some_and(|requests| requests >= 1) && page["leases"]["granted"].is_u64());
+    let stranger = Command::new("curl").args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", &status]).output();
+    assert_eq!(stranger.expect("curl runs").stdout, b"401");
+    assert!(service.stop());
+    // A limit that any process is above: only small calls of mounts are answered.
+    let small = Service::start(place.path(), &["--addr", "127.0.0.1:0", "--memory-limit-mb", "1"]);
+    let url = format!("{}/f", small.url);
+    let code = || small.curl(&["-o", "/dev/null", "-w", "%{http_code}", &url]).stdout;
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while code() != b"503" {
+        assert!(std::time::Instant::now() < end, "it still answers");
+    }
+    assert!(small.stop());
+}

@@ -54,7 +54,7 @@ pub(crate) fn is_cross_site(method: &Method, fields: &HeaderMap) -> bool {
 }
 
 /// The path of `Destination`, on this server.
-fn destination(uri: &Uri, fields: &HeaderMap) -> Result<TreePath, Refusal> {
+pub(crate) fn destination(uri: &Uri, fields: &HeaderMap) -> Result<TreePath, Refusal> {
     const MALFORMED: Refusal = (StatusCode::BAD_REQUEST, "the Destination names no file of this server");
     let destination: Uri =
         fields.get("destination").and_then(|value| value.to_str().ok()?.parse().ok()).ok_or(MALFORMED)?;

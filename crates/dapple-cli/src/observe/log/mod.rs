@@ -45,7 +45,21 @@ impl Log {
     ///
     /// The file cannot be opened, or the thread cannot be started.
     pub(crate) fn open(path: &Path, format: Format, workers: usize) -> io::Result<(Log, Writing)> {
-        let mut sink = Sink::open(path)?;
+        Log::open_as(ACCESS_LOG, path, format, workers)
+    }
+
+    /// As [`open`](Self::open), of a log that messages call so.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub(crate) fn open_as(
+        name: &'static str,
+        path: &Path,
+        format: Format,
+        workers: usize,
+    ) -> io::Result<(Log, Writing)> {
+        let mut sink = Sink::open(name, path)?;
         let queue = Arc::new(Queue::new(workers));
         let (tell_end, ended) = channel();
         let of_thread = queue.clone();
@@ -97,7 +111,7 @@ impl Log {
 ///
 /// The file cannot be opened. Creates the file if it did not exist.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
-    Sink::open(path).map(drop)
+    Sink::open(ACCESS_LOG, path).map(drop)
 }
 
 impl Drop for Writing {
@@ -107,6 +121,8 @@ impl Drop for Writing {
         let _ = self.ended.recv_timeout(CLOSE_MAX);
     }
 }
+
+const ACCESS_LOG: &str = "access log";
 
 /// How long writing the remaining lines may take at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);

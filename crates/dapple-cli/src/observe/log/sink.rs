@@ -8,6 +8,8 @@ use tracing::warn;
 
 /// An open file, or stdout.
 pub(super) struct Sink {
+    /// The log's name in messages.
+    name: &'static str,
     path: PathBuf,
     /// `None` is stdout.
     file: Option<File>,
@@ -19,9 +21,9 @@ pub(super) struct Sink {
 
 impl Sink {
     /// Opens `path` for appending; `-` is stdout.
-    pub(super) fn open(path: &Path) -> io::Result<Sink> {
+    pub(super) fn open(name: &'static str, path: &Path) -> io::Result<Sink> {
         let file = if path == Path::new("-") { None } else { Some(open(path)?) };
-        Ok(Sink { path: path.to_owned(), file, lost: None, is_mid_line: false })
+        Ok(Sink { name, path: path.to_owned(), file, lost: None, is_mid_line: false })
     }
 
     /// Opens the path again, or another one. If that fails, writes to the old file as before.
@@ -30,10 +32,11 @@ impl Sink {
         if path == self.path && self.file.is_none() {
             return;
         }
-        match Sink::open(&path) {
+        match Sink::open(self.name, &path) {
             Ok(Sink { path, file, .. }) => (self.path, self.file, self.is_mid_line) = (path, file, false),
             Err(error) => {
-                warn!(%error, path = %path.display(), "cannot reopen the access log; writing to the old file");
+                let name = self.name;
+                warn!(%error, path = %path.display(), "cannot reopen the {name}; writing to the old file");
             }
         }
     }
@@ -46,14 +49,13 @@ impl Sink {
         match (outcome, &mut self.lost) {
             (Ok(()), None) => {}
             (Ok(()), Some(lost)) => {
-                warn!(lost = *lost, "the access log works again");
+                warn!(lost = *lost, "the {} works again", self.name);
                 self.lost = None;
             }
             (Err(_), Some(all)) => *all += lost,
             (Err(error), None) => {
-                let path = self.path.display();
-                warn!(%error, %path, "cannot write to the access log; the server goes on and loses its lines \
-                    meanwhile");
+                let (name, path) = (self.name, self.path.display());
+                warn!(%error, %path, "cannot write to the {name}; the server goes on and loses its lines meanwhile");
                 self.lost = Some(lost);
             }
         }
@@ -110,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let mut sink = Sink::open(&path).unwrap();
+        let mut sink = Sink::open("access log", &path).unwrap();
         assert_eq!(sink.write(b"one\ntwo\n"), 2);
         assert_eq!(sink.write(b"three\n"), 1);
         std::fs::remove_file(&path).unwrap();
