@@ -73,6 +73,10 @@ enum Row {
     Put,
     /// The same, and returns the old value, decoded
     Swap,
+    /// A new table gets 50,000 keys in order, as one bulk load; without Dapple in commits of a page of it
+    Load,
+    /// The same keys without an order, as batches of a page
+    LoadRandom,
 }
 
 /// Arguments of the hidden `store-trial` command.
@@ -152,9 +156,13 @@ fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
             for &peer in &peers {
                 let of_row = match peer {
                     Peer::Redb | Peer::Fjall => true,
-                    Peer::RawRedb | Peer::RawFjall => row == Row::Put || row == Row::Get && callers == args.callers[0],
+                    Peer::RawRedb | Peer::RawFjall => {
+                        row != Row::Swap && (row == Row::Put || callers == args.callers[0])
+                    }
                     Peer::RawRedbSingle => row == Row::Put && callers == args.callers[0],
                 };
+                // A load has one caller.
+                let of_row = of_row && (!row.is_load() || callers == args.callers[0]);
                 let plain = [0];
                 let workers = if peer.is_raw() { &plain[..] } else { &args.workers };
                 for &workers in workers.iter().filter(|_| of_row) {
@@ -166,6 +174,12 @@ fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
         }
     }
     trials
+}
+
+impl Row {
+    fn is_load(self) -> bool {
+        matches!(self, Row::Load | Row::LoadRandom)
+    }
 }
 
 impl Peer {
@@ -241,6 +255,9 @@ fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
     options.partitions = args.partitions;
     runtime.block_on(async move {
         let store = Store::open(engine, options).await?;
+        if row.is_load() {
+            return load(&store, row, secs).await;
+        }
         let table = store.create::<u64, Bytes>("t", TableOptions::default()).await?;
         let keys: Vec<u64> = (0..KEYS).collect();
         for keys in keys.chunks(1000) {
@@ -270,6 +287,7 @@ fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
                                 }
                                 *known += 1;
                             }
+                            Row::Load | Row::LoadRandom => anyhow::bail!("a load has one caller"),
                         }
                         ops.fetch_add(1, Relaxed);
                     }
@@ -292,9 +310,76 @@ fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
     })
 }
 
+/// The keys of a table that is loaded, and the most of one commit.
+const LOADED: u64 = 50_000;
+const PAGE: usize = 4_096;
+
+/// The keys in order, or in another one that has all of them.
+fn loaded_keys(row: Row) -> impl Iterator<Item = u64> {
+    const STEP: u64 = 7_919;
+    (0..LOADED).map(move |at| if row == Row::Load { at } else { at * STEP % LOADED })
+}
+
+/// Loads one table after the other. Only the loading counts.
+async fn load<E: Transactions>(store: &Store<E>, row: Row, secs: f64) -> Result<Ran> {
+    let (mut ops, mut cpu, mut time) = (0, Duration::ZERO, Duration::ZERO);
+    for round in 0.. {
+        let name = format!("loaded {round}");
+        let table = store.create_ordered::<u64, Bytes>(&name, TableOptions::default()).await?;
+        let (cpu_before, begin) = (own_cpu(), Instant::now());
+        if row == Row::Load {
+            let entries = loaded_keys(row).map(|key| (key, value(key, round)));
+            table.bulk_load(futures_util::stream::iter(entries), |_| {}).await?;
+        } else {
+            let keys: Vec<u64> = loaded_keys(row).collect();
+            for page in keys.chunks(PAGE) {
+                let mut batch = store.batch();
+                page.iter().try_for_each(|key| batch.put(&table, key, &value(*key, round)))?;
+                batch.commit_each().await.into_iter().try_for_each(|result| result.map(drop))?;
+            }
+        }
+        (cpu, time) = (cpu + (own_cpu() - cpu_before), time + begin.elapsed());
+        ops += LOADED;
+        ensure!(table.count().await? == LOADED, "keys are missing");
+        for key in (0..LOADED).step_by(997) {
+            ensure!(table.get(&key).await? == Some(value(key, round)), "key {key} differs");
+        }
+        store.destroy(&name).await?;
+        if time.as_secs_f64() >= secs {
+            break;
+        }
+    }
+    Ok((ops, cpu, time.as_secs_f64()))
+}
+
+/// Loads one table of an engine after the other, on this thread.
+fn raw_load<P: Partition>(row: Row, partition: &P, secs: f64) -> Result<Ran> {
+    let (mut ops, mut cpu, mut time) = (0, Duration::ZERO, Duration::ZERO);
+    for round in 0.. {
+        let table = TableId(TABLE.0 + round);
+        let (cpu_before, begin) = (own_cpu(), Instant::now());
+        let keys: Vec<u64> = loaded_keys(row).collect();
+        for page in keys.chunks(PAGE) {
+            let put = |key: &u64| Change::Put(table, key.to_be_bytes().to_vec(), value(*key, round).to_vec());
+            partition.commit(&page.iter().map(put).collect::<Vec<_>>())?;
+        }
+        (cpu, time) = (cpu + (own_cpu() - cpu_before), time + begin.elapsed());
+        ops += LOADED;
+        ensure!(partition.len(table)? == LOADED, "keys are missing");
+        partition.commit(&[Change::DropTable(table)])?;
+        if time.as_secs_f64() >= secs {
+            break;
+        }
+    }
+    Ok((ops, cpu, time.as_secs_f64()))
+}
+
 /// Runs an engine on this thread, with commits of this many writes.
 fn raw<E: Engine>(args: &TrialArgs, engine: &E, commit_len: usize) -> Result<Ran> {
     let partition = engine.open(Place::Partition { durability: Durability::Synced, index: 0 })?;
+    if args.row.is_load() {
+        return raw_load(args.row, &partition, args.secs);
+    }
     let put = |key: u64, writes: u64| Change::Put(TABLE, key.to_be_bytes().to_vec(), value(key, writes).to_vec());
     let all: Vec<Change> = (0..KEYS).map(|key| put(key, 0)).collect();
     partition.commit(&all)?;
@@ -333,16 +418,58 @@ fn next(state: &mut u64) -> u64 {
     *state >> 11
 }
 
+/// A figure of a run.
+type Figure = fn(&Measured) -> f64;
+
+/// The runs of one peer in one row.
+fn runs(all: &[Measured], row: Row, peer: Peer, callers: usize, workers: usize) -> Vec<&Measured> {
+    let is_it = |run: &&Measured| (run.peer, run.row, run.callers, run.workers) == (peer, row, callers, workers);
+    all.iter().filter(is_it).collect()
+}
+
+/// The goals that these runs of a layered peer can be held to, and whether they are met.
+fn goals(all: &[Measured], trial: &TrialArgs, over: impl Fn(Figure) -> Option<f64>) -> String {
+    let own = runs(all, trial.row, trial.peer, trial.callers, trial.workers);
+    let ratio = |base: Vec<&Measured>, figure: Figure| paired(&own, &base, |run| run.run, figure);
+    let (rate, cpu): (Figure, Figure) = (|run| run.ops_per_s, |run| run.cpu_us_per_op);
+    let at_one_worker = || runs(all, trial.row, trial.peer, trial.callers, 1);
+    let mut goals = Vec::new();
+    let mut goal = |found: Option<f64>, text: &str, is_met: fn(f64) -> bool| {
+        if let Some(found) = found {
+            goals.push(format!("{text}: {}", if is_met(found) { "met" } else { "MISSED" }));
+        }
+    };
+    match trial.row {
+        Row::Get => {
+            goal(over(cpu), "CPU <= 1.25", |found| found <= 1.25);
+            if trial.workers == 2 && trial.callers > 1 {
+                goal(ratio(at_one_worker(), rate), ">= 1.6x one worker", |found| found >= 1.6);
+            }
+        }
+        Row::Put => {
+            goal(over(rate), "rate >= 0.85", |found| found >= 0.85);
+            if trial.peer == Peer::Redb && trial.callers >= 100 {
+                // It is measured with the first number of callers only, and has none.
+                let single: Vec<&Measured> = all.iter().filter(|run| run.peer == Peer::RawRedbSingle).collect();
+                goal(ratio(single, rate), ">= 10x single commits", |found| found >= 10.0);
+            }
+            if trial.workers == 2 {
+                goal(ratio(at_one_worker(), rate), ">= 0.95x one worker", |found| found >= 0.95);
+            }
+        }
+        Row::Swap => {
+            let put = runs(all, Row::Put, trial.peer, trial.callers, trial.workers);
+            goal(ratio(put, rate), "<= 1.15x a put", |found| found >= 1.0 / 1.15);
+        }
+        Row::Load | Row::LoadRandom => {}
+    }
+    goals.join("; ")
+}
+
 fn report(all: &[Measured], args: &Args) -> Report {
-    let mut table = Table::new(&["row", "peer", "workers", "ops/s", "over raw", "CPU us/op", "over raw", "checked"]);
+    let mut tables: Vec<(Row, Table)> = Vec::new();
     for trial in trials(args, 0) {
-        let runs = |peer: Peer, callers: usize, workers: usize| -> Vec<&Measured> {
-            let is_it = move |run: &&Measured| {
-                (run.peer, run.row, run.callers, run.workers) == (peer, trial.row, callers, workers)
-            };
-            all.iter().filter(is_it).collect()
-        };
-        let own = runs(trial.peer, trial.callers, trial.workers);
+        let own = runs(all, trial.row, trial.peer, trial.callers, trial.workers);
         let raw = match trial.peer {
             Peer::Redb | Peer::RawRedbSingle => Some(Peer::RawRedb),
             Peer::Fjall => Some(Peer::RawFjall),
@@ -350,26 +477,39 @@ fn report(all: &[Measured], args: &Args) -> Report {
         };
         // Gets without Dapple are the same for any number of callers.
         let callers = if trial.row == Row::Get { usize::from(args.callers[0]) } else { trial.callers };
-        let base = raw.map(|peer| runs(peer, callers, 0)).unwrap_or_default();
-        let over = |figure: fn(&Measured) -> f64| {
-            paired(&own, &base, |run| run.run, figure).map_or(String::new(), |ratio| format!("{ratio:.2}"))
-        };
-        let of = |figure: fn(&Measured) -> f64| median(&own.iter().map(|run| figure(run)).collect::<Vec<_>>());
+        let base = raw.map(|peer| runs(all, trial.row, peer, callers, 0)).unwrap_or_default();
+        let over = |figure: Figure| paired(&own, &base, |run| run.run, figure);
+        let shown = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
+        let of = |figure: Figure| median(&own.iter().map(|run| figure(run)).collect::<Vec<_>>());
+        if tables.last().is_none_or(|(row, _)| *row != trial.row) {
+            let head = ["callers", "peer", "workers", "ops/s", "over raw", "CPU us/op", "over raw", "goal", "checked"];
+            tables.push((trial.row, Table::new(&head)));
+        }
+        let Some((_, table)) = tables.last_mut() else { continue };
         table.row(vec![
-            format!("{}, {}", name(trial.row), trial.callers),
+            if trial.row.is_load() { String::new() } else { trial.callers.to_string() },
             name(trial.peer),
             trial.workers.to_string(),
             format!("{:.0}", of(|run| run.ops_per_s)),
-            over(|run| run.ops_per_s),
+            shown(over(|run| run.ops_per_s)),
             format!("{:.2}", of(|run| run.cpu_us_per_op)),
-            over(|run| run.cpu_us_per_op),
+            shown(over(|run| run.cpu_us_per_op)),
+            if trial.peer.is_raw() { String::new() } else { goals(all, &trial, over) },
             checked(own.iter().map(|run| run.checked)),
         ]);
     }
+    // A table for each row, so that rows can be measured at different times.
+    let title = |row: Row| match row {
+        Row::Get => format!("get: {KEYS} keys with values of {VALUE_LEN} bytes, in memory"),
+        Row::Put => format!("put: {KEYS} keys with values of {VALUE_LEN} bytes, each write durable"),
+        Row::Swap => format!("swap: puts that return the old value, {KEYS} keys with values of {VALUE_LEN} bytes"),
+        Row::Load => format!("load: {LOADED} new keys in order, durable in pages"),
+        Row::LoadRandom => format!("load-random: {LOADED} new keys without an order, durable in pages"),
+    };
     Report {
         runs: format!("{} of {} s each, the peers by turns", args.runs, args.secs),
-        tables: vec![(format!("{KEYS} keys with values of {VALUE_LEN} bytes, each write durable"), table)],
-        legend: "row: what is done, and by how many callers (raw: writes of one commit); workers 0: one plain thread; over \
+        tables: tables.into_iter().map(|(row, table)| (title(row), table)).collect(),
+        legend: "callers: those that each wait for an answer (raw: writes of one commit); workers 0: one plain thread; over \
                  raw: median of the ratios to the same engine without Dapple, of the same repetition",
     }
 }
@@ -382,7 +522,7 @@ mod tests {
     fn each_peer_does_each_row_and_checks_it() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        for row in [Row::Get, Row::Put, Row::Swap] {
+        for &row in Row::value_variants() {
             let (dir, secs) = (dir.to_owned(), 0.05);
             let trial =
                 |peer| TrialArgs { peer, row, callers: 4, workers: 2, partitions: 2, run: 0, secs, dir: dir.clone() };
