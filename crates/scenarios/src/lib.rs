@@ -11,6 +11,7 @@ mod frames;
 mod lease;
 mod save;
 mod scheduler;
+mod serve;
 mod transfer;
 
 use dapple_sim::Simulation;
@@ -43,4 +44,5 @@ pub const ALL: &[Scenario] = &[
     lease::LEASE,
     transfer::TRANSFER,
     save::SAVE,
+    serve::SERVE,
 ];

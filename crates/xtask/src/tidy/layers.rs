@@ -82,7 +82,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
         ]),
     ),
     ("soak", Some(&["dapple"])),
-    ("scenarios", Some(&["dapple-sched", "dapple-sim"])),
+    ("scenarios", Some(&["dapple", "dapple-client", "dapple-sched", "dapple-sim"])),
     ("ecosystem", Some(&["dapple"])),
     ("rpc", Some(&["dapple"])),
     ("bench", None),
