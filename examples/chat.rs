@@ -22,6 +22,11 @@ async fn main() -> io::Result<()> {
     let listener = TcpListener::bind(format!("127.0.0.1:{port}"))?;
     let addr = listener.local_addr()?;
     println!("chat listens on {addr}; try, in two terminals: nc {} {}", addr.ip(), addr.port());
+    serve(listener).await
+}
+
+/// Also run in the simulator, by `crates/scenarios`.
+pub(crate) async fn serve(listener: TcpListener) -> io::Result<()> {
     let rooms = Colored::new(HashMap::new());
     loop {
         let (stream, _peer) = listener.accept().await?;

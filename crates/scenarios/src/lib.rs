@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod chat;
 mod disk;
 mod frames;
 mod lease;
@@ -45,4 +46,5 @@ pub const ALL: &[Scenario] = &[
     transfer::TRANSFER,
     save::SAVE,
     serve::SERVE,
+    chat::CHAT,
 ];
