@@ -55,6 +55,17 @@ fn a_large_file_that_is_in_no_cache() {
 }
 
 #[test]
+fn a_page_beside_clients_that_read_nothing() {
+    let few = ["--peer", "hyper,nginx", "--connections", "20", "--secs", "1", "--workers", "2"];
+    for row in rows(&[&["web", "--only", "stalled"][..], &few].concat()) {
+        assert!(
+            number(&row, "rate_per_s") > 0.0 && number(&row, "connects_per_s") > 0.0 && row["errors"] == 0,
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn a_cold_set() {
     // Without a limit, which only root may set.
     let few = ["--peer", "hyper,nginx", "--connections", "16", "--secs", "1", "--workers", "2", "--memory-mb", "0"];

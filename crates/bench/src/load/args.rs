@@ -56,6 +56,12 @@ pub(crate) struct Args {
     /// Request the files of --expect by Zipf's law with this exponent, in the order of their names
     #[arg(long, value_name = "EXPONENT", requires = "expect", conflicts_with = "urls")]
     zipf: Option<f64>,
+    /// Further clients, which ask for --stalled-path once and read nothing of the answer
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "stalled_path", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(super) stalled: u32,
+    /// The path that the stalled clients ask for
+    #[arg(long, value_name = "PATH", requires = "stalled")]
+    pub(super) stalled_path: Option<String>,
     /// A field of every request, as `NAME: VALUE`
     #[arg(long, value_name = "FIELD", value_parser = field)]
     pub(super) header: Option<String>,

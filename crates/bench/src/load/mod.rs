@@ -9,6 +9,7 @@ mod pace;
 mod problem;
 mod progress;
 mod response;
+mod stalled;
 mod summary;
 mod tally;
 mod tls;
@@ -21,6 +22,7 @@ use crate::machine::{end_with_parent, open_files_max, own_cpu, pin_to};
 use anyhow::{Context, Result, bail, ensure};
 use client::Load;
 use pace::Pace;
+use stalled::Stalled;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -33,11 +35,11 @@ use wire::Route;
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
     let files_max = open_files_max();
-    let connections = args.connections as usize;
+    let connections = (args.connections + args.stalled) as usize;
     ensure!(
         connections + OTHER_FILES <= files_max,
         "{connections} connections take more files than the {files_max} that this process may open: raise `ulimit -n`, or \
-         pass fewer --connections"
+         pass fewer --connections and --stalled"
     );
     if args.marks {
         end_with_parent()?;
@@ -49,11 +51,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     load.tally.measuring.store(args.total.is_some(), Relaxed);
     let runtime = dapple::builder().workers(usize::from(args.workers)).build().context("cannot start a runtime")?;
     runtime.block_on(reach(&load))?;
+    let path = args.stalled_path.as_deref().unwrap_or_default();
+    let stalled = runtime.block_on(Stalled::open(&load, args.stalled, path))?;
     let starting = runtime.handle().spawn(start_clients(load.clone(), ramp(args)));
     // With many clients, the running ones leave little time to the others. A client that has not
     // started does not count as starved.
     runtime.block_on(starting).context("the clients could not be started")?;
     let summary = measure(args, &load)?;
+    stalled.check()?;
     if args.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {

@@ -57,6 +57,8 @@ pub(super) struct Plan {
     pub(super) cold: bool,
     /// Whether memory is limited.
     pub(super) limited: bool,
+    /// Whether the clients of the case read nothing, and a few others are measured.
+    pub(super) stalled: bool,
 }
 
 /// The parameters of a case.

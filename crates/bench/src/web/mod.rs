@@ -25,7 +25,7 @@ use net::{NetBulk, NetClients, NetFlood, NetHello, NetLoss, NetSmall};
 use site::{Site, SiteKind};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use workloads::{Cold, EncryptedFiles, Handshakes, Hello, Misses, Overload, Small, Specweb, Tls};
+use workloads::{Cold, EncryptedFiles, Handshakes, Hello, Misses, Overload, Small, Specweb, Stalled, Tls};
 
 /// Arguments of `bench web`.
 #[derive(clap::Args)]
@@ -68,6 +68,8 @@ enum Only {
     Cold,
     /// Eight clients that request one file of 200 MB at the same time, which is in no cache
     Misses,
+    /// 13 bytes beside 500 and 5,000 clients that have asked for 200 MB and read nothing
+    Stalled,
     #[value(skip)]
     Net(OnlyNet),
 }
@@ -115,6 +117,7 @@ macro_rules! with_workload {
             Only::Handshakes => $function::<Handshakes>($($argument),*),
             Only::Cold => $function::<Cold>($($argument),*),
             Only::Misses => $function::<Misses>($($argument),*),
+            Only::Stalled => $function::<Stalled>($($argument),*),
             Only::Net(OnlyNet::Hello) => $function::<NetHello>($($argument),*),
             Only::Net(OnlyNet::Small) => $function::<NetSmall>($($argument),*),
             Only::Net(OnlyNet::Bulk) => $function::<NetBulk>($($argument),*),

@@ -111,7 +111,14 @@ fn bulk_columns() -> Vec<Column<Figures>> {
     ]
 }
 
-const BULK: Plan =
-    Plan { site: SiteKind::Large, requests: 0, cache_mb: 8 << 10, tls: false, cold: false, limited: false };
+const BULK: Plan = Plan {
+    site: SiteKind::Large,
+    requests: 0,
+    cache_mb: 8 << 10,
+    tls: false,
+    cold: false,
+    limited: false,
+    stalled: false,
+};
 
 const PEERS: &[Peer] = &[Peer::DappleOwnTcp, Peer::DappleVeth];

@@ -16,6 +16,8 @@ pub(super) enum SiteKind {
     Hello,
     /// One of 200 MB.
     Large,
+    /// One of 13 bytes, and one of 200 MB, which the list does not ask for.
+    HelloAndLarge,
     /// Many of 16 KB, each as often as the others.
     Many,
 }
@@ -27,6 +29,7 @@ impl SiteKind {
             SiteKind::Specweb => "specweb",
             SiteKind::Hello => "hello",
             SiteKind::Large => "large",
+            SiteKind::HelloAndLarge => "hello-and-large",
             SiteKind::Many => "many",
         }
     }
@@ -38,6 +41,7 @@ impl SiteKind {
             SiteKind::Specweb => specweb(),
             SiteKind::Hello => vec![(13, 1.0)],
             SiteKind::Large => vec![(200_000_000, 1.0)],
+            SiteKind::HelloAndLarge => vec![(13, 1.0), (200_000_000, 0.0)],
             SiteKind::Many => vec![(16_384, 1.0); many],
         }
     }
@@ -125,7 +129,7 @@ impl Site {
 
 /// The path of a file. All paths have the same length, so that the floor finds the number without
 /// parsing.
-fn path_of(number: usize) -> String {
+pub(super) fn path_of(number: usize) -> String {
     format!("/{number:06}.html")
 }
 

@@ -3,7 +3,7 @@
 use super::experiment::{Case, Figures, Plan};
 use super::memory_limit::MemoryLimit;
 use super::server::{self, Running, Setting, Weather};
-use super::site::Site;
+use super::site::{self, Site};
 use crate::experiment::{Peer, Trial};
 use crate::load::Summary;
 use crate::machine::{Guard, Places, own_command};
@@ -39,7 +39,13 @@ pub(super) fn measure(plan: &Plan, weather: Weather, trial: &Trial<Case>) -> Res
     }
     let mut load = own_command("load")?;
     load.args(running.bases()).args(["--json", "--marks"]).arg("--urls").arg(site.list());
-    load.arg("--pattern").arg(site.pattern()).arg("--connections").arg(connections.to_string());
+    load.arg("--pattern").arg(site.pattern());
+    if plan.stalled {
+        load.args(["--stalled-path", &site::path_of(1), "--stalled", &connections.to_string()]);
+        load.args(["--connections", PROBES, "--rate", PROBES_PER_S]);
+    } else {
+        load.arg("--connections").arg(connections.to_string());
+    }
     load.arg("--requests").arg(plan.requests.to_string()).arg("--secs").arg(trial.secs.to_string());
     load.arg("--warm-up-secs").arg(warm_up_secs(plan, trial).to_string());
     load.arg("--workers").arg(workers.to_string());
@@ -118,6 +124,11 @@ fn figures(seen: &Seen) -> Result<Figures> {
         secs: load.secs,
     })
 }
+
+/// The clients that are measured beside stalled ones, and their requests a second: few, so that what they wait for is
+/// not themselves.
+const PROBES: &str = "64";
+const PROBES_PER_S: &str = "400";
 
 /// Errors that fail the check. Others, such as time-outs of an overloaded server, are figures.
 const NEVER: [&str; 3] = ["wrong-body", "malformed", "status-404"];
