@@ -105,7 +105,10 @@ impl Dial {
         }
         let unreachable = |source| ConnectError::Unreachable { host: host.to_owned(), port, source };
         let stream = net::Connector::new().connect(addrs).await.map_err(unreachable)?;
-        if let Some(idle) = self.keep_alive {
+        // Other networks than the kernel's have no such probes.
+        if let Some(idle) = self.keep_alive
+            && stream.has_descriptor()
+        {
             keep_alive(&stream, idle).map_err(|error| unreachable(error.into()))?;
         }
         Ok(stream)

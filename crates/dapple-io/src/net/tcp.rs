@@ -255,6 +255,12 @@ impl TcpStream {
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.source.descriptor().set_nodelay(nodelay)
     }
+
+    /// Whether this is a socket of the kernel. One of a [`Network`](crate::environment::Network) or a simulation has no descriptor: there
+    /// [`as_fd`](AsFd::as_fd) panics.
+    pub fn has_descriptor(&self) -> bool {
+        matches!(self.source.descriptor(), Stream::Kernel(_))
+    }
 }
 
 impl RawRead for TcpStream {

@@ -13,7 +13,7 @@ use super::{CLIENTS, DRAIN, NUMBERS, Shared, UNLUCKY};
 
 pub(super) async fn run(shared: Shared, client: u64) {
     let name = CLIENTS[client as usize];
-    let pool = Client::builder().timeout(GIVES_UP).build().unwrap();
+    let pool = Client::builder().timeout(GIVES_UP).tcp_keep_alive(GIVES_UP).build().unwrap();
     let mut line = None;
     let mut number = client * NUMBERS;
     for _ in 0..ROUNDS {
