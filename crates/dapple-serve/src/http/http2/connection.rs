@@ -11,7 +11,7 @@ use bytes::Bytes;
 use dapple_http::frames::Traffic;
 use dapple_io::hyper_rt::Timer;
 use dapple_io::time::sleep;
-use dapple_sched::{Color, Handle};
+use dapple_sched::{Color, Handle, environment};
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use tracing::debug;
@@ -115,7 +115,9 @@ fn builder(streams: &Streams, limits: &Limits) -> Builder<Streams> {
         .initial_stream_window_size(limits.window)
         .initial_connection_window_size(limits.window.saturating_mul(4))
         .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PONG_MAX);
+        .keep_alive_timeout(PONG_MAX)
+        // hyper's date is the kernel's, also in a simulation, where its length in HPACK would depend on the time of day.
+        .auto_date_header(!environment::is_simulated());
     builder
 }
 
