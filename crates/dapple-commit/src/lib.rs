@@ -86,6 +86,7 @@
 mod bytes;
 mod coordinator;
 mod courier;
+mod files;
 mod log;
 mod machine;
 mod message;
@@ -96,6 +97,7 @@ mod resource;
 mod service;
 #[cfg(test)]
 mod simulation;
+mod task;
 
 #[doc(hidden)]
 pub use self::coordinator::CoordinatorMachine;

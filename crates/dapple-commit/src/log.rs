@@ -8,7 +8,7 @@
 //! ```
 //!
 //! * A frame counts after `sync` has returned. The next start overwrites anything that a crash left
-//!   after the last whole frame.
+//!   after the last whole frame, and writes the frames again, in case that an earlier sync had failed.
 //! * `synced` says how much of the file was certainly on disk when the frame was written. This
 //!   tells a damaged frame that had been synced from one torn by a crash: the first is an error,
 //!   because a promise would be forgotten.
@@ -17,14 +17,13 @@
 //!   overwrite can break this; then the node stops, and continues after a restart with free space.)
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::fmt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
-
 use super::bytes::crc32c;
+use super::files::{Files, LogFile};
 use super::record::Record;
 use super::{NodeId, TransactionId};
 
@@ -67,9 +66,9 @@ pub(super) enum Owner {
 }
 
 /// A [`Storage`] in a file.
-#[derive(Debug)]
 pub(super) struct Log {
-    file: File,
+    files: Files,
+    file: LogFile,
     path: PathBuf,
     header: [u8; HEADER_LEN],
     end: u64,
@@ -80,7 +79,7 @@ pub(super) struct Log {
     /// `end` at the last compaction.
     kept: u64,
     promised: BTreeSet<TransactionId>,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Log {
@@ -90,13 +89,14 @@ impl Log {
     /// If another process has it open, it belongs to another node, or it is damaged; and those of
     /// the disk.
     pub(super) fn open(path: &Path, owner: Owner, node: NodeId, len_max: u64) -> io::Result<(Log, Vec<Record>)> {
-        let lock = lock(path)?;
+        let files = Files::here();
+        let lock = lock(&files, path)?;
         let header = header(owner, node);
-        if !path.try_exists()? {
-            drop(create(path, &header, &[])?);
+        if !files.exists(path)? {
+            drop(create(&files, path, &header, &[])?);
         }
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let bytes = fs::read(path).map_err(|error| about(path, error))?;
+        let file = files.open(path)?;
+        let bytes = files.read(path).map_err(|error| about(path, error))?;
         if bytes.len() < HEADER_LEN || bytes[..HEADER_LEN] != header {
             return Err(other_owner(path, &bytes, owner, node));
         }
@@ -108,23 +108,21 @@ impl Log {
             );
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
+        let (path, promised) = (path.to_owned(), promises(&records));
         let room = bytes.len() as u64;
-        let promised = promises(&records);
-        let path = path.to_owned();
-        let mut log = Log { file, path, header, end, room, synced: 0, len_max, kept: end, promised, _lock: lock };
-        log.blank_rest(&bytes)?;
+        let mut log =
+            Log { files, file, path, header, end, room, synced: 0, len_max, kept: end, promised, _lock: lock };
+        log.rewrite(bytes)?;
         log.sync()?;
+        log.files.sync_name(&log.path).map_err(|error| about(&log.path, error))?;
         Ok((log, records))
     }
 
-    /// Zeroes anything that a crash left after the end, so that no later frame is followed by half
-    /// an old one.
-    fn blank_rest(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let rest = &bytes[self.end as usize..];
-        if rest.iter().any(|byte| *byte != 0) {
-            self.file.write_all_at(&vec![0; rest.len()], self.end)?;
-        }
-        Ok(())
+    /// Writes everything again, with zeros in place of what a crash left after the end, so that no later frame is followed by half an old
+    /// one. After a sync that failed, the kernel's memory may have frames that no later sync would write.
+    fn rewrite(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
+        bytes[self.end as usize..].fill(0);
+        self.file.write_all_at(&bytes, 0).map_err(|error| about(&self.path, error))
     }
 
     /// Reserves disk space, so that `end` is within the file.
@@ -138,16 +136,15 @@ impl Log {
         }
         let room = end.next_multiple_of(ROOM_STEP).min(self.len_max.max(self.room));
         let zeros = vec![0; (room - self.room) as usize];
-        match self.file.write_all_at(&zeros, self.room).and_then(|()| self.file.sync_all()) {
-            Ok(()) => {
-                self.room = room;
-                Ok(())
-            }
-            Err(error) => match self.file.set_len(self.room) {
-                Ok(()) => Err(WriteError::Full(about(&self.path, error))),
-                Err(error) => Err(WriteError::Broken(about(&self.path, error))),
-            },
+        let broken = |error| WriteError::Broken(about(&self.path, error));
+        if let Err(error) = self.file.write_all_at(&zeros, self.room) {
+            self.file.set_len(self.room).map_err(broken)?;
+            return Err(WriteError::Full(about(&self.path, error)));
         }
+        // If this fails, it may have lost frames that were appended earlier.
+        self.file.sync_all().map_err(broken)?;
+        self.room = room;
+        Ok(())
     }
 }
 
@@ -186,7 +183,7 @@ impl Storage for Log {
 
     fn replace(&mut self, records: &[Record]) -> io::Result<()> {
         self.kept = self.end;
-        let (file, end) = create(&self.path, &self.header, records)?;
+        let (file, end) = create(&self.files, &self.path, &self.header, records)?;
         self.promised = promises(records);
         (self.file, self.end, self.synced, self.kept, self.room) = (file, end, end, end, end);
         // Open promises need their room in the new file, too: reserve it now, before new work takes
@@ -196,37 +193,41 @@ impl Storage for Log {
     }
 }
 
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("path", &self.path).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
 /// Writes a complete log to a new file and replaces the old one with it.
-fn create(path: &Path, header: &[u8; HEADER_LEN], records: &[Record]) -> io::Result<(File, u64)> {
+fn create(files: &Files, path: &Path, header: &[u8; HEADER_LEN], records: &[Record]) -> io::Result<(LogFile, u64)> {
     let new = with_suffix(path, ".new");
     let mut bytes = header.to_vec();
     records.iter().for_each(|record| bytes.extend(frame(record, HEADER_LEN as u64)));
     let write = || {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new)?;
-        file.write_all(&bytes)?;
+        let file = files.create(&new)?;
+        file.write_all_at(&bytes, 0)?;
         file.sync_all()?;
-        fs::rename(&new, path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()?;
+        files.rename(&new, path)?;
         Ok(file)
     };
     match write() {
         Ok(file) => Ok((file, bytes.len() as u64)),
         Err(error) => {
-            let _gone = fs::remove_file(&new);
+            let _gone = files.remove(&new);
             Err(about(path, error))
         }
     }
 }
 
-fn lock(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(with_suffix(path, ".lock"));
-    let file = file.map_err(|error| about(path, error))?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        let text = format!("{}: another process or node has this log open; each needs one of its own", path.display());
-        io::Error::new(io::ErrorKind::WouldBlock, text)
-    })?;
-    Ok(file)
+fn lock(files: &Files, path: &Path) -> io::Result<Option<File>> {
+    files.lock(&with_suffix(path, ".lock")).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let why = "another process or node has this log open; each needs one of its own";
+            io::Error::new(io::ErrorKind::WouldBlock, format!("{}: {why}", path.display()))
+        }
+        _ => about(path, error),
+    })
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -349,6 +350,8 @@ const SHORT: u64 = 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::Position;
     use proptest::prelude::*;

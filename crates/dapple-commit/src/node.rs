@@ -3,7 +3,7 @@
 //!
 //! It is a thread and not a task, because it waits for the disk and calls the user's resource,
 //! which may block as well. All inputs that arrive meanwhile are written together, with one wait
-//! for the disk.
+//! for the disk. In a simulation it is a task, see `task`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dapple_sched::environment;
+use dapple_sched::foreign::KeptWaker;
 use dapple_tower::switch::{Condvar, JoinHandle, Mutex, lock, spawn_thread, this_thread, wait_for};
 
 use super::Packet;
@@ -32,29 +33,31 @@ pub(super) trait Role: Send + 'static {
     fn fail(&mut self, error: &Arc<io::Error>);
 }
 
-enum Input<C> {
+pub(super) enum Input<C> {
     Packet(Packet),
     Call(C),
 }
 
-struct Inbox<C> {
-    inputs: VecDeque<Input<C>>,
-    state: Running,
+pub(super) struct Inbox<C> {
+    pub(super) inputs: VecDeque<Input<C>>,
+    pub(super) state: Running,
+    /// Of a node that is a task and waits.
+    pub(super) waker: Option<KeptWaker>,
 }
 
 #[derive(Clone, Debug)]
-enum Running {
+pub(super) enum Running {
     Yes,
     Stopping,
     Failed(Arc<io::Error>),
 }
 
-struct Shared<C> {
-    inbox: Mutex<Inbox<C>>,
+pub(super) struct Shared<C> {
+    pub(super) inbox: Mutex<Inbox<C>>,
     changed: Condvar,
 }
 
-/// A handle to the thread; its drop stops the thread and waits for it.
+/// A handle to the thread; its drop stops the thread and waits for it. A task it only stops.
 pub(super) struct Node<C: Send + 'static> {
     shared: Arc<Shared<C>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -75,9 +78,13 @@ impl<C: Send + 'static> Node<C> {
         R: Role<Call = C>,
         S: Storage,
     {
-        let inbox = Inbox { inputs: VecDeque::new(), state: Running::Yes };
+        let inbox = Inbox { inputs: VecDeque::new(), state: Running::Yes, waker: None };
         let shared = Arc::new(Shared { inbox: Mutex::new(inbox), changed: Condvar::new() });
         let engine = Engine { shared: shared.clone(), role, storage, outbox, start: environment::now() };
+        if environment::is_simulated() {
+            let _detached = dapple_sched::spawn(engine.drive());
+            return Ok(Node { shared, thread: Mutex::new(None) });
+        }
         let thread = spawn_thread(name, move || engine.run())?;
         Ok(Node { shared, thread: Mutex::new(Some(thread)) })
     }
@@ -99,28 +106,34 @@ impl<C: Send + 'static> Node<C> {
     }
 
     fn push(&self, input: Input<C>) -> Result<(), NotTaken> {
-        let mut inbox = lock(&self.shared.inbox);
-        if let Running::Failed(error) = &inbox.state {
-            return Err(NotTaken::Failed(error.clone()));
-        }
-        if inbox.inputs.len() >= INPUTS_MAX {
-            return Err(NotTaken::Full(inbox.inputs.len()));
-        }
-        inbox.inputs.push_back(input);
-        self.shared.changed.notify_one();
+        let waker = {
+            let mut inbox = lock(&self.shared.inbox);
+            if let Running::Failed(error) = &inbox.state {
+                return Err(NotTaken::Failed(error.clone()));
+            }
+            if inbox.inputs.len() >= INPUTS_MAX {
+                return Err(NotTaken::Full(inbox.inputs.len()));
+            }
+            inbox.inputs.push_back(input);
+            self.shared.changed.notify_one();
+            inbox.waker.take()
+        };
+        waker.into_iter().for_each(KeptWaker::wake);
         Ok(())
     }
 }
 
 impl<C: Send + 'static> Drop for Node<C> {
     fn drop(&mut self) {
-        {
+        let waker = {
             let mut inbox = lock(&self.shared.inbox);
             if matches!(inbox.state, Running::Yes) {
                 inbox.state = Running::Stopping;
             }
             self.shared.changed.notify_one();
-        }
+            inbox.waker.take()
+        };
+        waker.into_iter().for_each(KeptWaker::wake);
         let thread = lock(&self.thread).take();
         // A resource may have the last handle to its own node.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != this_thread()) {
@@ -131,13 +144,18 @@ impl<C: Send + 'static> Drop for Node<C> {
 
 impl<C> Shared<C> {
     /// Takes no more inputs, and drops the waiting ones, which tells their callers.
-    fn fail(&self, error: &Arc<io::Error>) {
+    pub(super) fn fail(&self, error: &Arc<io::Error>) {
         let dropped = {
             let mut inbox = lock(&self.inbox);
             inbox.state = Running::Failed(error.clone());
             std::mem::take(&mut inbox.inputs)
         };
         drop(dropped);
+    }
+
+    pub(super) fn fail_by_panic(&self) {
+        tracing::error!("a node of two-phase commit has stopped: its resource panicked");
+        self.fail(&Arc::new(io::Error::other("its resource panicked; open it again when that is fixed")));
     }
 }
 
@@ -147,18 +165,17 @@ struct Panics<C>(Arc<Shared<C>>);
 impl<C> Drop for Panics<C> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("a node of two-phase commit has stopped: its resource panicked");
-            self.0.fail(&Arc::new(io::Error::other("its resource panicked; open it again when that is fixed")));
+            self.0.fail_by_panic();
         }
     }
 }
 
-struct Engine<R: Role, S> {
-    shared: Arc<Shared<R::Call>>,
-    role: R,
+pub(super) struct Engine<R: Role, S> {
+    pub(super) shared: Arc<Shared<R::Call>>,
+    pub(super) role: R,
     storage: S,
-    outbox: Arc<Outbox>,
-    start: Instant,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) start: Instant,
 }
 
 impl<R: Role, S: Storage> Engine<R, S> {
@@ -171,12 +188,17 @@ impl<R: Role, S: Storage> Engine<R, S> {
             result = self.round(inputs);
         }
         if let Err(error) = result {
-            tracing::error!(%error, "a node of two-phase commit has stopped: its log cannot be written");
-            let error = Arc::new(error);
-            self.shared.fail(&error);
-            self.role.fail(&error);
+            self.stop(error);
         }
         drop((panics, end));
+    }
+
+    /// The log cannot be written.
+    pub(super) fn stop(&mut self, error: io::Error) {
+        tracing::error!(%error, "a node of two-phase commit has stopped: its log cannot be written");
+        let error = Arc::new(error);
+        self.shared.fail(&error);
+        self.role.fail(&error);
     }
 
     fn now(&self) -> Duration {
@@ -203,7 +225,7 @@ impl<R: Role, S: Storage> Engine<R, S> {
         }
     }
 
-    fn round(&mut self, inputs: VecDeque<Input<R::Call>>) -> io::Result<()> {
+    pub(super) fn round(&mut self, inputs: VecDeque<Input<R::Call>>) -> io::Result<()> {
         let now = self.now();
         for input in inputs {
             match input {

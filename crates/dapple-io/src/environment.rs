@@ -276,6 +276,12 @@ pub(crate) fn current() -> Option<Arc<dyn Environment>> {
     current::shared().ok()?.environment.clone()
 }
 
+/// The disk of the simulated machine that runs this, for functions of the blocking pool that use files without [`fs`](crate::fs). `None` where
+/// files are the kernel's.
+pub fn disk() -> Option<Arc<dyn Disk>> {
+    current()?.disk()
+}
+
 /// # Panics
 /// Checks that there is no environment, because `what` is the kernel's.
 pub(crate) fn refuse(what: &str) {

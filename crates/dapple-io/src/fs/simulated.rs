@@ -5,12 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::blocking::run;
-use crate::environment::{self, Disk, DiskOpen};
-
-/// The disk of the simulated machine that runs this. `None` where files are the kernel's.
-pub(super) fn disk() -> Option<Arc<dyn Disk>> {
-    environment::current()?.disk()
-}
+pub(super) use crate::environment::disk;
+use crate::environment::{Disk, DiskOpen};
 
 /// One call of the disk.
 pub(super) async fn call<T: Send + 'static>(

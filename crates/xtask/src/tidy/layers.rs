@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-tower", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-flow"])),
     ("dapple-client", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower", "dapple-http"])),
     ("dapple-etcd", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tls", "dapple-tower", "dapple-client"])),
-    ("dapple-commit", Some(&["dapple-sched", "dapple-sync", "dapple-tower"])),
+    ("dapple-commit", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
     ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
     ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-tls", "dapple-http"])),
     ("dapple-store", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
