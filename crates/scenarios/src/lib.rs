@@ -10,6 +10,7 @@ mod chat;
 mod disk;
 mod frames;
 mod lease;
+mod remote;
 mod save;
 mod scheduler;
 mod serve;
@@ -46,5 +47,7 @@ pub const ALL: &[Scenario] = &[
     transfer::TRANSFER,
     save::SAVE,
     serve::SERVE,
+    remote::ONCE,
+    remote::REPLICAS,
     chat::CHAT,
 ];
