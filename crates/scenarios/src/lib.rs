@@ -7,6 +7,7 @@
 
 mod calls;
 mod chat;
+mod commit;
 mod disk;
 mod frames;
 mod lease;
@@ -49,5 +50,6 @@ pub const ALL: &[Scenario] = &[
     serve::SERVE,
     remote::ONCE,
     remote::REPLICAS,
+    commit::COMMIT,
     chat::CHAT,
 ];
