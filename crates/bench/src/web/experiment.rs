@@ -61,6 +61,13 @@ pub(super) struct Plan {
     pub(super) stalled: bool,
 }
 
+impl Plan {
+    /// Any number of requests over kept connections, for files that fit into memory.
+    pub(super) const fn of(site: SiteKind) -> Plan {
+        Plan { site, requests: 0, cache_mb: 256, tls: false, cold: false, limited: false, stalled: false }
+    }
+}
+
 /// The parameters of a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Case {

@@ -111,14 +111,6 @@ fn bulk_columns() -> Vec<Column<Figures>> {
     ]
 }
 
-const BULK: Plan = Plan {
-    site: SiteKind::Large,
-    requests: 0,
-    cache_mb: 8 << 10,
-    tls: false,
-    cold: false,
-    limited: false,
-    stalled: false,
-};
+const BULK: Plan = Plan { cache_mb: 8 << 10, ..Plan::of(SiteKind::Large) };
 
 const PEERS: &[Peer] = &[Peer::DappleOwnTcp, Peer::DappleVeth];

@@ -13,15 +13,7 @@ impl Workload for Small {
     const NAME: &'static str = "small";
     const TITLE: &'static str = "small: 700 files of 4 KB, five requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan {
-        site: SiteKind::Small,
-        requests: 5,
-        cache_mb: CACHE_MB,
-        tls: false,
-        cold: false,
-        limited: false,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan { requests: 5, ..Plan::of(SiteKind::Small) };
     const CONNECTIONS: &'static [usize] = &[800];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -40,15 +32,7 @@ impl Workload for Specweb {
     const NAME: &'static str = "specweb";
     const TITLE: &'static str = "specweb: 720 files, 100 MB, as in SPECweb99, ten requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan {
-        site: SiteKind::Specweb,
-        requests: 10,
-        cache_mb: CACHE_MB,
-        tls: false,
-        cold: false,
-        limited: false,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan { requests: 10, ..Plan::of(SiteKind::Specweb) };
     const CONNECTIONS: &'static [usize] = &[800];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -67,15 +51,7 @@ impl Workload for Hello {
     const NAME: &'static str = "hello";
     const TITLE: &'static str = "hello: one file of 13 bytes over kept connections";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan {
-        site: SiteKind::Hello,
-        requests: 0,
-        cache_mb: CACHE_MB,
-        tls: false,
-        cold: false,
-        limited: false,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan::of(SiteKind::Hello);
     const CONNECTIONS: &'static [usize] = &[64];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -90,15 +66,7 @@ impl Workload for Overload {
     const NAME: &'static str = "overload";
     const TITLE: &'static str = "overload: 700 files of 4 KB, five requests a connection";
     const PEERS: &'static [Peer] = ALL;
-    const PLAN: Plan = Plan {
-        site: SiteKind::Small,
-        requests: 5,
-        cache_mb: CACHE_MB,
-        tls: false,
-        cold: false,
-        limited: false,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan { requests: 5, ..Plan::of(SiteKind::Small) };
     const CONNECTIONS: &'static [usize] = &[100, 400, 1_000, 2_000, 4_000, 8_000];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -125,15 +93,7 @@ impl Workload for Cold {
     const TITLE: &'static str = "cold: files of 16 KB, forgotten by the kernel before each run, caches of 100 MB";
     const PEERS: &'static [Peer] =
         &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::NginxAcceptOne, Peer::Apache, Peer::Hyper, Peer::Go];
-    const PLAN: Plan = Plan {
-        site: SiteKind::Many,
-        requests: 0,
-        cache_mb: 100,
-        tls: false,
-        cold: true,
-        limited: true,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan { cache_mb: 100, cold: true, limited: true, ..Plan::of(SiteKind::Many) };
     const CONNECTIONS: &'static [usize] = &[16, 128, 1_024];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -161,15 +121,7 @@ impl Workload for Misses {
         "misses: one file of 200 MB that is in no cache, asked for by all clients at the same time";
     const PEERS: &'static [Peer] =
         &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::NginxAcceptOne, Peer::Apache, Peer::Hyper, Peer::Go];
-    const PLAN: Plan = Plan {
-        site: SiteKind::Large,
-        requests: 0,
-        cache_mb: CACHE_MB,
-        tls: false,
-        cold: true,
-        limited: false,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan { cold: true, ..Plan::of(SiteKind::Large) };
     const CONNECTIONS: &'static [usize] = &[8];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -193,15 +145,7 @@ impl Workload for Stalled {
     const TITLE: &'static str = "stalled: 400 requests a second for 13 bytes, a connection each, beside clients that have asked for 200 MB and read nothing";
     const PEERS: &'static [Peer] =
         &[Peer::Dapple, Peer::DappleSerial, Peer::Nginx, Peer::NginxAcceptOne, Peer::Apache, Peer::Hyper, Peer::Go];
-    const PLAN: Plan = Plan {
-        site: SiteKind::HelloAndLarge,
-        requests: 1,
-        cache_mb: CACHE_MB,
-        tls: false,
-        cold: false,
-        limited: false,
-        stalled: true,
-    };
+    const PLAN: Plan = Plan { requests: 1, stalled: true, ..Plan::of(SiteKind::HelloAndLarge) };
     const CONNECTIONS: &'static [usize] = &[500, 5_000];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -224,15 +168,7 @@ impl Workload for Tls {
     const NAME: &'static str = "tls";
     const TITLE: &'static str = "tls: one file of 200 MB by TLS 1.3, AES-128-GCM";
     const PEERS: &'static [Peer] = ENCRYPTING;
-    const PLAN: Plan = Plan {
-        site: SiteKind::Large,
-        requests: 0,
-        cache_mb: CACHE_MB,
-        tls: true,
-        cold: false,
-        limited: false,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan { tls: true, ..Plan::of(SiteKind::Large) };
     const CONNECTIONS: &'static [usize] = &[8];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -277,15 +213,7 @@ impl Workload for Handshakes {
     const TITLE: &'static str =
         "handshakes: a full handshake of TLS 1.3 (P-256, X25519) and 13 bytes, a connection each";
     const PEERS: &'static [Peer] = ENCRYPTING;
-    const PLAN: Plan = Plan {
-        site: SiteKind::Hello,
-        requests: 1,
-        cache_mb: CACHE_MB,
-        tls: true,
-        cold: false,
-        limited: false,
-        stalled: false,
-    };
+    const PLAN: Plan = Plan { requests: 1, tls: true, ..Plan::of(SiteKind::Hello) };
     const CONNECTIONS: &'static [usize] = &[64];
 
     fn columns() -> Vec<Column<Figures>> {
@@ -325,9 +253,6 @@ const ALL: &[Peer] = &[
     Peer::Go,
     Peer::Epoll,
 ];
-
-/// Room for all files of a workload that fits into memory.
-const CACHE_MB: u64 = 256;
 
 pub(super) fn columns() -> Vec<Column<Figures>> {
     vec![
