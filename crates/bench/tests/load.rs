@@ -125,6 +125,31 @@ fn a_number_of_requests_is_asked_exactly() {
 }
 
 #[test]
+fn clients_that_read_nothing_stay_until_the_end() {
+    const STALLED: [&str; 4] = ["--stalled", "5", "--stalled-path", "/large"];
+    let port = serve(|stream, path, _| match path {
+        "/large" => write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nbegins").is_ok(),
+        path => reply(stream, &body_of(path)),
+    });
+    let (kept, passed, errors) = summary(port, &STALLED);
+    assert!(passed && number(&kept, "requests") > 8.0, "{kept} {errors}");
+    let ends = serve(|stream, path, _| path != "/large" && reply(stream, &body_of(path)));
+    let ended = load(ends, &STALLED);
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && errors.contains("stalled client 0 of 5"), "{errors}");
+    let cuts = serve(|stream, path, _| match path {
+        "/large" => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+            false
+        }
+        path => reply(stream, &body_of(path)),
+    });
+    let cut = load(cuts, &STALLED);
+    let errors = String::from_utf8_lossy(&cut.stderr);
+    assert!(!cut.status.success() && errors.contains("ended 5 of 5 stalled clients"), "{errors}");
+}
+
+#[test]
 fn an_open_loop_counts_from_when_a_request_was_due() {
     // One at a time and 20 ms each, while 100 a second are due over one connection: they wait
     // longer and longer.

@@ -5,7 +5,6 @@ use super::problem::Problem;
 use super::response::{Progress, Reader};
 use dapple::net::TcpStream;
 use dapple::tls::{TlsConnector, TlsStream};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::RefCell;
 use std::io;
@@ -38,7 +37,8 @@ impl Route {
         Ok(Wire { transport, reader: Reader::default() })
     }
 
-    async fn connect(&self, number: u64) -> io::Result<TcpStream> {
+    /// Connects, without a handshake.
+    pub(super) async fn connect(&self, number: u64) -> io::Result<TcpStream> {
         let IpAddr::V4(to) = self.to.ip() else { return TcpStream::connect(self.to).await };
         if self.sources == 0 || !to.is_loopback() {
             return TcpStream::connect(self.to).await;
@@ -96,33 +96,6 @@ impl Wire {
             Transport::Plain(stream) => plain(stream, reader, request, body, received).await,
             Transport::Tls(stream) => encrypted(stream, reader, request, body, buf, received).await,
         }
-    }
-
-    /// Sends a request and waits for the begin of the answer, which is not read.
-    pub(super) async fn ask(&self, request: &[u8], limit: Duration) -> Result<(), Problem> {
-        let asked = async {
-            match &self.transport {
-                Transport::Plain(stream) => stream.write_all(request).await?,
-                Transport::Tls(stream) => stream.write_all(request).await?,
-            }
-            self.socket().peek(&mut [0]).await
-        };
-        dapple::time::timeout(limit, asked).await.map_err(|_| Problem::TimedOut)?.map(|_| ()).map_err(Problem::Broken)
-    }
-
-    fn socket(&self) -> &TcpStream {
-        match &self.transport {
-            Transport::Plain(stream) => stream,
-            Transport::Tls(stream) => stream.connection(),
-        }
-    }
-
-    /// Whether the connection is open, and bytes have arrived that were not read.
-    pub(super) fn waits_with_bytes(&self) -> bool {
-        let all = PollFlags::IN | PollFlags::RDHUP;
-        let mut seen = [PollFd::new(self.socket(), all)];
-        // Without waiting: what the kernel knows now.
-        rustix::event::poll(&mut seen, Some(&Timespec::default())).is_ok() && seen[0].revents() == PollFlags::IN
     }
 
     /// Bytes of the body that were not reported before it was complete.
