@@ -35,6 +35,9 @@ use dapple_sched::environment::{HashMap, system_now};
 use serde::{Deserialize, Serialize};
 
 use crate::tree::NodeId;
+use state::{Delegate, Stage, State};
+
+mod state;
 
 /// The identity of a client, chosen by it at random, the same after it has connected again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -99,39 +102,6 @@ struct Node {
     state: Colored<State>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    holders: Vec<Holder>,
-    /// The client that may keep its writes to itself, and the grant by which it may; it is one of the holders.
-    delegate: Option<Delegate>,
-    /// The changes that run or wait.
-    changes: usize,
-    /// Those that wait for holders.
-    waiters: Vec<oneshot::Sender<()>>,
-    /// The changes that run.
-    running: usize,
-    /// Whether the one that runs must be alone.
-    is_alone: bool,
-    /// Changes that wait for the end of others, and how they will run.
-    turns: Vec<(Stage, oneshot::Sender<()>)>,
-}
-
-/// The client that may keep its writes to itself.
-#[derive(Debug)]
-struct Delegate {
-    client: ClientId,
-    /// The grant with which it began.
-    grant: u64,
-    count: Arc<AtomicUsize>,
-}
-
-#[derive(Debug)]
-struct Holder {
-    client: ClientId,
-    grant: u64,
-    until: Instant,
-}
-
 /// A client that holds leases.
 #[derive(Debug)]
 pub struct Client {
@@ -153,19 +123,6 @@ struct Recalls {
 pub(crate) struct Change {
     nodes: Vec<Arc<Node>>,
     stage: Stage,
-}
-
-/// How far a change has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Its closure has not run, so no file knows of it.
-    Unknown,
-    /// It waits for the holders of leases, or for other changes.
-    Waits,
-    /// It runs beside others.
-    Runs,
-    /// It runs alone.
-    Alone,
 }
 
 /// Counters of leases.
@@ -529,103 +486,6 @@ impl Client {
     }
 }
 
-impl State {
-    /// Counts a change, and returns the other clients that hold leases.
-    fn announce(&mut self, by: Option<ClientId>, now: Instant) -> Vec<ClientId> {
-        self.changes += 1;
-        self.others(by, now)
-    }
-
-    /// Whether the changes that run let another one run so. A newcomer also waits for one that waits to be alone, which many small
-    /// changes would starve otherwise.
-    fn is_free_for(&self, stage: Stage, is_new: bool) -> bool {
-        let is_awaited = |(stage, turn): &(Stage, oneshot::Sender<()>)| *stage == Stage::Alone && !turn.is_closed();
-        let is_free = !self.is_alone && (stage != Stage::Alone || self.running == 0);
-        is_free && !(is_new && self.turns.iter().any(is_awaited))
-    }
-
-    /// Ends a change.
-    fn end(&mut self, has_run: bool) {
-        self.changes -= 1;
-        if has_run {
-            self.running -= 1;
-            self.is_alone = false;
-            self.turns.sort_by_key(|(stage, _)| *stage != Stage::Alone);
-            self.turns.drain(..).for_each(|(_, turn)| {
-                let _ = turn.send(());
-            });
-        }
-    }
-
-    fn is_delegate(&self, client: Option<ClientId>, grant: u64) -> bool {
-        let is_it = |delegate: &Delegate| Some(delegate.client) == client && delegate.grant <= grant;
-        self.delegate.as_ref().is_some_and(is_it)
-    }
-
-    fn may_grant(&self, client: ClientId) -> bool {
-        // A read takes back the delegation of another client; the wish for a lease does not.
-        self.changes == 0 && self.delegate.as_ref().is_none_or(|delegate| delegate.client == client)
-    }
-
-    fn grant(&mut self, client: ClientId, grant: u64, now: Instant, until: Instant) {
-        self.holders.retain(|holder| holder.until > now && holder.client != client);
-        self.holders.push(Holder { client, grant, until });
-    }
-
-    /// Takes a client's lease back unless its grant is newer; whether the client has none now.
-    fn release(&mut self, client: ClientId, grant: u64) -> bool {
-        self.holders.retain(|holder| holder.client != client || holder.grant > grant);
-        self.end_delegation();
-        self.waiters.drain(..).for_each(|waiter| {
-            let _ = waiter.send(());
-        });
-        self.holders.iter().all(|holder| holder.client != client)
-    }
-
-    /// The holders of leases that have not run out, but for one.
-    fn others(&mut self, by: Option<ClientId>, now: Instant) -> Vec<ClientId> {
-        self.expire(by, now);
-        self.holders.iter().map(|holder| holder.client).filter(|client| Some(*client) != by).collect()
-    }
-
-    /// How to wait for other holders, and until when at most; `None` if there is none.
-    fn wait(&mut self, by: Option<ClientId>, now: Instant) -> Option<(oneshot::Receiver<()>, Instant)> {
-        self.expire(by, now);
-        let others = self.holders.iter().filter(|holder| Some(holder.client) != by);
-        let until = others.map(|holder| holder.until).max()?;
-        let (waiter, gone) = oneshot::channel();
-        self.waiters.push(waiter);
-        Some((gone, until))
-    }
-
-    /// Ends leases that have run out, for another client that comes now. A client's own delegation lasts until such a one comes.
-    fn expire(&mut self, by: Option<ClientId>, now: Instant) {
-        let delegate = self.delegate.as_ref().map(|delegate| delegate.client).filter(|client| Some(*client) == by);
-        self.holders.retain(|holder| holder.until > now || Some(holder.client) == delegate);
-        self.end_delegation();
-    }
-
-    /// Ends the delegation if its client has no lease any more.
-    fn end_delegation(&mut self) {
-        let holders = &self.holders;
-        self.delegate.take_if(|delegate| holders.iter().all(|holder| holder.client != delegate.client));
-    }
-}
-
-impl Delegate {
-    fn new(client: ClientId, grant: u64, count: &Arc<AtomicUsize>) -> Delegate {
-        // Before the client hears of it: reads that begin later look for it.
-        count.fetch_add(1, Ordering::Release);
-        Delegate { client, grant, count: count.clone() }
-    }
-}
-
-impl Drop for Delegate {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Recalls {
     fn push(&mut self, recall: Recall) {
         let last = match recall {
@@ -706,144 +566,4 @@ const RECALLS_MAX: usize = 1024;
 const CLIENT_TIMES: u32 = 4;
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
-
-    use super::{ClientId, Leases, Recall};
-    use crate::tree::NodeId;
-
-    const FILE: NodeId = NodeId { device: 1, inode: 2 };
-    const LONG: Duration = Duration::from_secs(3600);
-
-    fn run(test: impl Future<Output = ()>) {
-        dapple::builder().workers(1).build().expect("a runtime").block_on(test);
-    }
-
-    #[test]
-    fn a_read_waits_for_the_writes_that_another_client_keeps() {
-        run(async {
-            let leases = Leases::new(LONG);
-            let [writer, reader] = [1, 2].map(|id| leases.client(ClientId(id)).expect("a client"));
-            let lease = leases.grant_writes(&writer, FILE).await.expect("a lease");
-            assert!(lease.writes && leases.has_delegation(writer.id(), FILE, lease.grant).await);
-            assert!(leases.grant(&reader, FILE).await.is_none(), "the wish for a lease takes nothing back");
-            assert!(!leases.settle(&[FILE], Some(writer.id())).await, "its own reads wait for nothing");
-            let reading = dapple::spawn({
-                let (leases, by) = (leases.clone(), Some(reader.id()));
-                async move { leases.settle(&[FILE], by).await }
-            });
-            assert!(matches!(writer.recalls(LONG).await[..], [Recall::Node(FILE, _)]));
-            assert!(leases.grant_writes(&writer, FILE).await.is_none(), "no new lease while the reader waits");
-            leases.release(&writer, &[(FILE, lease.grant)]).await;
-            assert!(reading.await.expect("it ends"), "it reads again what it had read");
-            assert!(!leases.has_delegation(writer.id(), FILE, lease.grant).await && !leases.has_delegations());
-            assert!(!leases.grant(&reader, FILE).await.expect("a lease").writes);
-            assert!(!leases.grant_writes(&writer, FILE).await.expect("a lease").writes, "it is not alone");
-        });
-    }
-
-    #[test]
-    fn a_client_that_does_not_answer_loses_its_delegation() {
-        run(async {
-            let leases = Leases::new(Duration::from_millis(20));
-            let [writer, reader] = [1, 2].map(|id| leases.client(ClientId(id)).expect("a client"));
-            let first = leases.grant_writes(&writer, FILE).await.expect("a lease");
-            assert!(leases.settle(&[FILE], Some(reader.id())).await);
-            assert!(!leases.has_delegation(writer.id(), FILE, first.grant).await);
-            let second = leases.grant_writes(&writer, FILE).await.expect("a lease");
-            assert!(
-                second.writes && !leases.has_delegation(writer.id(), FILE, first.grant).await,
-                "the first one is over"
-            );
-            assert!(leases.is_of_earlier_service(0) && !leases.is_of_earlier_service(first.grant));
-        });
-    }
-    #[test]
-    fn a_change_that_must_be_alone_waits_for_others_and_they_for_it() {
-        run(async {
-            let leases = Leases::new(LONG);
-            let [first, second] = [leases.change(None, &[FILE]).await, leases.change(None, &[FILE]).await];
-            let begun = Arc::new(AtomicUsize::new(0));
-            let start = |alone: bool| {
-                let (leases, begun) = (leases.clone(), begun.clone());
-                dapple::spawn(async move {
-                    let change = match alone {
-                        true => leases.change_alone(None, &[FILE]).await,
-                        false => leases.change(None, &[FILE]).await,
-                    };
-                    begun.fetch_add(1, Ordering::SeqCst);
-                    change
-                })
-            };
-            let client = leases.client(ClientId(1)).expect("a client");
-            let alone = start(true);
-            drop(first);
-            assert!(leases.grant(&client, FILE).await.is_none());
-            assert_eq!(begun.load(Ordering::SeqCst), 0, "the second one still runs");
-            drop(second);
-            let alone = alone.await.expect("its turn");
-            let waiting = [true, false].map(|alone| {
-                let change = start(alone);
-                dapple::spawn(async move { drop(change.await) })
-            });
-            // One of these could have begun by the time that a visit to the state ends.
-            assert!(leases.grant(&client, FILE).await.is_none());
-            assert_eq!(begun.load(Ordering::SeqCst), 1);
-            drop(alone);
-            for waiting in waiting {
-                waiting.await.expect("its turn");
-            }
-            assert!(leases.grant(&client, FILE).await.is_some(), "no change is left");
-        });
-    }
-
-    #[test]
-    fn a_change_that_is_given_up_while_it_waits_leaves_nothing() {
-        run(async {
-            let leases = Leases::new(LONG);
-            let client = leases.client(ClientId(1)).expect("a client");
-            let lease = leases.grant(&client, FILE).await.expect("a lease");
-            for alone in [false, true] {
-                let change = async {
-                    match alone {
-                        true => drop(leases.change_alone(None, &[FILE]).await),
-                        false => drop(leases.change(None, &[FILE]).await),
-                    }
-                };
-                let recalled = async {
-                    client.recalls(LONG).await;
-                };
-                dapple::task::race(change, recalled).await;
-            }
-            leases.release(&client, &[(FILE, lease.grant)]).await;
-            assert!(leases.grant(&client, FILE).await.is_some());
-        });
-    }
-
-    #[test]
-    fn writes_that_were_kept_are_refused_if_the_delegation_ends_while_they_wait() {
-        run(async {
-            let leases = Leases::new(Duration::from_millis(20));
-            let [writer, reader] = [1, 2].map(|id| leases.client(ClientId(id)).expect("a client"));
-            let lease = leases.grant_writes(&writer, FILE).await.expect("a lease");
-            let other = leases.change_alone(Some(writer.id()), &[FILE]).await;
-            let late = dapple::spawn({
-                let (leases, by) = (leases.clone(), writer.id());
-                async move { leases.change_delegated(by, FILE, lease.grant).await.is_some() }
-            });
-            // The lease of the writer has run out, so the reader waits only for writes of it that run.
-            let reading = dapple::spawn({
-                let (leases, by) = (leases.clone(), Some(reader.id()));
-                async move { leases.settle(&[FILE], by).await }
-            });
-            while leases.has_delegation(writer.id(), FILE, lease.grant).await {
-                dapple::time::sleep(Duration::from_millis(1)).await;
-            }
-            drop(other);
-            assert!(!late.await.expect("it ends"), "another client may have read the file");
-            assert!(reading.await.expect("it ends"));
-        });
-    }
-}
+mod tests;

@@ -1,0 +1,152 @@
+//! The state of one file: the holders of its leases, and its changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dapple::sync::oneshot;
+use dapple::time::Instant;
+
+use super::ClientId;
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) holders: Vec<Holder>,
+    /// The client that may keep its writes to itself, and the grant by which it may; it is one of the holders.
+    pub(super) delegate: Option<Delegate>,
+    /// The changes that run or wait.
+    pub(super) changes: usize,
+    /// Those that wait for holders.
+    pub(super) waiters: Vec<oneshot::Sender<()>>,
+    /// The changes that run.
+    pub(super) running: usize,
+    /// Whether the one that runs must be alone.
+    pub(super) is_alone: bool,
+    /// Changes that wait for the end of others, and how they will run.
+    pub(super) turns: Vec<(Stage, oneshot::Sender<()>)>,
+}
+
+/// The client that may keep its writes to itself.
+#[derive(Debug)]
+pub(super) struct Delegate {
+    pub(super) client: ClientId,
+    /// The grant with which it began.
+    pub(super) grant: u64,
+    pub(super) count: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub(super) client: ClientId,
+    pub(super) grant: u64,
+    pub(super) until: Instant,
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its closure has not run, so no file knows of it.
+    Unknown,
+    /// It waits for the holders of leases, or for other changes.
+    Waits,
+    /// It runs beside others.
+    Runs,
+    /// It runs alone.
+    Alone,
+}
+
+impl State {
+    /// Counts a change, and returns the other clients that hold leases.
+    pub(super) fn announce(&mut self, by: Option<ClientId>, now: Instant) -> Vec<ClientId> {
+        self.changes += 1;
+        self.others(by, now)
+    }
+
+    /// Whether the changes that run let another one run so. A newcomer also waits for one that waits to be alone, which many small
+    /// changes would starve otherwise.
+    pub(super) fn is_free_for(&self, stage: Stage, is_new: bool) -> bool {
+        let is_awaited = |(stage, turn): &(Stage, oneshot::Sender<()>)| *stage == Stage::Alone && !turn.is_closed();
+        let is_free = !self.is_alone && (stage != Stage::Alone || self.running == 0);
+        is_free && !(is_new && self.turns.iter().any(is_awaited))
+    }
+
+    /// Ends a change.
+    pub(super) fn end(&mut self, has_run: bool) {
+        self.changes -= 1;
+        if has_run {
+            self.running -= 1;
+            self.is_alone = false;
+            self.turns.sort_by_key(|(stage, _)| *stage != Stage::Alone);
+            self.turns.drain(..).for_each(|(_, turn)| {
+                let _ = turn.send(());
+            });
+        }
+    }
+
+    pub(super) fn is_delegate(&self, client: Option<ClientId>, grant: u64) -> bool {
+        let is_it = |delegate: &Delegate| Some(delegate.client) == client && delegate.grant <= grant;
+        self.delegate.as_ref().is_some_and(is_it)
+    }
+
+    pub(super) fn may_grant(&self, client: ClientId) -> bool {
+        // A read takes back the delegation of another client; the wish for a lease does not.
+        self.changes == 0 && self.delegate.as_ref().is_none_or(|delegate| delegate.client == client)
+    }
+
+    pub(super) fn grant(&mut self, client: ClientId, grant: u64, now: Instant, until: Instant) {
+        self.holders.retain(|holder| holder.until > now && holder.client != client);
+        self.holders.push(Holder { client, grant, until });
+    }
+
+    /// Takes a client's lease back unless its grant is newer; whether the client has none now.
+    pub(super) fn release(&mut self, client: ClientId, grant: u64) -> bool {
+        self.holders.retain(|holder| holder.client != client || holder.grant > grant);
+        self.end_delegation();
+        self.waiters.drain(..).for_each(|waiter| {
+            let _ = waiter.send(());
+        });
+        self.holders.iter().all(|holder| holder.client != client)
+    }
+
+    /// The holders of leases that have not run out, but for one.
+    pub(super) fn others(&mut self, by: Option<ClientId>, now: Instant) -> Vec<ClientId> {
+        self.expire(by, now);
+        self.holders.iter().map(|holder| holder.client).filter(|client| Some(*client) != by).collect()
+    }
+
+    /// How to wait for other holders, and until when at most; `None` if there is none.
+    pub(super) fn wait(&mut self, by: Option<ClientId>, now: Instant) -> Option<(oneshot::Receiver<()>, Instant)> {
+        self.expire(by, now);
+        let others = self.holders.iter().filter(|holder| Some(holder.client) != by);
+        let until = others.map(|holder| holder.until).max()?;
+        let (waiter, gone) = oneshot::channel();
+        self.waiters.push(waiter);
+        Some((gone, until))
+    }
+
+    /// Ends leases that have run out, for another client that comes now. A client's own delegation lasts until such a one comes.
+    pub(super) fn expire(&mut self, by: Option<ClientId>, now: Instant) {
+        let delegate = self.delegate.as_ref().map(|delegate| delegate.client).filter(|client| Some(*client) == by);
+        self.holders.retain(|holder| holder.until > now || Some(holder.client) == delegate);
+        self.end_delegation();
+    }
+
+    /// Ends the delegation if its client has no lease any more.
+    pub(super) fn end_delegation(&mut self) {
+        let holders = &self.holders;
+        self.delegate.take_if(|delegate| holders.iter().all(|holder| holder.client != delegate.client));
+    }
+}
+
+impl Delegate {
+    pub(super) fn new(client: ClientId, grant: u64, count: &Arc<AtomicUsize>) -> Delegate {
+        // Before the client hears of it: reads that begin later look for it.
+        count.fetch_add(1, Ordering::Release);
+        Delegate { client, grant, count: count.clone() }
+    }
+}
+
+impl Drop for Delegate {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}

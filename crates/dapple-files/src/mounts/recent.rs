@@ -1,0 +1,88 @@
+//! The last calls of a mount that changed something, so that one that is sent again happens once.
+
+use std::collections::BTreeMap;
+
+use dapple::sync::oneshot;
+use rustix::io::Errno;
+
+use crate::wire::Answer;
+
+/// The last calls that changed something, so that one that is sent again happens once.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    /// By their numbers, which grow; without an answer those that run.
+    calls: BTreeMap<u64, Option<Answer>>,
+    waiters: Vec<(u64, oneshot::Sender<Answer>)>,
+}
+
+/// The state of a call that arrives.
+pub(super) enum Before {
+    New,
+    Answered(Answer),
+    Running(oneshot::Receiver<Answer>),
+}
+
+impl Recent {
+    pub(super) fn begin(&mut self, number: u64) -> Before {
+        match self.calls.get(&number) {
+            Some(Some(answer)) => Before::Answered(answer.clone()),
+            Some(None) => {
+                let (waiter, answer) = oneshot::channel();
+                self.waiters.push((number, waiter));
+                Before::Running(answer)
+            }
+            None => {
+                if self.calls.len() >= CALLS_KEPT {
+                    // A call that still runs stays known.
+                    let oldest = self.calls.iter().find(|(_, answer)| answer.is_some()).map(|(number, _)| *number);
+                    let Some(oldest) = oldest else {
+                        return Before::Answered(Answer::Failed(Errno::NOBUFS.raw_os_error()));
+                    };
+                    self.calls.remove(&oldest);
+                }
+                self.calls.insert(number, None);
+                Before::New
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, number: u64, answer: Answer) {
+        for (_, waiter) in self.waiters.extract_if(.., |(waits_for, _)| *waits_for == number) {
+            let _ = waiter.send(answer.clone());
+        }
+        self.calls.insert(number, Some(answer));
+    }
+}
+
+/// The answers that are kept for calls that come again; a mount has fewer calls in flight.
+const CALLS_KEPT: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::{Before, CALLS_KEPT, Recent};
+    use crate::wire::Answer;
+
+    #[test]
+    fn a_call_happens_once_however_many_others_come_meanwhile() {
+        let mut recent = Recent::default();
+        assert!(matches!(recent.begin(1), Before::New));
+        let last = 3 * CALLS_KEPT as u64;
+        for number in 2..=last {
+            assert!(matches!(recent.begin(number), Before::New));
+            recent.end(number, Answer::Names(vec![number.to_le_bytes().to_vec()]));
+        }
+        let Before::Running(waits) = recent.begin(1) else { panic!("it still runs") };
+        recent.end(1, Answer::Done);
+        assert_eq!(dapple_sched::block_on(waits), Ok(Answer::Done));
+        let answered =
+            matches!(recent.begin(last), Before::Answered(Answer::Names(names)) if names == [last.to_le_bytes()]);
+        assert!(answered && recent.calls.len() <= CALLS_KEPT);
+    }
+
+    #[test]
+    fn there_is_no_room_for_more_calls_that_run() {
+        let mut recent = Recent::default();
+        assert!((0..CALLS_KEPT as u64).all(|number| matches!(recent.begin(number), Before::New)));
+        assert!(matches!(recent.begin(u64::MAX), Before::Answered(Answer::Failed(_))));
+    }
+}

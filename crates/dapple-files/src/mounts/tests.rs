@@ -1,0 +1,120 @@
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple::time::sleep;
+use http::{HeaderMap, Method};
+use rustix::io::Errno;
+
+use super::{LARGE_OF_MOUNT_MAX, Mounts};
+use crate::audit::{Audit, By};
+use crate::dav::{Asked, Caller};
+use crate::lease::{ClientId, Leases};
+use crate::path::TreePath;
+use crate::rights::{May, Rules};
+use crate::tree::{AttributeChange, Tree};
+use crate::wire::{Action, Answer, Call, OpenHow};
+
+fn caller(may: May) -> Caller {
+    let rules = Arc::new(Rules::all(may));
+    let current = Arc::new(Mutex::new(rules.clone()));
+    let asked = Asked::new(&Method::POST, &TreePath::root(), &HeaderMap::new(), current);
+    Caller { user: "ann".into(), rules, asked: Arc::new(asked) }
+}
+
+/// No audit.
+fn nowhere() -> By<'static> {
+    static AUDIT: LazyLock<Audit> = LazyLock::new(Audit::default);
+    By { audit: &AUDIT, address: None }
+}
+
+fn path(text: &str) -> TreePath {
+    TreePath::parse(text).expect("a path")
+}
+
+fn open(name: &str) -> Action {
+    let how = OpenHow { read: true, write: true, truncate: false, create: None, only_new: false, append: false };
+    Action::Open { path: path(name), handle: 1, how }
+}
+
+fn put() -> Action {
+    Action::Put { handle: 1, delegation: None, pieces: vec![(0, 3)], change: AttributeChange::default() }
+}
+
+/// A call of a mount, with the data of a write.
+fn call(client: u128, number: u64, action: Action) -> (Call, Bytes) {
+    let call = Call { client: ClientId(client), number, released: Vec::new(), action };
+    (call, Bytes::from_static(b"new"))
+}
+
+#[test]
+fn the_right_to_an_open_file_ends_with_the_rules() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), "old").expect("a file");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let (tree, mounts) = (Tree::open(dir.path()).await.expect("a tree"), Mounts::new());
+        let mut number = 0;
+        let mut ask = async |caller: &Caller, action: Action| {
+            number += 1;
+            let (call, data) = call(1, number, action);
+            mounts.answer(&tree, caller, nowhere(), call, data, false).await.expect("an answer").0
+        };
+        let read = || Action::Read { handle: 1, offset: 0, len: 10 };
+        let [writer, reader, stranger] = [May::Write, May::Read, May::Nothing].map(caller);
+        assert!(matches!(ask(&writer, open("f")).await, Answer::Opened(..)));
+        assert!(matches!(ask(&writer, put()).await, Answer::Found(..)));
+        let (access, none) =
+            (Answer::Failed(Errno::ACCESS.raw_os_error()), Answer::Failed(Errno::NOENT.raw_os_error()));
+        assert_eq!(ask(&reader, put()).await, access);
+        assert_eq!(ask(&reader, read()).await, Answer::Data);
+        assert_eq!(ask(&reader, put()).await, access, "the right to read is none to write");
+        let longer = AttributeChange { len: Some(100), ..AttributeChange::default() };
+        assert_eq!(ask(&reader, Action::SetOpen(1, longer)).await, access);
+        // Another program renames it: the name that it has now counts.
+        std::fs::rename(dir.path().join("f"), dir.path().join("g")).expect("renamed");
+        assert_eq!(ask(&stranger, read()).await, none);
+        std::fs::remove_file(dir.path().join("g")).expect("removed");
+        assert_eq!(ask(&stranger, read()).await, none, "a removed file has the name that it was opened by");
+        assert!(matches!(ask(&caller(May::Write), put()).await, Answer::Found(..)));
+    });
+}
+
+#[test]
+fn large_calls_that_wait_for_a_silent_client_hold_up_no_other_mount() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["held", "free"] {
+        std::fs::write(dir.path().join(name), "").expect("a file");
+    }
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
+        let (mounts, caller) = (Arc::new(Mounts::new()), caller(May::Write));
+        let silent = tree.leases().client(ClientId(9)).expect("a client");
+        let (found, lease) = tree.stat_leased(&path("held"), &silent).await.expect("attributes");
+        assert!(lease.is_some());
+        for (client, name) in [(1, "held"), (2, "free")] {
+            let (call, data) = call(client, 1, open(name));
+            mounts.answer(&tree, &caller, nowhere(), call, data, false).await.expect("an answer");
+        }
+        for number in 0..LARGE_OF_MOUNT_MAX as u64 {
+            let (mounts, tree, caller) = (mounts.clone(), tree.clone(), caller.clone());
+            let (call, data) = call(1, 2 + number, put());
+            drop(dapple::spawn(async move { mounts.answer(&tree, &caller, nowhere(), call, data, true).await }));
+        }
+        while tree.leases().counts().waiting < LARGE_OF_MOUNT_MAX {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let ask = async |client, number| {
+            let (call, data) = call(client, number, put());
+            mounts.answer(&tree, &caller, nowhere(), call, data, true).await
+        };
+        assert!(ask(1, 1000).await.is_none(), "it is sent again");
+        assert!(matches!(ask(2, 2).await, Some((Answer::Found(..), _))));
+        tree.leases().release(&silent, &[(found.node, u64::MAX)]).await;
+        while tree.leases().counts().waiting > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        while ask(1, 1000).await.is_none() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
