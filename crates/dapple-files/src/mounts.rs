@@ -126,44 +126,32 @@ impl Mounts {
         mount: Arc<Mount>,
         room: impl Send + 'static,
     ) -> (Answer, Vec<u8>) {
-        let trusts_owners = self.trusts_owners.load(Ordering::Relaxed);
         let served = Served {
             start: self.start,
             boot: self.boot,
-            trusts_owners,
             began: self.began,
-            open_files: &self.open_files,
-            tree,
-            caller,
-            mount: &mount,
+            trusts_owners: self.trusts_owners.load(Ordering::Relaxed),
+            open_files: self.open_files.clone(),
+            tree: tree.clone(),
+            caller: caller.clone(),
+            mount,
         };
         if !call.action.changes() {
             return served.run(call.action, data).await;
         }
         let number = call.number;
-        // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile. A call that is known to run runs.
-        let (tree, caller) = (tree.clone(), caller.clone());
-        let (start, boot, began, open_files) = (self.start, self.boot, self.began, self.open_files.clone());
         let (audit, address) = (by.audit.clone(), by.address);
+        // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile. A call that is known to run runs.
         let running = dapple::spawn(async move {
             let _room = room;
+            let mount = &served.mount;
             let failed = Answer::Failed(Errno::IO.raw_os_error());
             match mount.recent.with(|recent| recent.begin(number)).await {
                 Before::Answered(answer) => return (answer, Vec::new()),
                 Before::Running(answer) => return (answer.await.unwrap_or(failed), Vec::new()),
                 Before::New => {}
             }
-            let change = mount.audited(&audit, &caller, address, &call.action).await;
-            let served = Served {
-                start,
-                boot,
-                trusts_owners,
-                began,
-                open_files: &open_files,
-                tree: &tree,
-                caller: &caller,
-                mount: &mount,
-            };
+            let change = mount.audited(&audit, &served.caller, address, &call.action).await;
             let (answer, data) = served.run(call.action, data).await;
             change.end(match answer {
                 Answer::Failed(errno) => Outcome::Failed(errno),

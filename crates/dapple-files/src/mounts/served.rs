@@ -20,18 +20,18 @@ use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, 
 use crate::wire::{Action, Answer, DATA_MAX, FIRST_LEN, OpenHow, PIECES_MAX};
 
 /// A call that is served.
-pub(super) struct Served<'a> {
+pub(super) struct Served {
     pub(super) start: u64,
     pub(super) boot: u64,
     pub(super) trusts_owners: bool,
     pub(super) began: FileTime,
-    pub(super) open_files: &'a Arc<AtomicUsize>,
-    pub(super) tree: &'a Tree,
-    pub(super) caller: &'a Caller,
-    pub(super) mount: &'a Arc<Mount>,
+    pub(super) open_files: Arc<AtomicUsize>,
+    pub(super) tree: Tree,
+    pub(super) caller: Caller,
+    pub(super) mount: Arc<Mount>,
 }
 
-impl Served<'_> {
+impl Served {
     pub(super) async fn run(&self, action: Action, data: Bytes) -> (Answer, Vec<u8>) {
         match self.try_run(action, data).await {
             Ok(answered) => answered,
