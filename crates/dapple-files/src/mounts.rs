@@ -21,7 +21,7 @@ use crate::path::TreePath;
 use crate::rights::Rules;
 use crate::tree::{AttributeChange, FileTime, NodeId, Tree};
 use crate::wire::{Action, Answer, Call};
-use recent::{Before, Recent};
+use recent::{Before, Begun, Recent};
 use served::{Served, failed};
 
 mod recent;
@@ -151,6 +151,7 @@ impl Mounts {
                 Before::Running(answer) => return (answer.await.unwrap_or(failed), Vec::new()),
                 Before::New => {}
             }
+            let begun = Begun::new(&mount.recent, number);
             let change = mount.audited(&audit, &served.caller, address, &call.action).await;
             let (answer, data) = served.run(call.action, data).await;
             change.end(match answer {
@@ -158,8 +159,7 @@ impl Mounts {
                 Answer::UnknownHandle => Outcome::Failed(Errno::STALE.raw_os_error()),
                 _ => Outcome::Done,
             });
-            let kept = answer.clone();
-            mount.recent.with(|recent| recent.end(number, kept)).await;
+            begun.end(answer.clone()).await;
             (answer, data)
         });
         running.await.unwrap_or((Answer::Failed(Errno::IO.raw_os_error()), Vec::new()))

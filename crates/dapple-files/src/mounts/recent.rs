@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dapple::sync::oneshot;
+use dapple::{Colored, Handle};
 use rustix::io::Errno;
 
 use crate::wire::Answer;
@@ -20,6 +21,37 @@ pub(super) enum Before {
     New,
     Answered(Answer),
     Running(oneshot::Receiver<Answer>),
+}
+
+/// A call that runs. If it is dropped before its end, as by a panic, the call has failed, and those that wait for its answer hear of it.
+pub(super) struct Begun {
+    recent: Colored<Recent>,
+    number: u64,
+    is_over: bool,
+}
+
+impl Begun {
+    pub(super) fn new(recent: &Colored<Recent>, number: u64) -> Begun {
+        Begun { recent: recent.clone(), number, is_over: false }
+    }
+
+    /// Keeps the answer.
+    pub(super) async fn end(mut self, answer: Answer) {
+        let number = self.number;
+        self.recent.with(move |recent| recent.end(number, answer)).await;
+        self.is_over = true;
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        // After the end of the runtime no call comes again.
+        if self.is_over || Handle::try_current().is_none() {
+            return;
+        }
+        let number = self.number;
+        self.recent.post(move |recent| recent.end(number, Answer::Failed(Errno::IO.raw_os_error())));
+    }
 }
 
 impl Recent {
@@ -59,7 +91,10 @@ const CALLS_KEPT: usize = 4096;
 
 #[cfg(test)]
 mod tests {
-    use super::{Before, CALLS_KEPT, Recent};
+    use dapple::Colored;
+    use rustix::io::Errno;
+
+    use super::{Before, Begun, CALLS_KEPT, Recent};
     use crate::wire::Answer;
 
     #[test]
@@ -77,6 +112,21 @@ mod tests {
         let answered =
             matches!(recent.begin(last), Before::Answered(Answer::Names(names)) if names == [last.to_le_bytes()]);
         assert!(answered && recent.calls.len() <= CALLS_KEPT);
+    }
+
+    #[test]
+    fn a_call_that_is_dropped_before_its_end_has_failed() {
+        dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+            let recent = Colored::new(Recent::default());
+            let begin = || recent.with(|recent| recent.begin(1));
+            let Before::New = begin().await else { panic!("it is the first") };
+            let begun = Begun::new(&recent, 1);
+            let Before::Running(waits) = begin().await else { panic!("it runs") };
+            drop(begun);
+            let failed = Answer::Failed(Errno::IO.raw_os_error());
+            assert_eq!(waits.await, Ok(failed.clone()));
+            assert!(matches!(begin().await, Before::Answered(answer) if answer == failed));
+        });
     }
 
     #[test]
