@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::FilesError;
 use crate::observe::log::{Format, Log, Writing};
-use crate::observe::rfc_3339_now;
+use crate::observe::time;
 
 /// A line.
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ pub(super) fn begin(path: &Path, files: &Files, workers: usize) -> Result<(Arc<L
 
 fn write(change: &Audited, out: &mut Vec<u8>) {
     let record = Record {
-        time: rfc_3339_now(),
+        time: now(),
         user: &change.user,
         address: change.address.map(|address| address.to_canonical().to_string()),
         call: change.call,
@@ -51,6 +51,13 @@ fn write(change: &Audited, out: &mut Vec<u8>) {
     if serde_json::to_writer(&mut *out, &record).is_ok() {
         out.push(b'\n');
     }
+}
+
+/// The present time, as `2026-11-21T22:57:47.123456Z`.
+fn now() -> String {
+    let mut text = Vec::new();
+    time::rfc_3339(time::now(), &mut text);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// The path as it is if it is text, and otherwise with its other bytes escaped.

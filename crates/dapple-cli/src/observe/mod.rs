@@ -12,7 +12,7 @@ pub(crate) mod metrics {
     pub(crate) use dapple_serve::metrics::*;
 }
 mod span;
-mod time;
+pub(crate) mod time;
 pub(crate) mod told;
 
 use std::future::Future;
@@ -20,13 +20,6 @@ use std::future::Future;
 use dapple::Handle;
 use dapple_http::Request;
 use tracing::{Instrument, debug};
-
-/// The present time, as `2026-11-21T22:57:47.123456Z`.
-pub(crate) fn rfc_3339_now() -> String {
-    let mut text = Vec::new();
-    time::rfc_3339(time::now(), &mut text);
-    String::from_utf8(text).unwrap_or_default()
-}
 
 pub(crate) use self::args::{MetricsArgs, ToldArgs};
 use self::exchange::Exchange;

@@ -13,7 +13,7 @@ struct Civil {
 }
 
 /// The time since 1970.
-pub(super) fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
@@ -33,7 +33,7 @@ pub(super) fn common(at: Duration, out: &mut Vec<u8>) {
 }
 
 /// `2026-11-21T22:57:47.123456Z` (RFC 3339).
-pub(super) fn rfc_3339(at: Duration, out: &mut Vec<u8>) {
+pub(crate) fn rfc_3339(at: Duration, out: &mut Vec<u8>) {
     let Civil { year, month, day, second_of_day } = civil(at.as_secs());
     let (hour, minute, rest, us) =
         (second_of_day / 3_600, second_of_day / 60 % 60, second_of_day % 60, at.subsec_micros());
