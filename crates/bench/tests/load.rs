@@ -128,7 +128,10 @@ fn a_number_of_requests_is_asked_exactly() {
 fn clients_that_read_nothing_stay_until_the_end() {
     const STALLED: [&str; 4] = ["--stalled", "5", "--stalled-path", "/large"];
     let port = serve(|stream, path, _| match path {
-        "/large" => write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nbegins").is_ok(),
+        // As much as the kernel takes.
+        "/large" => {
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 64000000\r\n\r\n{}", "x".repeat(64_000_000)).is_ok()
+        }
         path => reply(stream, &body_of(path)),
     });
     let (kept, passed, errors) = summary(port, &STALLED);
@@ -146,7 +149,11 @@ fn clients_that_read_nothing_stay_until_the_end() {
     });
     let cut = load(cuts, &STALLED);
     let errors = String::from_utf8_lossy(&cut.stderr);
-    assert!(!cut.status.success() && errors.contains("ended 5 of 5 stalled clients"), "{errors}");
+    assert!(!cut.status.success() && errors.contains("of 5 stalled clients 5 have no answer"), "{errors}");
+    // A short answer over a connection that is kept.
+    let short = load(serve(right), &STALLED);
+    let errors = String::from_utf8_lossy(&short.stderr);
+    assert!(!short.status.success() && errors.contains("ask for a larger file"), "{errors}");
 }
 
 #[test]

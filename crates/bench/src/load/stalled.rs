@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use dapple::net::TcpStream;
 use dapple::time::timeout;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Open connections, each with an answer that is not read.
@@ -14,7 +15,7 @@ pub(super) struct Stalled(Vec<TcpStream>);
 impl Stalled {
     /// Connects `count` clients one after the other, each of which sends the request and waits until the answer begins.
     pub(super) async fn open(load: &Load, count: u32, path: &str) -> Result<Stalled> {
-        // What arrives first over TLS is no answer.
+        // The first bytes over TLS are no answer.
         let is_plain = load.routes.iter().all(|route| route.tls.is_none());
         ensure!(count == 0 || is_plain, "--stalled is for servers without TLS: pass http:// URLs");
         let mut streams = Vec::new();
@@ -37,17 +38,29 @@ impl Stalled {
         }
     }
 
-    /// An error if the server has ended one of them meanwhile: it was not measured beside so many, then.
+    /// An error unless all of them have an answer of status 200 that fills their buffers: the figures are not of so many stalled clients,
+    /// then.
     pub(super) fn check(&self) -> Result<()> {
-        let (open, all) = (self.0.iter().filter(|stream| is_open(stream)).count(), self.0.len());
-        ensure!(open == all, "the server ended {} of {all} stalled clients before the end", all - open);
+        let (stalled, all) = (self.0.iter().filter(|stream| is_stalled(stream)).count(), self.0.len());
+        ensure!(
+            stalled == all,
+            "of {all} stalled clients {} have no answer of status 200 and {STALLED_LEN} bytes or more: ask for a larger file, \
+             or the server has ended them",
+            all - stalled
+        );
         Ok(())
     }
 }
 
-/// Whether the server has not ended a connection.
-fn is_open(stream: &TcpStream) -> bool {
+/// Whether a good answer waits that is longer than a small file, on a connection that is not ended.
+fn is_stalled(stream: &TcpStream) -> bool {
     let mut seen = [PollFd::new(stream, PollFlags::RDHUP)];
     // Without waiting: what the kernel knows now.
-    poll(&mut seen, Some(&Timespec::default())).is_ok_and(|changed| changed == 0)
+    let is_open = poll(&mut seen, Some(&Timespec::default())).is_ok_and(|changed| changed == 0);
+    let mut unread = vec![0; STALLED_LEN];
+    let taken = recv(stream, &mut unread[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    is_open && taken.is_ok_and(|(_, len)| len == STALLED_LEN) && unread.starts_with(b"HTTP/1.1 200 ")
 }
+
+/// A server writes at least this much to a client that reads nothing: the kernel's buffers have more room.
+const STALLED_LEN: usize = 32 << 10;

@@ -57,7 +57,7 @@ struct Figures {
     load_us: f64,
 }
 
-/// The processes of one run, and the folder of the files and stores.
+/// The processes of one run.
 struct Processes {
     fronts: Vec<(Guard, SocketAddr)>,
     tables: Vec<(Guard, SocketAddr)>,
@@ -179,7 +179,7 @@ fn fill(site: &Path, front: SocketAddr) -> Result<()> {
 
 const LEGEND: &str = "\
 Medians of the runs. Each front end and each host of the table is a process of `services/webtable`, and all share the machine with the
-load, so that its two cores bound the sum: read the processor time for each request, and not the rate, for what further machines would add.
+load, so that its cores bound the sum: read the processor time for each request, and not the rate, for what further machines would add.
 200 files of 4 KiB, all equally frequent, over connections that are kept; each answer is one question of a front end to a host. Every body
 is compared byte for byte.";
 
