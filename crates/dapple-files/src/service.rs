@@ -176,11 +176,16 @@ impl Files {
         let asked = Arc::new(dav::Asked::new(&method, &path, request.headers(), self.0.rules.clone()));
         let caller = Caller { user, rules, asked };
         let user = caller.user.clone();
-        if self.0.refuses.load(Ordering::Relaxed) && uri.path() != wire::PATH && uri.path() != "/-/status" {
+        let is_small = match method {
+            Method::POST => uri.path() == wire::PATH,
+            Method::GET | Method::HEAD => uri.path() == "/-/status",
+            _ => false,
+        };
+        if self.0.refuses.load(Ordering::Relaxed) && !is_small {
             return short_of_memory();
         }
         let change = self.0.audit.begin(|| {
-            let call = audited(&method, uri.path())?;
+            let call = audited(&method)?;
             let to = dav::guard::destination(&uri, request.headers()).ok().filter(|_| matches!(call, "COPY" | "MOVE"));
             Some(Audited { user: user.clone(), address, call, path: path.clone(), to, result: Outcome::Left })
         });
@@ -399,9 +404,9 @@ impl tower_service::Service<Request<Body>> for Files {
 }
 
 /// The name of a method that changes files.
-fn audited(method: &Method, path: &str) -> Option<&'static str> {
+fn audited(method: &Method) -> Option<&'static str> {
     const ALL: [&str; 8] = ["PUT", "PATCH", "DELETE", "MKCOL", "COPY", "MOVE", "PROPPATCH", "LOCK"];
-    ALL.into_iter().find(|name| method.as_str() == *name && path != wire::PATH)
+    ALL.into_iter().find(|name| method.as_str() == *name)
 }
 
 /// The file that a request names. A path that a lenient server would repair, such as `a/../b`, is refused.

@@ -1,6 +1,7 @@
 //! The behavior of the file service.
 
 mod attacks;
+mod audit;
 mod conflicts;
 mod leases;
 mod leftovers;

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 /// A served directory.
 pub(crate) struct Served {
     pub(crate) dir: TempDir,
+    pub(crate) files: Files,
     addr: SocketAddr,
     _runtime: Runtime,
 }
@@ -31,16 +32,16 @@ impl Served {
         // Below the project: its file system has extended attributes, and /tmp need not.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         let runtime = crate::runtime();
-        let addr = runtime.block_on(async {
+        let (addr, files) = runtime.block_on(async {
             let tree = Tree::open(dir.path()).await.expect("a tree");
             let files = Files::new(tree, Logins::new(Some(TOKEN.to_owned()), users), rules);
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let addr = listener.local_addr().expect("an address");
-            let server = dapple::serve(listener, files).body_max_bytes(None).no_admission();
+            let server = dapple::serve(listener, files.clone()).body_max_bytes(None).no_admission();
             drop(dapple::spawn(async move { server.await }));
-            addr
+            (addr, files)
         });
-        Served { dir, addr, _runtime: runtime }
+        Served { dir, files, addr, _runtime: runtime }
     }
 
     pub(crate) fn path(&self) -> &Path {
