@@ -65,7 +65,7 @@ struct OpenFile {
     path: TreePath,
     /// The rules under which its client may use it, once it was asked.
     checked: Mutex<Arc<Rules>>,
-    /// Whether an audit has a write of it.
+    /// Whether an audit has a write of it that succeeded.
     is_recorded: AtomicBool,
     count: Arc<AtomicUsize>,
 }
@@ -152,9 +152,9 @@ impl Mounts {
                 Before::New => {}
             }
             let begun = Begun::new(&mount.recent, number);
-            let change = mount.audited(&audit, &served.caller, address, &call.action).await;
+            let records = mount.audited(&audit, &served.caller, address, &call.action).await;
             let (answer, data) = served.run(call.action, data).await;
-            change.end(match answer {
+            records.end(match answer {
                 Answer::Failed(errno) => Outcome::Failed(errno),
                 Answer::UnknownHandle => Outcome::Failed(Errno::STALE.raw_os_error()),
                 _ => Outcome::Done,
@@ -218,43 +218,60 @@ impl Mount {
         self.client.id()
     }
 
-    /// Begins the record of a change.
-    async fn audited(
-        &self,
-        audit: &Audit,
-        caller: &Caller,
-        address: Option<IpAddr>,
-        action: &Action,
-    ) -> audit::Running {
-        if !audit.is_on() {
-            return audit.begin(|| None);
-        }
+    /// Begins the records of a call.
+    async fn audited(&self, audit: &Audit, caller: &Caller, address: Option<IpAddr>, action: &Action) -> Records {
+        let begin = |described: Option<(&'static str, TreePath, Option<TreePath>)>| {
+            audit.begin(|| {
+                let (call, path, to) = described?;
+                Some(Audited { user: caller.user.clone(), address, call, path, to, result: Outcome::Left })
+            })
+        };
         let open = match action {
-            Action::Put { handle, .. } | Action::SetOpen(handle, _) => {
+            Action::Put { handle, .. } | Action::SetOpen(handle, _) if audit.is_on() => {
                 self.files.read(|files| files.get(handle).cloned()).await
             }
             _ => None,
         };
-        // The first write of an open file counts for all.
-        let is_write = matches!(action, Action::Put { .. });
-        let open = open.filter(|open| !is_write || !open.is_recorded.swap(true, Ordering::Relaxed));
-        let of_handle = open.map(|open| open.path.clone());
-        audit.begin(|| {
-            let (call, path, to) = action.described(of_handle)?;
-            Some(Audited { user: caller.user.clone(), address, call, path, to, result: Outcome::Left })
-        })
+        let of_handle = open.as_ref().map(|open| open.path.clone());
+        let written = open.filter(|_| matches!(action, Action::Put { pieces, .. } if !pieces.is_empty()));
+        Records {
+            write: written.map(|open| (begin(Some(("write", open.path.clone(), None))), open)),
+            change: begin(if audit.is_on() { action.described(of_handle) } else { None }),
+        }
+    }
+}
+
+/// The records of a call that runs.
+struct Records {
+    /// Of the bytes that it writes to an open file.
+    write: Option<(audit::Running, Arc<OpenFile>)>,
+    /// Of its other change.
+    change: audit::Running,
+}
+
+impl Records {
+    fn end(self, result: Outcome) {
+        if let Some((record, open)) = self.write {
+            // The first write that succeeds counts for all that do.
+            match result == Outcome::Done && open.is_recorded.swap(true, Ordering::Relaxed) {
+                true => record.forget(),
+                false => record.end(result),
+            }
+        }
+        self.change.end(result);
     }
 }
 
 impl Action {
-    /// The name and the files of a change, for an audit; `None` for what changes nothing.
+    /// The name and the files of a change, for an audit; `None` for what changes nothing but the bytes of an open file.
     fn described(&self, of_handle: Option<TreePath>) -> Option<(&'static str, TreePath, Option<TreePath>)> {
         let (call, path, to) = match self {
             Action::Open { path, how, .. } if how.create.is_some() && how.only_new => ("create", path, None),
             Action::Open { path, how, .. } if how.create.is_some() || how.truncate => ("open", path, None),
-            Action::Put { .. } => return of_handle.map(|path| ("write", path, None)),
-            Action::SetOpen(_, change) if *change == AttributeChange::default() => return None,
-            Action::SetOpen(..) => return of_handle.map(|path| ("set", path, None)),
+            Action::Put { change, .. } | Action::SetOpen(_, change) if *change == AttributeChange::default() => {
+                return None;
+            }
+            Action::Put { .. } | Action::SetOpen(..) => return of_handle.map(|path| ("set", path, None)),
             Action::MakeDir(path, _) => ("mkdir", path, None),
             Action::MakeNode(path, ..) => ("mknod", path, None),
             Action::RemoveFile(path) => ("unlink", path, None),

@@ -112,7 +112,7 @@ impl Files {
     }
 
     /// Gives a record of each change that a client makes, or tries to make, to `sink`, which must not block; the first one given stays. Of
-    /// the writes of a mount to an open file, the first counts for all.
+    /// the writes of a mount to an open file, the first that succeeds counts for all that do.
     pub fn audit(&self, sink: impl Fn(&Audited) + Send + Sync + 'static) {
         self.0.audit.set(Box::new(sink));
     }

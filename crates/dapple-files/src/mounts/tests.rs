@@ -1,4 +1,4 @@
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -117,4 +117,36 @@ fn large_calls_that_wait_for_a_silent_client_hold_up_no_other_mount() {
             sleep(Duration::from_millis(1)).await;
         }
     });
+}
+
+#[test]
+fn of_the_writes_to_an_open_file_the_failures_and_the_first_success_are_recorded_and_all_changes_of_attributes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), "old").expect("a file");
+    let (audit, lines) = (Audit::default(), Arc::new(Mutex::new(Vec::new())));
+    let sink = lines.clone();
+    audit.set(Box::new(move |change| {
+        sink.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{} {}", change.call, change.result));
+    }));
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let (tree, mounts) = (Tree::open(dir.path()).await.expect("a tree"), Mounts::new());
+        let mut number = 0;
+        let mut ask = async |caller: &Caller, action: Action| {
+            number += 1;
+            let (call, data) = call(1, number, action);
+            mounts.answer(&tree, caller, By { audit: &audit, address: None }, call, data, false).await;
+        };
+        let [writer, reader] = [May::Write, May::Read].map(caller);
+        let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
+        ask(&writer, open("f")).await;
+        for caller in [&reader, &writer, &writer, &reader] {
+            ask(caller, put()).await;
+        }
+        for pieces in [vec![(0, 3)], Vec::new()] {
+            ask(&writer, Action::Put { handle: 1, delegation: None, pieces, change }).await;
+        }
+    });
+    let access = format!("write failed {}", Errno::ACCESS.raw_os_error());
+    let expected = [&access, "write done", &access, "set done", "set done"];
+    assert_eq!(*lines.lock().expect("the lines"), expected);
 }
