@@ -24,7 +24,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, UNIX_EPOCH};
 
 use dapple::color::when;
@@ -34,6 +34,7 @@ use dapple::{Colored, Handle};
 use dapple_sched::environment::{HashMap, system_now};
 use serde::{Deserialize, Serialize};
 
+use crate::lock::lock;
 use crate::tree::NodeId;
 use state::{Delegate, Stage, State};
 
@@ -547,10 +548,6 @@ impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The most clients with leases at a time; more use the tree without leases.

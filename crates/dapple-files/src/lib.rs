@@ -26,6 +26,7 @@ mod attempts;
 mod audit;
 mod dav;
 mod lease;
+mod lock;
 mod login;
 #[cfg(feature = "mount")]
 mod mount;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString, rand_core::OsRng};
@@ -19,6 +19,7 @@ use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 
 use crate::attempts::{Attempts, Origin, client};
+use crate::lock::lock;
 
 /// The users of a service, and the guesses of strangers.
 #[derive(Debug)]
@@ -288,10 +289,6 @@ fn basic(text: &str) -> Option<(String, String)> {
 fn base64(text: &str) -> Option<Vec<u8>> {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.decode(text).ok()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The name of the token's bearer in rules and logs.

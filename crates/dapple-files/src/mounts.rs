@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use crate::audit::{self, Audit, Audited, By, Outcome};
 use crate::dav::Caller;
 use crate::lease::{Client, ClientId};
+use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::Rules;
 use crate::tree::{AttributeChange, FileTime, NodeId, Tree};
@@ -310,10 +311,6 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The most mounts of one user at a time.

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -26,6 +26,7 @@ use xml::reader::{EventReader, XmlEvent};
 use crate::audit::{Audit, Audited, By, Outcome};
 use crate::dav::{self, Caller, DavTree, Locks, ReplyBody};
 use crate::lease::LeaseCounts;
+use crate::lock::lock;
 use crate::login::{LoginError, Logins, Users};
 use crate::mounts::Mounts;
 use crate::path::{PathError, TreePath};
@@ -136,7 +137,7 @@ impl Files {
     /// keep. An upload that has begun ends only if its user may still write there; a download that has begun ends.
     pub fn reload(&self, users: Users, rules: Rules) {
         self.0.logins.set_users(users);
-        *self.0.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        *lock(&self.0.rules) = Arc::new(rules);
         self.0.tree.leases().recall_all();
     }
 
@@ -172,7 +173,7 @@ impl Files {
             info!(%user, %method, %path, client = ?address, "refused: sent by a page of another site");
             return text(StatusCode::FORBIDDEN, "a page of another site sent this");
         }
-        let rules = self.0.rules.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let rules = lock(&self.0.rules).clone();
         let asked = Arc::new(dav::Asked::new(&method, &path, request.headers(), self.0.rules.clone()));
         let caller = Caller { user, rules, asked };
         let user = caller.user.clone();

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use dapple::serve::Body;
 use dapple::time::timeout;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+
+use crate::lock::lock;
 
 /// A body that can be read on after its reader has given up.
 ///
@@ -44,16 +46,16 @@ impl http_body::Body for SharedBody {
     type Error = io::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let mut body = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut body = lock(&self.0);
         Pin::new(&mut *body).poll_frame(cx).map_err(|error| io::Error::other(error.to_string()))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
+        lock(&self.0).is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).size_hint()
+        lock(&self.0).size_hint()
     }
 }
 

@@ -2,13 +2,14 @@
 //! file system.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dav_server::fs::FsError;
 use http::{HeaderMap, Method, StatusCode};
 
 use super::guard::Refusal;
 use super::node::failed;
+use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::Rules;
 use crate::tree::{Aside, Attributes, Needed, is_changed};
@@ -145,10 +146,6 @@ fn replaced(fields: &HeaderMap) -> Option<TreePath> {
         return None;
     }
     crate::service::path_of(&fields.get("destination")?.to_str().ok()?.parse().ok()?).ok()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const CHANGED: &str = "the file changed after this request began: its conditions no longer hold";

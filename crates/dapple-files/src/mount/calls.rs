@@ -11,8 +11,9 @@ use rustix::io::Errno;
 
 use super::answers::{NOW, no_attr};
 use super::inodes::Inodes;
-use super::{Listing, Open, Shared, lock};
+use super::{Listing, Open, Shared};
 use crate::lease::Lease;
+use crate::lock::lock;
 use crate::path::TreePath;
 use crate::tree::{AttributeChange, Attributes, Entry};
 use crate::wire::{Action, Answer, OpenHow};

@@ -19,9 +19,10 @@ use fuser::{
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::Shared;
 use super::answers::{NOW, errno, new_time};
 use super::calls::{HANDLES, NO_OWNER, Outcome};
-use super::{Shared, lock};
+use crate::lock::lock;
 use crate::path::TreePath;
 use crate::tree::{AttributeChange, Kind};
 use crate::wire::{Action, Answer, DATA_MAX, OpenHow};

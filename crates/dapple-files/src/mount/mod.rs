@@ -13,7 +13,7 @@ mod writes;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dapple::tls::TlsConnector;
@@ -137,8 +137,4 @@ impl Mounted {
     pub fn unmount(self) -> io::Result<()> {
         self.0.umount_and_join()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,9 +9,10 @@ use dapple::blocking::spawn_blocking;
 use dapple::time::timeout;
 use fuser::{INodeNo, Notifier};
 
+use super::Shared;
 use super::inodes::Stale;
-use super::{Shared, lock};
 use crate::lease::Recall;
+use crate::lock::lock;
 use crate::tree::NodeId;
 use crate::wire::{Action, Answer};
 

@@ -18,8 +18,9 @@ use dapple::sync::Limit;
 use dapple::time::{Instant, sleep};
 use dapple_sched::environment::system_now;
 
-use super::{Shared, lock};
+use super::Shared;
 use crate::lease::Lease;
+use crate::lock::lock;
 use crate::tree::{AttributeChange, Attributes, FileTime, NewTime};
 use crate::wire::{Action, Answer, DATA_MAX, PIECES_MAX};
 

@@ -11,9 +11,10 @@ use bytes::Bytes;
 use dapple_sched::environment::HashMap;
 use rustix::io::Errno;
 
-use super::{FILES_OF_MOUNT_MAX, Mount, OPEN_FILES_MAX, OpenFile, lock};
+use super::{FILES_OF_MOUNT_MAX, Mount, OPEN_FILES_MAX, OpenFile};
 use crate::dav::{Caller, PROPERTIES};
 use crate::lease::Lease;
+use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::May;
 use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, Tree, of_file, read_whole};

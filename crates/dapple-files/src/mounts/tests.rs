@@ -1,4 +1,4 @@
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use super::{LARGE_OF_MOUNT_MAX, Mounts};
 use crate::audit::{Audit, By};
 use crate::dav::{Asked, Caller};
 use crate::lease::{ClientId, Leases};
+use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::{May, Rules};
 use crate::tree::{AttributeChange, Tree};
@@ -126,7 +127,7 @@ fn of_the_writes_to_an_open_file_the_failures_and_the_first_success_are_recorded
     let (audit, lines) = (Audit::default(), Arc::new(Mutex::new(Vec::new())));
     let sink = lines.clone();
     audit.set(Box::new(move |change| {
-        sink.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{} {}", change.call, change.result));
+        lock(&sink).push(format!("{} {}", change.call, change.result));
     }));
     dapple::builder().workers(1).build().expect("a runtime").block_on(async {
         let (tree, mounts) = (Tree::open(dir.path()).await.expect("a tree"), Mounts::new());
@@ -148,5 +149,5 @@ fn of_the_writes_to_an_open_file_the_failures_and_the_first_success_are_recorded
     });
     let access = format!("write failed {}", Errno::ACCESS.raw_os_error());
     let expected = [&access, "write done", &access, "set done", "set done"];
-    assert_eq!(*lines.lock().expect("the lines"), expected);
+    assert_eq!(*lock(&lines), expected);
 }

@@ -7,7 +7,7 @@
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dapple::Color;
@@ -19,6 +19,7 @@ use dapple_sched::environment::HashSet;
 
 use super::attributes::NodeId;
 use crate::lease::Leases;
+use crate::lock::lock;
 
 /// The watched directories.
 pub(super) struct Watched(Arc<Watch>);
@@ -50,7 +51,7 @@ impl Watched {
     /// Watches an open directory, unless it is watched already; `false` if that cannot be. Blocks.
     pub(super) fn cover(&self, directory: &std::fs::File, node: NodeId) -> bool {
         let watch = &self.0;
-        let mut directories = watch.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut directories = lock(&watch.directories);
         if directories.contains(&node) {
             return true;
         }
