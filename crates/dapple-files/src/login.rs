@@ -23,13 +23,25 @@ use crate::lock::lock;
 
 /// The users of a service, and the guesses of strangers.
 #[derive(Debug)]
-pub struct Logins {
+pub struct Logins(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     token: Option<String>,
     users: Mutex<Arc<Users>>,
-    /// Checked passwords, so that argon2 need not run at each request: users by their whole header field.
-    known: Mutex<HashMap<String, (Arc<str>, Instant)>>,
+    /// So that argon2 need not run at each request.
+    known: Mutex<Known>,
     attempts: Mutex<Attempts>,
     checks: Limit,
+}
+
+/// A login that is checked.
+struct Checked {
+    /// The whole header field.
+    value: String,
+    user: String,
+    password: String,
+    from: Origin,
 }
 
 /// The users of a file, each line `NAME:HASH` with a hash of argon2 as `dapple files passwd` writes it.
@@ -77,19 +89,19 @@ pub enum UsersError {
 impl Logins {
     /// Lets in each client that has the token, and the users of a list.
     pub fn new(token: Option<String>, users: Users) -> Logins {
-        Logins {
+        Logins(Arc::new(Shared {
             token,
             users: Mutex::new(Arc::new(users)),
             known: Mutex::default(),
             attempts: Mutex::default(),
             checks: Limit::new(CHECKS_MAX).waiting_max(CHECKS_WAITING_MAX),
-        }
+        }))
     }
 
     /// Replaces the users. Logins that were checked before are checked again.
     pub fn set_users(&self, users: Users) {
-        *lock(&self.users) = Arc::new(users);
-        lock(&self.known).clear();
+        *lock(&self.0.users) = Arc::new(users);
+        lock(&self.0.known).clear();
     }
 
     /// The name of the user that sent a request, `token` for the bearer of the token.
@@ -104,71 +116,114 @@ impl Logins {
     pub async fn user(&self, fields: &HeaderMap, address: Option<IpAddr>) -> Result<Arc<str>, LoginError> {
         let value = fields.get(AUTHORIZATION).ok_or(LoginError::Missing)?;
         let value = value.to_str().map_err(|_| LoginError::Wrong)?;
-        let now = Instant::now();
+        let shared = &self.0;
         let offered = Offered::of(value);
-        let from = Origin { address: address.map(client), user: self.counted_user(&offered) };
-        // Before the look-up: otherwise guesses would go on against the logins that are known.
-        if let Some(left) = lock(&self.attempts).wait(&from, now) {
+        let from = Origin { address: address.map(client), user: shared.counted_user(&offered) };
+        if let Some(user) = shared.known(value, &from)? {
+            return Ok(user);
+        }
+        let is_token = |text: &str| shared.token.as_ref().is_some_and(|token| is_same(token, text));
+        let (user, password) = match offered {
+            Offered::Token(token) | Offered::Password(_, token) if is_token(&token) => {
+                return Ok(shared.succeeded(value, &from, TOKEN_USER.into()));
+            }
+            Offered::Password(user, password)
+                if password.len() <= PASSWORD_LEN_MAX && !lock(&shared.users).is_empty() =>
+            {
+                (user, password)
+            }
+            _ => return Err(shared.failed(&from)),
+        };
+        let permit = shared.checks.acquire().await.map_err(|_| LoginError::Busy)?;
+        // Many came at once, and those before this one have been checked meanwhile.
+        if let Some(user) = shared.known(value, &from)? {
+            return Ok(user);
+        }
+        let (shared, checked) = (shared.clone(), Checked { value: value.to_owned(), user, password, from });
+        // The check has its permit, and counts, also if the client leaves.
+        let result = spawn_blocking(move || {
+            let _permit = permit;
+            shared.check(checked)
+        });
+        result.await.map_err(|_| LoginError::Busy)?
+    }
+}
+
+impl Shared {
+    /// The user of a login that was checked before.
+    ///
+    /// # Errors
+    ///
+    /// Too many were wrong. This counts before the look-up: otherwise guesses would go on against the logins that are known.
+    fn known(&self, value: &str, from: &Origin) -> Result<Option<Arc<str>>, LoginError> {
+        let now = Instant::now();
+        if let Some(left) = lock(&self.attempts).wait(from, now) {
             return Err(LoginError::TooMany(left));
         }
-        if let Some((user, until)) = lock(&self.known).get(value)
-            && *until > now
-        {
-            lock(&self.attempts).succeeded(&from, now);
-            return Ok(user.clone());
+        let found = lock(&self.known).get(value).filter(|(_, until)| *until > now).map(|(user, _)| user.clone());
+        if found.is_some() {
+            lock(&self.attempts).succeeded(from, now);
         }
-        let found = self.check(offered).await;
-        match &found {
-            Ok(Some(user)) => {
-                lock(&self.attempts).succeeded(&from, now);
-                let mut known = lock(&self.known);
-                if known.len() >= KNOWN_MAX {
-                    known.retain(|_, (_, until)| *until > now);
-                }
-                if known.len() < KNOWN_MAX {
-                    known.insert(value.to_owned(), (user.clone(), now + KNOWN_FOR));
-                }
-            }
-            Ok(None) => lock(&self.attempts).failed(&from, now),
-            Err(_) => {}
-        }
-        found?.ok_or(LoginError::Wrong)
+        Ok(found)
     }
 
     /// The user that a wrong login counts for, if there is one of that name.
     fn counted_user(&self, offered: &Offered) -> Option<Arc<str>> {
         let Offered::Password(user, _) = offered else { return None };
-        lock(&self.users).0.iter().find(|(name, _)| **name == **user).map(|(name, _)| name.clone())
+        lock(&self.users).find(user).map(|(name, _)| name.clone())
     }
 
-    /// The user, if token or password is right.
-    async fn check(&self, offered: Offered) -> Result<Option<Arc<str>>, LoginError> {
-        let (user, password) = match offered {
-            Offered::Token(token) => return Ok(self.is_token(&token).then(|| TOKEN_USER.into())),
-            Offered::Password(user, password) => (user, password),
-            Offered::Nonsense => return Ok(None),
-        };
-        if self.is_token(&password) {
-            return Ok(Some(TOKEN_USER.into()));
-        }
+    /// Checks a password. Blocks.
+    fn check(&self, checked: Checked) -> Result<Arc<str>, LoginError> {
         let users = lock(&self.users).clone();
-        if users.0.is_empty() || password.len() > PASSWORD_LEN_MAX {
-            return Ok(None);
+        let found = users.find(&checked.user);
+        // An unknown user costs as much time as a wrong password, so that time does not tell them apart.
+        let hash = found.or(users.0.first()).and_then(|(_, hash)| PasswordHash::new(hash).ok());
+        let password = checked.password.as_bytes();
+        let is_right = hash.is_some_and(|hash| Argon2::default().verify_password(password, &hash).is_ok());
+        match found.filter(|_| is_right) {
+            Some(found) => self.found(&checked, found),
+            None => Err(self.failed(&checked.from)),
         }
-        let _permit = self.checks.acquire().await.map_err(|_| LoginError::Busy)?;
-        let checked = spawn_blocking(move || {
-            // An unknown user costs as much time as a wrong password, so that time does not tell them apart.
-            let found = users.0.iter().find(|(name, _)| **name == *user);
-            let hash = found.or(users.0.first()).and_then(|(_, hash)| PasswordHash::new(hash).ok())?;
-            let is_right = Argon2::default().verify_password(password.as_bytes(), &hash).is_ok();
-            found.filter(|_| is_right).map(|(name, _)| name.clone())
-        });
-        checked.await.map_err(|_| LoginError::Busy)
     }
 
-    fn is_token(&self, offered: &str) -> bool {
-        self.token.as_ref().is_some_and(|token| bool::from(token.as_bytes().ct_eq(offered.as_bytes())))
+    /// Notes the right password of a user, unless it was taken back during the check.
+    fn found(&self, checked: &Checked, (name, hash): &(Arc<str>, String)) -> Result<Arc<str>, LoginError> {
+        // Whoever replaces the users clears what is known after that, so this comes before, or sees the new ones.
+        let mut known = lock(&self.known);
+        if lock(&self.users).find(name).is_none_or(|(_, now)| now != hash) {
+            return Err(LoginError::Wrong);
+        }
+        Ok(self.remember(&mut known, &checked.value, &checked.from, name.clone()))
     }
+
+    fn succeeded(&self, value: &str, from: &Origin, user: Arc<str>) -> Arc<str> {
+        self.remember(&mut lock(&self.known), value, from, user)
+    }
+
+    fn remember(&self, known: &mut Known, value: &str, from: &Origin, user: Arc<str>) -> Arc<str> {
+        let now = Instant::now();
+        lock(&self.attempts).succeeded(from, now);
+        if known.len() >= KNOWN_MAX {
+            known.retain(|_, (_, until)| *until > now);
+        }
+        if known.len() < KNOWN_MAX {
+            known.insert(value.to_owned(), (user.clone(), now + KNOWN_FOR));
+        }
+        user
+    }
+
+    fn failed(&self, from: &Origin) -> LoginError {
+        lock(&self.attempts).failed(from, Instant::now());
+        LoginError::Wrong
+    }
+}
+
+/// Checked logins: users by their whole header field, and until when each is known.
+type Known = HashMap<String, (Arc<str>, Instant)>;
+
+fn is_same(token: &str, offered: &str) -> bool {
+    token.as_bytes().ct_eq(offered.as_bytes()).into()
 }
 
 /// The login that a request offers.
@@ -241,6 +296,10 @@ impl Users {
         replace(file, &text).map_err(|error| UsersError::File(file.to_owned(), error))
     }
 
+    fn find(&self, name: &str) -> Option<&(Arc<str>, String)> {
+        self.0.iter().find(|(other, _)| **other == *name)
+    }
+
     /// The number of users.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -309,11 +368,15 @@ mod tests {
     use std::net::IpAddr;
 
     use base64::Engine as _;
+    use futures_util::FutureExt as _;
     use http::header::AUTHORIZATION;
     use http::{HeaderMap, HeaderValue};
 
-    use super::{LoginError, Logins, Users, UsersError};
+    use super::{CHECKS_MAX, LoginError, Logins, Users, UsersError};
     use crate::attempts::FAILURES_MAX;
+    use crate::lock::lock;
+
+    const PROXY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn fields(value: &str) -> HeaderMap {
         let mut fields = HeaderMap::new();
@@ -425,5 +488,67 @@ mod tests {
         let refused = (100..1_000).find(|at| matches!(login(*at, &at.to_string()), Err(LoginError::TooMany(_))));
         assert!(refused.is_some_and(|at| at <= 200), "{refused:?}");
         assert!(login(1, "ann's password").is_ok(), "from where the right password came before");
+    }
+
+    /// A runtime whose only thread for functions that block waits until the sender is dropped.
+    fn busy_runtime() -> (dapple::Runtime, std::sync::mpsc::Sender<()>) {
+        let mut config = dapple::Config::default();
+        config.blocking_threads_max = 1;
+        let runtime = dapple::builder_with(config).workers(1).build().expect("a runtime");
+        let (busy, free) = std::sync::mpsc::channel();
+        runtime.block_on(async { drop(dapple::blocking::spawn_blocking(move || free.recv())) });
+        (runtime, busy)
+    }
+
+    #[test]
+    fn a_check_whose_client_left_keeps_its_place_and_counts() {
+        let logins = Logins::new(None, ann_and_bob());
+        let (runtime, busy) = busy_runtime();
+        runtime.block_on(async {
+            for left in 1..=CHECKS_MAX {
+                assert!(logins.user(&basic("ann", "a guess"), Some(PROXY)).now_or_never().is_none());
+                assert_eq!(logins.0.checks.used(), left);
+            }
+            drop(busy);
+            drop(logins.0.checks.acquire().await.expect("a place"));
+            for _ in CHECKS_MAX as u32..FAILURES_MAX {
+                assert_eq!(logins.user(&basic("ann", "a guess"), Some(PROXY)).await, Err(LoginError::Wrong));
+            }
+            let refused = logins.user(&basic("ann", "ann's password"), Some(PROXY)).await;
+            assert!(matches!(refused, Err(LoginError::TooMany(_))), "{refused:?}");
+        });
+    }
+
+    #[test]
+    fn guesses_that_waited_for_their_check_are_refused_after_ten_wrong_ones() {
+        let logins = Logins::new(None, ann_and_bob());
+        let (runtime, busy) = busy_runtime();
+        let guesses = (0..30).map(|guess| {
+            let fields = basic("ann", &guess.to_string());
+            let logins = &logins;
+            async move { logins.user(&fields, Some(PROXY)).await }
+        });
+        let all = futures_util::future::join_all(guesses);
+        let results = runtime.block_on(async {
+            let (results, ()) = futures_util::future::join(all, async { drop(busy) }).await;
+            results
+        });
+        let checked = results.iter().filter(|result| **result == Err(LoginError::Wrong)).count();
+        assert!((FAILURES_MAX as usize..FAILURES_MAX as usize + CHECKS_MAX).contains(&checked), "{checked}");
+    }
+
+    #[test]
+    fn a_password_that_is_taken_back_during_its_check_lets_nobody_in() {
+        let logins = Logins::new(None, ann_and_bob());
+        let (runtime, busy) = busy_runtime();
+        let ann = basic("ann", "ann's password");
+        let login = || logins.user(&ann, Some(PROXY));
+        runtime.block_on(async {
+            assert!(login().now_or_never().is_none());
+            logins.set_users(Users(ann_and_bob().0.into_iter().filter(|(name, _)| **name == *"bob").collect()));
+            drop(busy);
+            assert_eq!(login().await, Err(LoginError::Wrong));
+            assert!(lock(&logins.0.known).is_empty());
+        });
     }
 }
