@@ -2,11 +2,12 @@
 //!
 //! | count | limit | against |
 //! |---|---|---|
-//! | of a user from an address | 10 a minute | guesses; other users behind the same proxy go on |
+//! | of a name from an address | 10 a minute | guesses; other users behind the same proxy go on |
 //! | from an address | 50 a minute | one password tried with many users |
-//! | of a user from all addresses | 50 a minute | guesses from many addresses; addresses from which the right password came in the last day go on |
+//! | of a name from all addresses | 50 a minute | guesses from many addresses; addresses from which the user logged in during the last day go on, and so does the token |
 //!
-//! Only users that exist have counts of their own. Tokens cannot be guessed; wrong ones count for their address.
+//! A name counts the same whether a user has it or not, so that no count tells which users there are. Tokens without a name have a count for each
+//! address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,15 +29,17 @@ pub(crate) struct Attempts {
 pub(crate) struct Origin {
     /// As [`client`] gives it.
     pub(crate) address: Option<IpAddr>,
-    /// `None` for a name that no user has, and for tokens.
-    pub(crate) user: Option<Arc<str>>,
+    /// The name that it gives, which need not be a user's; `None` for a token alone.
+    pub(crate) name: Option<Arc<str>>,
+    /// Whether it has the token, which guesses at a name from elsewhere do not keep out.
+    pub(crate) has_token: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Count {
     Address(IpAddr),
-    User(Arc<str>),
-    /// A user from an address; the wrong tokens and unknown names of an address together.
+    Name(Arc<str>),
+    /// A name from an address; the wrong tokens of an address together.
     Pair(IpAddr, Option<Arc<str>>),
 }
 
@@ -76,9 +79,9 @@ impl Attempts {
         }
     }
 
-    /// Notes a right login.
-    pub(crate) fn succeeded(&mut self, from: &Origin, now: Instant) {
-        let Some((address, user)) = from.address.zip(from.user.clone()) else { return };
+    /// Notes a right login of a user by its password.
+    pub(crate) fn succeeded(&mut self, address: Option<IpAddr>, user: &Arc<str>, now: Instant) {
+        let Some((address, user)) = address.map(|address| (address, user.clone())) else { return };
         if self.trusted.len() >= TRUSTED_MAX && !self.trusted.contains_key(&(address, user.clone())) {
             self.trusted.retain(|_, last| *last + TRUSTED_FOR > now);
             if self.trusted.len() >= TRUSTED_MAX {
@@ -93,12 +96,12 @@ impl Attempts {
         let mut counts = Vec::with_capacity(3);
         if let Some(address) = from.address {
             counts.push(Count::Address(address));
-            counts.push(Count::Pair(address, from.user.clone()));
+            counts.push(Count::Pair(address, from.name.clone()));
         }
-        if let Some(user) = &from.user {
-            let last = from.address.and_then(|address| self.trusted.get(&(address, user.clone())));
+        if let Some(name) = from.name.as_ref().filter(|_| !from.has_token) {
+            let last = from.address.and_then(|address| self.trusted.get(&(address, name.clone())));
             if last.is_none_or(|last| *last + TRUSTED_FOR <= now) {
-                counts.push(Count::User(user.clone()));
+                counts.push(Count::Name(name.clone()));
             }
         }
         counts
@@ -127,7 +130,7 @@ impl Count {
     fn max(&self) -> u32 {
         match self {
             Count::Pair(..) => FAILURES_MAX,
-            Count::Address(_) | Count::User(_) => FAILURES_OF_ALL_MAX,
+            Count::Address(_) | Count::Name(_) => FAILURES_OF_ALL_MAX,
         }
     }
 }
@@ -144,7 +147,7 @@ pub(crate) fn client(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The wrong logins of one user from one address until it must wait; those of an address, and of a user; and for how long.
+/// The wrong logins of one name from one address until it must wait; those of an address, and of a name; and for how long.
 pub(crate) const FAILURES_MAX: u32 = 10;
 const FAILURES_OF_ALL_MAX: u32 = 50;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -165,7 +168,11 @@ mod tests {
     #[test]
     fn the_table_is_bounded_and_keeps_those_that_fail_most() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
-        let from = |number: u32| Origin { address: Some(IpAddr::V4(Ipv4Addr::from_bits(number))), user: None };
+        let from = |number: u32| Origin {
+            address: Some(IpAddr::V4(Ipv4Addr::from_bits(number))),
+            name: None,
+            has_token: false,
+        };
         for _ in 0..FAILURES_MAX {
             attempts.failed(&from(0), now);
         }

@@ -118,15 +118,15 @@ impl Logins {
         let value = value.to_str().map_err(|_| LoginError::Wrong)?;
         let shared = &self.0;
         let offered = Offered::of(value);
-        let from = Origin { address: address.map(client), user: shared.counted_user(&offered) };
+        let has_token = shared.token.as_ref().is_some_and(|token| is_same(token, offered.secret()));
+        let from = Origin { address: address.map(client), name: offered.counted_name(), has_token };
         if let Some(user) = shared.known(value, &from)? {
             return Ok(user);
         }
-        let is_token = |text: &str| shared.token.as_ref().is_some_and(|token| is_same(token, text));
+        if has_token {
+            return Ok(shared.remember(&mut lock(&shared.known), value, &from, TOKEN_USER.into()));
+        }
         let (user, password) = match offered {
-            Offered::Token(token) | Offered::Password(_, token) if is_token(&token) => {
-                return Ok(shared.succeeded(value, &from, TOKEN_USER.into()));
-            }
             Offered::Password(user, password)
                 if password.len() <= PASSWORD_LEN_MAX && !lock(&shared.users).is_empty() =>
             {
@@ -161,16 +161,10 @@ impl Shared {
             return Err(LoginError::TooMany(left));
         }
         let found = lock(&self.known).get(value).filter(|(_, until)| *until > now).map(|(user, _)| user.clone());
-        if found.is_some() {
-            lock(&self.attempts).succeeded(from, now);
+        if let Some(user) = &found {
+            self.trust(from, user, now);
         }
         Ok(found)
-    }
-
-    /// The user that a wrong login counts for, if there is one of that name.
-    fn counted_user(&self, offered: &Offered) -> Option<Arc<str>> {
-        let Offered::Password(user, _) = offered else { return None };
-        lock(&self.users).find(user).map(|(name, _)| name.clone())
     }
 
     /// Checks a password. Blocks.
@@ -189,7 +183,7 @@ impl Shared {
 
     /// Notes the right password of a user, unless it was taken back during the check.
     fn found(&self, checked: &Checked, (name, hash): &(Arc<str>, String)) -> Result<Arc<str>, LoginError> {
-        // Whoever replaces the users clears what is known after that, so this comes before, or sees the new ones.
+        // New users come before what is known is cleared, so this sees them, or is cleared.
         let mut known = lock(&self.known);
         if lock(&self.users).find(name).is_none_or(|(_, now)| now != hash) {
             return Err(LoginError::Wrong);
@@ -197,13 +191,9 @@ impl Shared {
         Ok(self.remember(&mut known, &checked.value, &checked.from, name.clone()))
     }
 
-    fn succeeded(&self, value: &str, from: &Origin, user: Arc<str>) -> Arc<str> {
-        self.remember(&mut lock(&self.known), value, from, user)
-    }
-
     fn remember(&self, known: &mut Known, value: &str, from: &Origin, user: Arc<str>) -> Arc<str> {
         let now = Instant::now();
-        lock(&self.attempts).succeeded(from, now);
+        self.trust(from, &user, now);
         if known.len() >= KNOWN_MAX {
             known.retain(|_, (_, until)| *until > now);
         }
@@ -211,6 +201,13 @@ impl Shared {
             known.insert(value.to_owned(), (user.clone(), now + KNOWN_FOR));
         }
         user
+    }
+
+    /// Trusts the address of a user, and of no name that came with the token.
+    fn trust(&self, from: &Origin, user: &Arc<str>, now: Instant) {
+        if !from.has_token {
+            lock(&self.attempts).succeeded(from.address, user, now);
+        }
     }
 
     fn failed(&self, from: &Origin) -> LoginError {
@@ -242,6 +239,20 @@ impl Offered {
         }
         let basic = scheme.eq_ignore_ascii_case("basic").then(|| basic(rest.trim())).flatten();
         basic.map_or(Offered::Nonsense, |(user, password)| Offered::Password(user, password))
+    }
+
+    /// The part that may be the token.
+    fn secret(&self) -> &str {
+        match self {
+            Offered::Token(secret) | Offered::Password(_, secret) => secret,
+            Offered::Nonsense => "",
+        }
+    }
+
+    /// The name that a wrong login counts for; none that no user can have, so that the table of counts stays small.
+    fn counted_name(&self) -> Option<Arc<str>> {
+        let Offered::Password(name, _) = self else { return None };
+        check_name(name).is_ok().then(|| name.as_str().into())
     }
 }
 

@@ -123,7 +123,7 @@ fn guesses_at_one_user_from_many_addresses_are_limited_and_the_user_is_not() {
     assert!(login(1, "ann's password").is_ok(), "from where the right password came before");
 }
 
-/// A runtime whose only thread for functions that block waits until the sender is dropped.
+/// A runtime with one thread for functions that block, which waits until the sender is dropped.
 fn busy_runtime() -> (dapple::Runtime, std::sync::mpsc::Sender<()>) {
     let mut config = dapple::Config::default();
     config.blocking_threads_max = 1;
@@ -134,7 +134,7 @@ fn busy_runtime() -> (dapple::Runtime, std::sync::mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_check_whose_client_left_keeps_its_place_and_counts() {
+fn a_check_keeps_its_place_and_counts_after_its_client_left() {
     let logins = Logins::new(None, ann_and_bob());
     let (runtime, busy) = busy_runtime();
     runtime.block_on(async {
@@ -171,7 +171,7 @@ fn guesses_that_waited_for_their_check_are_refused_after_ten_wrong_ones() {
 }
 
 #[test]
-fn a_password_that_is_taken_back_during_its_check_lets_nobody_in() {
+fn a_password_that_is_taken_back_during_its_check_is_wrong() {
     let logins = Logins::new(None, ann_and_bob());
     let (runtime, busy) = busy_runtime();
     let ann = basic("ann", "ann's password");
@@ -183,4 +183,44 @@ fn a_password_that_is_taken_back_during_its_check_lets_nobody_in() {
         assert_eq!(login().await, Err(LoginError::Wrong));
         assert!(lock(&logins.0.known).is_empty());
     });
+}
+
+#[test]
+fn the_answers_to_guesses_do_not_tell_which_users_there_are() {
+    let answers = |name: &str| {
+        let logins = Logins::new(Some("s3cret".to_owned()), ann_and_bob());
+        let runtime = dapple::builder().workers(1).build().expect("a runtime");
+        let ask = |address: u8, fields: HeaderMap| {
+            let address = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, address));
+            runtime.block_on(logins.user(&fields, Some(address))) == Err(LoginError::Wrong)
+        };
+        for guess in 0..FAILURES_MAX {
+            ask(1, fields(&format!("Bearer {guess}")));
+            ask(1, basic(&format!("u{guess}"), "a guess"));
+        }
+        let of_one_address = (0..20).map(|_| ask(1, basic(name, "a guess")));
+        let of_one_address: Vec<bool> = of_one_address.collect();
+        let of_many = (2..100).map(|address| ask(address, basic(name, "a guess")));
+        (of_one_address, of_many.collect::<Vec<bool>>())
+    };
+    let (of_one_address, of_many) = answers("ann");
+    assert_eq!(of_one_address.iter().filter(|is_checked| **is_checked).count(), FAILURES_MAX as usize);
+    assert!(of_many.contains(&true) && of_many.contains(&false));
+    assert_eq!(answers("eve"), (of_one_address, of_many));
+}
+
+#[test]
+fn only_the_user_that_logged_in_is_trusted() {
+    let logins = Logins::new(Some("s3cret".to_owned()), ann_and_bob());
+    let runtime = dapple::builder().workers(1).build().expect("a runtime");
+    let login = |address: u8, password: &str| {
+        let address = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, address));
+        runtime.block_on(logins.user(&basic("ann", password), Some(address)))
+    };
+    assert_eq!(login(1, "s3cret").as_deref(), Ok("token"));
+    for address in 100..200 {
+        assert!(login(address, "a guess").is_err());
+    }
+    assert!(matches!(login(1, "ann's password"), Err(LoginError::TooMany(_))), "only the token came from there");
+    assert_eq!(login(1, "s3cret").as_deref(), Ok("token"), "guesses at a name do not keep the token out");
 }
