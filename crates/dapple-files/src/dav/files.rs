@@ -1,5 +1,6 @@
 //! The tree, as dav-server's file system.
 
+use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,7 +17,7 @@ use super::properties;
 use super::request::Asked;
 use crate::path::{PathError, TreePath};
 use crate::rights::{May, Rules};
-use crate::tree::{Access, AttributeChange, FileTime, Kind, Needed, NewTime, Tree, is_changed};
+use crate::tree::{Access, AttributeChange, FileTime, Kind, NewTime, Tree, is_changed};
 
 /// The user of a request, with the rules of that moment.
 #[derive(Clone, Debug)]
@@ -145,7 +146,8 @@ impl DavTree {
             return Ok(());
         }
         let place = caller.asked.place(&path);
-        self.0.make_dir(&place, DIR_MODE, None).await.map(drop).map_err(failed)
+        let made = self.0.make_dir(&place, DIR_MODE, None).await;
+        made.map(drop).map_err(|error| caller.asked.failed_at(&path, error))
     }
 
     async fn remove(&self, path: &DavPath, caller: &Caller, is_dir: bool) -> FsResult<()> {
@@ -172,7 +174,7 @@ impl DavTree {
             true => self.0.replace(&needed, &from, &to).await,
             false => self.0.rename_if(&needed, &from, &to, false, None).await,
         };
-        renamed.map_err(|error| caller.asked.failed(error))
+        renamed.map_err(|error| caller.asked.failed_at(&to, error))
     }
 
     /// Copies data, permissions of execution and properties of a file.
@@ -181,22 +183,28 @@ impl DavTree {
         caller.check(&from, May::Read)?;
         caller.check(&to, May::Write)?;
         let copied = self.copy_file(&from, &to, caller).await;
-        copied.map_err(|error| caller.asked.failed(error))
+        copied.map_err(|error| caller.asked.failed_at(&to, error))
     }
 
     async fn copy_file(&self, from: &TreePath, to: &TreePath, caller: &Caller) -> io::Result<()> {
         let place = caller.asked.place(to);
         let is_dir = caller.asked.replaces(to) && self.0.stat(to).await.is_ok_and(|found| found.is_dir());
-        // A file gets a hidden name until it takes the place of a directory.
-        let place = if is_dir { self.0.hidden_beside(&place) } else { place };
         let source = self.0.open_file(from, Access { read: true, ..Access::default() }, None).await?;
-        caller.asked.needed(from).check_found(&crate::tree::of_file(&source)?)?;
-        let mode = crate::tree::of_file(&source)?.mode & 0o777;
-        let upload = self.0.upload_new(&place, mode).await?;
+        let found = crate::tree::of_file(&source)?;
+        caller.asked.needed(from).check_found(&found)?;
+        // A file gets a hidden name until it takes the place of a directory.
+        let hidden = is_dir.then(|| self.0.hidden_beside(&place));
+        let upload = self.0.upload_new(hidden.as_ref().unwrap_or(&place), found.mode & 0o777).await?;
         crate::tree::copy(&source, upload.file()).await?;
-        upload.commit(None, false, true).await?;
-        properties::copy(&self.0, from, &place).await?;
-        if is_dir { self.0.replace(&Needed::Any, &place, to).await } else { Ok(()) }
+        // Before anyone sees the copy.
+        upload.copy_extended(&source, OsStr::new(properties::NAME)).await?;
+        let aside = hidden.map(|hidden| self.0.aside_file(&hidden, to, upload.file())).transpose()?;
+        let only_new = !caller.asked.overwrites();
+        upload.commit(None, only_new, true).await?;
+        match aside {
+            Some(aside) => aside.commit().await,
+            None => Ok(()),
+        }
     }
 
     async fn set_modified(&self, path: &DavPath, time: SystemTime, caller: &Caller) -> FsResult<()> {

@@ -45,15 +45,6 @@ pub(super) async fn patch(
     tree.update_extended(needed, path, OsStr::new(NAME), update).await
 }
 
-/// Gives a file the properties of another.
-pub(super) async fn copy(tree: &Tree, from: &TreePath, to: &TreePath) -> io::Result<()> {
-    let properties = stored(tree, from).await?;
-    match encode(&properties)? {
-        Some(value) => tree.set_extended(to, OsStr::new(NAME), Some(value), None).await,
-        None => Ok(()),
-    }
-}
-
 async fn stored(tree: &Tree, path: &TreePath) -> io::Result<Vec<Property>> {
     match tree.extended(path, OsStr::new(NAME)).await {
         Ok(Some(bytes)) => Ok(decode(&bytes)),

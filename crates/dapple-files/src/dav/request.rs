@@ -19,8 +19,10 @@ use crate::tree::{Aside, Attributes, Needed, is_changed};
 pub(crate) struct Asked {
     target: TreePath,
     condition: Condition,
-    /// The file that a copy or a move replaces.
-    replaces: Option<TreePath>,
+    /// The place that a copy or a move goes to.
+    destination: Option<TreePath>,
+    /// Whether it may replace what is there (`Overwrite`).
+    overwrites: bool,
     /// Whether a copy takes a directory without its files.
     is_shallow: bool,
     /// The state of the target when dav-server judged the conditions.
@@ -49,7 +51,8 @@ impl Asked {
         Asked {
             target: target.clone(),
             condition: Condition::of(fields),
-            replaces: copies.then(|| replaced(fields)).flatten(),
+            destination: copies.then(|| destination(fields)).flatten(),
+            overwrites: fields.get("overwrite").is_none_or(|value| !value.as_bytes().eq_ignore_ascii_case(b"f")),
             is_shallow: fields.get("depth").is_some_and(|depth| depth.as_bytes() == b"0"),
             seen: Mutex::default(),
             aside: Mutex::default(),
@@ -81,7 +84,12 @@ impl Asked {
 
     /// Whether a copy or a move replaces this file.
     pub(super) fn replaces(&self, path: &TreePath) -> bool {
-        self.replaces.as_ref() == Some(path)
+        self.overwrites && self.destination.as_ref() == Some(path)
+    }
+
+    /// Whether files that have come meanwhile stay.
+    pub(super) fn overwrites(&self) -> bool {
+        self.overwrites
     }
 
     pub(super) fn is_shallow(&self) -> bool {
@@ -105,6 +113,14 @@ impl Asked {
             return FsError::Forbidden;
         }
         failed(error)
+    }
+
+    /// As [`failed`](Self::failed), of what a copy or a move was to put at this path.
+    pub(super) fn failed_at(&self, path: &TreePath, error: io::Error) -> FsError {
+        if !self.overwrites && self.destination.as_ref() == Some(path) && error.kind() == io::ErrorKind::AlreadyExists {
+            lock(&self.refusal).get_or_insert((StatusCode::PRECONDITION_FAILED, TAKEN));
+        }
+        self.failed(error)
     }
 
     /// Ends a copy: what was put aside takes its place, or vanishes.
@@ -140,12 +156,11 @@ impl Condition {
     }
 }
 
-/// The file that a copy or a move may replace.
-fn replaced(fields: &HeaderMap) -> Option<TreePath> {
-    if fields.get("overwrite").is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"f")) {
-        return None;
-    }
+/// The place of a copy or a move.
+fn destination(fields: &HeaderMap) -> Option<TreePath> {
     crate::service::path_of(&fields.get("destination")?.to_str().ok()?.parse().ok()?).ok()
 }
 
 const CHANGED: &str = "the file changed after this request began: its conditions no longer hold";
+
+const TAKEN: &str = "another file has that name, and the request does not overwrite it";

@@ -327,4 +327,4 @@ pub(super) fn path_of(beneath: &Beneath, file: &std::fs::File) -> io::Result<Opt
 const ENTRIES_MAX: usize = 1_000_000;
 
 /// The most bytes of an extended attribute, and of the list of their names: the kernel's limit.
-const EXTENDED_LEN_MAX: usize = 65_536;
+pub(super) const EXTENDED_LEN_MAX: usize = 65_536;

@@ -4,14 +4,15 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use dapple::fs::Beneath;
+use dapple::fs::{Beneath, File};
 use rustix::fs::{self, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::{Needed, Tree, calls, leftover};
 use crate::path::TreePath;
 
-/// A directory with a hidden name, which is to take the place of a file or a directory as a whole. Dropping it leaves what is there.
+/// A file or a directory with a hidden name, which is to take the place of another as a whole. Dropping it leaves what is there, and
+/// removes the hidden one.
 #[derive(Debug)]
 pub(crate) struct Aside {
     tree: Tree,
@@ -35,6 +36,12 @@ impl Tree {
             Ok(made)
         });
         Ok(Aside { tree: self.clone(), path, place: place.clone(), _held: made.await?, is_over: false })
+    }
+
+    /// A file that is about to get a hidden name, and is to take a place.
+    pub(crate) fn aside_file(&self, hidden: &TreePath, place: &TreePath, file: &File) -> io::Result<Aside> {
+        let (path, place, held) = (hidden.clone(), place.clone(), file.as_std().try_clone()?);
+        Ok(Aside { tree: self.clone(), path, place, _held: held, is_over: false })
     }
 
     /// A hidden name in the directory of a file.
@@ -110,7 +117,10 @@ fn replace(beneath: &Beneath, from: &TreePath, to: &TreePath) -> io::Result<()> 
     }
     // The old file has the other name now, and gets a hidden one until it is removed.
     let (hidden_dir, hidden_name) = calls::parent(beneath, &hidden)?;
-    fs::renameat(&from_dir, from_name, &hidden_dir, hidden_name)?;
+    if let Err(error) = fs::renameat(&from_dir, from_name, &hidden_dir, hidden_name) {
+        rename(RenameFlags::EXCHANGE)?;
+        return Err(error.into());
+    }
     remove_old(beneath, &hidden);
     Ok(())
 }
@@ -118,6 +128,9 @@ fn replace(beneath: &Beneath, from: &TreePath, to: &TreePath) -> io::Result<()> 
 /// For file systems that cannot exchange two names: the place is empty for a moment.
 fn replace_in_two(beneath: &Beneath, from: &TreePath, to: &TreePath) -> io::Result<()> {
     let hidden = to.hidden(&leftover::free_name());
+    // It may have to come back: no other process may take it for what a crash left.
+    let old = beneath.open(to.as_relative(), (OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32, 0);
+    let _held = old.inspect(|old| leftover::hold(old));
     calls::rename(beneath, to, &hidden, false)?;
     if let Err(error) = calls::rename(beneath, from, to, false) {
         calls::rename(beneath, &hidden, to, false)?;

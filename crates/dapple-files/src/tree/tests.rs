@@ -1,4 +1,4 @@
-//! Callers that leave in the middle of a change.
+//! Changes that end in the middle, and callers that leave there.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -40,6 +40,23 @@ fn a_change_lasts_until_its_work_has_ended_although_its_caller_left() {
         assert!(tree.leases().grant(&client, node).await.is_none(), "the change still runs");
         go_on.send(()).expect("the job waits");
         while tree.leases().grant(&client, node).await.is_none() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+#[test]
+fn a_file_that_cannot_take_its_place_leaves_no_hidden_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let place = TreePath::root();
+        let hidden = tree.hidden_beside(&place);
+        let upload = tree.upload_new(&hidden, 0o600).await.expect("an upload");
+        let aside = tree.aside_file(&hidden, &place, upload.file()).expect("a file aside");
+        upload.commit(None, true, false).await.expect("the hidden name");
+        aside.commit().await.expect_err("the root stays");
+        while std::fs::read_dir(dir.path()).expect("a directory").next().is_some() {
             sleep(Duration::from_millis(1)).await;
         }
     });

@@ -62,6 +62,25 @@ impl Upload {
         &self.file
     }
 
+    /// Gives the contents an extended attribute of an open file, if that has it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub(crate) async fn copy_extended(&self, from: &File, name: &OsStr) -> io::Result<()> {
+        let (from, to, name) = (from.clone(), self.file.clone(), name.to_owned());
+        let copy = move |_: &Beneath| {
+            let mut value = Vec::with_capacity(calls::EXTENDED_LEN_MAX);
+            match fs::fgetxattr(from.as_std(), &name, rustix::buffer::spare_capacity(&mut value)) {
+                Ok(_) => Ok(fs::fsetxattr(to.as_std(), &name, &value, fs::XattrFlags::empty())?),
+                // It has none, or its file system has no such attributes.
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        };
+        self.tree.0.dir.run_beneath(copy).await
+    }
+
     /// Puts the contents under their name, in place of the file of that name. Waits for the leases of other clients. With `only_new` it
     /// fails if the name is taken; with `synced` it returns after contents and name are on the disk.
     ///

@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
-use dapple_files::{May, Rules, Users};
+use dapple_files::{ClientId, May, Rules, Users};
 
+use crate::path;
 use crate::served::{Reply, Served, TOKEN};
 
 /// An upload without its body: the server has judged its preconditions.
@@ -178,4 +180,52 @@ fn properties_that_two_clients_set_are_both_kept() {
     let found = served.ask("PROPFIND", "/f", &["Depth: 0"], b"").text();
     let missing: Vec<u32> = (0..24).filter(|number| !found.contains(&format!("p{number}>"))).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Sends a request that changes the root, which waits for the lease of a silent client, and does something before it goes on.
+fn meanwhile(served: &Served, method: &str, target: &str, fields: &[&str], body: &[u8], act: impl FnOnce()) -> Reply {
+    let (tree, runtime) = (served.files.tree(), &served.runtime);
+    let silent = tree.leases().client(ClientId(1)).expect("a client");
+    let (root, lease) = runtime.block_on(tree.stat_leased(&path("/"), &silent)).expect("attributes");
+    assert!(lease.is_some());
+    std::thread::scope(|scope| {
+        let reply = scope.spawn(|| served.ask(method, target, fields, body));
+        while tree.leases().counts().waiting == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        act();
+        runtime.block_on(tree.leases().release(&silent, &[(root.node, u64::MAX)]));
+        reply.join().expect("a reply")
+    })
+}
+
+#[test]
+fn a_copy_or_a_move_that_overwrites_nothing_leaves_a_file_that_came_meanwhile() {
+    let served = served();
+    for (method, source) in [("COPY", "f"), ("MOVE", "f"), ("COPY", "d"), ("MOVE", "d")] {
+        std::fs::create_dir_all(served.path().join("d")).expect("a directory");
+        std::fs::write(served.path().join("f"), "old").expect("a file");
+        let newer = served.path().join("to");
+        let reply =
+            meanwhile(&served, method, &format!("/{source}"), &["Destination: /to", "Overwrite: F"], b"", || {
+                std::fs::write(&newer, "newer").expect("a file")
+            });
+        assert_eq!(reply.status, 412, "{method} {source}: {}", reply.text());
+        assert_eq!(std::fs::read_to_string(&newer).expect("the file"), "newer", "{method} {source}");
+        assert!(served.path().join(source).exists());
+        std::fs::remove_file(&newer).expect("removed");
+    }
+}
+
+#[test]
+fn a_copy_has_its_properties_from_the_first_moment() {
+    let served = served();
+    std::fs::write(served.path().join("f"), "old").expect("a file");
+    let patch = b"<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\" xmlns:x=\"urn:x\"><D:set><D:prop>\
+        <x:color>red</x:color></D:prop></D:set></D:propertyupdate>";
+    assert_eq!(served.ask("PROPPATCH", "/f", &["Content-Type: application/xml"], patch).status, 207);
+    let source = served.path().join("f");
+    let gone = || std::fs::remove_file(&source).expect("removed");
+    assert_eq!(meanwhile(&served, "COPY", "/f", &["Destination: /to"], b"", gone).status, 201);
+    assert!(served.ask("PROPFIND", "/to", &["Depth: 0"], b"").text().contains(">red<"));
 }

@@ -14,7 +14,7 @@ pub(crate) struct Served {
     pub(crate) dir: TempDir,
     pub(crate) files: Files,
     addr: SocketAddr,
-    _runtime: Runtime,
+    pub(crate) runtime: Runtime,
 }
 
 /// A reply.
@@ -41,7 +41,7 @@ impl Served {
             drop(dapple::spawn(async move { server.await }));
             (addr, files)
         });
-        Served { dir, files, addr, _runtime: runtime }
+        Served { dir, files, addr, runtime }
     }
 
     pub(crate) fn path(&self) -> &Path {
