@@ -3,8 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
@@ -22,15 +23,20 @@ pub(crate) fn router(front: Front) -> Router {
         // The server has a limit for all.
         .route("/{*path}", get(read).put(write).delete(remove).layer(DefaultBodyLimit::disable()))
         .route("/", get(async |front, headers| read(front, Path(String::new()), headers).await))
+        .layer(from_fn_with_state(front.clone(), check_token))
         .with_state(front)
 }
 
-pub(crate) fn check_token(front: &Front, headers: &HeaderMap) -> Result<(), Problem> {
-    match &front.token {
-        None => Err(Problem::ReadOnly),
-        Some(token) if !token.admits(headers) => Err(Problem::NoToken),
-        Some(_) => Ok(()),
+/// Stands before all handlers, so that the body of a request without the token is not read.
+async fn check_token(State(front): State<Front>, request: Request, next: Next) -> Reply {
+    // A POST changes only what its handler is for.
+    if [Method::PUT, Method::DELETE].contains(request.method()) {
+        let token = front.token.as_ref().ok_or(Problem::ReadOnly)?;
+        if !token.admits(request.headers()) {
+            return Err(Problem::NoToken);
+        }
     }
+    Ok(next.run(request).await)
 }
 
 async fn read(State(front): State<Front>, Path(mut path): Path<String>, headers: HeaderMap) -> Reply {
@@ -63,7 +69,6 @@ async fn read(State(front): State<Front>, Path(mut path): Path<String>, headers:
 }
 
 async fn write(State(front): State<Front>, Path(path): Path<String>, headers: HeaderMap, body: Bytes) -> Reply {
-    check_token(&front, &headers)?;
     if path.ends_with('/') || path.chars().any(char::is_control) {
         return Err(Problem::Unfit("the path of a file ends in a name, and has no control characters".to_owned()));
     }
@@ -74,7 +79,6 @@ async fn write(State(front): State<Front>, Path(path): Path<String>, headers: He
 }
 
 async fn remove(State(front): State<Front>, Path(path): Path<String>, headers: HeaderMap) -> Reply {
-    check_token(&front, &headers)?;
     change(&front, &path, &headers, None).await
 }
 

@@ -96,6 +96,20 @@ fn only_clients_with_the_token_change_files_of_a_bearable_size() {
 }
 
 #[test]
+fn the_token_is_checked_before_the_body_is_read() {
+    // No table is asked.
+    let front = Program::start(&["front", "--listen", "127.0.0.1:0", "--tables", "127.0.0.1:1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let token = token_file(folder.path());
+    let options = ["--tables", "127.0.0.1:1", "--token-file", token.to_str().unwrap()];
+    let with_token = Program::start(&[&["front", "--listen", "127.0.0.1:0"], &options[..]].concat());
+    for (front, path, status) in [(&front, "/a", 403), (&with_token, "/a", 401), (&with_token, "/run/counter/a", 401)] {
+        let head = format!("PUT {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 16000\r\n\r\n");
+        assert_eq!(front.status_of_head(&head), status, "{path}");
+    }
+}
+
+#[test]
 fn handlers_keep_their_state_in_rows() {
     if !has_curl() {
         return;

@@ -1,6 +1,7 @@
 //! The programs under test, and curl.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -87,6 +88,16 @@ impl Program {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path} {args:?}: {output:?}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Reply { status, body: body.to_owned(), head: head.to_owned() }
+    }
+
+    /// The status of the reply to a head without its body.
+    pub(crate) fn status_of_head(&self, head: &str) -> u16 {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap_or_else(|| panic!("{line:?}")).parse().unwrap()
     }
 
     /// The status of a PUT of this text with the token.
