@@ -144,7 +144,7 @@ const QUEUE_LEN_MAX: usize = 1000;
 const EXAMPLES: &str = "Examples:
   webtable table --store redb:web --listen 127.0.0.1:7201
   webtable front --tables 127.0.0.1:7201 --token-file token --listen 127.0.0.1:8084
-  webtable front --tables 127.0.0.1:7201 --token-file token --listen 127.0.0.1:8085
+  webtable front --tables 127.0.0.1:7201 --token-file token --listen 127.0.0.1:8086
   curl -T index.html -H \"Authorization: Bearer $(cat token)\" http://127.0.0.1:8084/
-  curl -X PUT -H \"Authorization: Bearer $(cat token)\" http://127.0.0.1:8085/run/counter/visits
+  curl -X PUT -H \"Authorization: Bearer $(cat token)\" http://127.0.0.1:8086/run/counter/visits
   curl -d '' http://127.0.0.1:8084/run/counter/visits";
