@@ -87,25 +87,26 @@ impl Front {
     /// Asks the host that has `name`.
     async fn ask(&self, name: &str, ask: Ask) -> Result<Answer, Problem> {
         let number = crc32fast::hash(name.as_bytes()) as usize % self.tables.len();
+        let is_change = matches!(ask, Ask::Change { .. } | Ask::ChangeRows { .. });
         match self.tables[number].clone().send(ask).await {
             Ok(Answer::Conflict) => Err(Problem::Conflict),
             Ok(Answer::Unknown) => Err(Problem::Unknown("the store does not know".to_owned())),
             Ok(Answer::Unfit(why)) => Err(Problem::Unfit(why)),
             Ok(answer) => Ok(answer),
-            Err(error) => Err(of_fate(&error)),
+            Err(error) => Err(of_fate(&error, is_change)),
         }
     }
 }
 
-/// The problem by what is certain: a request that has not run may be sent again by any client, and one of
-/// unknown fate only by those that may send it twice.
-fn of_fate(error: &BoxError) -> Problem {
+/// The problem by what is certain: a read, or a change that has not been made, may be sent again by any client, and a
+/// change of unknown fate only by those that may send it twice.
+fn of_fate(error: &BoxError, is_change: bool) -> Problem {
     let why = error.to_string();
     match Fate::of(error) {
-        Fate::NotRun => {
+        Fate::Unknown if is_change => Problem::Unknown(why),
+        Fate::NotRun | Fate::Unknown => {
             Problem::Later { why, after: Refused::find(&**error).map_or(RETRY_WAIT_MAX, |it| it.retry_after) }
         }
-        Fate::Unknown => Problem::Unknown(why),
         Fate::Ran => Problem::Failed(why),
     }
 }

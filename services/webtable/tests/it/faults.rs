@@ -100,7 +100,7 @@ fn an_acknowledged_upload_outlives_a_killed_table() {
 }
 
 #[test]
-fn a_frozen_table_leaves_a_change_unknown() {
+fn a_frozen_table_leaves_a_change_unknown_and_a_read_for_later() {
     if !has_curl() {
         return;
     }
@@ -108,12 +108,24 @@ fn a_frozen_table_leaves_a_change_unknown() {
     let mut table = Program::table(&folder.path().join("store"), "127.0.0.1:0");
     let token = token_file(folder.path());
     let options = ["--listen", "127.0.0.1:0", "--limit-ms", "300", "--token-file", token.to_str().unwrap()];
-    let front = Program::start(&[&["front", "--tables", &table.address], &options[..]].concat());
-    assert_eq!(front.put("/a", "one"), 201);
+    // A front end of its own for each request, so that none knows from another one that the table does not answer.
+    let fronts = [0; 3].map(|_| Program::start(&[&["front", "--tables", &table.address], &options[..]].concat()));
+    for (number, front) in fronts.iter().enumerate() {
+        assert_eq!(front.put(&format!("/{number}"), "one"), 201);
+    }
+    let [one, two, three] = &fronts;
     table.signal("STOP");
-    let unknown = front.curl_once("/a", &["--request", "PUT", "--header", AUTHORIZATION, "--data", "two"]);
+    let put = ["--request", "PUT", "--header", AUTHORIZATION, "--data", "two"];
+    let unknown = one.curl_once("/run/counter/visits", &put);
     assert!(unknown.status == 504 && unknown.body.contains("may have been made"), "{unknown:?}");
+    // A PUT of a file reads first, and has sent no change.
+    for later in [two.curl_once("/1", &[]), three.curl_once("/2", &put)] {
+        let after = later.field("retry-after").parse::<u32>();
+        assert!(later.status == 503 && after.is_ok_and(|seconds| seconds >= 1), "{later:?}");
+        assert!(later.body.starts_with("not now: ") && !later.body.contains("may have been made"), "{later:?}");
+    }
     table.signal("CONT");
-    let read = front.curl("/a", &[]);
-    assert!(read.status == 200 && ["one", "two"].contains(&read.body.as_str()), "{read:?}");
+    assert_eq!([two.curl("/1", &[]).body, three.curl("/2", &[]).body], ["one"; 2]);
+    let counter = one.curl("/run/counter/visits", &[]);
+    assert!([200, 404].contains(&counter.status), "{counter:?}");
 }
