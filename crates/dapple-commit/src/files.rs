@@ -70,13 +70,12 @@ impl Files {
         }
     }
 
-    /// Replaces a file, so that a crash keeps the new one or the old one.
+    /// Replaces a file. Until `sync_name` has returned, a crash keeps the new one or the old one.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         match self {
-            Files::Kernel => fs::rename(from, to)?,
-            Files::Simulated(disk) => disk.rename(from, to)?,
+            Files::Kernel => fs::rename(from, to),
+            Files::Simulated(disk) => disk.rename(from, to),
         }
-        self.sync_name(to)
     }
 
     /// Waits until a crash keeps what this path names.

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use super::bytes::crc32c;
 use super::files::{Files, LogFile};
 use super::record::Record;
-use super::{NodeId, TransactionId};
+use super::{NodeId, Settings, TransactionId};
 
 /// The storage of records.
 #[doc(hidden)]
@@ -36,15 +36,15 @@ pub trait Storage: Send + 'static {
     fn sync(&mut self) -> io::Result<()>;
     /// Whether most of it is obsolete.
     fn is_long(&self) -> bool;
-    /// Replaces all records. On an error, the old ones stay.
-    fn replace(&mut self, records: &[Record]) -> io::Result<()>;
+    /// Replaces all records. If this is [`WriteError::Full`], the old ones stay.
+    fn replace(&mut self, records: &[Record]) -> Result<(), WriteError>;
 }
 
-/// Why a record was not written.
+/// Why records were not written.
 #[derive(Debug)]
 #[doc(hidden)]
 pub enum WriteError {
-    /// It is certainly not in the log, which is unchanged.
+    /// They are certainly not in the log, which is unchanged.
     Full(io::Error),
     /// The content of the log is unknown until it is read again.
     Broken(io::Error),
@@ -76,6 +76,7 @@ pub(super) struct Log {
     room: u64,
     synced: u64,
     len_max: u64,
+    short_len: u64,
     /// `end` at the last compaction.
     kept: u64,
     promised: BTreeSet<TransactionId>,
@@ -88,12 +89,14 @@ impl Log {
     /// # Errors
     /// If another process has it open, it belongs to another node, or it is damaged; and those of
     /// the disk.
-    pub(super) fn open(path: &Path, owner: Owner, node: NodeId, len_max: u64) -> io::Result<(Log, Vec<Record>)> {
+    pub(super) fn open(path: &Path, owner: Owner, node: NodeId, settings: &Settings) -> io::Result<(Log, Vec<Record>)> {
         let files = Files::here();
         let lock = lock(&files, path)?;
         let header = header(owner, node);
         if !files.exists(path)? {
-            drop(create(&files, path, &header, &[])?);
+            drop(write_new(&files, path, &header, &[])?);
+            files.rename(&with_suffix(path, NEW), path).map_err(|error| about(path, error))?;
+            files.sync_name(path).map_err(|error| about(path, error))?;
         }
         let file = files.open(path)?;
         let bytes = files.read(path).map_err(|error| about(path, error))?;
@@ -109,9 +112,10 @@ impl Log {
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
         let (path, promised) = (path.to_owned(), promises(&records));
-        let room = bytes.len() as u64;
+        let (len_max, short_len) = (settings.log_len_max, settings.log_short_len);
+        let (room, synced, kept) = (bytes.len() as u64, 0, end);
         let mut log =
-            Log { files, file, path, header, end, room, synced: 0, len_max, kept: end, promised, _lock: lock };
+            Log { files, file, path, header, end, room, synced, len_max, short_len, kept, promised, _lock: lock };
         log.rewrite(bytes)?;
         log.sync()?;
         log.files.sync_name(&log.path).map_err(|error| about(&log.path, error))?;
@@ -178,18 +182,28 @@ impl Storage for Log {
     }
 
     fn is_long(&self) -> bool {
-        self.end > (self.kept * 4).max(SHORT)
+        self.end > (self.kept * 4).max(self.short_len)
     }
 
-    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
+    fn replace(&mut self, records: &[Record]) -> Result<(), WriteError> {
         self.kept = self.end;
-        let (file, end) = create(&self.files, &self.path, &self.header, records)?;
-        self.promised = promises(records);
+        let (file, end) = write_new(&self.files, &self.path, &self.header, records).map_err(WriteError::Full)?;
+        let broken = |error| WriteError::Broken(about(&self.path, error));
+        self.files.rename(&with_suffix(&self.path, NEW), &self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::Full(about(&self.path, error)),
+            // The path may lead to either file.
+            _ => broken(error),
+        })?;
         (self.file, self.end, self.synced, self.kept, self.room) = (file, end, end, end, end);
+        self.promised = promises(records);
+        // If this fails, a crash may bring the old file back, without what would be appended here.
+        self.files.sync_name(&self.path).map_err(broken)?;
         // Open promises need their room in the new file, too: reserve it now, before new work takes
         // it.
-        let _later = self.reserve(end + self.promised.len() as u64 * ROOM_OF_PROMISE);
-        Ok(())
+        match self.reserve(end + self.promised.len() as u64 * ROOM_OF_PROMISE) {
+            Err(WriteError::Broken(error)) => Err(WriteError::Broken(error)),
+            Ok(()) | Err(WriteError::Full(_)) => Ok(()),
+        }
     }
 }
 
@@ -199,22 +213,21 @@ impl fmt::Debug for Log {
     }
 }
 
-/// Writes a complete log to a new file and replaces the old one with it.
-fn create(files: &Files, path: &Path, header: &[u8; HEADER_LEN], records: &[Record]) -> io::Result<(LogFile, u64)> {
-    let new = with_suffix(path, ".new");
+/// Writes a complete log to a new file beside the old one, which waits to be renamed.
+fn write_new(files: &Files, path: &Path, header: &[u8; HEADER_LEN], records: &[Record]) -> io::Result<(LogFile, u64)> {
+    let new = with_suffix(path, NEW);
     let mut bytes = header.to_vec();
     records.iter().for_each(|record| bytes.extend(frame(record, HEADER_LEN as u64)));
     let write = || {
         let file = files.create(&new)?;
         file.write_all_at(&bytes, 0)?;
         file.sync_all()?;
-        files.rename(&new, path)?;
         Ok(file)
     };
     match write() {
         Ok(file) => Ok((file, bytes.len() as u64)),
         Err(error) => {
-            let _gone = files.remove(&new);
+            let _may_not_exist = files.remove(&new);
             Err(about(path, error))
         }
     }
@@ -345,8 +358,8 @@ const FRAME_HEAD_LEN: usize = 16;
 const ROOM_OF_PROMISE: u64 = 2 * (FRAME_HEAD_LEN as u64 + 1 + 24);
 /// The step in which disk space is reserved.
 const ROOM_STEP: u64 = 64 * 1024;
-/// A log up to this size is not worth a compaction.
-const SHORT: u64 = 1024 * 1024;
+/// The end of a new log's name, until it takes the name of the old one.
+const NEW: &str = ".new";
 
 #[cfg(test)]
 mod tests {
@@ -365,7 +378,8 @@ mod tests {
     }
 
     fn open(path: &Path, len_max: u64) -> io::Result<(Log, Vec<Record>)> {
-        Log::open(path, Owner::Participant, NodeId(7), len_max)
+        let settings = Settings { log_len_max: len_max, ..Settings::default() };
+        Log::open(path, Owner::Participant, NodeId(7), &settings)
     }
 
     proptest! {
@@ -453,7 +467,7 @@ mod tests {
         let (log, _) = open(&path, 1 << 20).unwrap();
         assert_eq!(open(&path, 1 << 20).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(log);
-        let error = Log::open(&path, Owner::Coordinator, NodeId(3), 1 << 20).unwrap_err().to_string();
+        let error = Log::open(&path, Owner::Coordinator, NodeId(3), &Settings::default()).unwrap_err().to_string();
         assert!(error.contains("this is the log of Participant 7, not of Coordinator 3"), "{error}");
         fs::write(&path, "text").unwrap();
         assert!(open(&path, 1 << 20).unwrap_err().to_string().contains("not a log"));

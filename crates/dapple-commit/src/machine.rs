@@ -36,6 +36,9 @@ pub struct Settings {
     /// The longest log, in bytes. A full log refuses new work, and finishes promised work. Default:
     /// 1 GiB.
     pub log_len_max: u64,
+    /// A log up to this size is not compacted: for tests.
+    #[doc(hidden)]
+    pub log_short_len: u64,
 }
 
 impl Default for Settings {
@@ -49,6 +52,7 @@ impl Default for Settings {
             coordinators_max: 4_096,
             payload_len_max: 1 << 20,
             log_len_max: 1 << 30,
+            log_short_len: 1 << 20,
         }
     }
 }

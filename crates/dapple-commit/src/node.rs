@@ -239,8 +239,12 @@ impl<R: Role, S: Storage> Engine<R, S> {
         self.outputs()?;
         if self.storage.is_long() {
             let records = self.role.machine().snapshot();
-            if let Err(error) = self.storage.replace(&records) {
-                tracing::warn!(%error, "a log of two-phase commit cannot be compacted now");
+            match self.storage.replace(&records) {
+                Ok(()) => {}
+                Err(WriteError::Full(error)) => {
+                    tracing::warn!(%error, "a log of two-phase commit cannot be compacted now");
+                }
+                Err(WriteError::Broken(error)) => return Err(error),
             }
         }
         Ok(())

@@ -145,7 +145,7 @@ impl Coordinator {
     /// If the log is in use, belongs to another node or is damaged, the disk is full, or no thread
     /// can be started.
     pub fn open(me: NodeId, path: impl AsRef<Path>, settings: Settings) -> io::Result<(Coordinator, Courier)> {
-        let (log, records) = Log::open(path.as_ref(), Owner::Coordinator, me, settings.log_len_max)?;
+        let (log, records) = Log::open(path.as_ref(), Owner::Coordinator, me, &settings)?;
         Coordinator::start(me, settings, log, &records)
     }
 
@@ -364,7 +364,7 @@ impl Participant {
         settings: Settings,
         resource: impl Resource,
     ) -> io::Result<(Participant, Courier)> {
-        let (log, records) = Log::open(path.as_ref(), Owner::Participant, me, settings.log_len_max)?;
+        let (log, records) = Log::open(path.as_ref(), Owner::Participant, me, &settings)?;
         Participant::start(me, settings, log, &records, resource)
     }
 

@@ -99,6 +99,7 @@ fn commit(sim: &mut Simulation, bug: Option<Bug>) {
 fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.vote_timeout = Duration::from_secs(2);
+    settings.log_short_len = 300;
     settings
 }
 

@@ -3,3 +3,4 @@
 
 mod children;
 mod commit_kills;
+mod compaction;

@@ -65,8 +65,8 @@ impl Storage for Memory {
         self.is_long
     }
 
-    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
-        self.power.check()?;
+    fn replace(&mut self, records: &[Record]) -> Result<(), WriteError> {
+        self.power.check().map_err(WriteError::Broken)?;
         *self.log.lock().unwrap() = (records.to_vec(), records.len());
         Ok(())
     }
