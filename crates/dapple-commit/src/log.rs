@@ -9,7 +9,8 @@
 //!
 //! * A frame counts after `sync` has returned. The next start overwrites anything that a crash left
 //!   after the last whole frame, and writes the frames again, in case that an earlier sync had failed.
-//! * `synced` says how much of the file was certainly on disk when the frame was written. This
+//! * `synced` says how much of the file was certainly on disk when the frame was written; in a log
+//!   that was written as a whole, the length of all of it, as it is synced before it gets its name. This
 //!   tells a damaged frame that had been synced from one torn by a crash: the first is an error,
 //!   because a promise would be forgotten.
 //! * Disk space is reserved before it is needed, with two more frames for each open promise. A full
@@ -216,8 +217,9 @@ impl fmt::Debug for Log {
 /// Writes a complete log to a new file beside the old one, which waits to be renamed.
 fn write_new(files: &Files, path: &Path, header: &[u8; HEADER_LEN], records: &[Record]) -> io::Result<(LogFile, u64)> {
     let new = with_suffix(path, NEW);
+    let len: usize = records.iter().map(|record| frame(record, 0).len()).sum();
     let mut bytes = header.to_vec();
-    records.iter().for_each(|record| bytes.extend(frame(record, HEADER_LEN as u64)));
+    records.iter().for_each(|record| bytes.extend(frame(record, (HEADER_LEN + len) as u64)));
     let write = || {
         let file = files.create(&new)?;
         file.write_all_at(&bytes, 0)?;
@@ -305,10 +307,14 @@ fn parse(bytes: &[u8]) -> Option<(Record, u64, usize)> {
 
 /// The whole frames and their end, or the position of a damaged frame that had been synced.
 fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), usize> {
-    let (mut records, mut at) = (Vec::new(), HEADER_LEN);
-    while let Some((record, _, len)) = parse(&bytes[at..]) {
+    let (mut records, mut at, mut synced_max) = (Vec::new(), HEADER_LEN, 0);
+    while let Some((record, synced, len)) = parse(&bytes[at..]) {
         records.push(record);
         at += len;
+        synced_max = synced_max.max(synced);
+    }
+    if synced_max > at as u64 {
+        return Err(at);
     }
     // After a torn frame there may be whole frames of the same sync; a frame of a later sync means
     // damage.
@@ -484,5 +490,25 @@ mod tests {
         log.sync().unwrap();
         drop(log);
         assert_eq!(open(&path, 1 << 20).unwrap().1, [prepared(8, 50), Record::Committed { id: id(8) }]);
+    }
+
+    #[test]
+    fn damage_anywhere_in_a_log_that_was_replaced_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path, 1 << 20).unwrap();
+        let records = [0, 1, 2].map(|number| prepared(number, 50));
+        log.replace(&records).unwrap();
+        let end = log.end as usize;
+        drop(log);
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(read(&bytes), Ok((records.to_vec(), end as u64)));
+        for at in HEADER_LEN..end {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            assert!(read(&bytes).is_err(), "damage at {at}");
+        }
+        let second = HEADER_LEN + frame(&records[0], 0).len();
+        assert!(read(&bytes[..second]).is_err(), "the end is missing");
     }
 }
