@@ -15,7 +15,9 @@
 //!   because a promise would be forgotten.
 //! * Disk space is reserved before it is needed, with two more frames for each open promise. A full
 //!   disk refuses new work, but promised work can still be finished. (File systems that copy on
-//!   overwrite can break this; then the node stops, and continues after a restart with free space.)
+//!   overwrite can break this; then the node stops, and continues after a restart with free space. There
+//!   a start needs as much free space as the log has, as it writes the frames again; without it, it is an
+//!   error of the disk, and the log stays as it was.)
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -118,16 +120,18 @@ impl Log {
         let mut log =
             Log { files, file, path, header, end, room, synced, len_max, short_len, kept, promised, _lock: lock };
         log.rewrite(bytes)?;
-        log.sync()?;
         log.files.sync_name(&log.path).map_err(|error| about(&log.path, error))?;
         Ok((log, records))
     }
 
-    /// Writes everything again, with zeros in place of what a crash left after the end, so that no later frame is followed by half an old
+    /// Writes and syncs everything again, with zeros in place of what a crash left after the end, so that no later frame is followed by half an old
     /// one. After a sync that failed, the kernel's memory may have frames that no later sync would write.
     fn rewrite(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
         bytes[self.end as usize..].fill(0);
-        self.file.write_all_at(&bytes, 0).map_err(|error| about(&self.path, error))
+        let write = || self.file.write_all_at(&bytes, 0).and_then(|()| self.file.sync_all());
+        write().map_err(|error| about(&self.path, error))?;
+        self.synced = self.end;
+        Ok(())
     }
 
     /// Reserves disk space, so that `end` is within the file.
