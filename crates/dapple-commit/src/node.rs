@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use dapple_sched::environment;
@@ -38,11 +39,26 @@ pub(super) enum Input<C> {
     Call(C),
 }
 
+pub(super) type Inputs<C> = VecDeque<Input<C>>;
+
 pub(super) struct Inbox<C> {
-    pub(super) inputs: VecDeque<Input<C>>,
-    pub(super) state: Running,
+    inputs: Inputs<C>,
+    state: Running,
     /// Of a node that is a task and waits.
     pub(super) waker: Option<KeptWaker>,
+}
+
+impl<C> Inbox<C> {
+    /// The new inputs, empty if a timer is due; `None` when the node should stop. If it is not ready, the node waits.
+    pub(super) fn next(&mut self, is_due: bool) -> Poll<Option<Inputs<C>>> {
+        if !self.inputs.is_empty() {
+            return Poll::Ready(Some(std::mem::take(&mut self.inputs)));
+        }
+        if matches!(self.state, Running::Stopping) {
+            return Poll::Ready(None);
+        }
+        if is_due { Poll::Ready(Some(Inputs::new())) } else { Poll::Pending }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -182,50 +198,45 @@ impl<R: Role, S: Storage> Engine<R, S> {
     fn run(mut self) {
         let end = self.outbox.clone().end_when_dropped();
         let panics = Panics(self.shared.clone());
-        let mut result = self.outputs();
-        while result.is_ok() {
-            let Some(inputs) = self.wait() else { break };
-            result = self.round(inputs);
-        }
-        if let Err(error) = result {
-            self.stop(error);
+        let mut next = Some(Inputs::new());
+        while let Some(inputs) = next
+            && self.step(inputs)
+        {
+            next = self.wait();
         }
         drop((panics, end));
     }
 
-    /// The log cannot be written.
-    pub(super) fn stop(&mut self, error: io::Error) {
+    /// Handles these inputs and what is due. The first step has no inputs, and does what recovery left to do.
+    /// False if the log cannot be written, which stops the node.
+    pub(super) fn step(&mut self, inputs: Inputs<R::Call>) -> bool {
+        let Err(error) = self.round(inputs) else { return true };
         tracing::error!(%error, "a node of two-phase commit has stopped: its log cannot be written");
         let error = Arc::new(error);
         self.shared.fail(&error);
         self.role.fail(&error);
+        false
     }
 
     fn now(&self) -> Duration {
         environment::now() - self.start
     }
 
-    /// The new inputs, empty if a timer is due; `None` when the node should stop.
-    fn wait(&mut self) -> Option<VecDeque<Input<R::Call>>> {
+    /// Waits for [`Inbox::next`].
+    fn wait(&mut self) -> Option<Inputs<R::Call>> {
         let due = self.role.machine().due();
         let shared = self.shared.clone();
         let mut inbox = lock(&shared.inbox);
         loop {
-            if !inbox.inputs.is_empty() {
-                return Some(std::mem::take(&mut inbox.inputs));
-            }
-            if matches!(inbox.state, Running::Stopping) {
-                return None;
-            }
             let rest = due.map(|due| due.saturating_sub(self.now()));
-            if rest == Some(Duration::ZERO) {
-                return Some(VecDeque::new());
+            if let Poll::Ready(next) = inbox.next(rest == Some(Duration::ZERO)) {
+                return next;
             }
             inbox = wait_for(&shared.changed, inbox, rest);
         }
     }
 
-    pub(super) fn round(&mut self, inputs: VecDeque<Input<R::Call>>) -> io::Result<()> {
+    fn round(&mut self, inputs: Inputs<R::Call>) -> io::Result<()> {
         let now = self.now();
         for input in inputs {
             match input {
