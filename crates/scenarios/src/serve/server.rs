@@ -38,7 +38,7 @@ pub(super) async fn run(shared: Shared, bug: Option<Bug>) {
         shared.lock().handle = Some(handle.clone());
         let answers_before = shared.lock().answers;
         let server = dapple::spawn(async move { server.await });
-        sleep(Duration::from_millis(1_000 + environment::random() % 4_000)).await;
+        sleep(Duration::from_millis(1_000 + environment::random() % 8_000)).await;
         let stopped_at = Instant::now();
         handle.stop();
         server.await.unwrap().unwrap();
