@@ -164,8 +164,9 @@ fn turns_of_two(yields: bool) -> Vec<u8> {
     let _entered = runtime.enter();
     let names = (0..2 * EACH).map(|_| AtomicU8::new(0)).collect();
     let order = Arc::new(Order { len: AtomicUsize::new(0), names });
-    let start = |name: u8| {
-        let (color, order) = (Arc::new(Color::new()), order.clone());
+    let kept = order.clone();
+    let start = move |name: u8| {
+        let (color, order) = (Arc::new(Color::new()), kept.clone());
         let of = color.clone();
         of.spawn(async move {
             if !yields {
@@ -178,7 +179,9 @@ fn turns_of_two(yields: bool) -> Vec<u8> {
             }
         })
     };
-    for task in [start(0), start(1)] {
+    // On the worker: neither begins before both are there.
+    let both = Color::new().spawn(async move { [start(0), start(1)] });
+    for task in runtime.block_on(both).unwrap() {
         runtime.block_on(task).unwrap();
     }
     // Acquire pairs with the store in `push`.
