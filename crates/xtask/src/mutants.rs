@@ -204,7 +204,7 @@ fn parse(package: &'static str, text: &str) -> Result<Vec<Mutant>, String> {
 
 /// Copies the files of a build. Unchanged files keep their time, so that builds are short.
 fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
-    let mut folders = vec![PathBuf::from("crates"), PathBuf::from("examples")];
+    let mut folders: Vec<_> = FOLDERS.map(PathBuf::from).into();
     let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
     while let Some(folder) = folders.pop() {
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -231,7 +231,7 @@ fn copy_tree(root: &Path, tree: &Path) -> Result<(), String> {
 /// Removes files of an earlier run that do not exist any more.
 fn remove_others(tree: &Path, files: &[PathBuf]) -> Result<(), String> {
     let wanted: std::collections::BTreeSet<&PathBuf> = files.iter().collect();
-    let mut folders = vec![PathBuf::from("crates"), PathBuf::from("examples")];
+    let mut folders: Vec<_> = FOLDERS.map(PathBuf::from).into();
     while let Some(folder) = folders.pop() {
         let Ok(entries) = fs::read_dir(tree.join(&folder)) else { continue };
         for entry in entries.flatten() {
@@ -257,6 +257,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 /// The crates that have models and a list of bugs.
 const MODELED: [&str; 7] =
     ["dapple-commit", "dapple-io", "dapple-sched", "dapple-stage", "dapple-stm", "dapple-sync", "dapple-tower"];
+/// The parts of the workspace that a build of a crate needs.
+const FOLDERS: [&str; 3] = ["crates", "examples", "services"];
 const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 const MESSAGE_CHARS: usize = 120;
