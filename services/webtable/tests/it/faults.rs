@@ -1,14 +1,17 @@
 //! Front ends and tables that are killed, frozen and ended under load.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use crate::programs::{AUTHORIZATION, Program, has_curl, token_file};
 
-/// The clients, and the requests of each.
+/// The clients, and the requests of each run of curl.
 const CLIENTS: usize = 4;
-const REQUESTS: usize = 200;
+const REQUESTS: usize = 50;
 
 /// Two front ends at one port of two addresses, as one name has them.
 fn pair(folder: &Path, table: &Program) -> [Program; 2] {
@@ -28,15 +31,42 @@ fn pair(folder: &Path, table: &Program) -> [Program; 2] {
 }
 
 /// A client that asks for the file again and again, first at one of the front ends, and at the other one if that fails.
-fn client(fronts: &[Program; 2], number: usize, folder: &Path) -> Child {
-    let port = fronts[0].address.rsplit_once(':').unwrap().1;
-    let addresses = ["127.0.0.1,127.0.0.2", "127.0.0.2,127.0.0.1"][number % 2];
-    let mut curl = Command::new("curl");
-    curl.args(["--silent", "--fail", "--retry", "10", "--retry-all-errors", "--retry-delay", "1", "--no-buffer"]);
-    curl.args(["--resolve", &format!("web.test:{port}:{addresses}"), "--write-out", "%{stderr}%{http_code}\n"]);
-    curl.arg("--output").arg(folder.join(format!("{number}-#1")));
-    curl.arg(format!("http://web.test:{port}/file?[1-{REQUESTS}]"));
-    curl.stderr(Stdio::piped()).spawn().unwrap()
+struct Client {
+    number: usize,
+    /// With the port of the front ends.
+    host: String,
+    folder: PathBuf,
+}
+
+impl Client {
+    /// Makes all requests of a run, and sends the address of each reply.
+    fn run(&self, text: &str, replies: &Sender<String>) {
+        let Client { number, host, folder } = self;
+        let addresses = ["127.0.0.1,127.0.0.2", "127.0.0.2,127.0.0.1"][number % 2];
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--fail", "--retry", "10", "--retry-all-errors", "--retry-delay", "1", "--no-buffer"]);
+        curl.args(["--resolve", &format!("{host}:{addresses}"), "--write-out", "%{stderr}%{http_code} %{remote_ip}\n"]);
+        curl.arg("--output").arg(folder.join(format!("{number}-#1")));
+        let mut curl = curl.arg(format!("http://{host}/file?[1-{REQUESTS}]")).stderr(Stdio::piped()).spawn().unwrap();
+        for line in BufReader::new(curl.stderr.take().unwrap()).lines().map(Result::unwrap) {
+            let from = line.strip_prefix("200 ").unwrap_or_else(|| panic!("client {number}: {line}"));
+            replies.send(from.to_owned()).unwrap();
+        }
+        assert!(curl.wait().unwrap().success());
+        for request in 1..=REQUESTS {
+            let got = std::fs::read_to_string(folder.join(format!("{number}-{request}"))).unwrap();
+            assert!(got == text, "client {number}, request {request}: {} of {} bytes", got.len(), text.len());
+        }
+    }
+
+    /// Makes runs until one has begun after the kill.
+    fn run_past(&self, kill: &AtomicBool, text: &str, replies: &Sender<String>) {
+        while {
+            let is_last = kill.load(SeqCst);
+            self.run(text, replies);
+            !is_last
+        } {}
+    }
 }
 
 #[test]
@@ -51,26 +81,31 @@ fn a_front_end_killed_under_load_costs_no_request() {
     let text: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
     std::fs::write(&file, &text).unwrap();
     assert_eq!(fronts[0].put("/file", &format!("@{}", file.display())), 201);
-    let mut clients: Vec<Child> = (0..CLIENTS).map(|number| client(&fronts, number, folder.path())).collect();
-    let mut lines: Vec<_> =
-        clients.iter_mut().map(|client| BufReader::new(client.stderr.take().unwrap()).lines()).collect();
-    // All are at work when it dies.
-    for lines in &mut lines {
-        assert_eq!(lines.next().unwrap().unwrap(), "200");
-    }
-    fronts[0].kill();
-    for (number, lines) in lines.into_iter().enumerate() {
-        let statuses: Vec<String> = lines.map(Result::unwrap).collect();
-        assert!(
-            statuses.len() == REQUESTS - 1 && statuses.iter().all(|status| status == "200"),
-            "{number}: {statuses:?}"
-        );
-        for request in 1..=REQUESTS {
-            let got = std::fs::read_to_string(folder.path().join(format!("{number}-{request}"))).unwrap();
-            assert!(got == text, "client {number}, request {request}: {} of {} bytes", got.len(), text.len());
+    let host = format!("web.test:{}", fronts[0].address.rsplit_once(':').unwrap().1);
+    let killed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clients: Vec<Receiver<String>> = (0..CLIENTS)
+            .map(|number| {
+                let client = Client { number, host: host.clone(), folder: folder.path().to_owned() };
+                let (replies, receiver) = channel();
+                let (killed, text) = (&killed, &text);
+                scope.spawn(move || client.run_past(killed, text, &replies));
+                receiver
+            })
+            .collect();
+        // All are at work when it dies.
+        let before: Vec<Vec<String>> =
+            clients.iter().map(|client| client.recv().into_iter().chain(client.try_iter()).collect()).collect();
+        fronts[0].kill();
+        killed.store(true, SeqCst);
+        for (number, (before, client)) in before.into_iter().zip(clients).enumerate() {
+            let after: Vec<String> = client.iter().collect();
+            // The last run was left, and the rest of the one before.
+            assert!(after.len() >= REQUESTS && (before.len() + after.len()).is_multiple_of(REQUESTS), "{number}");
+            assert!(before[0] == ["127.0.0.1", "127.0.0.2"][number % 2], "{number}: {before:?}");
+            assert!(after[after.len() - REQUESTS..].iter().all(|from| from == "127.0.0.2"), "{number}: {after:?}");
         }
-    }
-    clients.into_iter().for_each(|mut client| assert!(client.wait().unwrap().success()));
+    });
 }
 
 #[test]
