@@ -1,13 +1,18 @@
 //! The last step of docs/services.md: `webtable` as a service of a cluster, with a real etcd.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use super::{Cluster, dapple};
 
 const PAGE: &str = include_str!("../../../../../docs/services.md");
+
+/// Generous, for a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// `webtable table`, which ends with the test.
 struct Table(Child);
@@ -32,20 +37,26 @@ fn webtable() -> Option<PathBuf> {
 fn started(program: &Path, store: &Path) -> (Table, String) {
     let mut command = Command::new(program);
     command.args(["table", "--listen", "127.0.0.1:0"]).arg(format!("--store=redb:{}", store.display()));
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    let address = line.trim_end().rsplit(' ').next().expect("an address").to_owned();
-    (Table(child), address)
+    let mut table = Table(command.stdout(Stdio::piped()).spawn().expect("it starts"));
+    let (sender, receiver) = channel();
+    let out = table.0.stdout.take().expect("a pipe");
+    std::thread::spawn(move || sender.send(BufReader::new(out).lines().next()));
+    let line = receiver.recv_timeout(LIMIT).expect("a line in time").expect("a line").expect("text");
+    let address = line.rsplit(' ').next().expect("an address").to_owned();
+    (table, address)
 }
 
-/// The status line of the reply to a GET.
+/// The status line of the reply to a GET; empty if none comes in time.
 fn get(address: &str, path: &str) -> String {
-    let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
-    let sent = write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    let mut reply = String::new();
-    let _ = sent.and_then(|()| stream.read_to_string(&mut reply));
-    reply.lines().next().unwrap_or_default().to_owned()
+    let reply = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address.parse().map_err(io::Error::other)?, LIMIT)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    };
+    reply().unwrap_or_default()
 }
 
 #[test]
