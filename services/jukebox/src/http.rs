@@ -52,6 +52,8 @@ type Reply = Result<Response, Problem>;
 pub(crate) fn router(jukebox: Jukebox) -> Router {
     Router::new()
         .route("/", get(start))
+        // Admission control refuses no request of this path.
+        .route("/health", get(async || "ok\n"))
         .route("/files/{*path}", get(file))
         .route("/streams/{name}", get(listen).put(write).delete(remove))
         .with_state(jukebox)

@@ -18,7 +18,8 @@ use crate::message::{Expected, File, Stamp};
 pub(crate) fn router(front: Front) -> Router {
     let handler = get(handlers::show).post(handlers::post).put(handlers::open);
     Router::new()
-        .route("/-/healthy", get(async || "ok\n"))
+        // Admission control refuses no request of this path.
+        .route("/health", get(async || "ok\n"))
         .route("/run/{handler}/{name}", handler.layer(DefaultBodyLimit::max(handlers::FORM_LEN_MAX)))
         // The server has a limit for all.
         .route("/{*path}", get(read).put(write).delete(remove).layer(DefaultBodyLimit::disable()))

@@ -116,6 +116,7 @@ fn a_stream_is_its_files_one_after_the_other() {
     let folder = folder.path();
     music(folder);
     let server = Server::start(folder);
+    assert_eq!(server.curl("/health", &[]), (200, b"ok\n".to_vec()));
     assert_eq!(server.status("/streams/ann.mp3", &[]), 404);
     assert_eq!(server.put("ann", r#"{"with": ["ann"], "without": ["LIVE"]}"#), 204);
     let (one, three) = (read(folder, "jazz/one & two.mp3"), read(folder, "rock/three.mp3"));

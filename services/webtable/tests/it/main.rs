@@ -110,6 +110,12 @@ fn the_token_is_checked_before_the_body_is_read() {
 }
 
 #[test]
+fn a_front_end_is_healthy_without_a_table() {
+    let front = Program::start(&["front", "--listen", "127.0.0.1:0", "--tables", "127.0.0.1:1"]);
+    assert_eq!(front.status_of_head("GET /health HTTP/1.1\r\nhost: x\r\n\r\n"), 200);
+}
+
+#[test]
 fn handlers_keep_their_state_in_rows() {
     if !has_curl() {
         return;

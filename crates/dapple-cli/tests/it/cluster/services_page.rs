@@ -79,5 +79,7 @@ fn the_cluster_keeps_the_front_ends_of_the_page() {
         listens.filter(|address| get(address, "/") == "HTTP/1.1 404 Not Found").collect()
     };
     cluster.until("two front ends serve", || serving().len() == 2);
-    assert_eq!(get(&serving()[0], "/-/healthy"), "HTTP/1.1 200 OK");
+    // Servers refuse no request of this path for overload.
+    assert!(toml.contains("health = \"/health\""), "{toml}");
+    assert_eq!(get(&serving()[0], "/health"), "HTTP/1.1 200 OK");
 }
