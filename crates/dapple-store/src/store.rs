@@ -482,13 +482,14 @@ fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal
     let mut layout = kept.map_or_else(|| new_layout(&options), Ok)?;
     let tables = read_names(&catalog)?;
     let known: HashSet<TableId> = tables.values().map(|info| info.id).collect();
+    if kept.is_some() {
+        layout.places::<E>().try_for_each(|place| engine.check(place))?;
+    }
+    // The old data goes only when all of the new data is there.
     if layout.stale.is_some() {
         remove_stale(&engine, &layout)?;
         layout.stale = None;
         write_layout(&catalog, layout.encode()?)?;
-    }
-    if kept.is_some() {
-        layout.places::<E>().try_for_each(|place| engine.check(place))?;
     }
     let opened = open_partitions(&engine, &layout)?;
     if kept.is_none() {

@@ -5,11 +5,62 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use dapple_sched::Color;
-use dapple_store::engine::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, TableId, Transactions};
+use dapple_store::engine::{
+    Change, Engine, Entry, Failure, KeyRange, Partition, Place, RedbPartition, TableId, Transactions,
+};
 use dapple_store::{Durability, Error, Log, Memory, Redb, Refusal, Store, Table, TableOptions};
 
 use crate::support::{in_memory, on_disk, options, run};
 use crate::transactions::Crashing;
+
+/// An engine that cannot remove partitions, as if a crash came before.
+struct Keeping(Redb);
+
+impl Engine for Keeping {
+    type Partition = RedbPartition;
+    const DURABILITIES: &'static [Durability] = Redb::DURABILITIES;
+
+    fn open(&self, place: Place) -> Result<RedbPartition, Failure> {
+        self.0.open(place)
+    }
+
+    fn check(&self, place: Place) -> Result<(), Failure> {
+        self.0.check(place)
+    }
+
+    fn remove(&self, place: Place) -> Result<(), Failure> {
+        match place {
+            Place::Partition { index: 0..2, .. } => {
+                Err(Failure::Io { file: String::new(), detail: "a crash".to_owned() })
+            }
+            place => self.0.remove(place),
+        }
+    }
+}
+
+#[test]
+fn old_partitions_stay_until_all_new_ones_are_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let (new, away) = (directory.path().join("synced-3.redb"), directory.path().join("away"));
+    run(async {
+        let store = Store::open(Keeping(Redb::new(directory.path())), options(2)).await.unwrap();
+        let table: Table<u32, u32, _> = store.create("t", TableOptions::default()).await.unwrap();
+        table.put(&1, &2).await.unwrap();
+        store.repartition(3, |_| {}).await.unwrap();
+    });
+    std::fs::rename(&new, &away).unwrap();
+    let open = || Store::open(Redb::new(directory.path()), options(0));
+    let opened = run(async { open().await.map(drop) });
+    assert!(matches!(opened, Err(Error::NotApplied(Refusal::Engine(Failure::Missing { .. })))), "{opened:?}");
+    let old = directory.path().join("synced-0.redb");
+    assert!(old.exists());
+    std::fs::rename(&away, &new).unwrap();
+    run(async {
+        let store = open().await.unwrap();
+        assert_eq!(store.table::<u32, u32>("t").await.unwrap().get(&1).await.unwrap(), Some(2));
+    });
+    assert!(!old.exists());
+}
 
 /// Changes the number of partitions again and again while others write and read.
 async fn serve_meanwhile<E: Engine>(store: Store<E>, keys: u32) {
