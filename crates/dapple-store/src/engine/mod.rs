@@ -11,6 +11,7 @@ mod memory;
 mod redb;
 
 use std::fs;
+use std::io;
 use std::ops::Bound;
 use std::path::Path;
 
@@ -144,17 +145,31 @@ fn check(
     ending: &str,
     is_there: impl Fn(&Path) -> bool,
 ) -> Result<(), Failure> {
-    let is_partition =
-        |name: &str| (name.starts_with("synced-") || name.starts_with("process-")) && name.ends_with(ending);
-    let has_partitions = || {
-        let mut entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.any(|entry| entry.file_name().to_str().is_some_and(is_partition) && is_there(&entry.path()))
-    };
     // The first open makes the catalog before it makes partitions.
-    if is_there(path) || (place == Place::Catalog && !has_partitions()) {
+    if is_there(path) || (place == Place::Catalog && !has_partitions(directory, ending, is_there)?) {
         return Ok(());
     }
     Err(Failure::Missing { file: path.display().to_string() })
+}
+
+/// Whether a directory, which need not exist, has partitions with this ending.
+fn has_partitions(directory: &Path, ending: &str, is_there: impl Fn(&Path) -> bool) -> Result<bool, Failure> {
+    let is_partition =
+        |name: &str| (name.starts_with("synced-") || name.starts_with("process-")) && name.ends_with(ending);
+    let find = || -> io::Result<bool> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(is_partition) && is_there(&entry.path()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    match find() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(redb::directory_failure(directory, &error)),
+        Ok(found) => Ok(found),
+    }
 }
 
 /// The bounds of a range of keys.

@@ -308,13 +308,17 @@ fn guarded<T>(path: &Path, call: impl FnOnce() -> Result<T, Failure>) -> Result<
 
 /// Makes the directory of a store.
 pub(super) fn make_directory(directory: &Path) -> Result<(), Failure> {
-    fs::create_dir_all(directory).map_err(|error| match error.kind() {
+    fs::create_dir_all(directory).map_err(|error| directory_failure(directory, &error))
+}
+
+pub(super) fn directory_failure(directory: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => Failure::Io {
             file: directory.display().to_string(),
             detail: "a store is a directory, and this is a file, or in one".to_owned(),
         },
-        _ => io_failure(directory, &error),
-    })
+        _ => io_failure(directory, error),
+    }
 }
 
 pub(super) fn failure(path: &Path, error: redb::Error) -> Failure {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use dapple_sched::Color;
-use dapple_store::engine::Failure;
+use dapple_store::engine::{Engine, Failure, Place};
 use dapple_store::{Error, Redb, Refusal, Store, StoreUrl, Table, TableOptions};
 
 use crate::disk::Simulated;
@@ -148,6 +148,19 @@ fn a_full_disk_refuses_writes_and_gives_reads_until_there_is_room() {
         table.put(&last, &vec![7; 100_000]).await.unwrap();
         store.verify().await.unwrap();
     });
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, cycle) = (directory.path().join("file"), directory.path().join("cycle"));
+    std::fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&cycle, &cycle).unwrap();
+    for place in [file, cycle] {
+        let checked = Redb::new(&place).check(Place::Catalog);
+        assert!(matches!(checked, Err(Failure::Io { .. })), "{}: {checked:?}", place.display());
+    }
+    Redb::new(directory.path().join("none")).check(Place::Catalog).unwrap();
 }
 
 /// The files of a store with values, by their names.
