@@ -320,6 +320,7 @@ fn open_empty<E: Engine>(engine: &E, layout: &Layout) -> Result<Opened<E::Partit
 /// Opens the catalog and the partitions of a store that is not there yet. Blocks.
 fn open_new<F: Engine>(engine: &F, layout: &Layout) -> Result<(F::Partition, Opened<F::Partition>), Failure> {
     engine.check(Place::Catalog)?;
+    engine.remove_unfinished(Place::Catalog)?;
     let catalog = engine.open(Place::Catalog)?;
     if !catalog.tables()?.is_empty() {
         // Says so if it is what a copy left that was not finished.

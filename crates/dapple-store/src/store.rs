@@ -477,13 +477,15 @@ pub(crate) fn name_key(name: &str) -> Bytes {
 fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal> {
     let options = Arc::new(options);
     engine.check(Place::Catalog)?;
+    engine.remove_unfinished(Place::Catalog)?;
     let catalog = engine.open(Place::Catalog)?;
     let kept = kept_layout(&catalog)?;
     let mut layout = kept.map_or_else(|| new_layout(&options), Ok)?;
     let tables = read_names(&catalog)?;
     let known: HashSet<TableId> = tables.values().map(|info| info.id).collect();
-    if kept.is_some() {
-        layout.places::<E>().try_for_each(|place| engine.check(place))?;
+    match kept {
+        Some(_) => layout.places::<E>().try_for_each(|place| engine.check(place))?,
+        None => layout.places::<E>().try_for_each(|place| engine.remove_unfinished(place))?,
     }
     // The old data goes only when all of the new data is there.
     if layout.stale.is_some() {

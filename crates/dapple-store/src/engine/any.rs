@@ -52,6 +52,14 @@ impl Engine for AnyEngine {
         }
     }
 
+    fn remove_unfinished(&self, place: Place) -> Result<(), Failure> {
+        match self {
+            AnyEngine::Redb(engine) => engine.remove_unfinished(place),
+            #[cfg(feature = "fjall")]
+            AnyEngine::Fjall(engine) => engine.remove_unfinished(place),
+        }
+    }
+
     fn remove(&self, place: Place) -> Result<(), Failure> {
         match self {
             AnyEngine::Redb(engine) => engine.remove(place),

@@ -51,6 +51,17 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Removes what a kill in the first [`open`](Self::open) of a partition left, if that would look damaged. The store calls
+    /// it where its catalog says nothing of its partitions yet, and for [`Place::Catalog`]; an engine removes nothing that
+    /// was whole, and no catalog beside partitions. The default does nothing.
+    ///
+    /// # Errors
+    /// [`Failure::InUse`]; the system's.
+    fn remove_unfinished(&self, place: Place) -> Result<(), Failure> {
+        let _ = place;
+        Ok(())
+    }
+
     /// Removes a partition, if it is there. The store does not use it any more; an enumeration that was begun before may
     /// still have it open.
     ///

@@ -107,6 +107,21 @@ impl Engine for Redb {
         super::check(&self.directory, &self.place(place).0, place, ".redb", is_there)
     }
 
+    fn remove_unfinished(&self, place: Place) -> Result<(), Failure> {
+        let path = self.place(place).0;
+        if self.disk.is_some() || !path.exists() {
+            return Ok(());
+        }
+        // Partitions are made after the catalog, so a catalog beside any file of one was whole.
+        if place == Place::Catalog && super::has_partitions(&self.directory, ".redb", |_| true)? {
+            return Ok(());
+        }
+        // Locks it: another process may be making it now. Emptied, because one that waits for the lock has the same file.
+        let (file, _) = Backend::open(None, &path)?;
+        let empty = || if is_unfinished(&file)? { file.set_len(0) } else { Ok(()) };
+        empty().map_err(|error| io_failure(&path, &error))
+    }
+
     fn remove(&self, place: Place) -> Result<(), Failure> {
         if self.disk.is_some() {
             return Ok(());
@@ -291,6 +306,13 @@ fn open(disk: Option<&Arc<dyn Disk>>, path: &Path, synced: bool, page_cache_byte
         let _ = fs::remove_file(path);
     }
     opened
+}
+
+/// Whether a file lacks the first bytes of a file of redb, which writes them last when it makes one, over zeros.
+fn is_unfinished(file: &Backend) -> io::Result<bool> {
+    const MAGIC_LEN: u64 = 9;
+    let first = file.read(0, file.len()?.min(MAGIC_LEN) as usize)?;
+    Ok(first.iter().all(|byte| *byte == 0))
 }
 
 /// Calls redb, which panics at some kinds of damage. The message of the panic goes to the panic

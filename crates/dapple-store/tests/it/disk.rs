@@ -62,6 +62,14 @@ impl Simulated {
         self.contents().capacity = bytes;
     }
 
+    /// The content of the files for programs that have them open, sorted by their names.
+    pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let contents = self.contents();
+        let mut files: Vec<_> = contents.files.iter().map(|(path, file)| (path.clone(), file.now.clone())).collect();
+        files.sort();
+        files
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.contents().files.values().map(|file| file.now.len() as u64).sum()
     }

@@ -151,6 +151,47 @@ fn a_full_disk_refuses_writes_and_gives_reads_until_there_is_room() {
 }
 
 #[test]
+fn a_kill_in_the_first_open_leaves_a_store_that_opens() {
+    let mut last = Vec::new();
+    for operations in 0.. {
+        let disk = Simulated::default();
+        disk.fail_after(operations);
+        let engine = Redb::new("simulated").on_disk(Arc::new(disk.clone()));
+        run(async { drop(Store::open(engine, options(1)).await) });
+        let files = disk.files();
+        // Syncs change nothing.
+        if files == last {
+            continue;
+        }
+        // The catalog and a partition are whole; the next partition is as this one.
+        if files.len() > 2 {
+            assert!(operations > 10, "{operations} operations made two files");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        for (path, bytes) in &files {
+            std::fs::write(directory.path().join(path.file_name().unwrap()), bytes).unwrap();
+        }
+        let opened = run(async { Store::open(Redb::new(directory.path()), options(1)).await.map(drop) });
+        opened.unwrap_or_else(|error| panic!("a kill after {operations} operations: {error}"));
+        last = files;
+    }
+}
+
+#[test]
+fn a_file_that_is_none_of_redb_is_removed_only_where_no_data_can_be() {
+    for (file, others) in [("catalog.redb", &["synced-0.redb", "process-0.redb"][..]), ("synced-0.redb", &[])] {
+        let change = |path: &Path| {
+            std::fs::write(path, "no file of redb").unwrap();
+            others.iter().for_each(|other| assert!(path.with_file_name(other).exists()));
+        };
+        let (directory, opened) = run(reopened("redb", file, change));
+        assert!(matches!(opened, Err(Error::NotApplied(Refusal::Engine(Failure::Corrupt { .. })))), "{opened:?}");
+        assert_eq!(std::fs::read(directory.path().join("store").join(file)).unwrap(), b"no file of redb");
+    }
+}
+
+#[test]
 fn a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     let directory = tempfile::tempdir().unwrap();
     let (file, cycle) = (directory.path().join("file"), directory.path().join("cycle"));
