@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dapple::store::{AnyEngine, Batch, Error, Expect, Refusal};
 
 use super::commands::Answer;
-use super::plan::{Plan, Planned};
+use super::plan::Plan;
 use super::reply::{OK, Reply};
 use super::session::Session;
 
@@ -97,58 +97,72 @@ async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
     if queue.is_spoiled {
         return Err(Reply::Error("EXECABORT Transaction discarded because of previous errors.".to_owned()));
     }
-    let service = session.context.service;
-    let mut part = Part { batch: service.store.batch(), planned: Vec::new(), others: Vec::new() };
+    let store = &session.context.service.store;
+    let mut batch = store.batch();
     for (database, key, expect) in watched {
-        part.batch.check(&database, &key, expect)?;
+        batch.check(&database, &key, expect)?;
     }
-    let mut replies = vec![Reply::Null; queue.commands.len()];
-    for (at, command) in queue.commands.into_iter().enumerate() {
-        match command {
-            Queued::Plan(plan, database) => {
-                if part.others.iter().any(|(_, name, _)| OF_ALL_KEYS.contains(&&name[..])) {
-                    // Redis runs one after the other.
-                    let next = Part { batch: service.store.batch(), planned: Vec::new(), others: Vec::new() };
-                    if !std::mem::replace(&mut part, next).run(session, &mut replies).await? {
-                        return Ok(Reply::NullList);
-                    }
-                }
-                part.planned.push((at, plan.add_to(&mut part.batch, service.database(database).await?)?));
+    let count = queue.commands.len();
+    let mut replies = Vec::with_capacity(count);
+    for part in parts(queue.commands) {
+        let is_first = replies.is_empty();
+        match run_part(session, std::mem::replace(&mut batch, store.batch()), part).await {
+            Ok(of_part) => replies.extend(of_part),
+            Err(Error::NotApplied(Refusal::Conflict { .. })) if is_first => return Ok(Reply::NullList),
+            Err(error) if is_first => return Err(error.into()),
+            // The parts before are done, so the client gets their replies.
+            Err(error) => {
+                replies.resize(count, error.into());
+                break;
             }
-            Queued::Other(name, words) => part.others.push((at, name, words)),
-            Queued::Known(reply) => replies[at] = reply,
         }
     }
-    let is_done = part.run(session, &mut replies).await?;
-    Ok(if is_done { Reply::List(replies) } else { Reply::NullList })
-}
-
-/// Commands on keys, which are one batch, and those about all keys or none that come after them.
-struct Part {
-    batch: Batch<AnyEngine>,
-    /// With the place of the reply.
-    planned: Vec<(usize, Planned)>,
-    others: Vec<(usize, String, Vec<Bytes>)>,
+    Ok(Reply::List(replies))
 }
 
 /// A command on keys after one of these sees what it did.
 const OF_ALL_KEYS: &[&str] = &["DBSIZE", "FLUSHALL", "FLUSHDB", "INFO", "KEYS", "RANDOMKEY", "SCAN"];
 
-impl Part {
-    /// Runs it; `false` if a watched key has changed.
-    async fn run(self, session: &mut Session<'_>, replies: &mut [Reply]) -> Result<bool, Reply> {
-        match self.batch.commit().await {
-            Ok(_) => {}
-            Err(Error::NotApplied(Refusal::Conflict { .. })) => return Ok(false),
-            Err(error) => return Err(error.into()),
+/// Splits commands before each one on keys that comes after one about all keys: Redis runs one after the other.
+fn parts(commands: Vec<Queued>) -> Vec<Vec<Queued>> {
+    let (mut parts, mut part, mut has_all) = (Vec::new(), Vec::new(), false);
+    for command in commands {
+        if has_all && matches!(command, Queued::Plan(..)) {
+            parts.push(take(&mut part));
+            has_all = false;
         }
-        for (at, planned) in self.planned {
-            replies[at] = planned.reply().unwrap_or_else(|reply| reply);
-        }
-        for (at, name, words) in self.others {
-            // Boxed, because `EXEC` is one of the commands, though never one of these.
-            replies[at] = Box::pin(session.run_now(&name, &words)).await;
-        }
-        Ok(true)
+        has_all |= matches!(&command, Queued::Other(name, _) if OF_ALL_KEYS.contains(&&name[..]));
+        part.push(command);
     }
+    parts.push(part);
+    parts
+}
+
+/// Runs commands on keys as one batch, then those about all keys or none. If the batch fails, none of them has run.
+async fn run_part(
+    session: &mut Session<'_>,
+    mut batch: Batch<AnyEngine>,
+    commands: Vec<Queued>,
+) -> Result<Vec<Reply>, Error> {
+    let mut replies = vec![Reply::Null; commands.len()];
+    let (mut planned, mut others) = (Vec::new(), Vec::new());
+    for (at, command) in commands.into_iter().enumerate() {
+        match command {
+            Queued::Plan(plan, database) => {
+                let database = session.context.service.database(database).await?;
+                planned.push((at, plan.add_to(&mut batch, database)?));
+            }
+            Queued::Other(name, words) => others.push((at, name, words)),
+            Queued::Known(reply) => replies[at] = reply,
+        }
+    }
+    batch.commit().await?;
+    for (at, planned) in planned {
+        replies[at] = planned.reply().unwrap_or_else(|reply| reply);
+    }
+    for (at, name, words) in others {
+        // Boxed, because `EXEC` is one of the commands, though never one of these.
+        replies[at] = Box::pin(session.run_now(&name, &words)).await;
+    }
+    Ok(replies)
 }

@@ -254,6 +254,22 @@ fn commands_between_multi_and_exec_run_at_one_moment() {
 }
 
 #[test]
+fn a_transaction_that_fails_behind_its_first_part_answers_each_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    // Longer than a key may be.
+    let long = "k".repeat(5000);
+    let queued = |count| format!("+OK {}", "+QUEUED ".repeat(count));
+    let refused = "-ERR not applied: the key has 5002 bytes, and 4096 are the most ";
+    let none = server.ask(&format!("MULTI\nSET a 0\nSET {long} 2\nDBSIZE\nEXEC\nGET a"));
+    assert_eq!(none, format!("{}{refused}$-1 ", queued(3)));
+    let half =
+        server.ask(&format!("MULTI\nSET a 1\nDBSIZE\nSET b 2\nSET {long} 2\nPING\nDBSIZE\nGET a\nEXEC\nMGET a b"));
+    assert_eq!(half, format!("{}*7 +OK :1 {}*2 $1 1 $-1 ", queued(7), refused.repeat(5)));
+    server.stop();
+}
+
+#[test]
 fn no_client_sees_half_of_an_mset() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
