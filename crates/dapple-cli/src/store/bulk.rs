@@ -63,7 +63,7 @@ pub(super) async fn load(target: &TableTarget, file: &Path) -> Result<(), Comman
         if is_last {
             break;
         }
-        chunk = read(&mut input).map_err(failed)?;
+        chunk = read(&mut input).map_err(|error| CommandError::Rest { path: path.clone(), loaded, error })?;
     }
     progress.end();
     let json = serde_json::json!({ "loaded": loaded });

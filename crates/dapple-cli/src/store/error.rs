@@ -34,6 +34,8 @@ pub(crate) enum CommandError {
     Load { path: String, loaded: u64, keys: u64, error: Error },
     #[error("cannot read {path}: {error}")]
     Input { path: String, error: io::Error },
+    #[error("cannot read {path}: {error}; {loaded} lines are loaded: when that is mended, load the file again")]
+    Rest { path: String, loaded: u64, error: io::Error },
     #[error("cannot write the result: {0}")]
     Output(io::Error),
     #[error("cannot start the runtime: {0}")]

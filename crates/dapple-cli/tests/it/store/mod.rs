@@ -8,6 +8,7 @@ mod server;
 mod whole;
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -138,6 +139,28 @@ fn wrong_input_is_named_and_changes_nothing() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("a store is a directory"), "{output:?}");
     assert_eq!(std::fs::read(folder.join("file")).unwrap(), b"x");
     assert_eq!(text(folder, &["get", "users", "ann"]), "42\n");
+}
+
+#[test]
+fn a_load_that_cannot_read_on_says_how_much_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+    // A socket that closes with something unread is reset, behind what it has sent.
+    theirs.write_all(b"unread").unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_dapple"))
+        .args(["store", "load", &format!("redb:{}", folder.path().join("store").display()), "big", "-"])
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A chunk has 65,536 lines.
+    let lines: String = (0..65_636).map(|number| format!("k{number:06}\tv\n")).collect();
+    ours.write_all(lines.as_bytes()).unwrap();
+    drop(ours);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot read -: ") && said.contains("65536 lines are loaded"), "{said}");
+    assert_eq!(text(folder.path(), &["count", "big"]), "65536\n");
 }
 
 #[test]
