@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dapple::Color;
+use dapple::store::Error;
 use serde::Serialize;
 
 use super::args::BenchArgs;
@@ -98,10 +99,27 @@ async fn fill(state: &mut [Caller]) -> Result<(), CommandError> {
             (0..caller.writes.len()).map(|at| (caller.place.key(at), caller.place.value(at, 1))).collect();
         caller.writes.fill(1);
         for page in all.chunks(AT_ONCE) {
-            super::bulk::put_all(&caller.table, page.to_vec()).await?;
+            put_all(&caller.table, page).await?;
         }
     }
     Ok(())
+}
+
+/// Puts entries of different keys at the same time.
+async fn put_all(table: &TextTable, page: &[(Bytes, Bytes)]) -> Result<(), Error> {
+    let put = |(key, value): &(Bytes, Bytes)| {
+        let (table, key, value) = (table.clone(), key.clone(), value.clone());
+        Color::new().spawn(async move { table.put(&key, &value).await.map(drop) })
+    };
+    let puts: Vec<_> = page.iter().map(put).collect();
+    let mut result = Ok(());
+    for put in puts {
+        match put.await {
+            Ok(done) => result = result.and(done),
+            Err(error) => std::panic::resume_unwind(Box::new(error.to_string())),
+        }
+    }
+    result
 }
 
 async fn phase(state: Vec<Caller>, work: Work, length: Duration) -> Result<(Vec<Caller>, Figures), CommandError> {

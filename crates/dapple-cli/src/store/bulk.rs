@@ -6,8 +6,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use bytes::Bytes;
-use dapple::Color;
-use dapple::store::Error;
 use futures_util::stream;
 
 use super::args::TableTarget;
@@ -15,7 +13,7 @@ use super::commands::{made_if_missing, print};
 use super::error::CommandError;
 use super::progress::Progress;
 use super::text::unescape;
-use super::{TextTable, open};
+use super::open;
 
 /// The most lines, and about the most bytes, that are sorted and loaded at a time.
 const CHUNK_LEN: u64 = 65_536;
@@ -97,24 +95,4 @@ fn parse(line: &[u8]) -> Result<(Bytes, Bytes), String> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or("there is no tab between key and value")?;
     Ok((unescape(&line[..tab])?.into(), unescape(&line[tab + 1..])?.into()))
-}
-
-/// Puts entries at the same time, but those of one key in the order of the lines.
-pub(super) async fn put_all(table: &TextTable, batch: Vec<(Bytes, Bytes)>) -> Result<(), Error> {
-    let last_of_each: std::collections::HashMap<Bytes, Bytes> = batch.into_iter().collect();
-    let puts: Vec<_> = last_of_each
-        .into_iter()
-        .map(|(key, value)| {
-            let table = table.clone();
-            Color::new().spawn(async move { table.put(&key, &value).await.map(drop) })
-        })
-        .collect();
-    let mut result = Ok(());
-    for put in puts {
-        match put.await {
-            Ok(done) => result = result.and(done),
-            Err(error) => std::panic::resume_unwind(Box::new(error.to_string())),
-        }
-    }
-    result
 }
