@@ -1,6 +1,8 @@
 //! `CONFIG`: the settings that clients ask for when they connect, and benchmarks before they start. They are those of the
 //! command line, so none can be changed.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use super::commands::Answer;
@@ -56,22 +58,26 @@ fn get(service: &Service, patterns: &[Bytes]) -> Reply {
 /// Takes the values that the settings have. Programs set them to be sure, such as `appendonly yes`.
 fn set(service: &Service, words: &[Bytes]) -> Answer {
     let settings = settings(service);
-    let mut seen = Vec::new();
-    let mut failed = None;
-    for pair in words.chunks(2) {
-        let [name, value] = pair else { return Err(Reply::syntax()) };
-        let Some(known) = settings.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())) else {
-            let name = String::from_utf8_lossy(name);
-            return Err(Reply::Error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'")));
+    if !words.len().is_multiple_of(2) {
+        return Err(Reply::syntax());
+    }
+    let mut seen = HashSet::new();
+    for pair in words.chunks_exact(2) {
+        let (name, value) = (&pair[0], &pair[1]);
+        let typed = String::from_utf8_lossy(name);
+        let refused = |reason: &str| {
+            let text = format!("ERR CONFIG SET failed (possibly related to argument '{typed}') - {reason}");
+            Err(Reply::Error(text))
         };
-        if seen.contains(&known.0) {
-            failed = failed.or(Some((known.0, "duplicate parameter")));
+        let Some((known, kept)) = settings.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())) else {
+            return Err(Reply::Error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{typed}'")));
+        };
+        if !value.eq_ignore_ascii_case(kept.as_bytes()) {
+            return refused("can't set immutable config");
         }
-        seen.push(known.0);
-        if !value.eq_ignore_ascii_case(known.1.as_bytes()) {
-            failed = failed.or(Some((known.0, "can't set immutable config")));
+        if !seen.insert(known) {
+            return refused("duplicate parameter");
         }
     }
-    let Some((name, reason)) = failed else { return Ok(OK) };
-    Err(Reply::Error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}")))
+    Ok(OK)
 }

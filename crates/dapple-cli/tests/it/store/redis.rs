@@ -475,6 +475,13 @@ CONFIG GET
 CONFIG SET
 CONFIG SET foo bar
 CONFIG SET databases 17
+CONFIG SET Databases 17 foo 1
+CONFIG SET MaxMemory 0 Maxmemory 0
+CONFIG SET maxmemory 0 Maxmemory 0 maxmemory 1
+CONFIG SET foo 1 databases 17
+CONFIG SET foo 1 bar 2
+CONFIG SET foo 1 bar
+CONFIG SET databases 17 maxmemory
 CONFIG SET maxmemory
 CONFIG SET maxmemory 0 foo
 CONFIG SET maxmemory 0 maxmemory 0
