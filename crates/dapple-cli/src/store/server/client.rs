@@ -1,5 +1,7 @@
 //! `CLIENT`.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use super::clients::Client;
@@ -52,12 +54,11 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Reply> {
 }
 
 fn set_info(session: &mut Session<'_>, option: &[u8], value: &Bytes) -> Result<(), Reply> {
-    let option = option.to_ascii_lowercase();
-    let Some(at) = [&b"lib-name"[..], b"lib-ver"].iter().position(|known| *known == option) else {
-        return error(&format!("Unrecognized option '{}'", String::from_utf8_lossy(&option)));
-    };
+    let known = [&b"lib-name"[..], b"lib-ver"];
+    let at = known.iter().position(|known| option.eq_ignore_ascii_case(known));
+    let option = String::from_utf8_lossy(option);
+    let Some(at) = at else { return error(&format!("Unrecognized option '{option}'")) };
     if !is_shown(value) {
-        let option = String::from_utf8_lossy(&option);
         return error(&format!("{option} cannot contain spaces, newlines or special characters."));
     }
     session.library[at] = value.clone();
@@ -67,72 +68,86 @@ fn set_info(session: &mut Session<'_>, option: &[u8], value: &Bytes) -> Result<(
 
 /// The word of a kind of clients. There are no replicas and no master.
 fn kind(word: &[u8]) -> Result<&'static str, Reply> {
-    let word = String::from_utf8_lossy(word).to_ascii_lowercase();
-    let known = ["normal", "pubsub", "master", "replica", "slave"].into_iter().find(|known| *known == word);
-    known.map_or_else(|| error(&format!("Unknown client type '{word}'")), Ok)
+    let mut kinds = ["normal", "pubsub", "master", "replica", "slave"].into_iter();
+    let known = kinds.find(|known| word.eq_ignore_ascii_case(known.as_bytes()));
+    known.map_or_else(|| error(&format!("Unknown client type '{}'", String::from_utf8_lossy(word))), Ok)
 }
 
 fn list(session: &Session<'_>, filter: &[Bytes]) -> Result<Reply, Reply> {
     let clients = &session.context.service.clients;
-    let found = match filter {
-        [] => clients.find(|_| true),
+    let lines = match filter {
+        [] => clients.all().iter().map(|client| client.line()).collect(),
         [option, wanted] if option.eq_ignore_ascii_case(b"TYPE") => {
             let wanted = kind(wanted)?;
-            clients.find(|client| client.kind() == wanted)
+            clients.all().iter().filter(|client| client.kind() == wanted).map(|client| client.line()).collect()
         }
+        // In the order of the request.
         [option, ids @ ..] if option.eq_ignore_ascii_case(b"ID") && !ids.is_empty() => {
             let Ok(ids) = ids.iter().map(|id| integer(id)).collect::<Result<Vec<i64>, _>>() else {
                 return error("Invalid client ID");
             };
-            clients.find(|client| ids.contains(&(client.id as i64)))
+            let mut seen = HashSet::new();
+            let ids = ids.into_iter().filter(|id| seen.insert(*id));
+            ids.filter_map(|id| clients.of(u64::try_from(id).ok()?)).map(|client| client.line()).collect()
         }
         _ => return Err(Reply::syntax()),
     };
-    Ok(Reply::Text(found.iter().map(|client| client.line()).collect()))
+    Ok(Reply::Text(lines))
+}
+
+/// The clients that `CLIENT KILL` ends: those with all of these properties.
+#[derive(Default)]
+struct Filter {
+    id: Option<u64>,
+    addr: Option<Bytes>,
+    laddr: Option<Bytes>,
+    kind: Option<&'static str>,
+    keeps_me: bool,
+}
+
+impl Filter {
+    fn parse(words: &[Bytes]) -> Result<Filter, Reply> {
+        // The old form.
+        if let [addr] = words {
+            return Ok(Filter { addr: Some(addr.clone()), ..Filter::default() });
+        }
+        let mut filter = Filter { keeps_me: true, ..Filter::default() };
+        // Of several options of one kind, the last one counts.
+        for pair in words.chunks(2) {
+            let [option, value] = pair else { return Err(Reply::syntax()) };
+            match option.to_ascii_uppercase().as_slice() {
+                b"ID" => match integer(value).ok().and_then(|id| u64::try_from(id).ok()) {
+                    None | Some(0) => return error("client-id should be greater than 0"),
+                    id => filter.id = id,
+                },
+                b"ADDR" => filter.addr = Some(value.clone()),
+                b"LADDR" => filter.laddr = Some(value.clone()),
+                b"TYPE" => filter.kind = Some(kind(value)?),
+                // All clients are the default user.
+                b"USER" if &value[..] == b"default" => {}
+                b"USER" => return error(&format!("No such user '{}'", String::from_utf8_lossy(value))),
+                b"SKIPME" if value.eq_ignore_ascii_case(b"YES") => filter.keeps_me = true,
+                b"SKIPME" if value.eq_ignore_ascii_case(b"NO") => filter.keeps_me = false,
+                _ => return Err(Reply::syntax()),
+            }
+        }
+        Ok(filter)
+    }
+
+    fn has(&self, client: &Client, own: u64) -> bool {
+        !(self.keeps_me && client.id == own)
+            && self.addr.as_ref().is_none_or(|addr| client.addr.as_bytes() == addr)
+            && self.laddr.as_ref().is_none_or(|laddr| client.laddr.as_bytes() == laddr)
+            && self.kind.is_none_or(|kind| client.kind() == kind)
+    }
 }
 
 /// Kills one client by its address, or all that pairs of words name.
-fn kill(session: &mut Session<'_>, filter: &[Bytes]) -> Result<Reply, Reply> {
-    let is_old_form = filter.len() == 1;
-    let (mut tests, mut skips_me) = (Vec::<Box<dyn Fn(&Client) -> bool>>::new(), true);
-    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
-    if let [addr] = filter {
-        let addr = text(addr);
-        tests.push(Box::new(move |client| client.addr == addr));
-        skips_me = false;
-    }
-    for pair in filter.chunks(2).filter(|_| !is_old_form) {
-        let [option, value] = pair else { return Err(Reply::syntax()) };
-        match option.to_ascii_uppercase().as_slice() {
-            b"ID" => {
-                let Some(id) = integer(value).ok().filter(|id: &i64| *id > 0) else {
-                    return error("client-id should be greater than 0");
-                };
-                tests.push(Box::new(move |client| client.id == id as u64));
-            }
-            b"ADDR" => {
-                let addr = text(value);
-                tests.push(Box::new(move |client| client.addr == addr));
-            }
-            b"LADDR" => {
-                let addr = text(value);
-                tests.push(Box::new(move |client| client.laddr == addr));
-            }
-            b"TYPE" => {
-                let wanted = kind(value)?;
-                tests.push(Box::new(move |client| client.kind() == wanted));
-            }
-            // All clients are the default user.
-            b"USER" if &value[..] == b"default" => {}
-            b"USER" => return error(&format!("No such user '{}'", text(value))),
-            b"SKIPME" if value.eq_ignore_ascii_case(b"YES") => skips_me = true,
-            b"SKIPME" if value.eq_ignore_ascii_case(b"NO") => skips_me = false,
-            _ => return Err(Reply::syntax()),
-        }
-    }
-    let own = session.client.id;
-    let is_wanted = |client: &Client| !(skips_me && client.id == own) && tests.iter().all(|test| test(client));
-    let found = session.context.service.clients.find(is_wanted);
+fn kill(session: &mut Session<'_>, words: &[Bytes]) -> Result<Reply, Reply> {
+    let filter = Filter::parse(words)?;
+    let (own, clients) = (session.client.id, &session.context.service.clients);
+    let mut found = filter.id.map_or_else(|| clients.all(), |id| clients.of(id).into_iter().collect());
+    found.retain(|client| filter.has(client, own));
     for client in &found {
         match client.id == own {
             // The reply comes first.
@@ -140,7 +155,7 @@ fn kill(session: &mut Session<'_>, filter: &[Bytes]) -> Result<Reply, Reply> {
             false => client.killed.cancel(),
         }
     }
-    match (is_old_form, found.is_empty()) {
+    match (words.len() == 1, found.is_empty()) {
         (true, true) => error("No such client"),
         (true, false) => Ok(OK),
         (false, _) => Ok(Reply::Number(found.len() as i64)),

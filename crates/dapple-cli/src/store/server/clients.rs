@@ -64,24 +64,29 @@ impl Clients {
             killed: CancellationToken::new(),
             shown: Mutex::new(Shown::new(now)),
         });
-        self.all().insert(id, client.clone());
+        self.lock().insert(id, client.clone());
         Registered { clients: self.clone(), client }
     }
 
-    /// The clients that `is_wanted`, in the order in which they came.
-    pub(super) fn find(&self, is_wanted: impl Fn(&Client) -> bool) -> Vec<Arc<Client>> {
-        self.all().values().filter(|client| is_wanted(client)).cloned().collect()
+    /// All clients, in the order in which they came.
+    pub(super) fn all(&self) -> Vec<Arc<Client>> {
+        self.lock().values().cloned().collect()
     }
 
-    // No caller's code but comparisons runs under the lock.
-    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+    /// The client with this number.
+    pub(super) fn of(&self, id: u64) -> Option<Arc<Client>> {
+        self.lock().get(&id).cloned()
+    }
+
+    // No caller's code runs under the lock.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.clients.all().remove(&self.client.id);
+        self.clients.lock().remove(&self.client.id);
     }
 }
 

@@ -336,12 +336,30 @@ fn clients_are_listed_and_killed() {
     ] {
         assert!(listed.contains(&part), "{part} is not in {listed}");
     }
+    // In the order asked; each one once.
+    let mut third = TcpStream::connect(server.addr()).unwrap();
+    third.write_all(format!("CLIENT ID\r\nCLIENT LIST ID 99999 {id} 1 {id}\r\n").as_bytes()).unwrap();
+    let mut third = BufReader::new(third);
+    let own = {
+        let mut own = String::new();
+        third.read_line(&mut own).unwrap();
+        own.trim().trim_start_matches(':').to_owned()
+    };
+    third.get_mut().write_all(format!("CLIENT LIST ID {own} {id} {own}\r\nQUIT\r\n").as_bytes()).unwrap();
+    let mut lists = String::new();
+    third.read_to_string(&mut lists).unwrap();
+    let ids: Vec<&str> = lists.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next()).collect();
+    assert_eq!(ids, [&id, &own, &id]);
     let all = server.ask("CLIENT LIST");
     assert_eq!(all.matches("id=").count(), 2, "{all}");
     assert_eq!(server.ask(&format!("CLIENT KILL ID {id}")), ":1 ");
     line.clear();
     assert_eq!(replies.read_line(&mut line).unwrap(), 0, "{line}");
     assert_eq!(server.ask("CLIENT KILL TYPE normal"), ":0 ");
+    assert_eq!(
+        server.ask("CLIENT SETINFO Lib-Foo x\nCLIENT SETINFO LIB-VER \"a b\""),
+        "-ERR Unrecognized option 'Lib-Foo' -ERR LIB-VER cannot contain spaces, newlines or special characters. "
+    );
     // A client that kills itself gets the reply first.
     assert_eq!(server.ask("CLIENT KILL TYPE normal SKIPME no\nPING"), ":1 ");
     server.stop();
