@@ -11,9 +11,9 @@ use futures_util::stream;
 use super::args::TableTarget;
 use super::commands::{made_if_missing, print};
 use super::error::CommandError;
+use super::open;
 use super::progress::Progress;
 use super::text::unescape;
-use super::open;
 
 /// The most lines, and about the most bytes, that are sorted and loaded at a time.
 const CHUNK_LEN: u64 = 65_536;

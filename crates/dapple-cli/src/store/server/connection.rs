@@ -52,7 +52,10 @@ async fn exchange(stream: &impl Connection, service: &Service, client: &Client, 
     let mut held = Share::new(&service.memory);
     let mut chunk = vec![0; CHUNK_LEN];
     loop {
-        answer(&mut session, &mut requests, &mut buf, &mut replies).await;
+        if answer(&mut session, &mut requests, &mut buf, &mut replies).await && buf.len() <= CHUNK_LEN {
+            // The rest is in the memory of the requests before it, which may have been long.
+            buf = BytesMut::from(&buf[..]);
+        }
         if !held.set(buf.len()) {
             Reply::no_memory().encode(&mut replies, session.is_resp3);
             session.is_over = true;
@@ -119,9 +122,9 @@ async fn cut(session: &mut Session<'_>) {
     }
 }
 
-/// Answers the complete requests. Adjacent writes of different keys run at the same time, so that
-/// they share commits; all others run alone.
-async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut BytesMut, replies: &mut Vec<u8>) {
+/// Answers the complete requests, and says whether there was one. Adjacent writes of different keys run at the same time, so
+/// that they share commits; all others run alone.
+async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut BytesMut, replies: &mut Vec<u8>) -> bool {
     let mut group: Vec<Plan> = Vec::new();
     let mut count = 0;
     while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
@@ -156,6 +159,7 @@ async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut By
     }
     // Once for all, because workers share the counter. Relaxed: nothing else depends on it.
     session.context.service.commands.fetch_add(count, Ordering::Relaxed);
+    count > 0
 }
 
 /// The most writes of one connection that run at the same time.

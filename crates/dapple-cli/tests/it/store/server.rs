@@ -40,6 +40,13 @@ impl Server {
         line
     }
 
+    /// The memory of the server.
+    fn resident_kb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -363,6 +370,36 @@ fn clients_are_listed_and_killed() {
     // A client that kills itself gets the reply first.
     assert_eq!(server.ask("CLIENT KILL TYPE normal SKIPME no\nPING"), ":1 ");
     server.stop();
+}
+
+#[test]
+fn a_client_that_waits_keeps_no_memory_of_its_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let long = "v".repeat(1 << 20);
+    assert_small_after(&server, &format!("*2\r\n$3\r\nGET\r\n${}\r\n{long}\r\n", long.len()));
+    server.stop();
+}
+
+/// Asserts that a hundred clients that wait after this request, and begin another one, take little memory.
+fn assert_small_after(server: &Server, request: &str) {
+    let before = server.resident_kb();
+    let clients: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut client = TcpStream::connect(server.addr()).unwrap();
+            client.write_all(format!("{request}NOSUCH\r\n*2\r\n$3\r\nGET\r\n").as_bytes()).unwrap();
+            // Until the error that answers the last line.
+            let mut replies = BufReader::new(client.try_clone().unwrap());
+            let mut line = String::new();
+            while !line.starts_with("-ERR unknown command") {
+                line.clear();
+                assert!(replies.read_line(&mut line).unwrap() > 0);
+            }
+            client
+        })
+        .collect();
+    let grown = server.resident_kb().saturating_sub(before);
+    assert!(grown < 50_000, "{} clients that wait take {grown} KiB", clients.len());
 }
 
 #[test]
