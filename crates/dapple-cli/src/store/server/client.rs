@@ -33,6 +33,9 @@ pub(super) fn run(session: &mut Session<'_>, args: &[Bytes]) -> Reply {
 const KNOWN: [&[u8]; 9] =
     [b"SETNAME", b"GETNAME", b"ID", b"INFO", b"KILL", b"SETINFO", b"NO-EVICT", b"NO-TOUCH", b"REPLY"];
 
+/// Other clients see names: a line of `CLIENT LIST` has a bound.
+const NAME_LEN_MAX: usize = 4096;
+
 fn is_switch(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"ON") || word.eq_ignore_ascii_case(b"OFF")
 }
@@ -45,15 +48,22 @@ fn is_shown(word: &[u8]) -> bool {
     word.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
-/// Refuses names that would break the lines in which they are shown.
-pub(super) fn check_name(name: &[u8]) -> Result<(), Reply> {
-    if is_shown(name) {
-        return Ok(());
+/// A copy of a name, which shares no memory with the request; refuses those that would break the lines that show them.
+pub(super) fn name(name: &[u8]) -> Result<Bytes, Reply> {
+    if !is_shown(name) {
+        return error("Client names cannot contain spaces, newlines or special characters.");
     }
-    error("Client names cannot contain spaces, newlines or special characters.")
+    copy("the name of a client", name)
 }
 
-fn set_info(session: &mut Session<'_>, option: &[u8], value: &Bytes) -> Result<(), Reply> {
+fn copy(what: &str, value: &[u8]) -> Result<Bytes, Reply> {
+    if value.len() > NAME_LEN_MAX {
+        return error(&format!("{what} has at most {NAME_LEN_MAX} bytes"));
+    }
+    Ok(Bytes::copy_from_slice(value))
+}
+
+fn set_info(session: &mut Session<'_>, option: &[u8], value: &[u8]) -> Result<(), Reply> {
     let known = [&b"lib-name"[..], b"lib-ver"];
     let at = known.iter().position(|known| option.eq_ignore_ascii_case(known));
     let option = String::from_utf8_lossy(option);
@@ -61,7 +71,7 @@ fn set_info(session: &mut Session<'_>, option: &[u8], value: &Bytes) -> Result<(
     if !is_shown(value) {
         return error(&format!("{option} cannot contain spaces, newlines or special characters."));
     }
-    session.library[at] = value.clone();
+    session.library[at] = copy(&option, value)?;
     session.show();
     Ok(())
 }

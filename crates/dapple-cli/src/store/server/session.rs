@@ -279,9 +279,8 @@ impl<'a> Session<'a> {
     }
 
     /// Names the connection; an empty name is none.
-    pub(super) fn set_name(&mut self, name: &Bytes) -> Result<(), Reply> {
-        client::check_name(name)?;
-        self.name = name.clone();
+    pub(super) fn set_name(&mut self, name: &[u8]) -> Result<(), Reply> {
+        self.name = client::name(name)?;
         Ok(())
     }
 

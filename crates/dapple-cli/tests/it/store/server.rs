@@ -373,6 +373,25 @@ fn clients_are_listed_and_killed() {
 }
 
 #[test]
+fn names_of_clients_are_bounded_and_keep_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let (fits, long) = ("n".repeat(4096), "n".repeat(4097));
+    let refused = |what: &str| format!("-ERR {what} has at most 4096 bytes ");
+    assert_eq!(
+        server.ask(&format!("CLIENT SETNAME {long}\nCLIENT SETINFO lib-ver {long}\nCLIENT SETNAME {fits}\nCLIENT SETINFO lib-name {fits}")),
+        format!("{}{}+OK +OK ", refused("the name of a client"), refused("lib-ver"))
+    );
+    assert_eq!(server.ask(&format!("HELLO 2 SETNAME {long}")), refused("the name of a client"));
+    // Requests of a megabyte, of which 4 KiB are kept.
+    let count = 250;
+    let mut hello = format!("*{}\r\n$5\r\nHELLO\r\n$1\r\n2\r\n", 2 + 2 * count);
+    (0..count).for_each(|_| hello += &format!("$7\r\nSETNAME\r\n$4096\r\n{fits}\r\n"));
+    assert_small_after(&server, &hello);
+    server.stop();
+}
+
+#[test]
 fn a_client_that_waits_keeps_no_memory_of_its_requests() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
