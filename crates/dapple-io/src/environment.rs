@@ -25,7 +25,7 @@ use rustix::event::epoll::EventFlags;
 use crate::EpollDriver;
 use crate::driver::{Entry, current};
 
-pub use disk::{Disk, DiskOpen};
+pub use disk::{Disk, DiskMetadata, DiskOpen};
 
 /// Addresses of a name, once they are known.
 pub type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;

@@ -1,11 +1,13 @@
 //! The disk of one host: files and directories in memory, of which a crash keeps what was synced, and parts of the rest.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use dapple_io::environment::DiskOpen;
+use dapple_io::environment::{DiskMetadata, DiskOpen};
+use dapple_sched::environment::system_now;
 
 use crate::plan::DiskFault;
 use crate::random::Random;
@@ -31,6 +33,8 @@ type Change = Vec<(PathBuf, Option<u64>)>;
 
 struct FileState {
     is_dir: bool,
+    /// A crash keeps it: a time is worth no sync.
+    modified: SystemTime,
     data: Vec<u8>,
     /// The contents that a crash keeps in any case.
     synced: Vec<u8>,
@@ -97,13 +101,16 @@ impl DiskState {
     fn make(&mut self, path: PathBuf, is_dir: bool) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.files.insert(number, FileState::new(is_dir));
+        self.files.insert(number, FileState { modified: system_now(), ..FileState::new(is_dir) });
         self.change(vec![(path, Some(number))]);
         number
     }
 
     fn change(&mut self, change: Change) {
         apply(&mut self.names, &change);
+        for dir in change.iter().filter_map(|(path, _)| self.names.get(path.parent()?)) {
+            self.files.get_mut(dir).expect("names lead to files").modified = system_now();
+        }
         self.changes.push(change);
     }
 
@@ -236,6 +243,27 @@ impl DiskState {
         Ok(())
     }
 
+    pub(crate) fn metadata(&mut self, path: &Path, random: &mut Random) -> io::Result<DiskMetadata> {
+        self.metadata_of(*self.names.get(&normal(path)).ok_or(ErrorKind::NotFound)?, random)
+    }
+
+    pub(crate) fn metadata_of(&mut self, number: u64, random: &mut Random) -> io::Result<DiskMetadata> {
+        self.may_fail(random)?;
+        let file = self.file(number)?;
+        Ok(DiskMetadata { is_dir: file.is_dir, len: file.data.len() as u64, modified: file.modified })
+    }
+
+    pub(crate) fn read_dir(&mut self, path: &Path, random: &mut Random) -> io::Result<Vec<(OsString, bool)>> {
+        if !self.metadata(path, random)?.is_dir {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        let dir = normal(path);
+        let inside = self.names.iter().filter(|(path, _)| path.parent() == Some(&*dir));
+        Ok(inside
+            .filter_map(|(path, number)| Some((path.file_name()?.to_owned(), self.files[number].is_dir)))
+            .collect())
+    }
+
     pub(crate) fn remove(&mut self, path: &Path, is_dir: bool, random: &mut Random) -> io::Result<()> {
         self.may_fail(random)?;
         let path = normal(path);
@@ -270,10 +298,11 @@ impl DiskState {
 
 impl FileState {
     fn new(is_dir: bool) -> FileState {
-        FileState { is_dir, data: Vec::new(), synced: Vec::new(), writes: Vec::new() }
+        FileState { is_dir, modified: SystemTime::UNIX_EPOCH, data: Vec::new(), synced: Vec::new(), writes: Vec::new() }
     }
 
     fn write(&mut self, write: Write) {
+        self.modified = system_now();
         write.apply(&mut self.data);
         self.writes.push(write);
     }

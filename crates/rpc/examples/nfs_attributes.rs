@@ -64,7 +64,8 @@ async fn look(root: &Dir, handle: &[u8]) -> io::Result<fattr3> {
     // Neither `..` nor a link leads out of the folder: the kernel ensures that.
     let mut options = OpenOptions::new();
     let file = root.open_beneath(OsStr::from_bytes(handle), options.read(true).path_only(true)).await?;
-    let of = file.metadata().await?;
+    let about = file.metadata().await?;
+    let of = about.as_std();
     let time = |seconds: i64, nanoseconds: i64| nfstime3 { seconds: seconds as u32, nseconds: nanoseconds as u32 };
     Ok(fattr3 {
         type_: if of.is_dir() { ftype3::NF3DIR } else { ftype3::NF3REG },

@@ -1,8 +1,9 @@
 //! The disk of a simulated machine.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A disk in place of the kernel's files. Each call runs as a function of the blocking pool of its machine, so it takes simulated time, and a
 /// crash may come before it. Files are known by numbers, which stay valid until a crash, also where the file is renamed or removed.
@@ -52,6 +53,24 @@ pub trait Disk: Send + Sync + 'static {
     /// As [`std::fs::create_dir`] and [`std::fs::create_dir_all`].
     fn create_dir(&self, path: &Path, all: bool) -> io::Result<()>;
 
+    /// Tells of the file or directory at a path.
+    ///
+    /// # Errors
+    /// As [`std::fs::metadata`].
+    fn metadata(&self, path: &Path) -> io::Result<DiskMetadata>;
+
+    /// Tells of an open file or directory.
+    ///
+    /// # Errors
+    /// The disk fails.
+    fn metadata_of(&self, file: u64) -> io::Result<DiskMetadata>;
+
+    /// The names in a directory, in no order, and whether each is a directory.
+    ///
+    /// # Errors
+    /// As [`std::fs::read_dir`].
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, bool)>>;
+
     /// Removes the name of a file, or an empty directory.
     ///
     /// # Errors
@@ -70,4 +89,15 @@ pub struct DiskOpen {
     pub create_new: bool,
     /// Empty it.
     pub truncate: bool,
+}
+
+/// Facts about a file or directory on a [`Disk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskMetadata {
+    /// It is a directory.
+    pub is_dir: bool,
+    /// The size of a file, in bytes; 0 for a directory.
+    pub len: u64,
+    /// The last change of its contents, by the wall clock of its machine.
+    pub modified: SystemTime,
 }

@@ -1,12 +1,12 @@
 //! Calls for the ring of the current worker.
 
-use std::fs::Metadata;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::file::File;
+use super::metadata::Metadata;
 use super::place::PathRoot;
 use crate::descriptors::is_shortage;
 use crate::driver::uring::{self, INLINE_MAX, Operation, Request};

@@ -1,7 +1,6 @@
 //! An open file.
 
 use std::fmt;
-use std::fs::Metadata;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -15,6 +14,7 @@ use rustix::io::Errno;
 use super::buffer::AlignedBuf;
 use super::cached;
 use super::engine;
+use super::metadata::Metadata;
 use super::open_options::OpenOptions;
 use super::simulated::OnDisk;
 use crate::blocking::run;
@@ -277,15 +277,17 @@ impl File {
     ///
     /// As [`std::fs::File::metadata`].
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        self.0.kernel();
+        if let Some(file) = self.on_disk() {
+            return file.metadata().await.map(Metadata::from);
+        }
         if let Some(ring) = uring::here() {
-            // Only the standard library's own call can make a `Metadata`. The server of a network
+            // Only the standard library's own call can make its `Metadata`. The server of a network
             // file system has just answered, so this need not wait for it.
             engine::repeat(|| ring.perform(Request::stat(self.clone()))).await?;
-            return self.0.kernel().metadata();
+            return self.0.kernel().metadata().map(Metadata::from);
         }
         let file = self.0.clone();
-        run(move || file.kernel().metadata()).await
+        run(move || file.kernel().metadata()).await.map(Metadata::from)
     }
 
     /// The file of the standard library; its calls block.

@@ -14,8 +14,8 @@
 //! [`Config::file_calls_max`](crate::Config::file_calls_max) calls of a worker at a time; more wait
 //! for their turn, in order.
 //!
-//! In a simulation these use the simulated disk of their machine: [`File`] with its reads, writes, `set_len` and `sync_*`, [`read()`],
-//! [`write()`], [`rename`], [`create_dir`], [`create_dir_all`], [`remove_file`], [`remove_dir`]. A panic refuses all others.
+//! In a simulation these use the simulated disk of their machine: [`File`] with its reads, writes, `set_len`, `sync_*` and `metadata`, and the
+//! functions of this module, except for links, permissions and [`canonicalize`]. A panic refuses these, [`Dir`] and descriptors.
 //!
 //! A server that lets strangers name files should open them in a [`Dir`]: no name leads out of it.
 //!
@@ -44,11 +44,12 @@ mod dir;
 mod direct;
 mod engine;
 mod file;
+mod metadata;
 mod open_options;
 mod place;
 mod simulated;
 
-use std::fs::{DirEntry, Metadata, Permissions};
+use std::fs::Permissions;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,7 @@ pub use cached::read_cached_at;
 pub use changes::{ForeignChange, ForeignChanges};
 pub use dir::Dir;
 pub use file::File;
+pub use metadata::{DirEntry, Metadata};
 pub use open_options::OpenOptions;
 
 /// Reads a whole file into memory.
@@ -137,9 +139,13 @@ pub async fn write(path: impl AsRef<Path>, data: impl Into<Vec<u8>>) -> io::Resu
 ///
 /// As [`std::fs::metadata`].
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    if let Some(disk) = simulated::disk() {
+        let path = path.as_ref().to_owned();
+        return simulated::call(disk, move |disk| disk.metadata(&path)).await.map(Metadata::from);
+    }
     match engine::metadata(path.as_ref(), 0).await {
         Some(metadata) => metadata,
-        None => with_path(path, |path| std::fs::metadata(path)).await,
+        None => with_path(path, |path| std::fs::metadata(path)).await.map(Metadata::from),
     }
 }
 
@@ -153,9 +159,13 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 ///
 /// As [`std::fs::symlink_metadata`].
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    if simulated::disk().is_some() {
+        // It has no links.
+        return metadata(path).await;
+    }
     match engine::metadata(path.as_ref(), libc::O_NOFOLLOW).await {
         Some(metadata) => metadata,
-        None => with_path(path, |path| std::fs::symlink_metadata(path)).await,
+        None => with_path(path, |path| std::fs::symlink_metadata(path)).await.map(Metadata::from),
     }
 }
 
@@ -185,8 +195,7 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     with_path(path, |path| std::fs::read_link(path)).await
 }
 
-/// All entries of a directory, in no order. Note that `DirEntry::metadata` blocks; use [`metadata`]
-/// with its path.
+/// All entries of a directory, in no order.
 ///
 /// # Cancel safety
 ///
@@ -196,7 +205,12 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 ///
 /// As [`std::fs::read_dir`].
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
-    with_path(path, |path| std::fs::read_dir(path)?.collect()).await
+    if let Some(disk) = simulated::disk() {
+        let (dir, path) = (path.as_ref().to_owned(), path.as_ref().to_owned());
+        let found = simulated::call(disk, move |disk| disk.read_dir(&path)).await?;
+        return Ok(found.into_iter().map(|entry| DirEntry::on_disk(&dir, entry)).collect());
+    }
+    with_path(path, |path| std::fs::read_dir(path)?.map(|entry| entry?.try_into()).collect()).await
 }
 
 /// Makes a directory.
@@ -282,6 +296,9 @@ pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// As [`std::fs::remove_dir_all`].
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    if let Some(disk) = simulated::disk() {
+        return simulated::remove_all(disk, path.as_ref()).await;
+    }
     with_path(path, |path| std::fs::remove_dir_all(path)).await
 }
 
@@ -316,6 +333,11 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
 /// As [`std::fs::copy`].
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     let to = to.as_ref().to_owned();
+    if simulated::disk().is_some() {
+        let contents = read(from).await?;
+        let len = contents.len() as u64;
+        return write(to, contents).await.map(|()| len);
+    }
     with_path(from, move |from| std::fs::copy(from, to)).await
 }
 

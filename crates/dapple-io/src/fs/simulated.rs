@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::blocking::run;
 pub(super) use crate::environment::disk;
-use crate::environment::{Disk, DiskOpen};
+use crate::environment::{Disk, DiskMetadata, DiskOpen};
 
 /// One call of the disk.
 pub(super) async fn call<T: Send + 'static>(
@@ -61,10 +61,37 @@ impl OnDisk {
         call(self.disk.clone(), move |disk| disk.set_len(file, len)).await
     }
 
+    pub(super) async fn metadata(&self) -> io::Result<DiskMetadata> {
+        let file = self.file;
+        call(self.disk.clone(), move |disk| disk.metadata_of(file)).await
+    }
+
     pub(super) async fn sync(&self) -> io::Result<()> {
         let file = self.file;
         call(self.disk.clone(), move |disk| disk.sync(file)).await
     }
+}
+
+/// Removes a directory with all in it: a crash or an error in the middle leaves the rest.
+pub(super) async fn remove_all(disk: Arc<dyn Disk>, path: &Path) -> io::Result<()> {
+    // Directories in the order in which they are found: each after the one that it is in.
+    let mut dirs = vec![path.to_owned()];
+    let mut at = 0;
+    while let Some(dir) = dirs.get(at).cloned() {
+        let of = dir.clone();
+        for (name, is_dir) in call(disk.clone(), move |disk| disk.read_dir(&of)).await? {
+            let path = dir.join(name);
+            match is_dir {
+                true => dirs.push(path),
+                false => call(disk.clone(), move |disk| disk.remove(&path, false)).await?,
+            }
+        }
+        at += 1;
+    }
+    for dir in dirs.into_iter().rev() {
+        call(disk.clone(), move |disk| disk.remove(&dir, true)).await?;
+    }
+    Ok(())
 }
 
 fn allowed(is: bool) -> io::Result<()> {

@@ -1,10 +1,11 @@
 //! The disk of one host, as its runtime sees it.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use dapple_io::environment::{Disk, DiskOpen};
+use dapple_io::environment::{Disk, DiskMetadata, DiskOpen};
 
 use crate::disk::DiskState;
 use crate::network::sockets::Kernel;
@@ -47,6 +48,18 @@ impl Disk for Kernel {
 
     fn create_dir(&self, path: &Path, all: bool) -> io::Result<()> {
         self.on_disk(|disk, random| disk.create_dir(path, all, random))
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<DiskMetadata> {
+        self.on_disk(|disk, random| disk.metadata(path, random))
+    }
+
+    fn metadata_of(&self, file: u64) -> io::Result<DiskMetadata> {
+        self.on_disk(|disk, random| disk.metadata_of(file, random))
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<(OsString, bool)>> {
+        self.on_disk(|disk, random| disk.read_dir(path, random))
     }
 
     fn remove(&self, path: &Path, is_dir: bool) -> io::Result<()> {

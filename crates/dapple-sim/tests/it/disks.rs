@@ -48,6 +48,41 @@ fn files_and_directories_are_as_on_a_kernel() {
 }
 
 #[test]
+fn directories_tell_what_is_in_them() {
+    check("listed", 10, |sim| {
+        sim.client("client", || async {
+            fs::create_dir_all("/a/b").await.unwrap();
+            fs::write("/a/file", "hello").await.unwrap();
+            assert_eq!(fs::copy("/a/file", "/a/b/copy").await.unwrap(), 5);
+            let seen = fs::read_dir("/a").await.unwrap();
+            let seen: BTreeSet<_> = seen.iter().map(|entry| (entry.path().to_owned(), entry.is_dir())).collect();
+            assert_eq!(seen, BTreeSet::from([("/a/b".into(), true), ("/a/file".into(), false)]));
+            assert!(fs::read_dir("/").await.unwrap()[0].metadata().await.unwrap().is_dir());
+
+            let file = File::open("/a/b/copy").await.unwrap();
+            let before = file.metadata().await.unwrap();
+            assert!(before.is_file() && !before.is_dir() && before.len() == 5);
+            sleep(SECOND).await;
+            fs::write("/a/b/copy", "longer").await.unwrap();
+            let after = fs::metadata("/a/b/copy").await.unwrap();
+            assert_eq!((after.len(), file.metadata().await.unwrap().len()), (6, 6));
+            let between = after.modified().unwrap().duration_since(before.modified().unwrap()).unwrap();
+            assert!(between >= SECOND && between < 2 * SECOND, "{between:?}");
+
+            fs::remove_dir_all("/a").await.unwrap();
+            assert!(fs::read_dir("/").await.unwrap().is_empty());
+            for gone in
+                [fs::read_dir("/a").await.map(drop), fs::metadata("/a").await.map(drop), fs::remove_dir_all("/a").await]
+            {
+                assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
+            }
+            fs::write("/file", "x").await.unwrap();
+            assert_eq!(fs::read_dir("/file").await.unwrap_err().kind(), ErrorKind::NotADirectory);
+        });
+    });
+}
+
+#[test]
 fn what_a_kernel_refuses_is_refused() {
     check("refused", 3, |sim| {
         sim.client("client", || async {

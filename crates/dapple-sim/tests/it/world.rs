@@ -107,13 +107,13 @@ type Use = (&'static str, fn() -> Pin<Box<dyn Future<Output = ()> + Send>>);
 
 macro_rules! uses {
     ($($what:literal: $does:expr;)*) => {
-        [$(($what, || Box::pin(async { drop($does.await) })),)*]
+        [$(($what, || Box::pin(async { _ = $does.await })),)*]
     };
 }
 
 #[test]
 fn the_kernel_is_refused_before_anything_happens() {
-    let uses: [Use; 23] = uses! {
+    let uses: [Use; 18] = uses! {
         "a pipe": async { pipe::pipe() };
         "a Unix socket": async { UnixListener::bind(NOWHERE) };
         "a Unix socket": UnixStream::connect(NOWHERE);
@@ -122,18 +122,13 @@ fn the_kernel_is_refused_before_anything_happens() {
         "a signal": async { signal::signal(signal::SIGHUP) };
         "a signal": signal::ctrl_c();
         "a file descriptor": async { net::TcpStream::from_std(own_connection().unwrap()) };
-        "a file": fs::metadata(NOWHERE);
-        "a file": fs::symlink_metadata(NOWHERE);
         "a file": fs::canonicalize(NOWHERE);
-        "a file": fs::read_dir(NOWHERE);
-        "a file": fs::copy(NOWHERE, NOWHERE);
-        "a file": async { fs::File::create("/x").await.unwrap().metadata().await };
+        "a file": async { fs::metadata("/").await.unwrap().as_std().len() };
         "a file": async { fs::File::create("/x").await.unwrap().as_std().sync_all() };
         "a file": async { fs::File::create("/x").await.unwrap().read_buf_at(0, fs::AlignedBuf::new(1)).await };
         "a file": async { fs::File::create("/x").await.unwrap().write_buf_at(0, fs::AlignedBuf::new(1)).await };
         "a file": async { fs::OpenOptions::new().read(true).direct(true).open(NOWHERE).await };
         "a file": async { fs::OpenOptions::from(std::fs::File::options()).open(NOWHERE).await };
-        "a file": fs::remove_dir_all(NOWHERE);
         "a file": fs::read_link(NOWHERE);
         "a file": fs::Dir::open("/");
         "a file": async { fs::read_cached_at(std::io::stdin(), 0, 1) };
