@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::io::SeekFrom;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::{Buf, Bytes};
@@ -103,6 +104,10 @@ impl Written {
         if self.expected.is_some_and(|expected| self.written > expected) {
             return Err(FsError::TooLarge);
         }
+        // A file without a name is checked before it gets one.
+        if matches!(self.target, Target::Part(..)) {
+            self.check().await?;
+        }
         let result = match &self.target {
             Target::Whole(Some(upload)) => upload.file().write_all_at(self.position, data).await,
             Target::Whole(None) => Err(io::ErrorKind::BrokenPipe.into()),
@@ -124,15 +129,29 @@ impl Written {
         }
     }
 
+    /// An upload takes long, and rules may have become stricter meanwhile, for the name that the file has now.
+    async fn check(&mut self) -> FsResult<()> {
+        let rules = self.caller.asked.rules();
+        if Arc::ptr_eq(&rules, &self.caller.rules) {
+            return Ok(());
+        }
+        let now = match &self.target {
+            Target::Part(file, _) => self.tree.path_of(file).await.map_err(failed)?,
+            Target::Whole(_) => None,
+        };
+        if rules.may(&self.caller.user, now.as_ref().unwrap_or(&self.path)) < May::Write {
+            return Err(FsError::Forbidden);
+        }
+        self.caller.rules = rules;
+        Ok(())
+    }
+
     async fn end(&mut self) -> FsResult<()> {
         if self.expected.is_some_and(|expected| self.written < expected) {
             // The client left in the middle: what was there stays.
             return Err(FsError::GeneralFailure);
         }
-        // An upload takes long, and rules may have become stricter meanwhile.
-        if self.caller.asked.rules().may(&self.caller.user, &self.path) < May::Write {
-            return Err(FsError::Forbidden);
-        }
+        self.check().await?;
         let attributes = match &mut self.target {
             Target::Whole(upload) => match upload.take() {
                 Some(upload) => upload.commit_if(self.caller.asked.needed(&self.path), None, self.only_new, true).await,

@@ -229,3 +229,25 @@ fn a_copy_has_its_properties_from_the_first_moment() {
     assert_eq!(meanwhile(&served, "COPY", "/f", &["Destination: /to"], b"", gone).status, 201);
     assert!(served.ask("PROPFIND", "/to", &["Depth: 0"], b"").text().contains(">red<"));
 }
+
+#[test]
+fn a_part_of_a_file_stops_where_the_rules_become_stricter() {
+    let served = served();
+    let file = served.path().join("f");
+    for (method, field) in [
+        ("PUT", "Content-Range: bytes 0-9/*"),
+        ("PATCH", "Content-Type: application/x-sabredav-partialupdate\r\nX-Update-Range: bytes=0-9"),
+    ] {
+        std::fs::write(&file, "0123456789").expect("a file");
+        served.files.reload(Users::default(), Rules::all(May::Write));
+        let mut begun = Begun::new(&served, method, "/f", &[field], "abcdefghij");
+        begun.stream.write_all(b"abcde").expect("the first half is sent");
+        let now = || std::fs::read_to_string(&file).expect("the file");
+        while now() != "abcde56789" {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        served.files.reload(Users::default(), Rules::all(May::Read));
+        begun.body = "fghij";
+        assert_eq!((begun.end().status, now().as_str()), (403, "abcde56789"), "{method}");
+    }
+}
