@@ -17,7 +17,7 @@ use super::properties;
 use super::request::Asked;
 use crate::path::{PathError, TreePath};
 use crate::rights::{May, Rules};
-use crate::tree::{Access, AttributeChange, FileTime, Kind, NewTime, Tree, is_changed};
+use crate::tree::{Access, AttributeChange, FileTime, Kind, Needed, NewTime, Tree, is_changed};
 
 /// The user of a request, with the rules of that moment.
 #[derive(Clone, Debug)]
@@ -89,9 +89,20 @@ impl DavTree {
         let (target, position) = match options.truncate || options.create_new {
             true => (Target::Whole(Some(self.0.upload(&path, FILE_MODE).await.map_err(failed)?)), 0),
             false => {
-                let create = options.create.then_some(FILE_MODE);
-                let access = Access { read: true, write: true, create, append: options.append, ..Access::default() };
-                let file = self.0.open_file(&path, access, None).await.map_err(failed)?;
+                let needed = caller.asked.needed(&path);
+                let is_missing = needed == Needed::Same(None);
+                // A file that must be there is not made, and one that must be missing is no other.
+                let create = Some(FILE_MODE).filter(|_| options.create && (is_missing || needed == Needed::Any));
+                let access = Access {
+                    read: true,
+                    write: true,
+                    create,
+                    only_new: is_missing,
+                    append: options.append,
+                    ..Access::default()
+                };
+                let opened = self.0.open_file(&path, access, None).await.map_err(|error| needed.refused(error));
+                let file = opened.map_err(|error| caller.asked.failed(error))?;
                 let found = crate::tree::of_file(&file).map_err(failed)?;
                 let position = if options.append { found.len } else { 0 };
                 (Target::Part(file, found.node), position)
@@ -331,3 +342,6 @@ impl GuardedFileSystem<Caller> for DavTree {
 /// The permissions of what clients make; the process's mask takes some away.
 const FILE_MODE: u32 = 0o644;
 const DIR_MODE: u32 = 0o755;
+
+#[cfg(test)]
+mod tests;

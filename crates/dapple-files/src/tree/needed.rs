@@ -49,6 +49,15 @@ impl Needed {
             _ => Ok(()),
         }
     }
+
+    /// The error of the kernel for a file that is not in the state that is needed.
+    pub(crate) fn refused(&self, error: io::Error) -> io::Error {
+        match (self, error.kind()) {
+            (Needed::Exists | Needed::Same(Some(_)), io::ErrorKind::NotFound)
+            | (Needed::Same(None), io::ErrorKind::AlreadyExists) => io::Error::other(Changed),
+            _ => error,
+        }
+    }
 }
 
 /// Whether a change was refused because its file changed before.
