@@ -23,7 +23,7 @@
 //! begins when no other change of the file runs, and others begin after it ([`Leases::change_alone`]).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -101,6 +101,8 @@ struct Inner {
 struct Node {
     id: NodeId,
     state: Colored<State>,
+    /// Whether a client has a delegation of it.
+    is_delegated: Arc<AtomicBool>,
 }
 
 /// A client that holds leases.
@@ -108,7 +110,8 @@ struct Node {
 pub struct Client {
     id: ClientId,
     queue: Colored<Recalls>,
-    /// The files of its leases, which keep their state.
+    /// The files of its leases, which keep their state. An entry comes and is given back in the color of its file, in one step with the
+    /// state.
     held: Mutex<HashMap<NodeId, (Arc<Node>, Instant)>>,
     last_seen: Mutex<Instant>,
 }
@@ -209,7 +212,7 @@ impl Leases {
         {
             let mut held = lock(&client.held);
             if held.len() >= LEASES_MAX && !held.contains_key(&id) {
-                held.retain(|_, (_, until)| *until > now);
+                held.retain(|_, (node, until)| *until > now || node.is_delegated());
                 if held.len() >= LEASES_MAX {
                     return None;
                 }
@@ -224,12 +227,12 @@ impl Leases {
             state.grant(by, grant, now, until);
             // A delegation goes on with each new lease of its client.
             if writes && state.delegate.is_none() && state.holders.len() == 1 {
-                state.delegate = Some(Delegate::new(by, grant, &inner.delegations));
+                state.delegate = Some(Delegate::new(by, grant, &inner.delegations, &node.is_delegated));
             }
+            lock(&client.held).insert(id, (node.clone(), until));
             Some((grant, state.delegate.is_some()))
         });
         let (grant, writes) = granted.await?;
-        lock(&client.held).insert(id, (node, until));
         Some(Lease { duration_ms: self.0.duration.as_millis() as u32, grant, writes })
     }
 
@@ -276,9 +279,12 @@ impl Leases {
             let held = lock(&client.held).get(id).map(|(node, _)| node.clone());
             let Some(node) = held else { continue };
             let (by, grant) = (client.id, *grant);
-            if node.state.with(|state| state.release(by, grant)).await {
-                lock(&client.held).remove(id);
-            }
+            let release = |state: &mut State| {
+                if state.release(by, grant) {
+                    lock(&client.held).remove(id);
+                }
+            };
+            node.state.with(release).await;
         }
     }
 
@@ -384,12 +390,13 @@ impl Leases {
         }
     }
 
-    /// Gives the memory of leases back that ran out unasked.
-    pub(crate) fn sweep(&self, now: Instant) {
+    /// Gives the memory of leases back that ran out unasked, and the delegations of clients that have not been seen for so long.
+    pub(crate) fn sweep(&self, now: Instant, keep: Duration) {
         let clients: Vec<Arc<Client>> = lock(&self.0.clients).values().cloned().collect();
         for client in clients {
+            let is_there = now.saturating_duration_since(*lock(&client.last_seen)) < keep;
             let mut held = lock(&client.held);
-            held.retain(|_, (_, until)| *until > now);
+            held.retain(|_, (node, until)| *until > now || is_there && node.is_delegated());
             held.shrink_to_fit();
         }
         let mut nodes = lock(&self.0.nodes);
@@ -440,9 +447,15 @@ impl Leases {
         if nodes.len() == nodes.capacity() {
             nodes.retain(|_, node| node.strong_count() > 0);
         }
-        let node = Arc::new(Node { id, state: Colored::new(State::default()) });
+        let node = Arc::new(Node { id, state: Colored::new(State::default()), is_delegated: Arc::default() });
         nodes.insert(id, Arc::downgrade(&node));
         node
+    }
+}
+
+impl Node {
+    fn is_delegated(&self) -> bool {
+        self.is_delegated.load(Ordering::Relaxed)
     }
 }
 

@@ -175,7 +175,7 @@ impl Mounts {
             *last_sweep = now;
             let keep = MOUNT_KEPT.max(4 * tree.leases().duration());
             mounts.retain(|_, mount| now.saturating_duration_since(*lock(&mount.last_seen)) < keep);
-            tree.leases().sweep(now);
+            tree.leases().sweep(now, keep);
         }
         drop(last_sweep);
         if let Some(mount) = mounts.get(&id) {

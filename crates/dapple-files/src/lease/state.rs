@@ -1,7 +1,7 @@
 //! The state of one file: the holders of its leases, and its changes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dapple::sync::oneshot;
 use dapple::time::Instant;
@@ -32,6 +32,8 @@ pub(super) struct Delegate {
     /// The grant with which it began.
     pub(super) grant: u64,
     pub(super) count: Arc<AtomicUsize>,
+    /// Of its file.
+    pub(super) is_delegated: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -138,15 +140,22 @@ impl State {
 }
 
 impl Delegate {
-    pub(super) fn new(client: ClientId, grant: u64, count: &Arc<AtomicUsize>) -> Delegate {
+    pub(super) fn new(
+        client: ClientId,
+        grant: u64,
+        count: &Arc<AtomicUsize>,
+        is_delegated: &Arc<AtomicBool>,
+    ) -> Delegate {
         // Before the client hears of it: reads that begin later look for it.
         count.fetch_add(1, Ordering::Release);
-        Delegate { client, grant, count: count.clone() }
+        is_delegated.store(true, Ordering::Relaxed);
+        Delegate { client, grant, count: count.clone(), is_delegated: is_delegated.clone() }
     }
 }
 
 impl Drop for Delegate {
     fn drop(&mut self) {
+        self.is_delegated.store(false, Ordering::Relaxed);
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,6 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dapple::time::Instant;
+
 use super::{ClientId, Leases, Recall};
 use crate::tree::NodeId;
 
@@ -133,5 +135,24 @@ fn writes_that_were_kept_are_refused_if_the_delegation_ends_while_they_wait() {
         drop(other);
         assert!(!late.await.expect("it ends"), "another client may have read the file");
         assert!(reading.await.expect("it ends"));
+    });
+}
+
+#[test]
+fn a_delegation_lasts_until_another_client_comes_or_its_own_has_gone() {
+    run(async {
+        let leases = Leases::new(LONG);
+        let client = leases.client(ClientId(1)).expect("a client");
+        let lease = leases.grant_writes(&client, FILE).await.expect("a lease");
+        let later = Instant::now() + 2 * LONG;
+        leases.sweep(later, 4 * LONG);
+        assert!(leases.has_delegation(client.id(), FILE, lease.grant).await, "only the lease has run out");
+        leases.sweep(later, LONG);
+        assert!(!leases.has_delegation(client.id(), FILE, lease.grant).await);
+        assert_eq!(leases.counts().nodes, 0);
+        // The state goes in its own color.
+        while leases.has_delegations() {
+            dapple::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 }
