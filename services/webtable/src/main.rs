@@ -8,19 +8,18 @@ mod http;
 mod message;
 mod table;
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use dapple::net::TcpListener;
-use dapple::serve::bearer::{Token, TokenError};
+use dapple::serve::bearer::Token;
 use dapple::signal::{SIGINT, SIGTERM, signal};
 use dapple::stage::Stage;
-use dapple::stage::remote::{Host, HostLimits, RemoteError};
-use dapple::store::{Error, StoreUrl};
+use dapple::stage::remote::{Host, HostLimits};
+use dapple::store::StoreUrl;
 use front::Front;
 use futures_util::future::select;
 use message::{Ask, FILE_LEN_MAX, MESSAGE_LEN_MAX};
@@ -29,12 +28,6 @@ use table::Tables;
 /// A web server with its files and state in tables. Any number of front ends serve them, and any of those may die.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
-struct Args {
-    #[command(subcommand)]
-    action: Action,
-}
-
-#[derive(Debug, Subcommand)]
 enum Action {
     /// Hosts tables for front ends.
     Table {
@@ -63,79 +56,62 @@ enum Action {
     },
 }
 
-/// The reason why the program ends.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("the store {url}: {error}")]
-    Store { url: StoreUrl, error: Error },
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    #[error(transparent)]
-    Tables(#[from] RemoteError),
-    #[error("cannot listen on {address}: {error}; choose another address with --listen")]
-    Listen { address: SocketAddr, error: io::Error },
-    #[error("the server ended: {0}")]
-    Serve(io::Error),
-}
+/// The reason why the program ends, for its user.
+type Failure = Box<dyn std::error::Error>;
 
-fn main() -> ExitCode {
-    let result = match Args::parse().action {
-        Action::Table { listen, store } => dapple::block_on(serve_table(listen, &store)),
+#[dapple::main]
+async fn main() -> ExitCode {
+    let ended = match Action::parse() {
+        Action::Table { listen, store } => serve_table(listen, &store).await,
         Action::Front { listen, tables, token_file, limit_ms } => {
-            let (token, limit) = (token_file.map(Token::from_file).transpose(), Duration::from_millis(limit_ms));
-            let front = token.map_err(Problem::from).and_then(|token| Ok(Front::new(tables, limit, token)?));
-            front.and_then(|front| dapple::block_on(serve_front(listen, front, limit)))
+            serve_front(listen, tables, token_file, Duration::from_millis(limit_ms)).await
         }
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            eprintln!("webtable: {problem}");
-            ExitCode::FAILURE
-        }
+    if let Err(failure) = ended {
+        eprintln!("webtable: {failure}");
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }
 
-/// The listener and its address.
-fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Problem> {
-    let listening = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-    listening.map(|(address, listener)| (listener, address)).map_err(|error| Problem::Listen { address, error })
+fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let choose = |error| format!("cannot listen on {address}: {error}; choose another address with --listen").into();
+    TcpListener::bind(address).map_err(choose)
 }
 
 /// Hosts tables until SIGTERM or SIGINT.
-async fn serve_table(address: SocketAddr, url: &StoreUrl) -> Result<(), Problem> {
-    let (listener, address) = listen(address)?;
-    let opened = Tables::open(url.engine()).await;
-    let (tables, count) = opened.map_err(|error| Problem::Store { url: url.clone(), error })?;
+async fn serve_table(address: SocketAddr, url: &StoreUrl) -> Result<(), Failure> {
+    let listener = listen(address)?;
+    let (tables, count) = Tables::open(url.engine()).await.map_err(|error| format!("the store {url}: {error}"))?;
     let stage = Stage::builder("table").queue_len_max(QUEUE_LEN_MAX).width(WIDTH).color_each();
     let stage = stage.wrap_fn(move |ask: Ask| tables.clone().answer(ask));
     let mut limits = HostLimits::default();
     limits.body_max_bytes = MESSAGE_LEN_MAX;
     let host = Host::builder().register_stage("table", stage).limits(limits).build();
-    let stopper = host.stopper();
+    let (stopper, mut signals) = (host.stopper(), (signal(SIGTERM)?, signal(SIGINT)?));
+    println!("table of {count} files, listening on {}", listener.local_addr()?);
     let serving = dapple::spawn(host.serve(listener));
-    let mut terminate = signal(SIGTERM).map_err(Problem::Serve)?;
-    let mut interrupt = signal(SIGINT).map_err(Problem::Serve)?;
-    say(&format!("table of {count} files, listening on {address}"));
-    select(Box::pin(terminate.recv()), Box::pin(interrupt.recv())).await;
+    select(Box::pin(signals.0.recv()), Box::pin(signals.1.recv())).await;
     stopper.stop();
-    let ended = serving.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-    ended.map(drop).map_err(Problem::Serve)
+    serving.await??;
+    Ok(())
 }
 
 /// Serves the web until SIGTERM or SIGINT.
-async fn serve_front(address: SocketAddr, front: Front, limit: Duration) -> Result<(), Problem> {
-    let (listener, address) = listen(address)?;
-    say(&format!("front end listening on {address}"));
+async fn serve_front(
+    address: SocketAddr,
+    tables: Vec<String>,
+    token_file: Option<PathBuf>,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let front = Front::new(tables, limit, token_file.map(Token::from_file).transpose()?)?;
+    let listener = listen(address)?;
+    // `dapple host` knows by this line that a replica is ready.
+    println!("front end listening on {}", listener.local_addr()?);
     let server = dapple::serve(listener, http::router(front)).body_max_bytes(FILE_LEN_MAX as u64);
     // A change waits for the disk of its table, and longer while that is not there.
-    server.target_delay(limit + Duration::from_secs(1)).with_signals().await.map_err(Problem::Serve)
-}
-
-fn say(line: &str) {
-    println!("{line}");
-    // `dapple host` knows by this line that a replica is ready. A supervisor or test that reads it may have closed its end.
-    let _ = io::stdout().flush();
+    server.target_delay(limit + Duration::from_secs(1)).with_signals().await?;
+    Ok(())
 }
 
 /// Requests that one host works on at the same time, and that wait.
