@@ -1,11 +1,14 @@
 //! The front end's way to the tables: it has no state but connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
+use bytes::Bytes;
 use dapple::serve::bearer::Token;
+use dapple::stage::Refused;
 use dapple::stage::remote::{Fate, Peer, RemoteError, RemoteStage};
-use dapple::stage::{BoxError, Refused};
+use dapple::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::message::{Answer, Ask, Changes, Expected, File, MESSAGE_LEN_MAX, Row, Stamp};
 
@@ -15,6 +18,8 @@ pub(crate) struct Front {
     tables: Vec<RemoteStage<Ask, Answer>>,
     /// Without one, this front end changes no files.
     pub(crate) token: Option<Token>,
+    /// The room for bodies, in bytes.
+    bodies: Arc<Semaphore>,
 }
 
 /// The reason why a request is not served.
@@ -41,6 +46,11 @@ pub(crate) enum Problem {
     Failed(String),
 }
 
+/// A request that other clients come before each time.
+pub(crate) fn contended() -> Problem {
+    Problem::Later { why: "other clients have changed it each time".to_owned(), after: RETRY_WAIT_MAX }
+}
+
 /// The reply to a request of the web.
 pub(crate) type Reply = Result<Response, Problem>;
 
@@ -53,30 +63,44 @@ impl Front {
             let peer = peer.retry_wait_max(RETRY_WAIT_MAX).message_len_max(MESSAGE_LEN_MAX).build()?;
             Ok(peer.stage("table"))
         };
-        Ok(Front { tables: tables.iter().map(stage).collect::<Result<_, _>>()?, token })
+        let tables = tables.iter().map(stage).collect::<Result<_, _>>()?;
+        Ok(Front { tables, token, bodies: Arc::new(Semaphore::new(BODIES_LEN_MAX)) })
     }
 
-    pub(crate) async fn file(&self, path: &str, with_body: bool) -> Result<Option<(Stamp, File)>, Problem> {
-        match self.ask(path, Ask::File { path: path.to_owned(), with_body }).await? {
-            Answer::File(found) => Ok(found),
-            other => Err(Problem::Failed(format!("the table answered {other:?}"))),
+    /// A file, without a body that is longer than `body_len_max`.
+    pub(crate) async fn about(&self, path: &str, body_len_max: usize) -> Result<Option<(Stamp, File)>, Problem> {
+        let answer = self.ask(path, Ask::File { path: path.to_owned(), body_len_max }).await?;
+        if let Answer::File(found) = answer { Ok(found) } else { Err(wrong(&answer)) }
+    }
+
+    /// A file with its body, which has its part of the room for bodies until its last clone is dropped.
+    pub(crate) async fn file(&self, path: &str) -> Result<Option<(Stamp, File)>, Problem> {
+        let Some((mut stamp, mut file)) = self.about(path, SMALL_LEN_MAX).await? else { return Ok(None) };
+        let (room, len) = (self.room(stamp.len)?, stamp.len);
+        if len > SMALL_LEN_MAX {
+            let again = self.about(path, len).await?.filter(|(stamp, _)| stamp.len <= len);
+            (stamp, file) = again.ok_or_else(contended)?;
         }
+        file.body = Bytes::from_owner(Held { body: file.body, _room: room });
+        Ok(Some((stamp, file)))
+    }
+
+    /// Room for a body of this length.
+    pub(crate) fn room(&self, len: usize) -> Result<OwnedSemaphorePermit, Problem> {
+        let room = self.bodies.clone().try_acquire_many_owned(len as u32);
+        room.map_err(|_| Problem::Later { why: "all room for bodies is in use".to_owned(), after: RETRY_WAIT_MAX })
     }
 
     /// Replaces or removes a file, if it is the expected one, and returns the new stamp.
     pub(crate) async fn change(&self, path: &str, expected: Expected, file: Option<File>) -> Result<Stamp, Problem> {
-        match self.ask(path, Ask::Change { path: path.to_owned(), expected, file }).await? {
-            Answer::Changed(stamp) => Ok(stamp),
-            other => Err(Problem::Failed(format!("the table answered {other:?}"))),
-        }
+        let answer = self.ask(path, Ask::Change { path: path.to_owned(), expected, file }).await?;
+        if let Answer::Changed(stamp) = answer { Ok(stamp) } else { Err(wrong(&answer)) }
     }
 
     /// The rows of a group from one key on, up to another one. All keys of a group begin with its name, and are at one host.
     pub(crate) async fn rows(&self, group: &str, first: String, end: String) -> Result<Vec<Row>, Problem> {
-        match self.ask(group, Ask::Rows { first, end }).await? {
-            Answer::Rows(rows) => Ok(rows),
-            other => Err(Problem::Failed(format!("the table answered {other:?}"))),
-        }
+        let answer = self.ask(group, Ask::Rows { first, end }).await?;
+        if let Answer::Rows(rows) = answer { Ok(rows) } else { Err(wrong(&answer)) }
     }
 
     /// Sets or removes rows of a group at one moment, if the row of its name is the expected one.
@@ -88,29 +112,46 @@ impl Front {
     async fn ask(&self, name: &str, ask: Ask) -> Result<Answer, Problem> {
         let number = crc32fast::hash(name.as_bytes()) as usize % self.tables.len();
         let is_change = matches!(ask, Ask::Change { .. } | Ask::ChangeRows { .. });
-        match self.tables[number].clone().send(ask).await {
-            Ok(Answer::Conflict) => Err(Problem::Conflict),
-            Ok(Answer::Unknown) => Err(Problem::Unknown("the store does not know".to_owned())),
-            Ok(Answer::Unfit(why)) => Err(Problem::Unfit(why)),
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(of_fate(&error, is_change)),
-        }
+        let error = match self.tables[number].clone().send(ask).await {
+            Ok(Answer::Conflict) => return Err(Problem::Conflict),
+            Ok(Answer::Unknown) => return Err(Problem::Unknown("the store does not know".to_owned())),
+            Ok(Answer::Unfit(why)) => return Err(Problem::Unfit(why)),
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let why = error.to_string();
+        // A read, or a change that has not been made, may be sent again by any client, and a change of unknown fate only by
+        // those that may send it twice.
+        Err(match Fate::of(&error) {
+            Fate::Unknown if is_change => Problem::Unknown(why),
+            Fate::Ran => Problem::Failed(why),
+            _ => Problem::Later { why, after: Refused::find(&*error).map_or(RETRY_WAIT_MAX, |it| it.retry_after) },
+        })
     }
 }
 
-/// The problem by what is certain: a read, or a change that has not been made, may be sent again by any client, and a
-/// change of unknown fate only by those that may send it twice.
-fn of_fate(error: &BoxError, is_change: bool) -> Problem {
-    let why = error.to_string();
-    match Fate::of(error) {
-        Fate::Unknown if is_change => Problem::Unknown(why),
-        Fate::NotRun | Fate::Unknown => {
-            Problem::Later { why, after: Refused::find(&**error).map_or(RETRY_WAIT_MAX, |it| it.retry_after) }
-        }
-        Fate::Ran => Problem::Failed(why),
+fn wrong(answer: &Answer) -> Problem {
+    Problem::Failed(format!("the table answered {answer:?}"))
+}
+
+/// A body and its room.
+struct Held {
+    body: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
     }
 }
 
+/// A request that other clients come before each time begins again so many times.
+pub(crate) const TURNS_MAX: usize = 50;
+/// The bytes of all uploads and replies with files at the same time.
+const BODIES_LEN_MAX: usize = 256 << 20;
+/// A body of at most this length comes with the first answer.
+const SMALL_LEN_MAX: usize = 64 << 10;
 /// Attempts to reach a host that does not answer end after this time, and the next one begins.
 const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// A host that is back gets requests after this time.

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
-use crate::front::{Front, Problem, Reply};
+use crate::front::{Front, Problem, Reply, TURNS_MAX, contended};
 use crate::message::{Changes, Expected, Row};
 
 /// The handlers.
@@ -96,7 +96,7 @@ pub(crate) async fn post(
     }
     // Lines of a name would be those of its text.
     let entry = format!("{}\n{}", fields.name.replace(char::is_control, " "), fields.text);
-    loop {
+    for _ in 0..TURNS_MAX {
         let head = Head::read(&front, handler, &name).await?;
         let mut rows = Vec::new();
         if let Handler::Guestbook = handler {
@@ -112,6 +112,7 @@ pub(crate) async fn post(
             }
         };
     }
+    Err(contended())
 }
 
 fn number(number: u64) -> Response {

@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -11,9 +12,9 @@ use axum::routing::get;
 use bytes::Bytes;
 use dapple::serve::conditional::{Validators, Verdict, Wanted, evaluate, wanted};
 
-use crate::front::{Front, Problem, Reply};
+use crate::front::{Front, Problem, Reply, TURNS_MAX, contended};
 use crate::handlers;
-use crate::message::{Expected, File, Stamp};
+use crate::message::{Expected, FILE_LEN_MAX, File, Stamp};
 
 pub(crate) fn router(front: Front) -> Router {
     let handler = get(handlers::show).post(handlers::post).put(handlers::open);
@@ -23,49 +24,55 @@ pub(crate) fn router(front: Front) -> Router {
         .route("/run/{handler}/{name}", handler.layer(DefaultBodyLimit::max(handlers::FORM_LEN_MAX)))
         // The server has a limit for all.
         .route("/{*path}", get(read).put(write).delete(remove).layer(DefaultBodyLimit::disable()))
-        .route("/", get(async |front, headers| read(front, Path(String::new()), headers).await))
-        .layer(from_fn_with_state(front.clone(), check_token))
+        .route("/", get(async |front, method, headers| read(front, method, Path(String::new()), headers).await))
+        .layer(from_fn_with_state(front.clone(), admit))
         .with_state(front)
 }
 
-/// Stands before all handlers, so that the body of a request without the token is not read.
-async fn check_token(State(front): State<Front>, request: Request, next: Next) -> Reply {
+/// Stands before all handlers, so that no body is read of a request without the token, or without room for it.
+async fn admit(State(front): State<Front>, request: Request, next: Next) -> Reply {
     // A POST changes only what its handler is for.
-    if [Method::PUT, Method::DELETE].contains(request.method()) {
-        let token = front.token.as_ref().ok_or(Problem::ReadOnly)?;
-        if !token.admits(request.headers()) {
-            return Err(Problem::NoToken);
-        }
+    if ![Method::PUT, Method::DELETE].contains(request.method()) {
+        return Ok(next.run(request).await);
     }
+    let token = front.token.as_ref().ok_or(Problem::ReadOnly)?;
+    if !token.admits(request.headers()) {
+        return Err(Problem::NoToken);
+    }
+    let len = request.body().size_hint().upper().map_or(FILE_LEN_MAX, |len| FILE_LEN_MAX.min(len as usize));
+    let _room = front.room(len)?;
     Ok(next.run(request).await)
 }
 
-async fn read(State(front): State<Front>, Path(mut path): Path<String>, headers: HeaderMap) -> Reply {
+async fn read(State(front): State<Front>, method: Method, Path(mut path): Path<String>, headers: HeaderMap) -> Reply {
     if path.is_empty() || path.ends_with('/') {
         path += "index.html";
     }
-    // A file that the client has stays in the table.
+    // A body that the client has, or does not want, stays in the table.
     let may_have = headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE);
-    let (mut stamp, mut file) = front.file(&path, !may_have).await?.ok_or(Problem::Missing)?;
+    let is_head = method == Method::HEAD;
+    let found = if may_have || is_head { front.about(&path, 0).await } else { front.file(&path).await };
+    let (mut stamp, mut file) = found?.ok_or(Problem::Missing)?;
     match verdict(&Method::GET, &headers, Some(stamp)) {
-        Verdict::Proceed if may_have => (stamp, file) = front.file(&path, true).await?.ok_or(Problem::Missing)?,
+        Verdict::Proceed if may_have && !is_head => (stamp, file) = front.file(&path).await?.ok_or(Problem::Missing)?,
         Verdict::Proceed => {}
         Verdict::NotModified => return Ok((StatusCode::NOT_MODIFIED, about(stamp)).into_response()),
         Verdict::Failed => return Err(Problem::Conflict),
     }
-    let (etag, len) = (etag(stamp), file.body.len());
+    let (etag, len) = (etag(stamp), stamp.len);
     let validators = Validators { etag: Some(etag.as_bytes()), modified_s: Some(stamp.modified_s) };
     let kind = HeaderValue::from_str(&file.kind).unwrap_or(HeaderValue::from_static(BYTES));
     let fixed = [(header::CONTENT_TYPE, kind), (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
     match wanted(&headers, &validators, len as u64) {
-        Wanted::One(part) => {
+        // Only a GET has ranges.
+        Wanted::One(part) if !is_head => {
             let range = [(header::CONTENT_RANGE, format!("bytes {}-{}/{len}", part.start, part.end - 1))];
             let part = file.body.slice(part.start as usize..part.end as usize);
             Ok((StatusCode::PARTIAL_CONTENT, fixed, about(stamp), range, part).into_response())
         }
-        Wanted::Outside => Err(Problem::Range(len)),
+        Wanted::Outside if !is_head => Err(Problem::Range(len)),
         // A client that asks for several parts has to take the whole, too.
-        _ => Ok((fixed, about(stamp), file.body).into_response()),
+        _ => Ok((fixed, about(stamp), [(header::CONTENT_LENGTH, len)], file.body).into_response()),
     }
 }
 
@@ -86,8 +93,8 @@ async fn remove(State(front): State<Front>, Path(path): Path<String>, headers: H
 /// Replaces or removes a file. If the request has conditions, it changes the file for which they hold, and no later one.
 async fn change(front: &Front, path: &str, headers: &HeaderMap, file: Option<File>) -> Reply {
     let is_conditional = headers.keys().any(|name| name.as_str().starts_with("if-"));
-    loop {
-        let found = front.file(path, false).await?.map(|(stamp, _)| stamp);
+    for _ in 0..TURNS_MAX {
+        let found = front.about(path, 0).await?.map(|(stamp, _)| stamp);
         if file.is_none() && found.is_none() {
             return Err(Problem::Missing);
         }
@@ -106,6 +113,7 @@ async fn change(front: &Front, path: &str, headers: &HeaderMap, file: Option<Fil
             }
         }
     }
+    Err(contended())
 }
 
 fn verdict(method: &Method, headers: &HeaderMap, found: Option<Stamp>) -> Verdict {

@@ -7,6 +7,8 @@ mod handlers;
 mod http;
 mod message;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

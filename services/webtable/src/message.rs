@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// A request to a host of tables.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
-    /// The file at a path. Without `with_body`, only what is known about it.
-    File { path: String, with_body: bool },
+    /// The file at a path, without a body that is longer than `body_len_max`.
+    File { path: String, body_len_max: usize },
     /// Replaces the file at a path, or removes it, if it is still the one that is expected.
     Change { path: String, expected: Expected, file: Option<File> },
     /// The rows from one key on, up to another one.
@@ -55,11 +55,13 @@ pub(crate) struct File {
 }
 
 /// The identity of a file's content. The time tells files of a store that was made anew from those before.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     /// The version in the store.
     pub(crate) version: u64,
     pub(crate) modified_s: u64,
+    /// The length of the body, which an answer may lack.
+    pub(crate) len: usize,
 }
 
 /// The longest file, in bytes.

@@ -35,7 +35,7 @@ impl Tables {
     /// Answers one request. A store that is too busy is a refusal, which front ends know as such.
     pub(crate) async fn answer(self, ask: Ask) -> Result<Answer, Error> {
         let answer = match ask {
-            Ask::File { path, with_body } => self.file(&path, with_body).await,
+            Ask::File { path, body_len_max } => self.file(&path, body_len_max).await,
             Ask::Change { path, expected, file } => self.change(&path, expected, file).await,
             Ask::Rows { first, end } => self.rows(first, end).await,
             Ask::ChangeRows { check, rows } => self.change_rows(check, rows).await,
@@ -48,26 +48,28 @@ impl Tables {
         }
     }
 
-    async fn file(&self, path: &String, with_body: bool) -> Result<Answer, Error> {
+    async fn file(&self, path: &String, body_len_max: usize) -> Result<Answer, Error> {
         let found = self.files.get_versioned(path, Read::Linearizable).await?;
         Ok(Answer::File(found.map(|mut found| {
-            if !with_body {
+            let len = found.value.body.len();
+            if len > body_len_max {
                 found.value.body.clear();
             }
-            (Stamp { version: found.version.0, modified_s: found.value.modified_s }, found.value)
+            (Stamp { version: found.version.0, modified_s: found.value.modified_s, len }, found.value)
         })))
     }
 
     async fn change(&self, path: &String, expected: Expected, file: Option<File>) -> Result<Answer, Error> {
         let mut batch = self.store.batch();
         check(&mut batch, &self.files, path, expected)?;
+        let len = file.as_ref().map_or(0, |file| file.body.len());
         let modified_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
         match file {
             Some(file) => batch.put(&self.files, path, &File { modified_s, ..file })?,
             None => batch.remove(&self.files, path)?,
         }
         let version = batch.commit().await?.last().map_or(0, |version| version.0);
-        Ok(Answer::Changed(Stamp { version, modified_s }))
+        Ok(Answer::Changed(Stamp { version, modified_s, len }))
     }
 
     async fn rows(&self, first: String, end: String) -> Result<Answer, Error> {
@@ -90,7 +92,7 @@ impl Tables {
                 None => batch.remove(&self.rows, &key)?,
             }
         }
-        batch.commit().await.map(|_| Answer::Changed(Stamp { version: 0, modified_s: 0 }))
+        batch.commit().await.map(|_| Answer::Changed(Stamp::default()))
     }
 }
 

@@ -110,6 +110,28 @@ fn the_token_is_checked_before_the_body_is_read() {
 }
 
 #[test]
+fn uploads_have_limited_room() {
+    if !has_curl() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let table = Program::table(&folder.path().join("store"), "127.0.0.1:0");
+    let front = Program::front(folder.path(), &[&table]);
+    let head = |fields: &str| {
+        format!("PUT /a HTTP/1.1\r\nhost: x\r\n{AUTHORIZATION}\r\nexpect: 100-continue\r\n{fields}\r\n\r\n")
+    };
+    // Each is asked for its body, and sends nothing. Any body may be as long as the longest.
+    let slow: Vec<_> = (0..64)
+        .map(|number| front.reply_to_head(&head(["content-length: 4194304", "transfer-encoding: chunked"][number % 2])))
+        .collect();
+    assert!(slow.iter().all(|(status, _)| *status == 100), "{slow:?}");
+    assert_eq!(front.status_of_head(&head("content-length: 1")), 503);
+    assert_eq!([front.curl("/a", &[]).status, front.curl("/health", &[]).status], [404, 200]);
+    drop(slow);
+    assert_eq!(front.put("/a", "text"), 201);
+}
+
+#[test]
 fn a_front_end_is_healthy_without_a_table() {
     let front = Program::start(&["front", "--listen", "127.0.0.1:0", "--tables", "127.0.0.1:1"]);
     assert_eq!(front.status_of_head("GET /health HTTP/1.1\r\nhost: x\r\n\r\n"), 200);

@@ -92,12 +92,17 @@ impl Program {
 
     /// The status of the reply to a head without its body.
     pub(crate) fn status_of_head(&self, head: &str) -> u16 {
+        self.reply_to_head(head).0
+    }
+
+    /// The same, and the connection.
+    pub(crate) fn reply_to_head(&self, head: &str) -> (u16, TcpStream) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         stream.write_all(head.as_bytes()).unwrap();
         let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        line.split(' ').nth(1).unwrap_or_else(|| panic!("{line:?}")).parse().unwrap()
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        (line.split(' ').nth(1).unwrap_or_else(|| panic!("{line:?}")).parse().unwrap(), stream)
     }
 
     /// The status of a PUT of this text with the token.
