@@ -1,4 +1,4 @@
-//! The chat with one mistake each.
+//! A chat like the example's, written again in short, with one mistake each: the example has no place for one.
 
 use std::sync::Arc;
 

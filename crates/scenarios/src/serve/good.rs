@@ -9,9 +9,9 @@ use dapple_client::{Client, Request};
 use dapple_sched::environment;
 
 use super::server::becomes;
-use super::{CLIENTS, DRAIN, NUMBERS, Shared, UNLUCKY};
+use super::{Bug, CLIENTS, DRAIN, NUMBERS, Shared, UNLUCKY};
 
-pub(super) async fn run(shared: Shared, client: u64) {
+pub(super) async fn run(shared: Shared, client: u64, bug: Option<Bug>) {
     let name = CLIENTS[client as usize];
     let pool = Client::builder().timeout(GIVES_UP).tcp_keep_alive(GIVES_UP).build().unwrap();
     let mut line = None;
@@ -22,8 +22,8 @@ pub(super) async fn run(shared: Shared, client: u64) {
         let began = Instant::now();
         loop {
             let asked = match name {
-                "pipelined" => timeout(GIVES_UP, ask_in_line(&mut line, &numbers)).await.unwrap_or(Ok(false)),
-                _ => Ok(ask_pool(&pool, &numbers).await),
+                "pipelined" => timeout(GIVES_UP, ask_in_line(&shared, &mut line, &numbers)).await.unwrap_or(Ok(false)),
+                _ => Ok(ask_pool(&shared, &pool, &numbers, bug).await),
             };
             match asked {
                 Ok(true) => break,
@@ -35,7 +35,7 @@ pub(super) async fn run(shared: Shared, client: u64) {
         let took = began.elapsed();
         assert!(name == UNLUCKY || took < IN_TIME, "{name} waited {took:?} for answers");
         for number in numbers {
-            assert_eq!(shared.lock().counted.get(&number), Some(&1), "how often {number} was counted");
+            assert!(shared.lock().counted.contains(&number), "{number} was not counted");
         }
         sleep(Duration::from_millis(environment::random() % 500)).await;
     }
@@ -47,26 +47,34 @@ fn body(number: u64) -> Vec<u8> {
     number.to_be_bytes().repeat(1 + (number * 7_919 % 10_000) as usize / if number.is_multiple_of(8) { 1 } else { 100 })
 }
 
-fn check(number: u64, answer: &[u8]) {
+/// The answer to this number, in the request of this name, is right, and the request ran once.
+fn check(shared: &Shared, number: u64, name: u64, answer: &[u8]) {
+    assert_eq!(shared.lock().runs.get(&name), Some(&1), "how often the request of {number} ran");
     assert_eq!(answer.len(), body(number).len(), "the answer to {number} has another length");
     assert_eq!(answer, becomes(number).to_be_bytes().repeat(answer.len() / 8), "the answer to {number} is another's");
 }
 
 /// All at once. Returns whether all were answered; some may be refused.
-async fn ask_pool(pool: &Client, numbers: &[u64]) -> bool {
+async fn ask_pool(shared: &Shared, pool: &Client, numbers: &[u64], bug: Option<Bug>) -> bool {
     let asked: Vec<_> = numbers
         .iter()
         .map(|&number| {
-            let pool = pool.clone();
+            let (shared, pool) = (shared.clone(), pool.clone());
             dapple::spawn(async move {
-                let request = Request::post("http://server/count").body(body(number)).unwrap();
-                let Ok(response) = pool.request(request).await else { return false };
+                let name = environment::random();
+                let ask =
+                    || pool.request(Request::post(format!("http://server/count?{name}")).body(body(number)).unwrap());
+                let response = match ask().await {
+                    Err(_) if bug == Some(Bug::SendsAgain) => ask().await,
+                    response => response,
+                };
+                let Ok(response) = response else { return false };
                 if response.status() != 200 {
                     assert_eq!(response.status(), 503, "the answer to {number}");
                     return false;
                 }
                 let Ok(answer) = response.bytes().await else { return false };
-                check(number, &answer);
+                check(&shared, number, name, &answer);
                 true
             })
         })
@@ -79,18 +87,19 @@ async fn ask_pool(pool: &Client, numbers: &[u64]) -> bool {
 }
 
 /// One after the other on a connection, without waiting for answers.
-async fn ask_in_line(line: &mut Option<TcpStream>, numbers: &[u64]) -> io::Result<bool> {
+async fn ask_in_line(shared: &Shared, line: &mut Option<TcpStream>, numbers: &[u64]) -> io::Result<bool> {
     let stream = match line {
         Some(stream) => stream,
         None => line.insert(TcpStream::connect("server:80").await?),
     };
-    for &number in numbers {
+    let asked: Vec<_> = numbers.iter().map(|&number| (number, environment::random())).collect();
+    for &(number, name) in &asked {
         let body = body(number);
-        let head = format!("POST /count HTTP/1.1\r\nhost: server\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!("POST /count?{name} HTTP/1.1\r\nhost: server\r\ncontent-length: {}\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(&body).await?;
     }
-    for &number in numbers {
+    for (number, name) in asked {
         let (head, mut answer) = (head(stream).await?, Vec::new());
         answer.resize(length(&head), 0);
         stream.read_exact(&mut answer).await?;
@@ -98,7 +107,7 @@ async fn ask_in_line(line: &mut Option<TcpStream>, numbers: &[u64]) -> io::Resul
             assert!(head.starts_with("HTTP/1.1 503 "), "the answer to {number} is {head:?}");
             return Ok(false);
         }
-        check(number, &answer);
+        check(shared, number, name, &answer);
     }
     Ok(true)
 }

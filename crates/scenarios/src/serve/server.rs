@@ -63,14 +63,17 @@ struct Counter {
 impl Counter {
     async fn answer(self, request: Request<Body>) -> Result<Reply, Infallible> {
         Ok(match request.uri().path() {
-            "/count" => self.count(request.into_body()).await,
+            "/count" => {
+                let name = request.uri().query().and_then(|query| query.parse().ok());
+                self.count(name, request.into_body()).await
+            }
             "/large" => reply(StatusCode::OK, vec![b'x'; LARGE]),
             _ => reply(StatusCode::NOT_FOUND, Vec::new()),
         })
     }
 
     /// The body is a number, repeated. The reply is what the number becomes, repeated as often.
-    async fn count(self, mut body: Body) -> Reply {
+    async fn count(self, name: Option<u64>, mut body: Body) -> Reply {
         let mut bytes = Vec::new();
         loop {
             match body.frame().await {
@@ -88,8 +91,10 @@ impl Counter {
         sleep(Duration::from_micros(environment::random() % 20_000)).await;
         let number = if self.bug == Some(Bug::SharedRequest) { self.current.load(Relaxed) } else { number };
         let mut seen = self.shared.lock();
-        let times = seen.counted.entry(number).or_default();
-        *times = if self.bug == Some(Bug::CountsAgain) { *times + 1 } else { 1 };
+        seen.counted.insert(number);
+        if let Some(name) = name {
+            *seen.runs.entry(name).or_default() += 1;
+        }
         drop(seen);
         work.is_done = true;
         reply(StatusCode::OK, becomes(number).to_be_bytes().repeat(bytes.len() / 8))
