@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
+use xml::reader::{EventReader, XmlEvent};
 
 use crate::path::TreePath;
 
@@ -31,7 +32,8 @@ pub struct Audited {
 pub enum Outcome {
     /// It happened.
     Done,
-    /// WebDAV's status: refused, or `207` for one of several parts, which may have happened in part.
+    /// WebDAV's status: refused, or `207` for one of several files, which may have happened in part. Of `PROPPATCH`, that of the property
+    /// for which all were refused.
     Status(u16),
     /// The kernel's error, with which a call of a mount failed.
     Failed(i32),
@@ -105,6 +107,29 @@ impl Outcome {
             true => Outcome::Done,
             false => Outcome::Status(status.as_u16()),
         }
+    }
+
+    /// Of a reply to `PROPPATCH`, which has a status for each property: all are set, or none.
+    pub(crate) fn of_properties(xml: &[u8]) -> Outcome {
+        // The names and values of properties are the client's own.
+        let (mut of_client, mut is_status) = (0, false);
+        for event in EventReader::new(xml) {
+            match event {
+                Ok(XmlEvent::StartElement { name, .. }) if of_client > 0 || name.local_name == "prop" => of_client += 1,
+                Ok(XmlEvent::EndElement { .. }) if of_client > 0 => of_client -= 1,
+                Ok(XmlEvent::StartElement { name, .. }) => is_status = name.local_name == "status",
+                Ok(XmlEvent::Characters(text)) if is_status && of_client == 0 => {
+                    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+                    match status.and_then(|status| StatusCode::from_u16(status).ok()) {
+                        Some(status) if status.is_success() || status == StatusCode::FAILED_DEPENDENCY => {}
+                        status => return Outcome::Status(status.unwrap_or(StatusCode::MULTI_STATUS).as_u16()),
+                    }
+                }
+                Ok(_) => {}
+                Err(_) => return Outcome::Status(StatusCode::MULTI_STATUS.as_u16()),
+            }
+        }
+        Outcome::Done
     }
 }
 

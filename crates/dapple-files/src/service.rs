@@ -201,7 +201,7 @@ impl Files {
         match reply.status() {
             // A lock makes a file, or changes none.
             status if method.as_str() == "LOCK" && status != StatusCode::CREATED => change.forget(),
-            status => change.end(Outcome::of(status)),
+            status => change.end(reply.extensions().get().copied().unwrap_or(Outcome::of(status))),
         }
         info!(%user, %method, %path, status = reply.status().as_u16(), client = ?address, "request");
         reply
@@ -323,7 +323,11 @@ impl Files {
             if matches!(method.as_str(), "COPY" | "MOVE" | "DELETE") {
                 return self.change_tree(caller, user, request).await;
             }
-            self.0.dav.handle_guarded(request, user, caller).await
+            let reply = self.0.dav.handle_guarded(request, user, caller).await;
+            if method.as_str() == "PROPPATCH" && reply.status() == StatusCode::MULTI_STATUS && self.0.audit.is_on() {
+                return with_outcome(reply).await;
+            }
+            reply
         };
         if is_upload && reply.status().is_success() {
             self.0.counts.uploads.fetch_add(1, Ordering::Relaxed);
@@ -336,15 +340,11 @@ impl Files {
         let (dav, method) = (self.0.dav.clone(), request.method().clone());
         let change = dapple::spawn(async move {
             let asked = caller.asked.clone();
-            let (mut head, mut parts) = dav.handle_guarded(request, user, caller).await.into_parts();
-            let mut body = BytesMut::new();
-            while let Some(Ok(part)) = parts.next().await {
-                if body.len() + part.len() <= PROBLEMS_LEN_MAX {
-                    body.extend_from_slice(&part);
-                } else {
-                    head.status = StatusCode::INTERNAL_SERVER_ERROR;
-                }
-            }
+            let (mut head, parts) = dav.handle_guarded(request, user, caller).await.into_parts();
+            let body = gathered(parts).await.unwrap_or_else(|| {
+                head.status = StatusCode::INTERNAL_SERVER_ERROR;
+                Bytes::new()
+            });
             let is_done = matches!(head.status, StatusCode::CREATED | StatusCode::NO_CONTENT);
             if let Err(error) = asked.end(is_done).await {
                 tracing::warn!(%error, "a copy did not take its place");
@@ -356,7 +356,7 @@ impl Files {
             if head.status == StatusCode::INTERNAL_SERVER_ERROR {
                 return text(head.status, "too many parts failed to be listed");
             }
-            finished(Response::from_parts(head, ReplyBody::of(body.freeze())), &asked, &method)
+            finished(Response::from_parts(head, ReplyBody::of(body)), &asked, &method)
         });
         change.await.unwrap_or_else(|_| text(StatusCode::INTERNAL_SERVER_ERROR, BROKEN))
     }
@@ -475,6 +475,28 @@ fn finished(reply: Response<ReplyBody>, asked: &dav::Asked, method: &Method) -> 
         with_reason.headers_mut().insert(header::CONNECTION, connection.clone());
     }
     with_reason
+}
+
+/// A reply to `PROPPATCH`, with what became of the properties.
+async fn with_outcome(reply: Response<dav_server::body::Body>) -> Response<ReplyBody> {
+    let (mut head, parts) = reply.into_parts();
+    let Some(body) = gathered(parts).await else {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, "the properties are too many to be listed");
+    };
+    head.extensions.insert(Outcome::of_properties(&body));
+    Response::from_parts(head, ReplyBody::of(body))
+}
+
+/// All parts of a reply of dav-server; `None` if they are too long to be kept.
+async fn gathered(mut parts: dav_server::body::Body) -> Option<Bytes> {
+    let (mut body, mut fits) = (BytesMut::new(), true);
+    while let Some(Ok(part)) = parts.next().await {
+        fits &= body.len() + part.len() <= PROBLEMS_LEN_MAX;
+        if fits {
+            body.extend_from_slice(&part);
+        }
+    }
+    fits.then(|| body.freeze())
 }
 
 fn has_no_body(reply: &Response<ReplyBody>) -> bool {

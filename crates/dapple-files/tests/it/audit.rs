@@ -37,3 +37,26 @@ fn a_file_at_the_path_of_mounts_is_audited_and_refused_as_any_other() {
     assert_eq!(served.ask("POST", "/-/mount", &[], b"").status, 415, "a call of a mount is read");
     assert_ne!(served.ask("GET", "/-/status", &[], b"").status, 503);
 }
+
+#[test]
+fn properties_that_were_refused_are_told_from_those_that_were_set() {
+    let (served, lines) = audited();
+    std::fs::write(served.path().join("f"), "").expect("a file");
+    let patch = |properties: &str| {
+        let body = format!(
+            "<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\" xmlns:x=\"urn:x\" xmlns:w=\"urn:schemas-microsoft-com:\">\
+             <D:set><D:prop>{properties}</D:prop></D:set></D:propertyupdate>"
+        );
+        let reply = served.ask("PROPPATCH", "/f", &["Content-Type: application/xml"], body.as_bytes());
+        assert_eq!(reply.status, 207, "{}", reply.text());
+        assert!(reply.text().contains("</D:multistatus>"), "{}", reply.text());
+    };
+    patch("<x:color><D:status>HTTP/1.1 403 Forbidden</D:status></x:color>");
+    patch("<x:color>blue</x:color><D:getetag>1</D:getetag>");
+    patch(&format!("<x:color>{}</x:color>", "long ".repeat(12_500)));
+    patch("<w:Win32FileAttributes>0</w:Win32FileAttributes>");
+    assert_eq!(
+        *lines.lock().expect("the lines"),
+        ["PROPPATCH /f done", "PROPPATCH /f refused 403", "PROPPATCH /f refused 507", "PROPPATCH /f done"]
+    );
+}
