@@ -101,6 +101,24 @@ impl TreePath {
         above.is_root() || rest.is_empty() || rest[0] == b'/'
     }
 
+    /// The path as text, with a slash at its beginning: bytes that are no UTF-8 as `\xff`, and each backslash twice, so that no two paths
+    /// have the same text.
+    ///
+    /// ```
+    /// let text = |path: &[u8]| dapple_files::TreePath::parse(path).map(|path| path.to_text());
+    /// assert_eq!(text("é".as_bytes())?, "/é");
+    /// assert_eq!((text(b"\xff")?.as_str(), text(br"\xff")?.as_str()), (r"/\xff", r"/\\xff"));
+    /// # Ok::<(), dapple_files::PathError>(())
+    /// ```
+    pub fn to_text(&self) -> String {
+        let mut text = String::from("/");
+        for part in self.0.utf8_chunks() {
+            text.push_str(&part.valid().replace('\\', r"\\"));
+            text.extend(part.invalid().escape_ascii().map(char::from));
+        }
+        text
+    }
+
     /// The bytes, without a slash at either end.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -43,8 +43,8 @@ fn write(change: &Audited, out: &mut Vec<u8>) {
         user: &change.user,
         address: change.address.map(|address| address.to_canonical().to_string()),
         call: change.call,
-        path: text(&change.path),
-        to: change.to.as_ref().map(text),
+        path: change.path.to_text(),
+        to: change.to.as_ref().map(TreePath::to_text),
         result: change.result.to_string(),
     };
     // Writing to memory does not fail.
@@ -58,12 +58,4 @@ fn now() -> String {
     let mut text = Vec::new();
     time::rfc_3339(time::now(), &mut text);
     String::from_utf8(text).unwrap_or_default()
-}
-
-/// The path as it is if it is text, and otherwise with its other bytes escaped.
-fn text(path: &TreePath) -> String {
-    match std::str::from_utf8(path.as_bytes()) {
-        Ok(text) => format!("/{text}"),
-        Err(_) => path.to_string(),
-    }
 }
