@@ -87,11 +87,19 @@ impl Layout {
         }
     }
 
+    /// The places of the partitions with this durability.
+    pub(crate) fn places_of(&self, durability: Durability) -> impl Iterator<Item = Place> + use<> {
+        (self.first..self.first + self.partitions).map(move |index| Place::Partition { durability, index })
+    }
+
     /// The places of all partitions.
-    pub(crate) fn places<E: Engine>(&self) -> impl Iterator<Item = Place> + use<E> {
-        let indexes = self.first..self.first + self.partitions;
-        let of = move |&durability| indexes.clone().map(move |index| Place::Partition { durability, index });
-        E::DURABILITIES.iter().flat_map(of)
+    pub(crate) fn places<E: Engine>(&self) -> impl Iterator<Item = Place> + use<'_, E> {
+        E::DURABILITIES.iter().flat_map(|&durability| self.places_of(durability))
+    }
+
+    /// The layout of the map before, if its partitions are to be removed.
+    pub(crate) fn before(&self) -> Option<Layout> {
+        self.stale.map(|(first, partitions)| Layout { partitions, first, stale: None })
     }
 
     pub(crate) fn encode(&self) -> Result<bytes::Bytes, Refusal> {

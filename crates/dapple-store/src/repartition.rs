@@ -301,11 +301,7 @@ fn targets<P>(opened: &Opened<P>) -> Targets<P> {
 
 /// Opens partitions of the store that have no data. Blocks.
 fn open_empty<E: Engine>(engine: &E, layout: &Layout) -> Result<Opened<E::Partition>, Failure> {
-    for &durability in E::DURABILITIES {
-        for index in layout.first..layout.first + layout.partitions {
-            engine.remove(Place::Partition { durability, index })?;
-        }
-    }
+    layout.places::<E>().try_for_each(|place| engine.remove(place))?;
     let opened = open_partitions(engine, layout)?;
     for (_, partition) in opened.iter().flat_map(|(_, group)| group) {
         let mut changes: Vec<Change> = partition.tables()?.into_iter().map(Change::DropTable).collect();

@@ -526,11 +526,8 @@ pub(crate) type Opened<P> = Vec<(Durability, Vec<(u32, Arc<P>)>)>;
 pub(crate) fn open_partitions<E: Engine>(engine: &E, layout: &Layout) -> Result<Opened<E::Partition>, Failure> {
     let mut opened = Vec::new();
     for (at, &durability) in (0..).zip(E::DURABILITIES) {
-        let mut partitions = Vec::new();
-        for number in 0..layout.partitions {
-            let place = Place::Partition { durability, index: layout.first + number };
-            partitions.push((layout.index(at, number), Arc::new(engine.open(place)?)));
-        }
+        let open = |(number, place)| Ok((layout.index(at, number), Arc::new(engine.open(place)?)));
+        let partitions = (0..).zip(layout.places_of(durability)).map(open).collect::<Result<_, _>>()?;
         opened.push((durability, partitions));
     }
     Ok(opened)
@@ -548,13 +545,7 @@ pub(crate) fn handles<P: Partition>(opened: Opened<P>, options: &Arc<StoreOption
 
 /// Removes the partitions of the map before. Blocks.
 pub(crate) fn remove_stale<E: Engine>(engine: &E, layout: &Layout) -> Result<(), Failure> {
-    let Some((first, len)) = layout.stale else { return Ok(()) };
-    for &durability in E::DURABILITIES {
-        for index in first..first + len {
-            engine.remove(Place::Partition { durability, index })?;
-        }
-    }
-    Ok(())
+    layout.before().map_or(Ok(()), |before| before.places::<E>().try_for_each(|place| engine.remove(place)))
 }
 
 /// Reads the properties of the store; a new one has none.
