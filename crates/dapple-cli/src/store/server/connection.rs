@@ -56,7 +56,7 @@ async fn exchange(stream: &impl Connection, service: &Service, client: &Client, 
             // The rest is in the memory of the requests before it, which may have been long.
             buf = BytesMut::from(&buf[..]);
         }
-        if !held.set(buf.len()) {
+        if !held.set(buf.len() + session.kept_bytes()) {
             Reply::no_memory().encode(&mut replies, session.is_resp3);
             session.is_over = true;
         }

@@ -1,15 +1,15 @@
 //! The state of one connection, and the commands about it.
 
 use bytes::Bytes;
-use dapple::store::{Error, Expect};
+use dapple::store::Error;
 use dapple::time::Instant;
 use subtle::ConstantTimeEq;
 
 use super::clients::{Client, Shown};
-use super::plan::{Database, Plan, Value};
+use super::plan::{Database, Plan};
 use super::pubsub::{self, Subscriber};
 use super::reply::{OK, Reply, integer};
-use super::transaction::{Queue, Queued};
+use super::transaction::{Queue, Queued, Watched};
 use super::{DATABASES, Service, client, commands, table, transaction};
 
 /// The database that a command works on.
@@ -33,8 +33,7 @@ pub(super) struct Session<'a> {
     last: &'static str,
     /// The commands after `MULTI`.
     pub(super) queue: Option<Queue>,
-    /// The keys that must not change before `EXEC`.
-    pub(super) watched: Vec<(Database, Bytes, Expect<Value>)>,
+    pub(super) watched: Watched,
     /// Since the first subscription.
     pub(super) subscriber: Option<Subscriber>,
 }
@@ -63,9 +62,14 @@ impl<'a> Session<'a> {
             library: [Bytes::new(), Bytes::new()],
             last: "NULL",
             queue: None,
-            watched: Vec::new(),
+            watched: Watched::default(),
             subscriber: None,
         }
+    }
+
+    /// The memory of what it keeps between requests. It counts as an unfinished request does.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.bytes) + self.watched.bytes
     }
 
     /// Shows the state to other clients.
@@ -134,7 +138,7 @@ impl<'a> Session<'a> {
                 Reply::List(vec![Reply::text("pong"), Reply::Bulk(args.first().cloned().unwrap_or_default())])
             }
             "UNWATCH" => {
-                self.watched.clear();
+                self.watched = Watched::default();
                 OK
             }
             _ => self.context.run(name, words).await,
@@ -145,7 +149,7 @@ impl<'a> Session<'a> {
     fn refuse(&mut self, name: &str, reply: Reply) -> Reply {
         match reply {
             Reply::Error(text) if name == "EXEC" => {
-                (self.queue, self.watched) = (None, Vec::new());
+                (self.queue, self.watched) = (None, Watched::default());
                 let reason = text.strip_prefix("ERR ").unwrap_or(&text);
                 Reply::Error(format!("EXECABORT Transaction discarded because of: {reason}"))
             }
@@ -162,19 +166,19 @@ impl<'a> Session<'a> {
     fn enqueue(&mut self, name: &str, words: &[Bytes]) -> Reply {
         let Some(queue) = &mut self.queue else { return OK };
         let database = queue.database.unwrap_or(self.context.index);
+        let words = &transaction::copied(words);
         let queued = match table::plan(name, &words[1..]) {
             Some(Ok(plan)) => Queued::Plan(plan, database),
             // Redis finds such errors when the transaction runs.
             Some(Err(reply)) => Queued::Known(reply),
-            None => Queued::Other(name.to_owned(), words.to_vec()),
+            None => Queued::Other(name.to_owned(), words.clone()),
         };
         if name == "SELECT"
             && let Ok(database) = database_of(&words[1])
         {
             queue.database = Some(database);
         }
-        let len = words.iter().map(Bytes::len).sum();
-        match self.queue.as_mut().map(|queue| queue.push(queued, len)) {
+        match self.queue.as_mut().map(|queue| queue.push(queued, words)) {
             Some(Err(reply)) => self.spoil(reply),
             _ => Reply::Simple("QUEUED"),
         }
@@ -183,7 +187,7 @@ impl<'a> Session<'a> {
     /// An error while commands are queued ends the transaction.
     fn spoil(&mut self, reply: Reply) -> Reply {
         if let Some(queue) = &mut self.queue {
-            queue.is_spoiled = true;
+            queue.spoil();
         }
         reply
     }

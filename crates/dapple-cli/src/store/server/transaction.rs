@@ -3,11 +3,11 @@
 
 use std::mem::take;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use dapple::store::{AnyEngine, Batch, Error, Expect, Refusal};
 
 use super::commands::Answer;
-use super::plan::Plan;
+use super::plan::{Database, Plan, Value};
 use super::reply::{OK, Reply};
 use super::session::Session;
 
@@ -15,11 +15,20 @@ use super::session::Session;
 #[derive(Default)]
 pub(super) struct Queue {
     commands: Vec<Queued>,
-    bytes: usize,
+    /// The memory of the commands.
+    pub(super) bytes: usize,
     /// The database of the commands to come, after a `SELECT`.
     pub(super) database: Option<u8>,
-    /// Whether a command could not be queued, so that `EXEC` runs none.
-    pub(super) is_spoiled: bool,
+    /// Whether a command could not be queued, so that `EXEC` runs none, and none is kept.
+    is_spoiled: bool,
+}
+
+/// The keys that must not change before `EXEC`.
+#[derive(Default)]
+pub(super) struct Watched {
+    keys: Vec<(Database, Bytes, Expect<Value>)>,
+    /// The memory of the keys.
+    pub(super) bytes: usize,
 }
 
 /// A command that waits for `EXEC`.
@@ -35,6 +44,8 @@ pub(super) enum Queued {
 const COMMANDS_MAX: usize = 65_536;
 const BYTES_MAX: usize = 32 << 20;
 const WATCHED_MAX: usize = 65_536;
+/// The memory of a word, or of a watched key, apart from its bytes.
+const OVERHEAD: usize = 128;
 
 impl Queue {
     /// The number of commands.
@@ -42,7 +53,12 @@ impl Queue {
         self.commands.len()
     }
 
-    pub(super) fn push(&mut self, command: Queued, bytes: usize) -> Result<(), Reply> {
+    /// Keeps the command that these words have become.
+    pub(super) fn push(&mut self, command: Queued, words: &[Bytes]) -> Result<(), Reply> {
+        if self.is_spoiled {
+            return Ok(());
+        }
+        let bytes: usize = words.iter().map(|word| word.len() + OVERHEAD).sum();
         if self.commands.len() >= COMMANDS_MAX || self.bytes + bytes > BYTES_MAX {
             let text = format!("ERR a transaction has at most {COMMANDS_MAX} commands and {BYTES_MAX} bytes");
             return Err(Reply::Error(text));
@@ -51,6 +67,21 @@ impl Queue {
         self.commands.push(command);
         Ok(())
     }
+
+    /// `EXEC` will run nothing.
+    pub(super) fn spoil(&mut self) {
+        *self = Queue { is_spoiled: true, database: self.database, ..Queue::default() };
+    }
+}
+
+/// A copy of words in memory of their own: they share that of all requests that arrived with them.
+pub(super) fn copied(words: &[Bytes]) -> Vec<Bytes> {
+    let mut whole = BytesMut::with_capacity(words.iter().map(Bytes::len).sum());
+    let copy = |word: &Bytes| {
+        whole.extend_from_slice(word);
+        whole.split().freeze()
+    };
+    words.iter().map(copy).collect()
 }
 
 pub(super) async fn run(session: &mut Session<'_>, name: &str, args: &[Bytes]) -> Answer {
@@ -70,7 +101,7 @@ pub(super) async fn run(session: &mut Session<'_>, name: &str, args: &[Bytes]) -
             refused("WATCH inside MULTI is not allowed")
         }
         ("DISCARD", Some(_)) => {
-            session.watched.clear();
+            session.watched = Watched::default();
             Ok(OK)
         }
         ("EXEC", Some(queue)) => exec(session, queue).await,
@@ -81,13 +112,14 @@ pub(super) async fn run(session: &mut Session<'_>, name: &str, args: &[Bytes]) -
 async fn watch(session: &mut Session<'_>, keys: &[Bytes]) -> Answer {
     let context = session.context;
     let database = context.database().await?;
-    if session.watched.len() + keys.len() > WATCHED_MAX {
+    if session.watched.keys.len() + keys.len() > WATCHED_MAX {
         return Err(Reply::Error(format!("ERR a client watches at most {WATCHED_MAX} keys")));
     }
     for key in keys {
         let entry = database.entry(key).await?;
         let expect = entry.map_or(Expect::Absent, |entry| Expect::Version(entry.version));
-        session.watched.push((database.clone(), key.clone(), expect));
+        session.watched.bytes += key.len() + OVERHEAD;
+        session.watched.keys.push((database.clone(), Bytes::copy_from_slice(key), expect));
     }
     Ok(OK)
 }
@@ -99,7 +131,7 @@ async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
     }
     let store = &session.context.service.store;
     let mut batch = store.batch();
-    for (database, key, expect) in watched {
+    for (database, key, expect) in watched.keys {
         batch.check(&database, &key, expect)?;
     }
     let count = queue.commands.len();

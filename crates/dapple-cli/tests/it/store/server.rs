@@ -323,6 +323,51 @@ fn unfinished_requests_of_all_clients_together_have_a_limit() {
 }
 
 #[test]
+fn transactions_and_watched_keys_count_as_unfinished_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--requests-memory-mb", "16"]);
+    let value = "v".repeat(1 << 20);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len());
+    assert_eq!(refused_after(&server, "MULTI\r\n", &set, 20).as_deref(), Some(OUT_OF_MEMORY));
+    let key = "k".repeat(4000);
+    let watch = format!("*501\r\n$5\r\nWATCH\r\n{}", format!("$4000\r\n{key}\r\n").repeat(500));
+    assert_eq!(refused_after(&server, "PING\r\n", &watch, 10).as_deref(), Some(OUT_OF_MEMORY));
+    // A transaction that has failed keeps nothing.
+    let replies = server.ask(&format!("MULTI\nNOSUCH\n{}EXEC", set.repeat(40)));
+    assert_eq!(replies.matches("+QUEUED").count(), 40, "{replies}");
+    assert!(replies.ends_with("-EXECABORT Transaction discarded because of previous errors. "), "{replies}");
+    assert_eq!(server.ask("DBSIZE"), ":0 ");
+    server.stop();
+}
+
+const OUT_OF_MEMORY: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+
+/// Sends a request again and again, and returns the first error.
+fn refused_after(server: &Server, begin: &str, request: &str, count: usize) -> Option<String> {
+    let mut client = TcpStream::connect(server.addr()).unwrap();
+    let mut replies = BufReader::new(client.try_clone().unwrap());
+    client.write_all(begin.as_bytes()).unwrap();
+    (0..count).find_map(|_| {
+        // It may be disconnected by now, with the error waiting.
+        let _ = client.write_all(request.as_bytes());
+        let mut line = String::new();
+        replies.read_line(&mut line).unwrap();
+        line.starts_with('-').then_some(line)
+    })
+}
+
+#[test]
+fn words_without_bytes_count_in_a_transaction() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let many = format!("*100001\r\n$3\r\nDEL\r\n{}", "$0\r\n\r\n".repeat(100_000));
+    let replies = server.ask(&format!("MULTI\n{}", many.repeat(3)));
+    let refused = "-ERR a transaction has at most 65536 commands and 33554432 bytes ";
+    assert_eq!(replies, format!("+OK +QUEUED +QUEUED {refused}"));
+    server.stop();
+}
+
+#[test]
 fn clients_are_listed_and_killed() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
