@@ -73,16 +73,31 @@ impl Token {
         }
     }
 
+    /// Takes any text, for a token that is not this program's choice. An empty one admits no request.
+    #[must_use]
+    pub fn unchecked(token: &str) -> Token {
+        Token(token.to_owned())
+    }
+
     /// Whether a request with these headers has the token. The time that this takes says nothing about the token but its
     /// length.
     #[must_use]
     pub fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some((scheme, given)) =
-            headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked("Bearer ".len()))
-        else {
-            return false;
-        };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(given.ct_eq(self.0.as_bytes()))
+        headers.get(AUTHORIZATION).is_some_and(|value| self.admits_field(value.as_bytes()))
+    }
+
+    /// Whether this value of `Authorization` has the token, as [`admits`](Token::admits).
+    #[must_use]
+    pub fn admits_field(&self, value: &[u8]) -> bool {
+        let Some((scheme, given)) = value.split_at_checked("Bearer ".len()) else { return false };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && self.is(given)
+    }
+
+    /// Whether these bytes are the token, for one from elsewhere than a header: from a query, say. The time that this takes
+    /// says nothing about the token but its length.
+    #[must_use]
+    pub fn is(&self, given: &[u8]) -> bool {
+        !self.0.is_empty() && bool::from(given.ct_eq(self.0.as_bytes()))
     }
 }
 
@@ -113,6 +128,10 @@ mod tests {
         }
         assert!(!admits("Bearer 0123456789abcde") && !admits("Bearer 0123456789abcdef0"));
         assert_eq!(format!("{token:?}"), "Token(..)");
+        let any = Token::unchecked("a secret");
+        assert!(any.admits_field(b"bearer a secret") && any.is(b"a secret") && !any.is(b"a secre") && !any.is(b""));
+        let empty = Token::unchecked("");
+        assert!(!empty.is(b"") && !empty.admits_field(b"Bearer "));
     }
 
     #[test]

@@ -9,33 +9,28 @@
 
 use dapple_cluster::{Directory, Summary};
 use dapple_http::Request;
+use dapple_serve::bearer::Token;
 use dapple_serve::http::{Client, Reply, RequestBody, Service};
 use http::header::ALLOW;
 use http::{HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode_str;
-use subtle::ConstantTimeEq;
 
 /// The page of one cluster. Its figures are read anew for each request.
 pub(super) struct Page {
     directory: Directory,
-    token: Option<String>,
+    token: Option<Token>,
 }
 
 impl Page {
     pub(super) fn new(directory: Directory, token: Option<&str>) -> Page {
-        Page { directory, token: token.map(str::to_owned) }
+        Page { directory, token: token.map(Token::unchecked) }
     }
 
     fn admits(&self, request: &Request<'_>) -> bool {
         let Some(token) = &self.token else { return true };
-        let of_field = request
-            .fields
-            .first("authorization")
-            .and_then(|field| std::str::from_utf8(field).ok()?.strip_prefix("Bearer "));
         let query = request.query.unwrap_or_default().split('&').find_map(|part| part.strip_prefix("token="));
-        let query = query.map(|token| percent_decode_str(token).collect::<Vec<u8>>());
-        let is_same = |given: &[u8]| bool::from(given.ct_eq(token.as_bytes()));
-        of_field.is_some_and(|given| is_same(given.as_bytes())) || query.is_some_and(|given| is_same(&given))
+        request.fields.first("authorization").is_some_and(|field| token.admits_field(field))
+            || query.is_some_and(|given| token.is(&percent_decode_str(given).collect::<Vec<u8>>()))
     }
 }
 

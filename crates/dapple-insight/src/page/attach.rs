@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use dapple_io::net::{TcpListener, UnixListener, UnixStream};
 use dapple_sched::{Color, Handle};
+use dapple_serve::bearer::Token;
 use dapple_serve::metrics::listener::serve_pages;
 use rustix::net::sockopt::socket_peercred;
 
@@ -85,7 +86,7 @@ async fn serve_one(stream: UnixStream, handle: &Handle, kept: &OnceLock<Arc<Insi
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let addr = listener.local_addr()?;
     let token = token()?;
-    let page = Arc::new(Page::new(insight, Some(token.clone())));
+    let page = Arc::new(Page::new(insight, Some(Token::unchecked(&token))));
     let serving = Color::new().spawn_background(serve_pages(listener, page));
     let told = stream.write_all(format!("{GREETING} {addr} {token}\n").as_bytes()).await;
     if told.is_ok() {

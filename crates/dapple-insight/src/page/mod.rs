@@ -21,6 +21,7 @@ use dapple_http::Request;
 use dapple_io::net::TcpListener;
 use dapple_io::time::sleep;
 use dapple_sched::{Color, Handle, HasObserver};
+use dapple_serve::bearer::Token;
 use dapple_serve::http::{Client, Reply, RequestBody, Service};
 use dapple_serve::metrics::listener::serve_pages;
 use http::header::{ALLOW, RETRY_AFTER};
@@ -108,7 +109,7 @@ pub fn serve_on(listener: TcpListener, token: Option<&str>) -> Result<SocketAddr
         return Err(PageError::NoToken(addr));
     }
     let insight = shared(&Handle::current()).map_err(|_| PageError::HasObserver)?;
-    let page = Page::new(insight, token.map(str::to_owned));
+    let page = Page::new(insight, token.map(Token::unchecked));
     drop(Color::new().spawn_background(serve_pages(listener, Arc::new(page))));
     Ok(addr)
 }
@@ -134,7 +135,7 @@ struct Page {
     insight: Arc<Insight>,
     /// The last recording, for predictions.
     last: Mutex<Option<Arc<Recording>>>,
-    token: Option<String>,
+    token: Option<Token>,
 }
 
 impl Service for Page {
@@ -168,17 +169,14 @@ impl Service for Page {
 }
 
 impl Page {
-    fn new(insight: Arc<Insight>, token: Option<String>) -> Page {
+    fn new(insight: Arc<Insight>, token: Option<Token>) -> Page {
         Page { insight, last: Mutex::default(), token }
     }
 
     fn admits(&self, request: &Request<'_>, query: &Query) -> bool {
         let Some(token) = &self.token else { return true };
-        let of_field = request
-            .fields
-            .first("authorization")
-            .and_then(|field| std::str::from_utf8(field).ok()?.strip_prefix("Bearer "));
-        [of_field, query.get("token")].into_iter().flatten().any(|given| is_same(given, token))
+        request.fields.first("authorization").is_some_and(|field| token.admits_field(field))
+            || query.get("token").is_some_and(|given| token.is(given.as_bytes()))
     }
 
     /// Records for as long as the query says. The others read the whole text while it is analyzed in the pool.
@@ -274,12 +272,6 @@ impl Query {
         }
         Some(changes)
     }
-}
-
-/// Takes as long for every wrong token of a length.
-fn is_same(given: &str, token: &str) -> bool {
-    let differ = given.bytes().zip(token.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
-    given.len() == token.len() && std::hint::black_box(differ) == 0
 }
 
 fn json(value: Option<impl serde::Serialize>) -> Reply {

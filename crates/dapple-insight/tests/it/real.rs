@@ -179,17 +179,21 @@ fn tools_attach_to_a_process_one_after_the_other_and_not_too_many() {
     dapple_insight::attachable().unwrap();
     assert!(dapple_insight::attachable().is_err(), "the name is taken");
     let pid = std::process::id();
-    let ask = |attached: &dapple_insight::Attached, token: &str| {
+    let send = |attached: &dapple_insight::Attached, query: &str, field: &str| {
         let mut stream = std::net::TcpStream::connect(attached.addr()).unwrap();
         let request =
-            format!("GET /snapshot.json?ms=10&token={token} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            format!("GET /snapshot.json?ms=10{query} HTTP/1.1\r\nhost: a\r\n{field}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
+    let ask = |attached: &dapple_insight::Attached, token: &str| send(attached, &format!("&token={token}"), "a: b");
     for _ in 0..3 {
         let attached = dapple_insight::attach(pid).unwrap();
+        // The name of the scheme is in any case (RFC 9110, section 11.1).
+        let field = format!("authorization: bearer {}", attached.token());
+        assert!(send(&attached, "", &field).starts_with("HTTP/1.1 200"));
         assert!(ask(&attached, attached.token()).starts_with("HTTP/1.1 200"));
         assert!(ask(&attached, "0123").starts_with("HTTP/1.1 401"));
     }

@@ -224,15 +224,20 @@ fn the_page_shows_the_cluster_to_those_with_the_token() {
     let Some(cluster) = Cluster::start() else { return };
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _host = cluster.host("a", &["--page", &free.to_string(), "--page-token", "a secret"]);
-    let get = |path: &str| {
-        let output =
-            Command::new("curl").args(["-sS", "-w", "\n%{http_code}", &format!("http://{free}{path}")]).output();
-        String::from_utf8(output.expect("curl runs").stdout).expect("text")
+    let get_with = |path: &str, field: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-w", "\n%{http_code}", "-H", field, &format!("http://{free}{path}")]);
+        String::from_utf8(curl.output().expect("curl runs").stdout).expect("text")
     };
+    let get = |path: &str| get_with(path, "a: b");
     assert!(get("/").ends_with("401"));
     assert!(get("/-/healthy").ends_with("200"));
     assert!(get("/?token=a%20secret").contains("<h2>Replicas</h2>"));
     cluster.until("it decides", || get("/status.json?token=a%20secret").contains(r#""decider":"a""#));
     assert!(get("/events.json?token=a%20secret").ends_with("200"));
     assert!(get("/none?token=a%20secret").ends_with("404"));
+    // The name of the scheme is in any case (RFC 9110, section 11.1).
+    for (field, status) in [("bearer a secret", "200"), ("Bearer a secret", "200"), ("Bearer a secre", "401")] {
+        assert!(get_with("/status.json", &format!("Authorization: {field}")).ends_with(status), "{field}");
+    }
 }
