@@ -12,10 +12,10 @@ use dapple::serve::conditional::{Validators, Verdict, Wanted, evaluate, wanted};
 use dapple::store::{AnyEngine, Error, OrderedTable};
 use futures_util::stream;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::io;
 use std::ops::Range;
-use std::{io, time};
 
-use crate::library::{Library, Track};
+use crate::library::{Library, Track, modified_ns};
 use crate::rules::Rules;
 
 /// The shared part of all requests.
@@ -100,7 +100,7 @@ async fn chosen(jukebox: &Jukebox, rules: &str) -> Result<Vec<Track>, Problem> {
 /// Sends tracks one after the other, or the part of them that is wanted.
 async fn send(jukebox: &Jukebox, headers: &HeaderMap, tracks: Vec<Track>) -> Reply {
     let len: u64 = tracks.iter().map(|track| track.len).sum();
-    let facts = tracks.iter().map(|track| format!("{} {} {}\n", track.path, track.len, track.modified_s));
+    let facts = tracks.iter().map(|track| format!("{} {} {}\n", track.path, track.len, track.modified_ns));
     let etag = format!("\"{:08x}-{len:x}\"", crc32fast::hash(facts.collect::<String>().as_bytes()));
     let validators = Validators { etag: Some(etag.as_bytes()), modified_s: None };
     match evaluate(&Method::GET, headers, Some(&validators)) {
@@ -152,8 +152,7 @@ impl Reader {
         let track = &self.tracks[0];
         let file = self.folder.open_beneath(&track.path, OpenOptions::new().read(true)).await?;
         let about = file.metadata().await?;
-        let modified_s = about.modified()?.duration_since(time::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        if (about.len(), modified_s) != (track.len, track.modified_s) {
+        if (about.len(), modified_ns(&about.modified()?)) != (track.len, track.modified_ns) {
             return Err(io::Error::other(format!("{} has changed", track.path)));
         }
         let end = self.part.end.min(track.len).min(self.part.start + PIECE_LEN);

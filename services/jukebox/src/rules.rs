@@ -52,7 +52,7 @@ impl Rules {
         let mut chosen: Vec<Track> = all.iter().filter(has).cloned().collect();
         match self.order {
             Order::Path => {}
-            Order::Newest => chosen.sort_by_key(|track| std::cmp::Reverse(track.modified_s)),
+            Order::Newest => chosen.sort_by_key(|track| std::cmp::Reverse(track.modified_ns)),
             Order::Shuffled(seed) => chosen.sort_by_cached_key(|track| {
                 let mut hash = crc32fast::Hasher::new_with_initial(seed);
                 hash.update(track.path.as_bytes());
@@ -74,12 +74,7 @@ mod tests {
 
     fn paths(rules: &str) -> Vec<String> {
         let names = ["jazz/a.mp3", "jazz/b live.mp3", "rock/c.mp3", "rock/d.mp3", "rock/e.mp3"];
-        let track = |(modified_s, name): (u64, &str)| Track {
-            path: name.to_owned(),
-            len: 1,
-            modified_s,
-            words: name.to_owned(),
-        };
+        let track = |(modified_ns, name)| Track::named(name, modified_ns);
         let all: Vec<Track> = (0..).zip(names).map(track).collect();
         Rules::parse(rules).unwrap().chosen(&all).into_iter().map(|track| track.path).collect()
     }
