@@ -33,6 +33,7 @@ mod mount;
 mod mounts;
 mod path;
 mod rights;
+mod room;
 mod service;
 mod tree;
 mod upload_body;

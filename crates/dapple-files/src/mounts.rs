@@ -10,6 +10,7 @@ use bytes::Bytes;
 use dapple::Colored;
 use dapple::fs::File;
 use dapple::sync::Limit;
+use dapple::sync::limit::Permit;
 use dapple::time::Instant;
 use dapple_sched::environment::{HashMap, random, system_now};
 use rustix::io::Errno;
@@ -68,6 +69,7 @@ struct OpenFile {
     checked: Mutex<Arc<Rules>>,
     /// Whether an audit has a write of it that succeeded.
     is_recorded: AtomicBool,
+    _room: Permit,
     count: Arc<AtomicUsize>,
 }
 
@@ -95,8 +97,8 @@ impl Mounts {
         (lock(&self.mounts).len(), self.open_files.load(Ordering::Relaxed))
     }
 
-    /// Answers a call, and the data after the answer; `None` to a large call while too many others run, or wait for leases: its client
-    /// sends it again.
+    /// Answers a call, and the data after the answer; `None` while too many others of the mount or of its user run, or wait for leases:
+    /// its client sends it again.
     pub(crate) async fn answer(
         &self,
         tree: &Tree,
@@ -111,11 +113,18 @@ impl Mounts {
             Err(error) => return Some((failed(error), Vec::new())),
         };
         tree.leases().release(&mount.client, &call.released).await;
-        let room = is_large.then(|| (mount.large.try_acquire(), self.large.try_acquire()));
-        if matches!(room, Some((None, _) | (_, None))) {
+        let room = &caller.room;
+        let large = [&mount.large, &room.large_calls, &self.large].map(|limit| is_large.then(|| limit.try_acquire()));
+        if large.iter().any(|permit| matches!(permit, Some(None))) {
             return None;
         }
-        Some(self.answer_of(tree, caller, by, (call, data), mount, room).await)
+        let change = match &call.action {
+            action if !action.changes() => None,
+            // Other changes may wait for these.
+            Action::Put { delegation: Some(_), .. } => Some(room.kept_writes.acquire().await.ok()?),
+            _ => Some(room.changes.acquire().await.ok()?),
+        };
+        Some(self.answer_of(tree, caller, by, (call, data), mount, (large, change)).await)
     }
 
     async fn answer_of(

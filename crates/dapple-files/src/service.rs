@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use dapple::net::Peer;
 use dapple::serve::Body;
 use dapple::sync::Limit;
+use dapple::sync::limit::{LimitError, Permit};
 use dav_server::DavHandler;
 use dav_server::fs::FsError;
 use futures_util::StreamExt;
@@ -31,6 +32,7 @@ use crate::login::{LoginError, Logins, Users};
 use crate::mounts::Mounts;
 use crate::path::{PathError, TreePath};
 use crate::rights::Rules;
+use crate::room::{Room, Rooms};
 use crate::tree::Tree;
 use crate::upload_body::SharedBody;
 use crate::wire;
@@ -48,6 +50,7 @@ struct Shared {
     locks: Locks,
     dav: DavHandler<Caller>,
     mounts: Mounts,
+    rooms: Rooms,
     large_calls: Limit,
     counts: Counts,
     audit: Audit,
@@ -98,6 +101,7 @@ impl Files {
             locks,
             dav,
             mounts: Mounts::new(),
+            rooms: Rooms::default(),
             large_calls: Limit::new(LARGE_CALLS_MAX).waiting_max(LARGE_CALLS_WAITING_MAX),
             counts: Counts::default(),
             audit: Audit::default(),
@@ -175,7 +179,8 @@ impl Files {
         }
         let rules = lock(&self.0.rules).clone();
         let asked = Arc::new(dav::Asked::new(&method, &path, request.headers(), self.0.rules.clone()));
-        let caller = Caller { user, rules, asked };
+        let room = self.0.rooms.of(&user);
+        let caller = Caller { user, rules, asked, room };
         let user = caller.user.clone();
         let is_small = match method {
             Method::POST => uri.path() == wire::PATH,
@@ -249,11 +254,9 @@ impl Files {
         let permit = match len {
             Some(len) if len <= SMALL_CALL => None,
             _ if self.0.refuses.load(Ordering::Relaxed) => return short_of_memory(),
-            _ => match self.0.large_calls.acquire().await {
+            _ => match self.room_to_read(&caller.room).await {
                 Ok(permit) => Some(permit),
-                Err(_) => {
-                    return text(StatusCode::SERVICE_UNAVAILABLE, "too many large calls of mounts wait; try again");
-                }
+                Err(_) => return too_many("too many large calls of mounts wait; try again"),
             },
         };
         let body = match Limited::new(request.into_body(), wire::DATA_MAX + (1 << 20)).collect().await {
@@ -270,14 +273,18 @@ impl Files {
         drop(permit);
         let by = By { audit: &self.0.audit, address };
         let Some((answer, data)) = self.0.mounts.answer(&self.0.tree, &caller, by, call, data, is_large).await else {
-            let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, "too many large calls of this mount run or wait");
-            reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
-            return reply;
+            return too_many("too many calls of this mount, or of its user, run or wait");
         };
         match wire::encode(&answer, &data) {
             Ok(body) => Response::new(ReplyBody::of(body)),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         }
+    }
+
+    /// Waits until a large call may be read: first for the user's own room, so that one user does not fill the line of all.
+    async fn room_to_read(&self, own: &Room) -> Result<(Permit, Permit), LimitError> {
+        let own = own.reading.acquire().await?;
+        Ok((own, self.0.large_calls.acquire().await?))
     }
 
     /// Answers a method of WebDAV.
@@ -338,7 +345,11 @@ impl Files {
     /// Copies, moves or removes a whole tree, also if the client leaves before the end.
     async fn change_tree(&self, caller: Caller, user: String, request: Request<Full<Bytes>>) -> Response<ReplyBody> {
         let (dav, method) = (self.0.dav.clone(), request.method().clone());
+        let Ok(permit) = caller.room.trees.acquire().await else {
+            return too_many("too many copies, moves and deletions of this user wait; try again");
+        };
         let change = dapple::spawn(async move {
+            let _permit = permit;
             let asked = caller.asked.clone();
             let (mut head, parts) = dav.handle_guarded(request, user, caller).await.into_parts();
             let body = gathered(parts).await.unwrap_or_else(|| {
@@ -456,7 +467,11 @@ fn failure(error: FsError) -> Response<ReplyBody> {
 }
 
 fn short_of_memory() -> Response<ReplyBody> {
-    let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, "the server is short of memory; try again");
+    too_many("the server is short of memory; try again")
+}
+
+fn too_many(words: &str) -> Response<ReplyBody> {
+    let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, words);
     reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
     reply
 }

@@ -17,6 +17,7 @@ use super::properties;
 use super::request::Asked;
 use crate::path::{PathError, TreePath};
 use crate::rights::{May, Rules};
+use crate::room::Room;
 use crate::tree::{Access, AttributeChange, FileTime, Kind, Needed, NewTime, Tree, is_changed};
 
 /// The user of a request, with the rules of that moment.
@@ -25,6 +26,7 @@ pub(crate) struct Caller {
     pub(crate) user: Arc<str>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) asked: Arc<Asked>,
+    pub(crate) room: Arc<Room>,
 }
 
 /// The tree for dav-server.

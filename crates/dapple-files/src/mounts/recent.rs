@@ -59,6 +59,9 @@ impl Recent {
         match self.calls.get(&number) {
             Some(Some(answer)) => Before::Answered(answer.clone()),
             Some(None) => {
+                if self.waiters.len() >= WAITERS_MAX {
+                    return Before::Answered(Answer::Failed(Errno::NOBUFS.raw_os_error()));
+                }
                 let (waiter, answer) = oneshot::channel();
                 self.waiters.push((number, waiter));
                 Before::Running(answer)
@@ -89,12 +92,15 @@ impl Recent {
 /// The answers that are kept for calls that come again; a mount has fewer calls in flight.
 const CALLS_KEPT: usize = 4096;
 
+/// The most calls that came again and wait for the first of their number.
+const WAITERS_MAX: usize = 4096;
+
 #[cfg(test)]
 mod tests {
     use dapple::Colored;
     use rustix::io::Errno;
 
-    use super::{Before, Begun, CALLS_KEPT, Recent};
+    use super::{Before, Begun, CALLS_KEPT, Recent, WAITERS_MAX};
     use crate::wire::Answer;
 
     #[test]
@@ -134,5 +140,13 @@ mod tests {
         let mut recent = Recent::default();
         assert!((0..CALLS_KEPT as u64).all(|number| matches!(recent.begin(number), Before::New)));
         assert!(matches!(recent.begin(u64::MAX), Before::Answered(Answer::Failed(_))));
+    }
+
+    #[test]
+    fn there_is_no_room_for_more_calls_that_come_again() {
+        let mut recent = Recent::default();
+        assert!(matches!(recent.begin(1), Before::New));
+        assert!((0..WAITERS_MAX).all(|_| matches!(recent.begin(1), Before::Running(_))));
+        assert!(matches!(recent.begin(1), Before::Answered(Answer::Failed(_))));
     }
 }

@@ -305,6 +305,7 @@ impl Served {
         if self.open_files.load(Ordering::Relaxed) >= OPEN_FILES_MAX {
             return Err(Errno::NFILE.into());
         }
+        let room = self.caller.room.open_files.try_acquire().ok_or(Errno::MFILE)?;
         let access = Access {
             // Data can be read ahead, and a page be filled, whatever the program asked for.
             read: true,
@@ -343,6 +344,7 @@ impl Served {
             path: path.clone(),
             checked: Mutex::new(self.caller.rules.clone()),
             is_recorded: AtomicBool::new(false),
+            _room: room,
             count: self.open_files.clone(),
         };
         let kept = self.mount.files.with(|files| {

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dapple::time::sleep;
+use futures_util::FutureExt as _;
 use http::{HeaderMap, Method};
 use rustix::io::Errno;
 
@@ -17,10 +18,14 @@ use crate::tree::{AttributeChange, Tree};
 use crate::wire::{Action, Answer, Call, OpenHow};
 
 fn caller(may: May) -> Caller {
+    caller_of("ann", may)
+}
+
+fn caller_of(user: &str, may: May) -> Caller {
     let rules = Arc::new(Rules::all(may));
     let current = Arc::new(Mutex::new(rules.clone()));
     let asked = Asked::new(&Method::POST, &TreePath::root(), &HeaderMap::new(), current);
-    Caller { user: "ann".into(), rules, asked: Arc::new(asked) }
+    Caller { user: user.into(), rules, asked: Arc::new(asked), room: Arc::default() }
 }
 
 /// No audit.
@@ -150,4 +155,68 @@ fn of_the_writes_to_an_open_file_the_failures_and_the_first_success_are_recorded
     let access = format!("write failed {}", Errno::ACCESS.raw_os_error());
     let expected = [&access, "write done", &access, "set done", "set done"];
     assert_eq!(*lock(&lines), expected);
+}
+
+#[test]
+fn one_user_takes_its_own_share_of_open_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["f", "g", "h"] {
+        std::fs::write(dir.path().join(name), "").expect("a file");
+    }
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let (tree, mounts) = (Tree::open(dir.path()).await.expect("a tree"), Mounts::new());
+        let [ann, bob] = ["ann", "bob"].map(|user| caller_of(user, May::Write));
+        ann.room.open_files.set_max(1);
+        let mut number = 0;
+        let mut ask = async |caller: &Caller, client, action| {
+            number += 1;
+            let (call, data) = call(client, number, action);
+            mounts.answer(&tree, caller, nowhere(), call, data, false).await.expect("an answer").0
+        };
+        assert!(matches!(ask(&ann, 1, open("f")).await, Answer::Opened(..)));
+        let refused = Answer::Failed(Errno::MFILE.raw_os_error());
+        assert_eq!(ask(&ann, 2, open("g")).await, refused, "in another mount of the user");
+        assert!(matches!(ask(&bob, 3, open("h")).await, Answer::Opened(..)));
+        assert_eq!(ask(&ann, 1, Action::Close(1)).await, Answer::Done);
+        assert!(matches!(ask(&ann, 2, open("g")).await, Answer::Opened(..)));
+    });
+}
+
+#[test]
+fn the_changes_of_one_user_that_go_on_without_a_client_are_limited() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["held", "free", "last"] {
+        std::fs::write(dir.path().join(name), "").expect("a file");
+    }
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
+        let mounts = Mounts::new();
+        let [ann, bob] = ["ann", "bob"].map(|user| caller_of(user, May::Write));
+        for limit in [&ann.room.changes, &ann.room.large_calls] {
+            limit.set_max(1);
+        }
+        let silent = tree.leases().client(ClientId(9)).expect("a client");
+        let (found, _) = tree.stat_leased(&path("held"), &silent).await.expect("attributes");
+        let set = |name| Action::Set(path(name), AttributeChange { mode: Some(0o600), ..AttributeChange::default() });
+        let ask = async |caller: &Caller, client, name| {
+            let (call, data) = call(client, 1, set(name));
+            mounts.answer(&tree, caller, nowhere(), call, data, true).await
+        };
+        let mut left = Box::pin(ask(&ann, 1, "held"));
+        while tree.leases().counts().waiting == 0 {
+            assert!(left.as_mut().now_or_never().is_none());
+            sleep(Duration::from_millis(1)).await;
+        }
+        drop(left);
+        assert_eq!((ann.room.changes.used(), ann.room.large_calls.used()), (1, 1));
+        assert!(ask(&ann, 2, "free").await.is_none(), "a large call in another mount of the user");
+        assert!(matches!(ask(&bob, 3, "free").await, Some((Answer::Found(..), _))));
+        let (call, data) = call(2, 1, set("last"));
+        let mut small = Box::pin(mounts.answer(&tree, &ann, nowhere(), call, data, false));
+        while ann.room.changes.waiting_len() == 0 {
+            assert!(small.as_mut().now_or_never().is_none());
+        }
+        tree.leases().release(&silent, &[(found.node, u64::MAX)]).await;
+        assert!(matches!(small.await, Some((Answer::Found(..), _))), "it had to wait");
+    });
 }

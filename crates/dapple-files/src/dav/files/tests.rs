@@ -22,7 +22,7 @@ fn open_after(dir: &Path, condition: &'static str, change: impl FnOnce()) -> (Op
         let asked = Asked::new(&Method::PATCH, &path, &fields, Arc::new(Mutex::new(rules.clone())));
         asked.saw(&path, tree.stat(&path).await.ok());
         change();
-        let caller = Caller { user: "ann".into(), rules, asked: Arc::new(asked) };
+        let caller = Caller { user: "ann".into(), rules, asked: Arc::new(asked), room: Arc::default() };
         let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
         let opened = DavTree(tree).open(&DavPath::new("/f").expect("a path"), options, &caller).await;
         (opened.err(), caller.asked.refusal().map(|(status, _)| status))
