@@ -49,6 +49,7 @@ pub const ALL: &[Scenario] = &[
     save::SAVE,
     serve::SERVE,
     remote::ONCE,
+    remote::OVERLOAD,
     remote::REPLICAS,
     commit::COMMIT,
     chat::CHAT,

@@ -1,9 +1,11 @@
 //! Stages on other hosts: `RemoteStage` over a network that fails.
 
 mod once;
+mod overload;
 mod replicas;
 
 pub(crate) use self::once::ONCE;
+pub(crate) use self::overload::OVERLOAD;
 pub(crate) use self::replicas::REPLICAS;
 
 use std::time::Duration;
