@@ -10,12 +10,14 @@ use dapple::fs::{Dir, OpenOptions};
 use dapple::serve::bearer::Token;
 use dapple::serve::conditional::{Validators, Verdict, Wanted, evaluate, wanted};
 use dapple::store::{AnyEngine, Error, OrderedTable};
+use dapple::sync::{OwnedSemaphorePermit, Semaphore};
 use futures_util::stream;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::library::{Library, Track, modified_ns};
+use crate::library::{Chosen, Library, Track, Tracks, modified_ns};
 use crate::rules::Rules;
 
 /// The shared part of all requests.
@@ -26,6 +28,8 @@ pub(crate) struct Jukebox {
     pub(crate) streams: OrderedTable<String, String, AnyEngine>,
     /// Without one, no rules are changed.
     pub(crate) token: Option<Token>,
+    /// The room for streams and files that are sent.
+    pub(crate) sending: Arc<Semaphore>,
 }
 
 /// The reason why a request is not served.
@@ -41,6 +45,8 @@ pub(crate) enum Problem {
     Invalid(String),
     #[error("the token is missing or wrong; send Authorization: Bearer TOKEN")]
     NoToken,
+    #[error("the limit of streams at the same time is reached; try again later")]
+    Full,
     #[error("the folder of music cannot be read: {0}")]
     Folder(#[from] io::Error),
     #[error(transparent)]
@@ -63,7 +69,8 @@ async fn start(State(jukebox): State<Jukebox>) -> Reply {
     let mut list = String::new();
     let mut streams = jukebox.streams.range(..)?;
     while let Some((name, rules)) = streams.next().await? {
-        let tracks = chosen(&jukebox, &rules.value).await?.len();
+        let (_, chosen) = chosen(&jukebox, &rules.value).await?;
+        let tracks = chosen.places.len();
         list += &format!("{name}.mp3 {name}.m3u: {tracks} tracks, {}\n", rules.value);
     }
     Ok(format!("{HELP}\nStreams, below /streams/:\n{list}").into_response())
@@ -71,37 +78,37 @@ async fn start(State(jukebox): State<Jukebox>) -> Reply {
 
 async fn file(State(jukebox): State<Jukebox>, Path(path): Path<String>, headers: HeaderMap) -> Reply {
     let tracks = jukebox.library.tracks().await?;
-    let track = tracks.binary_search_by(|track| track.path.as_str().cmp(&path)).map_err(|_| Problem::Missing)?;
-    send(&jukebox, &headers, vec![tracks[track].clone()]).await
+    let place = tracks.all.binary_search_by(|track| track.path.as_str().cmp(&path)).map_err(|_| Problem::Missing)?;
+    let chosen = Arc::new(tracks.at(vec![place as u32]));
+    send(&jukebox, &headers, tracks, chosen).await
 }
 
 /// A stream as one long file, or the list of its files.
 async fn listen(State(jukebox): State<Jukebox>, Path(name): Path<String>, headers: HeaderMap) -> Reply {
     let (name, kind) = name.rsplit_once('.').ok_or(Problem::Missing)?;
     let rules = jukebox.streams.get(&name.to_owned()).await?.ok_or(Problem::Missing)?;
-    let tracks = chosen(&jukebox, &rules).await?;
+    let (tracks, chosen) = chosen(&jukebox, &rules).await?;
     match kind {
-        "mp3" => send(&jukebox, &headers, tracks).await,
+        "mp3" => send(&jukebox, &headers, tracks, chosen).await,
         "m3u" => {
             let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
             let line = |track: &Track| format!("http://{host}/files/{}\n", utf8_percent_encode(&track.path, ENCODED));
-            let list: String = tracks.iter().map(line).collect();
+            let list: String = chosen.places.iter().map(|place| line(&tracks.all[*place as usize])).collect();
             Ok(([(header::CONTENT_TYPE, "audio/x-mpegurl")], list).into_response())
         }
         _ => Err(Problem::Missing),
     }
 }
 
-async fn chosen(jukebox: &Jukebox, rules: &str) -> Result<Vec<Track>, Problem> {
-    let rules = Rules::parse(rules).map_err(Problem::Invalid)?;
-    Ok(rules.chosen(&jukebox.library.tracks().await?))
+async fn chosen(jukebox: &Jukebox, rules: &str) -> Result<(Arc<Tracks>, Arc<Chosen>), Problem> {
+    let tracks = jukebox.library.tracks().await?;
+    let chosen = tracks.clone().chosen(rules).await.map_err(Problem::Invalid)?;
+    Ok((tracks, chosen))
 }
 
 /// Sends tracks one after the other, or the part of them that is wanted.
-async fn send(jukebox: &Jukebox, headers: &HeaderMap, tracks: Vec<Track>) -> Reply {
-    let len: u64 = tracks.iter().map(|track| track.len).sum();
-    let facts = tracks.iter().map(|track| format!("{} {} {}\n", track.path, track.len, track.modified_ns));
-    let etag = format!("\"{:08x}-{len:x}\"", crc32fast::hash(facts.collect::<String>().as_bytes()));
+async fn send(jukebox: &Jukebox, headers: &HeaderMap, tracks: Arc<Tracks>, chosen: Arc<Chosen>) -> Reply {
+    let (len, etag) = (chosen.len, chosen.etag.clone());
     let validators = Validators { etag: Some(etag.as_bytes()), modified_s: None };
     match evaluate(&Method::GET, headers, Some(&validators)) {
         Verdict::Proceed => {}
@@ -123,33 +130,39 @@ async fn send(jukebox: &Jukebox, headers: &HeaderMap, tracks: Vec<Track>) -> Rep
         (header::ACCEPT_RANGES, "bytes".to_owned()),
         (header::ETAG, etag),
     ];
+    let sending = jukebox.sending.clone().try_acquire_owned().map_err(|_| Problem::Full)?;
     let folder = Dir::open(jukebox.library.folder()).await?;
-    let body = Body::from_stream(stream::try_unfold(Reader { folder, tracks, part }, Reader::next));
+    let reader = Reader { folder, tracks, chosen, at: 0, part, _sending: sending };
+    let body = Body::from_stream(stream::try_unfold(reader, Reader::next));
     Ok((status, fields, range, body).into_response())
 }
 
 /// The tracks and bytes that are still to be sent.
 struct Reader {
     folder: Dir,
-    /// The tracks from the one on in which the part begins.
-    tracks: Vec<Track>,
-    /// Bytes of these tracks.
+    tracks: Arc<Tracks>,
+    chosen: Arc<Chosen>,
+    /// The number of the track in which the next piece is, or one before it.
+    at: usize,
+    /// Bytes of the tracks from that one on.
     part: Range<u64>,
+    _sending: OwnedSemaphorePermit,
 }
 
 impl Reader {
     /// The next piece. A file that has changed ends the reply, since it would not be what the head says.
     async fn next(mut self) -> io::Result<Option<(Vec<u8>, Reader)>> {
-        let mut begin = 0;
-        let started = self.tracks.iter().position(|track| {
-            begin += track.len;
-            self.part.start < begin
-        });
-        let Some(number) = started.filter(|_| !self.part.is_empty()) else { return Ok(None) };
-        let before = begin - self.tracks[number].len;
-        self.tracks.drain(..number);
-        self.part = self.part.start - before..self.part.end - before;
-        let track = &self.tracks[0];
+        if self.part.is_empty() {
+            return Ok(None);
+        }
+        let track = loop {
+            let track = &self.tracks.all[self.chosen.places[self.at] as usize];
+            if self.part.start < track.len {
+                break track;
+            }
+            self.part = self.part.start - track.len..self.part.end - track.len;
+            self.at += 1;
+        };
         let file = self.folder.open_beneath(&track.path, OpenOptions::new().read(true)).await?;
         let about = file.metadata().await?;
         if (about.len(), modified_ns(&about.modified()?)) != (track.len, track.modified_ns) {
@@ -203,6 +216,7 @@ impl IntoResponse for Problem {
             }
             Problem::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, None),
             Problem::NoToken => (StatusCode::UNAUTHORIZED, Some((header::WWW_AUTHENTICATE, "Bearer".to_owned()))),
+            Problem::Full => (StatusCode::SERVICE_UNAVAILABLE, Some((header::RETRY_AFTER, "10".to_owned()))),
             Problem::Store(Error::Unavailable(_)) => (StatusCode::SERVICE_UNAVAILABLE, None),
             Problem::Folder(_) | Problem::Store(_) => (StatusCode::INTERNAL_SERVER_ERROR, None),
         };

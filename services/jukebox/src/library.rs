@@ -1,15 +1,19 @@
 //! The files of music in a folder, with their tags.
 
+use std::collections::HashMap;
 use std::fs::{self, DirEntry, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{self, Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dapple::blocking::spawn_blocking;
 use dapple::sync::Mutex;
 use dapple::time::Instant;
+
+use crate::rules::Rules;
 
 /// A file of music.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +29,58 @@ pub(crate) struct Track {
     pub(crate) words: String,
 }
 
+/// All tracks of a moment, which streams share.
+pub(crate) struct Tracks {
+    /// By path.
+    pub(crate) all: Vec<Track>,
+    /// The streams that were asked for, by their rules.
+    chosen: sync::Mutex<HashMap<String, Arc<Chosen>>>,
+}
+
+/// The tracks of a stream, in its order.
+pub(crate) struct Chosen {
+    /// The places in the list of all tracks.
+    pub(crate) places: Vec<u32>,
+    /// The bytes of all of them.
+    pub(crate) len: u64,
+    pub(crate) etag: String,
+}
+
+impl Tracks {
+    fn new(all: Vec<Track>) -> Tracks {
+        Tracks { all, chosen: sync::Mutex::default() }
+    }
+
+    /// The tracks that rules choose, which are kept for the next request.
+    ///
+    /// # Errors
+    /// A sentence for the client.
+    pub(crate) async fn chosen(self: Arc<Tracks>, rules: &str) -> Result<Arc<Chosen>, String> {
+        let kept = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(chosen) = kept().get(rules).cloned() {
+            return Ok(chosen);
+        }
+        let (parsed, tracks) = (Rules::parse(rules)?, self.clone());
+        let choose = spawn_blocking(move || tracks.at(parsed.chosen(&tracks.all)));
+        let chosen = Arc::new(choose.await.map_err(|error| error.to_string())?);
+        let mut kept = kept();
+        if kept.len() >= CHOSEN_MAX {
+            kept.clear();
+        }
+        Ok(kept.entry(rules.to_owned()).or_insert(chosen).clone())
+    }
+
+    /// The tracks at these places.
+    pub(crate) fn at(&self, places: Vec<u32>) -> Chosen {
+        let (mut len, mut hash) = (0, DefaultHasher::new());
+        for track in places.iter().map(|place| &self.all[*place as usize]) {
+            len += track.len;
+            (&track.path, track.len, track.modified_ns).hash(&mut hash);
+        }
+        Chosen { etag: format!("\"{:016x}-{len:x}\"", hash.finish()), places, len }
+    }
+}
+
 /// The tracks of a folder, which is read again when it is asked for after some time. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Library {
@@ -36,7 +92,7 @@ pub(crate) struct Library {
 /// The tracks of the last time.
 #[derive(Default)]
 struct Last {
-    tracks: Option<(Instant, Arc<Vec<Track>>)>,
+    tracks: Option<(Instant, Arc<Tracks>)>,
     /// The paths and the reasons that were said, each once for as long as it holds.
     said: Vec<String>,
 }
@@ -51,7 +107,7 @@ impl Library {
     }
 
     /// All tracks, by path.
-    pub(crate) async fn tracks(&self) -> io::Result<Arc<Vec<Track>>> {
+    pub(crate) async fn tracks(&self) -> io::Result<Arc<Tracks>> {
         if let Some(tracks) = self.last.lock().await.recent() {
             return Ok(tracks);
         }
@@ -59,18 +115,18 @@ impl Library {
         dapple::spawn(self.clone().read()).await.map_err(io::Error::other)?
     }
 
-    async fn read(self) -> io::Result<Arc<Vec<Track>>> {
+    async fn read(self) -> io::Result<Arc<Tracks>> {
         let mut last = self.last.lock().await;
         if let Some(tracks) = last.recent() {
             return Ok(tracks);
         }
         let before = last.tracks.take().map(|(_, tracks)| tracks);
-        let (folder, known) = (self.folder, before.clone().unwrap_or_default());
+        let (folder, known) = (self.folder, before.clone());
         let read = spawn_blocking(move || Scan::of(&folder, known)).await;
         let (tracks, problems) = match (read.unwrap_or_else(|error| Err(io::Error::other(error))), before) {
             // Those that are being sent stay the same ones.
-            (Ok(scan), Some(before)) if *before == scan.tracks => (before, scan.problems),
-            (Ok(scan), _) => (Arc::new(scan.tracks), scan.problems),
+            (Ok(scan), Some(before)) if before.all == scan.tracks => (before, scan.problems),
+            (Ok(scan), _) => (Arc::new(Tracks::new(scan.tracks)), scan.problems),
             (Err(error), Some(before)) => (before, vec![format!("the folder: {error}; the tracks of before stay")]),
             (Err(error), None) => return Err(error),
         };
@@ -81,7 +137,7 @@ impl Library {
 }
 
 impl Last {
-    fn recent(&self) -> Option<Arc<Vec<Track>>> {
+    fn recent(&self) -> Option<Arc<Tracks>> {
         let (at, tracks) = self.tracks.as_ref()?;
         (at.elapsed() < READ_AGAIN_AFTER).then(|| tracks.clone())
     }
@@ -100,11 +156,11 @@ struct Scan {
     /// The first entries that were left out since they cannot be read, and why.
     problems: Vec<String>,
     /// The tracks of the last time, by path.
-    known: Arc<Vec<Track>>,
+    known: Option<Arc<Tracks>>,
 }
 
 impl Scan {
-    fn of(folder: &Path, known: Arc<Vec<Track>>) -> io::Result<Scan> {
+    fn of(folder: &Path, known: Option<Arc<Tracks>>) -> io::Result<Scan> {
         let mut scan = Scan { tracks: Vec::new(), problems: Vec::new(), known };
         for entry in fs::read_dir(folder)? {
             scan.add(&entry?, "", 0);
@@ -133,15 +189,16 @@ impl Scan {
             }
         } else if kind.is_file() && path.to_lowercase().ends_with(".mp3") && self.tracks.len() < TRACKS_MAX {
             let about = entry.metadata()?;
-            let (len, changed) = (about.len(), (about.ctime(), about.ctime_nsec()));
-            let found = self.known.binary_search_by(|known| known.path.as_str().cmp(path));
-            let known =
-                found.ok().map(|found| &self.known[found]).filter(|known| (known.len, known.changed) == (len, changed));
+            let (len, modified_ns) = (about.len(), modified_ns(&about.modified()?));
+            let changed = (about.ctime(), about.ctime_nsec());
+            let known = self.known.as_ref().map_or(&[][..], |known| &known.all);
+            let found = known.binary_search_by(|known| known.path.as_str().cmp(path)).ok().map(|place| &known[place]);
+            let known = found.filter(|it| (it.len, it.modified_ns, it.changed) == (len, modified_ns, changed));
             let track = match known {
                 Some(known) => known.clone(),
                 None => {
                     let words = format!("{path}\n{}", tags(&entry.path())?).to_lowercase();
-                    Track { path: path.to_owned(), len, modified_ns: modified_ns(&about.modified()?), changed, words }
+                    Track { path: path.to_owned(), len, modified_ns, changed, words }
                 }
             };
             self.tracks.push(track);
@@ -172,6 +229,8 @@ fn texts(tag: &[u8]) -> String {
 
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 const TRACKS_MAX: usize = 100_000;
+/// The most streams with kept tracks.
+const CHOSEN_MAX: usize = 200;
 /// The problems that are said of one reading.
 const PROBLEMS_MAX: usize = 10;
 const DEPTH_MAX: usize = 16;
@@ -205,12 +264,12 @@ mod tests {
     async fn library(folder: &Path) -> Library {
         fs::write(folder.join("a.mp3"), "a").unwrap();
         let library = Library::new(folder);
-        assert_eq!(names(&library.tracks().await.unwrap()), ["a.mp3"]);
+        assert_eq!(names(&library).await, ["a.mp3"]);
         library
     }
 
-    fn names(tracks: &[Track]) -> Vec<&str> {
-        tracks.iter().map(|track| track.path.as_str()).collect()
+    async fn names(library: &Library) -> Vec<String> {
+        library.tracks().await.unwrap().all.iter().map(|track| track.path.clone()).collect()
     }
 
     /// Lets the next request read the folder again.
@@ -231,11 +290,12 @@ mod tests {
         expire(&library).await;
         // The first one leaves, as its client does, and what it began goes on.
         let mut left = Box::pin(library.tracks());
-        assert!(left.as_mut().now_or_never().is_none());
+        let _ = left.as_mut().now_or_never();
         drop(left);
         let all = join_all((0..8).map(|_| library.tracks())).await;
         let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
-        assert!(all.iter().all(|tracks| Arc::ptr_eq(tracks, &all[0])) && names(&all[0]) == ["a.mp3", "b.mp3"]);
+        assert!(all.iter().all(|tracks| Arc::ptr_eq(tracks, &all[0])));
+        assert_eq!(names(&library).await, ["a.mp3", "b.mp3"]);
     }
 
     #[dapple::test]
@@ -247,13 +307,13 @@ mod tests {
         fs::rename(&music, &away).unwrap();
         for _ in 0..2 {
             expire(&library).await;
-            assert_eq!(names(&library.tracks().await.unwrap()), ["a.mp3"]);
+            assert_eq!(names(&library).await, ["a.mp3"]);
         }
         assert_eq!(library.last.lock().await.said.len(), 1);
         fs::rename(&away, &music).unwrap();
         fs::write(music.join("b.mp3"), "b").unwrap();
         expire(&library).await;
-        assert_eq!(names(&library.tracks().await.unwrap()), ["a.mp3", "b.mp3"]);
+        assert_eq!(names(&library).await, ["a.mp3", "b.mp3"]);
         assert_eq!(library.last.lock().await.said.len(), 0);
     }
 
@@ -269,14 +329,33 @@ mod tests {
         assert!(said.len() == 1 && said[0].ends_with("it is left out"), "{said:?}");
     }
 
+    #[dapple::test]
+    async fn streams_of_the_same_rules_share_their_tracks() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = library(folder.path()).await;
+        let chosen = async |rules: &str| library.tracks().await.unwrap().chosen(rules).await.unwrap();
+        let first = chosen("{}").await;
+        assert_eq!((first.places.as_slice(), first.len), ([0].as_slice(), 1));
+        expire(&library).await;
+        assert!(Arc::ptr_eq(&first, &chosen("{}").await), "the folder is the same");
+        // A file of the same length, in the same second.
+        let modified_ns = library.tracks().await.unwrap().all[0].modified_ns + 1;
+        let file = File::options().write(true).open(folder.path().join("a.mp3")).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_nanos(modified_ns)).unwrap();
+        expire(&library).await;
+        assert_ne!(first.etag, chosen("{}").await.etag);
+        assert!(library.tracks().await.unwrap().chosen("{").await.is_err());
+    }
+
     #[test]
     fn a_known_track_is_not_opened_again_unless_it_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.mp3");
         fs::write(&file, "a").unwrap();
-        let mut known = Scan::of(folder.path(), Arc::default()).unwrap().tracks;
+        let mut known = Scan::of(folder.path(), None).unwrap().tracks;
         known[0].words = "kept".to_owned();
-        let words = || Scan::of(folder.path(), Arc::new(known.clone())).unwrap().tracks[0].words.clone();
+        let words =
+            || Scan::of(folder.path(), Some(Arc::new(Tracks::new(known.clone())))).unwrap().tracks[0].words.clone();
         assert_eq!(words(), "kept");
         fs::write(&file, "ab").unwrap();
         assert_eq!(words(), "a.mp3\n");

@@ -10,11 +10,13 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use dapple::net::TcpListener;
 use dapple::serve::bearer::{Token, TokenError};
 use dapple::store::{Error, Store, StoreOptions, StoreUrl, TableOptions};
+use dapple::sync::Semaphore;
 use http::Jukebox;
 use library::Library;
 
@@ -35,6 +37,9 @@ struct Args {
     /// no request changes them.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The most streams and files that are sent at the same time. Further requests get 503.
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    sending_max: u16,
 }
 
 /// The reason why the program ends.
@@ -64,10 +69,10 @@ async fn main() -> ExitCode {
 }
 
 /// Serves until SIGTERM or SIGINT.
-async fn serve(Args { music, listen, store: url, token_file }: Args) -> Result<(), Failure> {
+async fn serve(Args { music, listen, store: url, token_file, sending_max }: Args) -> Result<(), Failure> {
     let token = token_file.map(Token::from_file).transpose()?;
     let library = Library::new(&music);
-    let count = library.tracks().await.map_err(|error| Failure::Music { folder: music, error })?.len();
+    let count = library.tracks().await.map_err(|error| Failure::Music { folder: music, error })?.all.len();
     let listening = TcpListener::bind(listen).and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (address, listener) = listening.map_err(|error| Failure::Listen { address: listen, error })?;
     let opened = async {
@@ -78,7 +83,8 @@ async fn serve(Args { music, listen, store: url, token_file }: Args) -> Result<(
     println!("{count} tracks, listening on {address}");
     // A supervisor or test that reads this line may have closed its end.
     let _ = io::stdout().flush();
-    let router = http::router(Jukebox { library, streams, token });
+    let sending = Arc::new(Semaphore::new(sending_max.into()));
+    let router = http::router(Jukebox { library, streams, token, sending });
     dapple::serve(listener, router).body_max_bytes(RULES_LEN_MAX).with_signals().await.map_err(Failure::Serve)
 }
 

@@ -42,20 +42,21 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The tracks of the stream, in its order.
-    pub(crate) fn chosen(&self, all: &[Track]) -> Vec<Track> {
+    /// The places of the stream's tracks, in its order.
+    pub(crate) fn chosen(&self, all: &[Track]) -> Vec<u32> {
         let lower = |words: &[String]| words.iter().map(|word| word.to_lowercase()).collect::<Vec<_>>();
         let (with, without) = (lower(&self.with), lower(&self.without));
-        let has = |track: &&Track| {
+        let has = |track: &Track| {
             with.iter().all(|word| track.words.contains(word)) && !without.iter().any(|word| track.words.contains(word))
         };
-        let mut chosen: Vec<Track> = all.iter().filter(has).cloned().collect();
+        let track = |place: &u32| &all[*place as usize];
+        let mut chosen: Vec<u32> = (0..all.len() as u32).filter(|place| has(track(place))).collect();
         match self.order {
             Order::Path => {}
-            Order::Newest => chosen.sort_by_key(|track| std::cmp::Reverse(track.modified_ns)),
-            Order::Shuffled(seed) => chosen.sort_by_cached_key(|track| {
+            Order::Newest => chosen.sort_by_key(|place| std::cmp::Reverse(track(place).modified_ns)),
+            Order::Shuffled(seed) => chosen.sort_by_cached_key(|place| {
                 let mut hash = crc32fast::Hasher::new_with_initial(seed);
-                hash.update(track.path.as_bytes());
+                hash.update(track(place).path.as_bytes());
                 // A checksum alone would keep the neighborhood of names that differ in their last letter.
                 hash.finalize().wrapping_mul(0x9e37_79b9).rotate_left(15).wrapping_mul(0x85eb_ca6b)
             }),
@@ -76,7 +77,8 @@ mod tests {
         let names = ["jazz/a.mp3", "jazz/b live.mp3", "rock/c.mp3", "rock/d.mp3", "rock/e.mp3"];
         let track = |(modified_ns, name)| Track::named(name, modified_ns);
         let all: Vec<Track> = (0..).zip(names).map(track).collect();
-        Rules::parse(rules).unwrap().chosen(&all).into_iter().map(|track| track.path).collect()
+        let chosen = Rules::parse(rules).unwrap().chosen(&all);
+        chosen.into_iter().map(|place| all[place as usize].path.clone()).collect()
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The program as its users meet it: curl and mpg123.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +20,12 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path) -> Server {
-        let mut child = program(folder, &["--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+        Server::start_with(folder, &[])
+    }
+
+    fn start_with(folder: &Path, args: &[&str]) -> Server {
+        let mut child =
+            program(folder, &["--listen", "127.0.0.1:0"]).args(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim_end().rsplit_once("listening on ").unwrap_or_else(|| panic!("{line}")).1;
@@ -152,6 +158,38 @@ fn a_stream_is_its_files_one_after_the_other() {
     assert!(start.contains("ann.mp3 ann.m3u: 2 tracks"), "{start}");
     let remove = ["--request", "DELETE", "--header", AUTHORIZATION];
     assert_eq!([0; 2].map(|_| server.status("/streams/ann", &remove)), [204, 404]);
+}
+
+#[test]
+fn more_streams_than_the_limit_are_refused_for_now() {
+    if !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    music(folder.path());
+    // More than what the kernel takes of it in advance.
+    std::fs::File::create(folder.path().join("music/long.mp3")).unwrap().set_len(64 << 20).unwrap();
+    let server = Server::start_with(folder.path(), &["--sending-max", "2"]);
+    assert_eq!(server.put("all", "{}"), 204);
+    let play = |path: &str| {
+        let mut stream = TcpStream::connect(server.base.strip_prefix("http://").unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut head = BufReader::new(&stream).lines().map(Result::unwrap);
+        let head: Vec<String> = head.by_ref().take_while(|line| !line.is_empty()).collect();
+        (head, stream)
+    };
+    let [first, second] = ["/streams/all.mp3", "/files/long.mp3"].map(play);
+    assert_eq!([&first.0[0], &second.0[0]], ["HTTP/1.1 200 OK"; 2]);
+    let (refused, _) = play("/streams/all.mp3");
+    assert_eq!(refused[0], "HTTP/1.1 503 Service Unavailable");
+    assert!(refused.iter().any(|line| line == "retry-after: 10"), "{refused:?}");
+    // Other requests are served, and an end makes room.
+    let start = String::from_utf8(server.curl("/", &[]).1).unwrap();
+    assert!(start.contains("all.mp3 all.m3u: 5 tracks"), "{start}");
+    assert_eq!(server.status("/streams/all.m3u", &[]), 200);
+    drop(first);
+    assert_eq!(server.status("/files/rock/three.mp3", &[]), 200);
 }
 
 #[test]
