@@ -2,14 +2,17 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::extract::{Path, Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use dapple::fs::{Dir, OpenOptions};
 use dapple::serve::bearer::Token;
 use dapple::serve::conditional::{Validators, Verdict, Wanted, evaluate, wanted};
-use dapple::store::{AnyEngine, Error, OrderedTable};
+use dapple::store::Read::Linearizable;
+use dapple::store::{AnyEngine, Error, Expect, OrderedTable, Refusal, Versioned};
 use dapple::sync::{OwnedSemaphorePermit, Semaphore};
 use futures_util::stream;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -45,6 +48,10 @@ pub(crate) enum Problem {
     Invalid(String),
     #[error("the token is missing or wrong; send Authorization: Bearer TOKEN")]
     NoToken,
+    #[error("this jukebox changes no rules: it was started without --token-file")]
+    ReadOnly,
+    #[error("there are {STREAMS_MAX} streams with rules, which is the limit: remove one")]
+    TooMany,
     #[error("the limit of streams at the same time is reached; try again later")]
     Full,
     #[error("the folder of music cannot be read: {0}")]
@@ -62,7 +69,19 @@ pub(crate) fn router(jukebox: Jukebox) -> Router {
         .route("/health", get(async || "ok\n"))
         .route("/files/{*path}", get(file))
         .route("/streams/{name}", get(listen).put(write).delete(remove))
+        .layer(from_fn_with_state(jukebox.clone(), check_token))
         .with_state(jukebox)
+}
+
+/// Stands before all handlers, so that the body of a request without the token is not read.
+async fn check_token(State(jukebox): State<Jukebox>, request: Request, next: Next) -> Reply {
+    if [Method::PUT, Method::DELETE].contains(request.method()) {
+        let token = jukebox.token.as_ref().ok_or(Problem::ReadOnly)?;
+        if !token.admits(request.headers()) {
+            return Err(Problem::NoToken);
+        }
+    }
+    Ok(next.run(request).await)
 }
 
 async fn start(State(jukebox): State<Jukebox>) -> Reply {
@@ -76,28 +95,57 @@ async fn start(State(jukebox): State<Jukebox>) -> Reply {
     Ok(format!("{HELP}\nStreams, below /streams/:\n{list}").into_response())
 }
 
-async fn file(State(jukebox): State<Jukebox>, Path(path): Path<String>, headers: HeaderMap) -> Reply {
+async fn file(State(jukebox): State<Jukebox>, method: Method, Path(path): Path<String>, headers: HeaderMap) -> Reply {
     let tracks = jukebox.library.tracks().await?;
     let place = tracks.all.binary_search_by(|track| track.path.as_str().cmp(&path)).map_err(|_| Problem::Missing)?;
     let chosen = Arc::new(tracks.at(vec![place as u32]));
-    send(&jukebox, &headers, tracks, chosen).await
+    send(&jukebox, &method, &headers, tracks, chosen).await
 }
 
-/// A stream as one long file, or the list of its files.
-async fn listen(State(jukebox): State<Jukebox>, Path(name): Path<String>, headers: HeaderMap) -> Reply {
-    let (name, kind) = name.rsplit_once('.').ok_or(Problem::Missing)?;
-    let rules = jukebox.streams.get(&name.to_owned()).await?.ok_or(Problem::Missing)?;
-    let (tracks, chosen) = chosen(&jukebox, &rules).await?;
+/// A stream as one long file, the list of its files, or its rules.
+async fn listen(
+    State(jukebox): State<Jukebox>,
+    method: Method,
+    uri: Uri,
+    Path(path): Path<String>,
+    headers: HeaderMap,
+) -> Reply {
+    let (name, kind) = path.rsplit_once('.').unwrap_or((&path, ""));
+    let rules = jukebox.streams.get_versioned(&name.to_owned(), Linearizable).await?.ok_or(Problem::Missing)?;
+    if kind.is_empty() {
+        return text(&headers, &version_etag(&rules), "application/json", rules.value + "\n");
+    }
+    let (tracks, chosen) = chosen(&jukebox, &rules.value).await?;
     match kind {
-        "mp3" => send(&jukebox, &headers, tracks, chosen).await,
+        "mp3" => send(&jukebox, &method, &headers, tracks, chosen).await,
         "m3u" => {
-            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+            // HTTP/2 has the host in the target.
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+            let host = uri.authority().map(Authority::as_str).or(host).unwrap_or("localhost");
             let line = |track: &Track| format!("http://{host}/files/{}\n", utf8_percent_encode(&track.path, ENCODED));
             let list: String = chosen.places.iter().map(|place| line(&tracks.all[*place as usize])).collect();
-            Ok(([(header::CONTENT_TYPE, "audio/x-mpegurl")], list).into_response())
+            text(&headers, &chosen.etag, "audio/x-mpegurl", list)
         }
         _ => Err(Problem::Missing),
     }
+}
+
+/// A text under the conditions of a request.
+fn text(headers: &HeaderMap, etag: &str, kind: &str, text: String) -> Reply {
+    let fields = [(header::ETAG, etag), (header::CACHE_CONTROL, "no-cache"), (header::CONTENT_TYPE, kind)];
+    match evaluate(&Method::GET, headers, Some(&validators(etag))) {
+        Verdict::Proceed => Ok((fields, text).into_response()),
+        Verdict::NotModified => Ok((StatusCode::NOT_MODIFIED, fields).into_response()),
+        Verdict::Failed => Err(Problem::Changed),
+    }
+}
+
+fn validators(etag: &str) -> Validators<'_> {
+    Validators { etag: Some(etag.as_bytes()), modified_s: None }
+}
+
+fn version_etag(rules: &Versioned<String>) -> String {
+    format!("\"{}\"", rules.version)
 }
 
 async fn chosen(jukebox: &Jukebox, rules: &str) -> Result<(Arc<Tracks>, Arc<Chosen>), Problem> {
@@ -107,15 +155,23 @@ async fn chosen(jukebox: &Jukebox, rules: &str) -> Result<(Arc<Tracks>, Arc<Chos
 }
 
 /// Sends tracks one after the other, or the part of them that is wanted.
-async fn send(jukebox: &Jukebox, headers: &HeaderMap, tracks: Arc<Tracks>, chosen: Arc<Chosen>) -> Reply {
+async fn send(
+    jukebox: &Jukebox,
+    method: &Method,
+    headers: &HeaderMap,
+    tracks: Arc<Tracks>,
+    chosen: Arc<Chosen>,
+) -> Reply {
     let (len, etag) = (chosen.len, chosen.etag.clone());
-    let validators = Validators { etag: Some(etag.as_bytes()), modified_s: None };
+    let validators = validators(&etag);
     match evaluate(&Method::GET, headers, Some(&validators)) {
         Verdict::Proceed => {}
         Verdict::NotModified => return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response()),
         Verdict::Failed => return Err(Problem::Changed),
     }
     let (status, part, range) = match wanted(headers, &validators, len) {
+        // Only a GET has ranges.
+        _ if method == Method::HEAD => (StatusCode::OK, 0..len, None),
         Wanted::One(part) => {
             let range = format!("bytes {}-{}/{len}", part.start, part.end - 1);
             (StatusCode::PARTIAL_CONTENT, part, Some([(header::CONTENT_RANGE, range)]))
@@ -130,6 +186,9 @@ async fn send(jukebox: &Jukebox, headers: &HeaderMap, tracks: Arc<Tracks>, chose
         (header::ACCEPT_RANGES, "bytes".to_owned()),
         (header::ETAG, etag),
     ];
+    if method == Method::HEAD {
+        return Ok((status, fields).into_response());
+    }
     let sending = jukebox.sending.clone().try_acquire_owned().map_err(|_| Problem::Full)?;
     let folder = Dir::open(jukebox.library.folder()).await?;
     let reader = Reader { folder, tracks, chosen, at: 0, part, _sending: sending };
@@ -175,21 +234,23 @@ impl Reader {
     }
 }
 
-async fn write(
-    State(jukebox): State<Jukebox>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-    rules: String,
-) -> Result<StatusCode, Problem> {
-    check_token(&jukebox, &headers)?;
+async fn write(State(jukebox): State<Jukebox>, Path(name): Path<String>, headers: HeaderMap, rules: String) -> Reply {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if !(1..=NAME_LEN_MAX).contains(&name.len()) || !name.bytes().all(is_letter) {
         return Err(Problem::Invalid(format!("a name has letters, digits, - and _, and at most {NAME_LEN_MAX} bytes")));
     }
     let rules = Rules::parse(&rules).map_err(Problem::Invalid)?;
     let text = serde_json::to_string(&rules).map_err(|error| Problem::Invalid(error.to_string()))?;
-    jukebox.streams.put(&name, &text).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let (found, expect) = expected(&jukebox, &name, &headers).await?;
+    if found.is_none() && jukebox.streams.count().await? >= STREAMS_MAX {
+        return Err(Problem::TooMany);
+    }
+    let written = match expect {
+        Some(expect) => jukebox.streams.cas(&name, expect, &text).await?,
+        None => jukebox.streams.put(&name, &text).await?,
+    };
+    let status = if found.is_none() { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
+    Ok((status, [(header::ETAG, format!("\"{}\"", written.version))]).into_response())
 }
 
 async fn remove(
@@ -197,27 +258,54 @@ async fn remove(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    check_token(&jukebox, &headers)?;
-    jukebox.streams.remove(&name).await?.map(|_| StatusCode::NO_CONTENT).ok_or(Problem::Missing)
+    let (found, expect) = expected(&jukebox, &name, &headers).await?;
+    found.ok_or(Problem::Missing)?;
+    let removed = match expect {
+        Some(expect) => jukebox.streams.remove_if(&name, expect).await?,
+        None => jukebox.streams.remove(&name).await?,
+    };
+    removed.map(|_| StatusCode::NO_CONTENT).ok_or(Problem::Missing)
 }
 
-fn check_token(jukebox: &Jukebox, headers: &HeaderMap) -> Result<(), Problem> {
-    let admits = jukebox.token.as_ref().is_some_and(|token| token.admits(headers));
-    if admits { Ok(()) } else { Err(Problem::NoToken) }
+/// The rules that are there, and what a change has to expect if the request has conditions, which hold for them.
+async fn expected(
+    jukebox: &Jukebox,
+    name: &String,
+    headers: &HeaderMap,
+) -> Result<(Option<Versioned<String>>, Option<Expect<String>>), Problem> {
+    let found = jukebox.streams.get_versioned(name, Linearizable).await?;
+    let etag = found.as_ref().map(version_etag);
+    if evaluate(&Method::PUT, headers, etag.as_ref().map(|etag| validators(etag)).as_ref()) != Verdict::Proceed {
+        return Err(Problem::Changed);
+    }
+    let is_conditional = headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH);
+    let expect = found.as_ref().map_or(Expect::Absent, |found| Expect::Version(found.version));
+    Ok((found, is_conditional.then_some(expect)))
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, field) = match &self {
-            Problem::Missing => (StatusCode::NOT_FOUND, None),
-            Problem::Changed => (StatusCode::PRECONDITION_FAILED, None),
+            // No stream has such a name.
+            Problem::Missing | Problem::Store(Error::NotApplied(Refusal::TooLong { .. })) => {
+                (StatusCode::NOT_FOUND, None)
+            }
+            Problem::Changed | Problem::Store(Error::NotApplied(Refusal::Conflict { .. })) => {
+                (StatusCode::PRECONDITION_FAILED, None)
+            }
             Problem::Range(len) => {
                 (StatusCode::RANGE_NOT_SATISFIABLE, Some((header::CONTENT_RANGE, format!("bytes */{len}"))))
             }
             Problem::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, None),
             Problem::NoToken => (StatusCode::UNAUTHORIZED, Some((header::WWW_AUTHENTICATE, "Bearer".to_owned()))),
+            Problem::ReadOnly => (StatusCode::FORBIDDEN, None),
+            Problem::TooMany => (StatusCode::INSUFFICIENT_STORAGE, None),
             Problem::Full => (StatusCode::SERVICE_UNAVAILABLE, Some((header::RETRY_AFTER, "10".to_owned()))),
-            Problem::Store(Error::Unavailable(_)) => (StatusCode::SERVICE_UNAVAILABLE, None),
+            Problem::Store(Error::Unavailable(refused)) => {
+                let seconds = refused.retry_after.as_millis().div_ceil(1000).max(1).to_string();
+                (StatusCode::SERVICE_UNAVAILABLE, Some((header::RETRY_AFTER, seconds)))
+            }
+            Problem::Store(Error::Unknown { .. }) => (StatusCode::GATEWAY_TIMEOUT, None),
             Problem::Folder(_) | Problem::Store(_) => (StatusCode::INTERNAL_SERVER_ERROR, None),
         };
         (status, field.map(|field| [field]), format!("{self}\n")).into_response()
@@ -226,6 +314,8 @@ impl IntoResponse for Problem {
 
 /// A request's memory, and what a player has to wait for when it seeks.
 const PIECE_LEN: u64 = 64 << 10;
+/// The streams that are kept, all of which the start page shows.
+const STREAMS_MAX: u64 = 100;
 const NAME_LEN_MAX: usize = 60;
 /// All but what stands for itself in the path of a URL.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -233,7 +323,25 @@ const HELP: &str = "A jukebox.
 
 GET /streams/NAME.mp3    all tracks of a stream as one file, with ranges
 GET /streams/NAME.m3u    a list of them for players
+GET /streams/NAME        its rules
 GET /files/PATH          one track
 PUT /streams/NAME        rules, with the token: {\"with\": [\"jazz\"], \"without\": [\"live\"], \"order\": {\"shuffled\": 7}, \"most\": 50}
 DELETE /streams/NAME     with the token
 ";
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dapple::stage::{Reason, Refused};
+
+    use super::*;
+
+    #[test]
+    fn a_busy_store_says_when_to_come_again() {
+        for (after, seconds) in [(Duration::ZERO, "1"), (Duration::from_millis(2100), "3")] {
+            let busy = Problem::Store(Error::Unavailable(Refused::new(Reason::Full { len: 1 }, after))).into_response();
+            assert_eq!((busy.status().as_u16(), busy.headers()["retry-after"].as_bytes()), (503, seconds.as_bytes()));
+        }
+    }
+}

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use dapple::net::TcpListener;
@@ -85,9 +86,12 @@ async fn serve(Args { music, listen, store: url, token_file, sending_max }: Args
     let _ = io::stdout().flush();
     let sending = Arc::new(Semaphore::new(sending_max.into()));
     let router = http::router(Jukebox { library, streams, token, sending });
-    dapple::serve(listener, router).body_max_bytes(RULES_LEN_MAX).with_signals().await.map_err(Failure::Serve)
+    let server = dapple::serve(listener, router).body_max_bytes(RULES_LEN_MAX).pause_timeout(PAUSE_MAX);
+    server.with_signals().await.map_err(Failure::Serve)
 }
 
+/// How long a listener may pause.
+const PAUSE_MAX: Duration = Duration::from_secs(600);
 const RULES_LEN_MAX: u64 = 16 << 10;
 const EXAMPLES: &str = "Examples:
   jukebox --music ~/Music --token-file token

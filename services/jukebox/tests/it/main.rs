@@ -24,8 +24,11 @@ impl Server {
     }
 
     fn start_with(folder: &Path, args: &[&str]) -> Server {
-        let mut child =
-            program(folder, &["--listen", "127.0.0.1:0"]).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        Server::run(program(folder, args))
+    }
+
+    fn run(mut program: Command) -> Server {
+        let mut child = program.args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim_end().rsplit_once("listening on ").unwrap_or_else(|| panic!("{line}")).1;
@@ -50,6 +53,16 @@ impl Server {
         self.curl(path, args).0
     }
 
+    /// The status line and the fields of a reply to a method, a target and a field, and its connection.
+    fn send(&self, head: &str) -> (Vec<String>, TcpStream) {
+        let mut stream = TcpStream::connect(self.base.strip_prefix("http://").unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (target, fields) = head.split_once('\n').unwrap_or((head, "x: y"));
+        write!(stream, "{target} HTTP/1.1\r\nhost: x\r\n{fields}\r\n\r\n").unwrap();
+        let lines = BufReader::new(&stream).lines().map(Result::unwrap);
+        (lines.take_while(|line| !line.is_empty()).collect(), stream)
+    }
+
     fn put(&self, name: &str, rules: &str) -> u16 {
         self.status(&format!("/streams/{name}"), &["--request", "PUT", "--header", AUTHORIZATION, "--data", rules])
     }
@@ -63,11 +76,17 @@ impl Drop for Server {
 }
 
 fn program(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_jukebox"));
     let token = folder.join("token");
     std::fs::write(&token, "0123456789abcdef\n").unwrap();
-    command.arg("--music").arg(folder.join("music")).arg("--token-file").arg(token);
-    command.arg(format!("--store=redb:{}", folder.join("store").display())).args(args);
+    let mut command = without_token(folder);
+    command.arg("--token-file").arg(token).args(args);
+    command
+}
+
+fn without_token(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jukebox"));
+    command.arg("--music").arg(folder.join("music"));
+    command.arg(format!("--store=redb:{}", folder.join("store").display()));
     command
 }
 
@@ -124,7 +143,7 @@ fn a_stream_is_its_files_one_after_the_other() {
     let server = Server::start(folder);
     assert_eq!(server.curl("/health", &[]), (200, b"ok\n".to_vec()));
     assert_eq!(server.status("/streams/ann.mp3", &[]), 404);
-    assert_eq!(server.put("ann", r#"{"with": ["ann"], "without": ["LIVE"]}"#), 204);
+    assert_eq!(server.put("ann", r#"{"with": ["ann"], "without": ["LIVE"]}"#), 201);
     let (one, three) = (read(folder, "jazz/one & two.mp3"), read(folder, "rock/three.mp3"));
     let whole = [&one[..], &three[..]].concat();
     let stream = |args: &[&str]| server.curl("/streams/ann.mp3", args);
@@ -170,15 +189,8 @@ fn more_streams_than_the_limit_are_refused_for_now() {
     // More than what the kernel takes of it in advance.
     std::fs::File::create(folder.path().join("music/long.mp3")).unwrap().set_len(64 << 20).unwrap();
     let server = Server::start_with(folder.path(), &["--sending-max", "2"]);
-    assert_eq!(server.put("all", "{}"), 204);
-    let play = |path: &str| {
-        let mut stream = TcpStream::connect(server.base.strip_prefix("http://").unwrap()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-        let mut head = BufReader::new(&stream).lines().map(Result::unwrap);
-        let head: Vec<String> = head.by_ref().take_while(|line| !line.is_empty()).collect();
-        (head, stream)
-    };
+    assert_eq!(server.put("all", "{}"), 201);
+    let play = |path: &str| server.send(&format!("GET {path}"));
     let [first, second] = ["/streams/all.mp3", "/files/long.mp3"].map(play);
     assert_eq!([&first.0[0], &second.0[0]], ["HTTP/1.1 200 OK"; 2]);
     let (refused, _) = play("/streams/all.mp3");
@@ -193,6 +205,47 @@ fn more_streams_than_the_limit_are_refused_for_now() {
 }
 
 #[test]
+fn rules_and_lists_have_conditions() {
+    if !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    music(folder.path());
+    let server = Server::start(folder.path());
+    let put = |rules: &str, condition: &str| {
+        let args = ["--request", "PUT", "--header", AUTHORIZATION, "--header", condition, "--data", rules];
+        server.status("/streams/ann", &args)
+    };
+    let etag = |path: &str| {
+        let (head, _) = server.send(&format!("HEAD {path}"));
+        head.iter().find_map(|line| line.strip_prefix("etag: ")).unwrap_or_else(|| panic!("{head:?}")).to_owned()
+    };
+    assert_eq!(
+        [put("{}", "If-Match: *"), put("{}", "If-None-Match: *"), put("{}", "If-None-Match: *")],
+        [412, 201, 412]
+    );
+    let first = etag("/streams/ann");
+    let if_first = format!("If-Match: {first}");
+    assert_eq!([put(r#"{"with": ["ben"]}"#, &if_first), put("{}", &if_first)], [204, 412]);
+    let (status, rules) = server.curl("/streams/ann", &["--header", &format!("If-None-Match: {first}")]);
+    assert!(status == 200 && rules.starts_with(br#"{"with":["ben"],"#), "{}", String::from_utf8_lossy(&rules));
+    for path in ["/streams/ann", "/streams/ann.m3u", "/streams/ann.mp3", "/files/rock/four.mp3"] {
+        assert_eq!(server.status(path, &["--header", &format!("If-None-Match: {}", etag(path))]), 304, "{path}");
+        assert_eq!(server.status(path, &["--header", "If-Match: \"other\""]), 412, "{path}");
+    }
+    let whole = format!("content-length: {}", read(folder.path(), "rock/four.mp3").len());
+    let (head, _) = server.send("HEAD /streams/ann.mp3\nrange: bytes=1-2");
+    assert!(head[0].contains(" 200 ") && head.contains(&whole), "only a GET has ranges: {head:?}");
+    let remove = ["--request", "DELETE", "--header", AUTHORIZATION, "--header", &if_first];
+    assert_eq!([server.status("/streams/ann", &remove), server.status("/streams/ann", &remove[..4])], [412, 204]);
+    // HTTP/2 has no field for the host.
+    assert_eq!(server.put("all", "{}"), 201);
+    let list = server.curl("/streams/all.m3u", &["--http2-prior-knowledge"]);
+    assert_eq!(list, server.curl("/streams/all.m3u", &[]));
+    assert!(list.1.starts_with(format!("{}/files/jazz/", server.base).as_bytes()));
+}
+
+#[test]
 fn mpg123_plays_all_of_a_stream() {
     if !has("curl") || !has("mpg123") {
         return;
@@ -200,7 +253,7 @@ fn mpg123_plays_all_of_a_stream() {
     let folder = tempfile::tempdir().unwrap();
     music(folder.path());
     let server = Server::start(folder.path());
-    assert_eq!(server.put("all", r#"{"order": {"shuffled": 7}}"#), 204);
+    assert_eq!(server.put("all", r#"{"order": {"shuffled": 7}}"#), 201);
     for args in [&["/streams/all.mp3"][..], &["--list", "/streams/all.m3u"]] {
         let (path, options) = args.split_last().unwrap();
         let mut player = Command::new("mpg123");
@@ -223,6 +276,11 @@ fn wrong_requests_and_options_are_refused_with_a_sentence() {
     assert_eq!([server.put("a", "{"), server.put("a", r#"{"wiht": []}"#), server.put("a%2Fb", "{}")], [422; 3]);
     assert_eq!(server.put("a", &format!(r#"{{"with": ["{}"]}}"#, "a".repeat(20_000))), 413);
     assert_eq!([server.status("/streams/a", &[]), server.status("/streams/a.ogg", &[])], [404, 404]);
+    assert_eq!(server.status(&format!("/streams/{}.mp3", "a".repeat(6000)), &[]), 404);
+    let put = "PUT /streams/a\ncontent-length: 9";
+    assert_eq!(server.send(put).0[0], "HTTP/1.1 401 Unauthorized", "before the body");
+    (0..100).for_each(|number| assert_eq!(server.put(&number.to_string(), "{}"), 201));
+    assert_eq!([server.put("0", "{}"), server.put("100", "{}")], [204, 507]);
     let failure = |args: &[&str]| {
         let output = program(folder.path(), args).output().unwrap();
         assert!(!output.status.success());
@@ -230,6 +288,10 @@ fn wrong_requests_and_options_are_refused_with_a_sentence() {
     };
     let taken = server.base.strip_prefix("http://").unwrap();
     assert!(failure(&["--listen", taken]).contains("choose another address"));
+    drop(server);
+    let read_only = Server::run(without_token(folder.path()));
+    assert_eq!(read_only.send(put).0[0], "HTTP/1.1 403 Forbidden");
+    assert_eq!(read_only.status("/streams/0.m3u", &[]), 200);
     let missing = Command::new(env!("CARGO_BIN_EXE_jukebox")).args(["--music", "/no/folder"]).output().unwrap();
     assert!(String::from_utf8(missing.stderr).unwrap().contains("cannot read the folder /no/folder"));
 }
