@@ -343,15 +343,11 @@ impl Leases {
                 if !is_delegated(&states, by, delegation) {
                     return Err(None);
                 }
-                if states.iter().all(|state| state.is_free_for(stage, is_new)) {
+                let Some(in_the_way) = states.iter_mut().find(|state| !state.is_free_for(stage, is_new)) else {
                     change.begin(&mut states, stage);
                     return Ok(change);
-                }
-                let (turn, comes) = oneshot::channel();
-                if let Some(state) = states.iter_mut().find(|state| !state.is_free_for(stage, is_new)) {
-                    state.turns.push((stage, turn));
-                }
-                Err(Some((change, comes)))
+                };
+                Err(Some((change, in_the_way.await_turn(stage))))
             });
             match begun.await {
                 Ok(begun) => change = begun,

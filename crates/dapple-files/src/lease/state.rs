@@ -71,6 +71,16 @@ impl State {
         is_free && !(is_new && self.turns.iter().any(is_awaited))
     }
 
+    /// How a change that will run so waits for others that run.
+    pub(super) fn await_turn(&mut self, stage: Stage) -> oneshot::Receiver<()> {
+        if self.turns.len() == self.turns.capacity() {
+            self.turns.retain(|(_, turn)| !turn.is_closed());
+        }
+        let (turn, comes) = oneshot::channel();
+        self.turns.push((stage, turn));
+        comes
+    }
+
     /// Ends a change.
     pub(super) fn end(&mut self, has_run: bool) {
         self.changes -= 1;
@@ -120,6 +130,10 @@ impl State {
         self.expire(by, now);
         let others = self.holders.iter().filter(|holder| Some(holder.client) != by);
         let until = others.map(|holder| holder.until).max()?;
+        // Those that left, or waited for long enough, make room before the list grows.
+        if self.waiters.len() == self.waiters.capacity() {
+            self.waiters.retain(|waiter| !waiter.is_closed());
+        }
         let (waiter, gone) = oneshot::channel();
         self.waiters.push(waiter);
         Some((gone, until))
@@ -157,5 +171,34 @@ impl Drop for Delegate {
     fn drop(&mut self) {
         self.is_delegated.store(false, Ordering::Relaxed);
         self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dapple::time::Instant;
+
+    use super::{ClientId, Stage, State};
+
+    #[test]
+    fn those_that_gave_up_their_wait_take_no_room() {
+        dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+            let (mut state, now) = (State::default(), Instant::now());
+            state.grant(ClientId(1), 1, now, now + Duration::from_secs(1));
+            let (waits, turn) = (state.wait(None, now).expect("a holder"), state.await_turn(Stage::Alone));
+            for _ in 0..1000 {
+                drop(state.wait(None, now));
+                drop(state.await_turn(Stage::Runs));
+            }
+            assert!(state.waiters.len() < 10 && state.turns.len() < 10);
+            state.release(ClientId(1), 1);
+            assert_eq!(waits.0.await, Ok(()));
+            state.running = 1;
+            state.changes = 1;
+            state.end(true);
+            assert_eq!(turn.await, Ok(()));
+        });
     }
 }
