@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::files::Caller;
 use crate::path::TreePath;
 use crate::rights::May;
-use crate::tree::{Attributes, Entry, Kind, Needed, NodeId, Tree, Upload};
+use crate::tree::{Attributes, Entry, Kind, Needed, NodeId, Tree, Upload, whole};
 
 /// The attributes of a file.
 #[derive(Clone, Debug)]
@@ -115,7 +115,16 @@ impl Written {
             Target::Part(file, _) if self.written == len && self.needed() != Needed::Any => {
                 self.tree.write_if(self.needed(), &self.path, file, self.position, data).await
             }
-            Target::Part(file, node) => self.tree.write(file, *node, self.position, data, None).await,
+            Target::Part(file, node) => {
+                // Each goes on to its end if the client leaves, and may wait for leases until then.
+                let room = self.caller.room.changes.acquire().await.map_err(|_| self.caller.asked.busy())?;
+                let (tree, file, node, position) = (self.tree.clone(), file.clone(), *node, self.position);
+                whole(async move {
+                    let _room = room;
+                    tree.write(&file, node, position, data, None).await
+                })
+                .await
+            }
         };
         self.position += len;
         result.map_err(|error| self.caller.asked.failed(error))

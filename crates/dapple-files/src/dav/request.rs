@@ -123,6 +123,12 @@ impl Asked {
         self.failed(error)
     }
 
+    /// The error for dav-server when too many changes of the user wait.
+    pub(super) fn busy(&self) -> FsError {
+        lock(&self.refusal).get_or_insert((StatusCode::SERVICE_UNAVAILABLE, BUSY));
+        FsError::Forbidden
+    }
+
     /// Ends a copy: what was put aside takes its place, or vanishes.
     pub(crate) async fn end(&self, is_done: bool) -> io::Result<()> {
         let aside = lock(&self.aside).take();
@@ -164,3 +170,5 @@ fn destination(fields: &HeaderMap) -> Option<TreePath> {
 const CHANGED: &str = "the file changed after this request began: its conditions no longer hold";
 
 const TAKEN: &str = "another file has that name, and the request does not overwrite it";
+
+const BUSY: &str = "too many changes of this user wait; try again";

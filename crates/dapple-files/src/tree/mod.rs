@@ -659,7 +659,9 @@ pub(crate) async fn read_whole(file: &File, offset: u64, len: usize) -> io::Resu
 }
 
 /// Runs a change to its end, also if the caller leaves before.
-async fn whole<T: Send + 'static>(change: impl Future<Output = io::Result<T>> + Send + 'static) -> io::Result<T> {
+pub(crate) async fn whole<T: Send + 'static>(
+    change: impl Future<Output = io::Result<T>> + Send + 'static,
+) -> io::Result<T> {
     dapple::spawn(change).await.map_err(|error| io::Error::other(error.to_string()))?
 }
 
