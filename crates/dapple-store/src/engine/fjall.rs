@@ -1,6 +1,6 @@
 //! The engine for tables that are mostly written: one fjall database, a log and sorted files, for each partition.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -48,6 +48,9 @@ const CACHE: u64 = 32 << 20;
 const MEMTABLE: u64 = 16 << 20;
 const LOG: u64 = 64 << 20;
 
+/// fjall's file that says that a database is in use.
+const LOCK: &str = "lock";
+
 impl Fjall {
     /// Keeps the files in `directory`, which is made when the first partition is opened.
     pub fn new(directory: impl Into<PathBuf>) -> Fjall {
@@ -86,6 +89,18 @@ impl Engine for Fjall {
         super::check(&self.directory, &self.place(place).0, place, ".fjall", is_there)
     }
 
+    fn remove_unfinished(&self, place: Place) -> Result<(), Failure> {
+        let path = self.place(place).0;
+        // Partitions are made after the catalog, so a catalog beside any directory of one was whole.
+        if !path.exists() || (place == Place::Catalog && super::has_partitions(&self.directory, ".fjall", |_| true)?) {
+            return Ok(());
+        }
+        empty_unfinished(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Failure::InUse { file: path.display().to_string() },
+            _ => io_failure(&path, &error),
+        })
+    }
+
     fn remove(&self, place: Place) -> Result<(), Failure> {
         let (path, _) = self.place(place);
         match fs::remove_dir_all(&path) {
@@ -96,6 +111,31 @@ impl Engine for Fjall {
 }
 
 impl Transactions for Fjall {}
+
+/// Empties the directory of a database that was not made to the end.
+fn empty_unfinished(path: &Path) -> io::Result<()> {
+    // fjall writes these bytes when the rest is there.
+    const VERSION_LEN: u64 = 4;
+    let is_finished = || fs::metadata(path.join("version")).is_ok_and(|file| file.len() >= VERSION_LEN);
+    if is_finished() {
+        return Ok(());
+    }
+    // Another process may be making it now. The lock file stays, because fjall locks it, too.
+    let lock = File::create(path.join(LOCK))?;
+    lock.try_lock()?;
+    if is_finished() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false if entry.file_name() == LOCK => {}
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}
 
 impl FjallPartition {
     fn with<T>(&self, f: impl FnOnce(&Database) -> fjall::Result<T>) -> Result<T, Failure> {

@@ -178,6 +178,34 @@ fn a_kill_in_the_first_open_leaves_a_store_that_opens() {
     }
 }
 
+#[cfg(feature = "fjall")]
+#[test]
+fn a_kill_in_the_first_open_leaves_a_store_of_fjall_that_opens() {
+    use dapple_store::Fjall;
+    // The files that fjall has made when it is killed, and the length of the last one.
+    for (files, len) in [
+        (&[][..], 0),
+        (&["lock"], 0),
+        (&["lock", "0.jnl"], 0),
+        (&["lock", "0.jnl", "version"], 0),
+        (&["lock", "0.jnl", "version"], 3),
+    ] {
+        for place in ["catalog.fjall", "synced-0.fjall"] {
+            let directory = tempfile::tempdir().unwrap();
+            if place != "catalog.fjall" {
+                drop(Fjall::new(directory.path()).open(Place::Catalog).unwrap());
+            }
+            let unfinished = directory.path().join(place);
+            std::fs::create_dir_all(unfinished.join("keyspaces")).unwrap();
+            for file in files {
+                std::fs::write(unfinished.join(file), &b"FJL"[..len]).unwrap();
+            }
+            let opened = run(async { Store::open(Fjall::new(directory.path()), options(1)).await.map(drop) });
+            opened.unwrap_or_else(|error| panic!("{place} with {files:?}: {error}"));
+        }
+    }
+}
+
 #[test]
 fn a_file_that_is_none_of_redb_is_removed_only_where_no_data_can_be() {
     for (file, others) in [("catalog.redb", &["synced-0.redb", "process-0.redb"][..]), ("synced-0.redb", &[])] {
