@@ -7,6 +7,7 @@ use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use rustix::fs::FlockOperation;
 
 use super::disk::sync_directory;
 use super::redb::{io_failure, is_empty, make_directory, table_name};
@@ -122,7 +123,7 @@ fn empty_unfinished(path: &Path) -> io::Result<()> {
     }
     // Another process may be making it now. The lock file stays, because fjall locks it, too.
     let lock = File::create(path.join(LOCK))?;
-    lock.try_lock()?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
     if is_finished() {
         return Ok(());
     }

@@ -206,6 +206,22 @@ fn a_kill_in_the_first_open_leaves_a_store_of_fjall_that_opens() {
     }
 }
 
+#[cfg(feature = "fjall")]
+#[test]
+fn a_database_of_fjall_that_another_process_makes_is_in_use() {
+    use rustix::fs::{FlockOperation, flock};
+    let directory = tempfile::tempdir().unwrap();
+    let catalog = directory.path().join("catalog.fjall");
+    let journal = catalog.join("0.jnl");
+    std::fs::create_dir(&catalog).unwrap();
+    std::fs::write(&journal, "").unwrap();
+    let held = std::fs::File::create(catalog.join("lock")).unwrap();
+    flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let opened = run(async { Store::open(dapple_store::Fjall::new(directory.path()), options(1)).await.map(drop) });
+    assert!(matches!(opened, Err(Error::NotApplied(Refusal::Engine(Failure::InUse { .. })))), "{opened:?}");
+    assert!(journal.exists());
+}
+
 #[test]
 fn a_file_that_is_none_of_redb_is_removed_only_where_no_data_can_be() {
     for (file, others) in [("catalog.redb", &["synced-0.redb", "process-0.redb"][..]), ("synced-0.redb", &[])] {
