@@ -60,8 +60,7 @@ impl Front {
         tables.dedup();
         let stage = |table: &String| {
             let peer = Peer::builder(table).timeout(limit).connect_timeout(limit.min(CONNECT_TIMEOUT_MAX));
-            let peer = peer.retry_wait_max(RETRY_WAIT_MAX).message_len_max(MESSAGE_LEN_MAX).build()?;
-            Ok(peer.stage("table"))
+            Ok(peer.retry_wait_max(RETRY_WAIT_MAX).message_len_max(MESSAGE_LEN_MAX).build()?.stage("table"))
         };
         let tables = tables.iter().map(stage).collect::<Result<_, _>>()?;
         Ok(Front { tables, token, bodies: Arc::new(Semaphore::new(BODIES_LEN_MAX)) })

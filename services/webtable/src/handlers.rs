@@ -22,10 +22,9 @@ pub(crate) enum Handler {
 
 /// The fields of the guest book's form. The counter has none.
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Fields {
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     text: String,
 }
 
@@ -54,9 +53,8 @@ impl Head {
 
     /// Adds one, and `rows`, if no other request has come between.
     async fn add(&self, front: &Front, mut rows: Changes) -> Result<u64, Problem> {
-        let next = self.number + 1;
-        rows.push((self.group.clone(), Some(next.to_string())));
-        front.change_rows(&self.group, Expected::Version(self.version), rows).await.map(|()| next)
+        rows.push((self.group.clone(), Some((self.number + 1).to_string())));
+        front.change_rows(&self.group, Expected::Version(self.version), rows).await.map(|()| self.number + 1)
     }
 
     /// The key of an entry. The last entries are the first rows.

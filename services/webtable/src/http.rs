@@ -39,8 +39,8 @@ async fn admit(State(front): State<Front>, request: Request, next: Next) -> Repl
     if !token.admits(request.headers()) {
         return Err(Problem::NoToken);
     }
-    let len = request.body().size_hint().upper().map_or(FILE_LEN_MAX, |len| FILE_LEN_MAX.min(len as usize));
-    let _room = front.room(len)?;
+    let len = request.body().size_hint().upper().unwrap_or(u64::MAX);
+    let _room = front.room(FILE_LEN_MAX.min(len as usize))?;
     Ok(next.run(request).await)
 }
 
@@ -77,8 +77,12 @@ async fn read(State(front): State<Front>, method: Method, Path(mut path): Path<S
 }
 
 async fn write(State(front): State<Front>, Path(path): Path<String>, headers: HeaderMap, body: Bytes) -> Reply {
-    if path.ends_with('/') || path.chars().any(char::is_control) {
-        return Err(Problem::Unfit("the path of a file ends in a name, and has no control characters".to_owned()));
+    // `curl --continue-at` sends a part, which would replace the whole.
+    let is_file = ![header::CONTENT_RANGE, header::CONTENT_ENCODING].iter().any(|name| headers.contains_key(name));
+    if !is_file || path.ends_with('/') || path.chars().any(char::is_control) {
+        let why =
+            "a PUT sends a whole file without a coding, to a path that ends in a name, without control characters";
+        return Err(Problem::Unfit(why.to_owned()));
     }
     // curl says of all that it sends with --data that it is a form.
     let sent = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).filter(|kind| *kind != FORM);
@@ -142,7 +146,7 @@ fn about(stamp: Stamp) -> [(header::HeaderName, String); 4] {
 
 fn kind_of(path: &str) -> String {
     let kind = mime_guess::from_path(path).first_raw().unwrap_or(BYTES);
-    if kind.starts_with("text/") { format!("{kind}; charset=utf-8") } else { kind.to_owned() }
+    kind.to_owned() + if kind.starts_with("text/") { "; charset=utf-8" } else { "" }
 }
 
 impl IntoResponse for Problem {

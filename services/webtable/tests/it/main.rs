@@ -91,6 +91,12 @@ fn only_clients_with_the_token_change_files_of_a_bearable_size() {
     let chunked = ["--request", "PUT", "--header", AUTHORIZATION, "--header", "Transfer-Encoding: chunked"];
     assert_eq!(front.curl("/large", &[&chunked[..], &["--data-binary", &at]].concat()).status, 413);
     assert_eq!([front.put("/a%00b", "text"), front.put("/a/", "text")], [422, 422]);
+    // A part of a file would replace the whole, and readers would not know of a coding.
+    for field in ["Content-Range: bytes 1-2/9", "Content-Encoding: gzip"] {
+        let args = ["--request", "PUT", "--header", AUTHORIZATION, "--header", field, "--data", "text"];
+        assert_eq!(front.curl("/b", &args).status, 422, "{field}");
+    }
+    assert_eq!(front.curl("/b", &[]).status, 404);
     let long = format!("/{}", "a".repeat(6000));
     assert_eq!([front.put(&long, "text"), front.curl("/a", &["--request", "TRACE"]).status], [422, 405]);
 }
