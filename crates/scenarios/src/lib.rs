@@ -9,6 +9,7 @@ mod calls;
 mod chat;
 mod commit;
 mod disk;
+mod etcd;
 mod frames;
 mod lease;
 mod remote;
@@ -53,4 +54,5 @@ pub const ALL: &[Scenario] = &[
     remote::REPLICAS,
     commit::COMMIT,
     chat::CHAT,
+    etcd::ETCD,
 ];
