@@ -23,13 +23,12 @@ use dapple::tls::{CertificateFiles, Certificates, TlsAcceptor};
 use dapple::{Color, Handle};
 use dapple_files::{Files, Leases, Logins, May, Rules, Tree, Users};
 use dapple_serve::command_line::limits;
-use dapple_serve::host::{MemoryLimit, Wanted, listen};
+use dapple_serve::host::{MemoryLimit, MemoryState, Wanted, listen};
 use tracing::{error, info, warn};
 
 use self::args::Action;
 pub(crate) use self::args::Args;
 pub(crate) use self::error::FilesError;
-use self::memory::Memory;
 use self::numbers::FilesNumbers;
 use self::state::State;
 use crate::config::Loaded;
@@ -157,7 +156,7 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     }
     let [term, int] = stop;
     drop(Color::new().spawn_background(end_at_signal(term?, int?, handles.clone())));
-    let memory = Memory::default();
+    let memory = Arc::new(MemoryState::default());
     if let Some(limit) = MemoryLimit::find(args.limits.bytes_given(&limits::MEMORY_LIMIT)) {
         drop(Color::new().spawn_background(memory::watch(memory.clone(), limit, files.clone())));
     }

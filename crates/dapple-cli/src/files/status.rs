@@ -1,12 +1,13 @@
 //! The status page: the numbers of the service, in JSON.
 
+use std::sync::Arc;
+
 use dapple::Handle;
 use dapple::serve::ServeHandle;
 use dapple::time::Instant;
 use dapple_files::{Files, FilesCounts};
+use dapple_serve::host::MemoryState;
 use serde::Serialize;
-
-use super::memory::Memory;
 
 /// The page. Every number is a total since the start, unless its name says otherwise.
 #[derive(Serialize)]
@@ -54,12 +55,18 @@ struct LeaseStatus {
 }
 
 /// Lets clients that log in read the page.
-pub(super) fn begin(files: &Files, servers: Vec<ServeHandle>, memory: Memory) {
+pub(super) fn begin(files: &Files, servers: Vec<ServeHandle>, memory: Arc<MemoryState>) {
     let (handle, started) = (Handle::current(), Instant::now());
     files.status_page(move |counts| page(counts, &servers, &memory, &handle, started));
 }
 
-fn page(counts: FilesCounts, servers: &[ServeHandle], memory: &Memory, handle: &Handle, started: Instant) -> String {
+fn page(
+    counts: FilesCounts,
+    servers: &[ServeHandle],
+    memory: &MemoryState,
+    handle: &Handle,
+    started: Instant,
+) -> String {
     let stats = handle.stats();
     let leases = counts.leases;
     let status = Status {
@@ -74,9 +81,9 @@ fn page(counts: FilesCounts, servers: &[ServeHandle], memory: &Memory, handle: &
             open: servers.iter().map(ServeHandle::connections).sum(),
             turned_away: servers.iter().map(ServeHandle::turned_away).sum(),
         },
-        memory: memory.seen().map(|(used_bytes, limit_bytes)| MemoryStatus {
-            limit_bytes,
-            used_bytes,
+        memory: memory.seen().map(|seen| MemoryStatus {
+            limit_bytes: seen.limit,
+            used_bytes: seen.used,
             is_short: memory.is_short(),
         }),
         uploads: counts.uploads,

@@ -1,16 +1,16 @@
 //! Adapts to a limit on memory.
 //!
-//! | state | begins | ends | effect |
-//! |---|---|---|---|
-//! | roomy | | | the page cache grows back to its normal size, an eighth per second |
-//! | tight | above 85 % | below 75 % | every second the page cache drops a quarter of its content |
-//! | short | above 95 % | below 90 % | as tight, and new connections are refused |
+//! | state | effect |
+//! |---|---|
+//! | roomy | the page cache grows back to its normal size, an eighth per second |
+//! | tight | every second the page cache drops a quarter of its content |
+//! | short | as tight, and new connections are refused |
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dapple::time::sleep;
+use dapple_serve::host::{MEMORY_LOOK_EVERY, MemoryState, TIGHT_ENDS};
 use tracing::{info, warn};
 
 use super::pages::SHARDS;
@@ -20,11 +20,9 @@ use crate::server::{Admission, MemoryLimit, MemoryUse};
 /// The result of the last measurement. All zero without a limit.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    used: AtomicU64,
-    limit: AtomicU64,
+    seen: MemoryState,
     /// The bytes that the page cache may hold now.
     cache_max: AtomicU64,
-    is_short: AtomicBool,
     /// How often the page cache had to shrink.
     shrinks: AtomicU64,
 }
@@ -43,20 +41,13 @@ pub(crate) struct MemoryStatus {
 impl Memory {
     /// The result of the last measurement; `None` without a limit.
     pub(crate) fn status(&self) -> Option<MemoryStatus> {
-        let limit_bytes = self.limit.load(Ordering::Relaxed);
-        (limit_bytes > 0).then(|| MemoryStatus {
-            limit_bytes,
-            used_bytes: self.used.load(Ordering::Relaxed),
+        self.seen.seen().map(|seen| MemoryStatus {
+            limit_bytes: seen.limit,
+            used_bytes: seen.used,
             page_cache_max_bytes: self.cache_max.load(Ordering::Relaxed),
             page_cache_shrinks: self.shrinks.load(Ordering::Relaxed),
-            is_short: self.is_short.load(Ordering::Relaxed),
+            is_short: self.seen.is_short(),
         })
-    }
-
-    fn saw(&self, seen: MemoryUse, cache_max: u64) {
-        self.used.store(seen.used, Ordering::Relaxed);
-        self.limit.store(seen.limit, Ordering::Relaxed);
-        self.cache_max.store(cache_max, Ordering::Relaxed);
     }
 }
 
@@ -70,24 +61,25 @@ pub(crate) fn cache_bytes(asked_mb: Option<u64>, limit: Option<&MemoryLimit>) ->
 pub(crate) async fn watch(site: Arc<Site>, limit: MemoryLimit) {
     let full = site.cache_bytes;
     let mut cache_max = full;
-    let mut is_tight = false;
+    let memory = &site.memory;
     loop {
         if let Some(seen) = limit.look() {
-            let percent = seen.percent();
-            is_tight = percent > if is_tight { TIGHT_ENDS } else { TIGHT_BEGINS };
-            if is_tight {
+            let changed = memory.seen.saw(seen);
+            if memory.seen.is_tight() {
                 cache_max = shrink(&site).await;
-            } else if cache_max < full && percent < TIGHT_ENDS {
+            } else if cache_max < full && seen.percent() < TIGHT_ENDS {
                 cache_max = (cache_max + full / 8 + 1).min(full);
                 for shard in &site.shards {
                     let bytes_max = cache_max / SHARDS as u64;
                     shard.with(move |shard| shard.set_bytes_max(bytes_max)).await;
                 }
             }
-            site.memory.saw(seen, cache_max);
-            tell(&site.memory, &site.admission, seen);
+            memory.cache_max.store(cache_max, Ordering::Relaxed);
+            if let Some(is_short) = changed {
+                tell(is_short, &site.admission, seen);
+            }
         }
-        sleep(LOOK_EVERY).await;
+        sleep(MEMORY_LOOK_EVERY).await;
     }
 }
 
@@ -115,13 +107,7 @@ async fn shrink(site: &Site) -> u64 {
 }
 
 /// Starts and stops refusing connections.
-fn tell(memory: &Memory, admission: &Admission, seen: MemoryUse) {
-    let was_short = memory.is_short.load(Ordering::Relaxed);
-    let is_short = seen.percent() > if was_short { SHORT_ENDS } else { SHORT_BEGINS };
-    if is_short == was_short {
-        return;
-    }
-    memory.is_short.store(is_short, Ordering::Relaxed);
+fn tell(is_short: bool, admission: &Admission, seen: MemoryUse) {
     admission.set_short_of_memory(is_short);
     let (used_mb, limit_mb) = (seen.used >> 20, seen.limit >> 20);
     if is_short {
@@ -134,13 +120,6 @@ fn tell(memory: &Memory, admission: &Admission, seen: MemoryUse) {
 
 /// The default size of the page cache.
 const CACHE_BYTES: u64 = 128 << 20;
-
-const TIGHT_BEGINS: f64 = 85.0;
-const TIGHT_ENDS: f64 = 75.0;
-const SHORT_BEGINS: f64 = 95.0;
-const SHORT_ENDS: f64 = 90.0;
-
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

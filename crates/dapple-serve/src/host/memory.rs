@@ -4,9 +4,18 @@
 //! above it, and a configured one. The first counts memory that the kernel cannot free before it
 //! would have to kill a process; it leaves out file contents and metadata. The second counts the
 //! process's own memory.
+//!
+//! A service looks once a second, and adapts to the state:
+//!
+//! | state | begins | ends |
+//! |---|---|---|
+//! | tight | above 85 % | below 75 % |
+//! | short | above 95 % | below 90 % |
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The memory limits in force.
 #[derive(Debug)]
@@ -28,6 +37,44 @@ enum Gauge {
 pub struct MemoryUse {
     pub used: u64,
     pub limit: u64,
+}
+
+/// The state after the last measurement. All zero without a limit.
+#[derive(Debug, Default)]
+pub struct MemoryState {
+    used: AtomicU64,
+    limit: AtomicU64,
+    is_tight: AtomicBool,
+    is_short: AtomicBool,
+}
+
+impl MemoryState {
+    /// Notes a measurement; whether memory is short from now on, if that changed. One caller at a time.
+    pub fn saw(&self, seen: MemoryUse) -> Option<bool> {
+        self.used.store(seen.used, Ordering::Relaxed);
+        self.limit.store(seen.limit, Ordering::Relaxed);
+        let percent = seen.percent();
+        let is_tight = percent > if self.is_tight() { TIGHT_ENDS } else { TIGHT_BEGINS };
+        self.is_tight.store(is_tight, Ordering::Relaxed);
+        let is_short = percent > if self.is_short() { SHORT_ENDS } else { SHORT_BEGINS };
+        (self.is_short.swap(is_short, Ordering::Relaxed) != is_short).then_some(is_short)
+    }
+
+    /// The last measurement; `None` without a limit.
+    pub fn seen(&self) -> Option<MemoryUse> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        (limit > 0).then(|| MemoryUse { used: self.used.load(Ordering::Relaxed), limit })
+    }
+
+    /// Whether caches should shrink.
+    pub fn is_tight(&self) -> bool {
+        self.is_tight.load(Ordering::Relaxed)
+    }
+
+    /// Whether new work should be refused.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
+    }
 }
 
 impl MemoryLimit {
@@ -111,6 +158,15 @@ fn own(statm: &str) -> Option<u64> {
     Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
 }
 
+/// How often a service looks.
+pub const MEMORY_LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Below this part of the limit, in percent, caches may grow again.
+pub const TIGHT_ENDS: f64 = 75.0;
+const TIGHT_BEGINS: f64 = 85.0;
+const SHORT_BEGINS: f64 = 95.0;
+const SHORT_ENDS: f64 = 90.0;
+
 /// The folder of control groups (version 2).
 const GROUPS: &str = "/sys/fs/cgroup";
 
@@ -120,9 +176,28 @@ const FREEABLE: [&str; 3] = ["active_file", "inactive_file", "slab_reclaimable"]
 
 #[cfg(test)]
 mod tests {
-    use super::{Gauge, MemoryLimit, MemoryUse, folders, own};
+    use super::{Gauge, MemoryLimit, MemoryState, MemoryUse, folders, own};
     use std::fs;
     use std::path::{Path, PathBuf};
+
+    #[test]
+    fn a_state_ends_lower_than_it_begins() {
+        let state = MemoryState::default();
+        assert_eq!(state.seen(), None);
+        for (used, is_tight, changed) in [
+            (80, false, None),
+            (86, true, None),
+            (94, true, None),
+            (96, true, Some(true)),
+            (91, true, None),
+            (89, true, Some(false)),
+            (76, true, None),
+            (75, false, None),
+        ] {
+            let seen = MemoryUse { used, limit: 100 };
+            assert_eq!((state.saw(seen), state.is_tight(), state.seen()), (changed, is_tight, Some(seen)), "{used}");
+        }
+    }
 
     fn group(folder: &Path, max: &str, current: u64, stat: &str) {
         fs::create_dir_all(folder).unwrap();

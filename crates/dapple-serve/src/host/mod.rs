@@ -30,7 +30,7 @@ pub use self::gate::{Gate, accept};
 pub use self::handover::Predecessor;
 pub use self::listening::{Listening, Wanted, listen};
 pub use self::manager::Manager;
-pub use self::memory::{MemoryLimit, MemoryUse};
+pub use self::memory::{MEMORY_LOOK_EVERY, MemoryLimit, MemoryState, MemoryUse, TIGHT_ENDS};
 pub use self::sessions::{Sessions, serve_sessions};
 pub use self::signals::{Signals, StopSignals};
 pub use self::stage::EndStage;
