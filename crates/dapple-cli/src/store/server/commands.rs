@@ -68,6 +68,7 @@ async fn partitions(service: &Service, args: &[Bytes]) -> Answer {
 const KEYS_MAX: usize = 1_000_000;
 
 async fn all_keys(table: &Database, pattern: &[u8]) -> Answer {
+    glob::check(pattern)?;
     let mut found = Vec::new();
     let mut entries = table.iter();
     while let Some((key, _)) = entries.next().await? {
@@ -111,6 +112,7 @@ async fn scan(context: Context<'_>, table: &Database, args: &[Bytes]) -> Answer 
         cursor => Bound::Excluded(context.service.scan_place(cursor).await.ok_or_else(invalid)?),
     };
     let mut entries = table.range((from, Bound::Unbounded))?;
+    pattern.as_deref().map_or(Ok(()), glob::check)?;
     let (mut found, mut last) = (Vec::new(), None);
     for _ in 0..wanted {
         let Some((key, found_value)) = entries.next().await? else {

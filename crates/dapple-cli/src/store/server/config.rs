@@ -15,7 +15,10 @@ pub(super) fn run(service: &Service, args: &[Bytes]) -> Answer {
     let refused = |text: &str| Err(Reply::Error(format!("ERR {text}")));
     match (args[0].to_ascii_uppercase().as_slice(), &args[1..]) {
         (b"GET", []) => Err(wrong_number("config|get")),
-        (b"GET", patterns) => Ok(get(service, patterns)),
+        (b"GET", patterns) => {
+            patterns.iter().try_for_each(|pattern| glob::check(pattern))?;
+            Ok(get(service, patterns))
+        }
         (b"SET", [] | [_]) => Err(wrong_number("config|set")),
         (b"SET", words) => set(service, words),
         (b"RESETSTAT", []) => refused("the statistics count from the start of the server: its metrics need that"),

@@ -1,5 +1,18 @@
 //! Redis's key patterns: `*`, `?`, `[a-z]`, `[^a]` and `\`.
 
+use super::reply::Reply;
+
+/// The longest pattern is as long as the longest key.
+const PATTERN_LEN_MAX: usize = 4 << 10;
+
+/// Refuses patterns that would take long.
+pub(super) fn check(pattern: &[u8]) -> Result<(), Reply> {
+    if pattern.len() <= PATTERN_LEN_MAX {
+        return Ok(());
+    }
+    Err(Reply::Error(format!("ERR a pattern has at most {PATTERN_LEN_MAX} bytes")))
+}
+
 /// Whether all of `text` matches. The time is at most proportional to the product of both lengths.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut of) = (0, 0);

@@ -102,6 +102,7 @@ fn scan(key: &Bytes, rest: &[Bytes]) -> Result<Plan, Reply> {
             _ => return Err(Reply::syntax()),
         }
     }
+    pattern.as_deref().map_or(Ok(()), glob::check)?;
     read(key, move |fields| {
         let is_wanted = |field: &Bytes| pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, field));
         let found = fields.iter().filter(|(field, _)| is_wanted(field));

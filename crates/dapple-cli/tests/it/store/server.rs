@@ -357,6 +357,21 @@ fn refused_after(server: &Server, begin: &str, request: &str, count: usize) -> O
 }
 
 #[test]
+fn patterns_have_a_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let (fits, long) = ("*".repeat(4096), "*".repeat(4097));
+    let ask = |with: &str| {
+        server.ask(&format!(
+            "KEYS {with}\nSCAN 0 MATCH {with}\nHSCAN h 0 MATCH {with}\nPUBSUB CHANNELS {with}\nCONFIG GET x{with}"
+        ))
+    };
+    assert_eq!(ask(&long), "-ERR a pattern has at most 4096 bytes ".repeat(5));
+    assert_eq!(ask(&fits[1..]), "*0 *2 $1 0 *0 *2 $1 0 *0 *0 *0 ");
+    server.stop();
+}
+
+#[test]
 fn words_without_bytes_count_in_a_transaction() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);

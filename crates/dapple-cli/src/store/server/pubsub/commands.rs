@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::super::Service;
 use super::super::commands::{Answer, count};
+use super::super::glob;
 use super::super::reply::Reply;
 use super::super::session::{Session, wrong_number};
 use super::{Broker, Kind, Subscriber};
@@ -96,6 +97,7 @@ pub(in super::super) async fn about(broker: &Broker, args: &[Bytes]) -> Answer {
     let [word, rest @ ..] = args else { return Err(Reply::syntax()) };
     match (word.to_ascii_uppercase().as_slice(), rest) {
         (b"CHANNELS", [] | [_]) => {
+            rest.iter().try_for_each(|pattern| glob::check(pattern))?;
             let names = broker.channels(rest.first().cloned()).await;
             Ok(Reply::List(names.into_iter().map(Reply::Bulk).collect()))
         }
