@@ -87,9 +87,12 @@ async fn serve(Args { music, listen, store: url, token_file, sending_max }: Args
     let sending = Arc::new(Semaphore::new(sending_max.into()));
     let router = http::router(Jukebox { library, streams, token, sending });
     let server = dapple::serve(listener, router).body_max_bytes(RULES_LEN_MAX).pause_timeout(PAUSE_MAX);
+    let server = server.target_delay(TARGET_DELAY);
     server.with_signals().await.map_err(Failure::Serve)
 }
 
+/// A change waits for the disk, and players do not come again after a refusal.
+const TARGET_DELAY: Duration = Duration::from_secs(2);
 /// How long a listener may pause.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 const RULES_LEN_MAX: u64 = 16 << 10;
