@@ -13,6 +13,7 @@ pub mod conditional;
 pub mod frames;
 pub mod framing;
 mod head;
+pub mod hops;
 pub mod range;
 mod refusal;
 mod reply;

@@ -5,10 +5,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
 use dapple::task::TraceContext;
+use dapple_http::hops::strip;
 use dapple_http::{Fields, Request};
-use http::header::{
-    CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
-};
+use http::header::{CONNECTION, HOST, TE, TRAILER, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 /// The name of this proxy in `Via`, different from that of every other proxy, so that loops are
@@ -99,23 +98,6 @@ pub(crate) fn trailers(mut trailers: HeaderMap) -> Option<HeaderMap> {
     (!trailers.is_empty()).then_some(trailers)
 }
 
-/// Removes the fields of one connection: the known ones, and those that `Connection` names.
-pub(crate) fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .filter(|name| !KEPT.contains(name))
-        .collect();
-    for name in HOP_BY_HOP.iter().chain(&named) {
-        headers.remove(name);
-    }
-    for name in ["keep-alive", "proxy-connection", "proxy-authentication-info"] {
-        headers.remove(name);
-    }
-}
-
 /// Tells the server which client made the request (RFC 7239).
 pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: IpAddr) {
     let value = match client {
@@ -126,9 +108,6 @@ pub(crate) fn add_forwarded(headers: &mut HeaderMap, client: IpAddr) {
         headers.append("forwarded", value);
     }
 }
-
-const HOP_BY_HOP: [HeaderName; 7] =
-    [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
 /// Fields that may not be trailers.
 const NO_TRAILERS: [&str; 23] = [
@@ -157,42 +136,12 @@ const NO_TRAILERS: [&str; 23] = [
     "www-authenticate",
 ];
 
-/// Fields that decide where a message goes and where it ends stay even if `Connection` names them.
-const KEPT: [HeaderName; 2] = [HOST, http::header::CONTENT_LENGTH];
-
 #[cfg(test)]
 mod tests {
     use dapple_http::{Field, Fields};
-    use http::{HeaderMap, HeaderName, HeaderValue, Version};
+    use http::{HeaderMap, Version};
 
-    use super::{Pseudonym, strip};
-
-    fn names(list: &[(&'static str, &'static str)]) -> Vec<String> {
-        let mut headers: HeaderMap =
-            list.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
-        strip(&mut headers);
-        let mut names: Vec<String> = headers.keys().map(|name| name.as_str().to_owned()).collect();
-        // Removing fields changes the order of the others.
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn fields_of_the_connection_are_not_passed_on() {
-        let list = [
-            ("connection", "close, X-Secret ,,host"),
-            ("x-secret", "1"),
-            ("host", "a"),
-            ("te", "trailers"),
-            ("proxy-authorization", "b"),
-            ("proxy-connection", "keep-alive"),
-            ("keep-alive", "timeout=5"),
-            ("transfer-encoding", "chunked"),
-            ("upgrade", "h2c"),
-            ("accept", "c"),
-        ];
-        assert_eq!(names(&list), ["accept", "host"]);
-    }
+    use super::Pseudonym;
 
     #[test]
     fn loops_are_detected() {

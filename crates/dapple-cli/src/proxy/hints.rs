@@ -6,10 +6,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use dapple_http::hops;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode, Version};
 
-use super::fields::{self, Pseudonym};
+use super::fields::Pseudonym;
 use crate::http::Interims;
 
 /// A bounded queue from the color of an origin's connection to that of a client. Further interim
@@ -62,7 +63,7 @@ impl Hints {
             let done = work.as_mut().poll(cx);
             let mut inner = self.lock();
             for (status, mut headers) in mem::take(&mut inner.waiting) {
-                fields::strip(&mut headers);
+                hops::strip(&mut headers);
                 headers.remove(CONTENT_LENGTH);
                 pseudonym.add_to(&mut headers, Version::HTTP_11);
                 interims.push(status, &headers);

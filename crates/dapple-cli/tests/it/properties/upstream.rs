@@ -21,7 +21,7 @@ pub(super) fn upstream(data: &[u8]) {
         is_beyond_doubt(len, version, &headers);
     }
     let mut left = headers.clone();
-    fields::strip(&mut left);
+    dapple_http::hops::strip(&mut left);
     stays(&headers, &left);
     let behind = fields::trailers(headers.clone()).unwrap_or_default();
     let is_harmless =

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use dapple::stage::balance::Outcome;
 use dapple::time::Instant;
 use dapple_client::upstream::{Lease, Unanswered, with_causes};
+use dapple_http::hops;
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::response::Parts;
 use http::uri::{Authority, PathAndQuery};
@@ -15,7 +16,6 @@ use hyper::upgrade::Upgraded;
 
 use super::Upstream;
 use crate::http::{Body, RequestBody};
-use crate::proxy::fields;
 use crate::proxy::hints::Hints;
 use crate::proxy::reverse::failure::Failure;
 use crate::proxy::reverse::list::Pick;
@@ -228,7 +228,7 @@ async fn upgraded(
     let upgrade = upgrade.map_err(|error| Failure::Broken(with_causes(&error)))?;
     let (parts, _) = response.into_parts();
     let mut headers = parts.headers;
-    fields::strip(&mut headers);
+    hops::strip(&mut headers);
     headers.remove(CONTENT_LENGTH);
     headers.insert(UPGRADE, agreed);
     // It still counts as a connection.
