@@ -28,6 +28,7 @@
 mod deadline;
 mod fate;
 pub mod graph;
+mod once;
 pub mod operators;
 #[cfg(dapple_shuttle)]
 pub mod queue_model;
@@ -36,6 +37,7 @@ mod supervise;
 
 pub use self::deadline::post_before;
 pub use self::fate::{ByFate, Fate, RemoteError};
+pub use self::once::Once;
 #[doc(hidden)]
 pub use self::stage::panic_message;
 pub use self::stage::{
