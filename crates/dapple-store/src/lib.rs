@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod bulk;
 mod codec;
 mod copy;
@@ -25,6 +26,7 @@ mod transaction;
 mod url;
 mod watch;
 
+pub use bounded::Bounded;
 pub use codec::{decode_ordered_key, ordered_key};
 pub use copy::Copied;
 pub use counter::Counter;
