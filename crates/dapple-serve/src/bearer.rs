@@ -18,8 +18,8 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq;
 
 /// A token that clients have to send in `Authorization: Bearer TOKEN`.
@@ -99,6 +99,14 @@ impl Token {
     pub fn is(&self, given: &[u8]) -> bool {
         !self.0.is_empty() && bool::from(given.ct_eq(self.0.as_bytes()))
     }
+
+    /// The value of `Authorization` for a client that has this token; `None` if it cannot be one.
+    #[must_use]
+    pub fn header(&self) -> Option<HeaderValue> {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", self.0)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
 }
 
 impl fmt::Debug for Token {
@@ -127,6 +135,9 @@ mod tests {
             assert!(!admits(value), "{value}");
         }
         assert!(!admits("Bearer 0123456789abcde") && !admits("Bearer 0123456789abcdef0"));
+        assert_eq!(token.header().unwrap(), "Bearer 0123456789abcdef");
+        assert_eq!(Token::unchecked("\n").header(), None);
+        assert!(token.is(b"0123456789abcdef") && !token.is(b"0123456789abcde") && !token.is(b""));
         assert_eq!(format!("{token:?}"), "Token(..)");
         let any = Token::unchecked("a secret");
         assert!(any.admits_field(b"bearer a secret") && any.is(b"a secret") && !any.is(b"a secre") && !any.is(b""));
