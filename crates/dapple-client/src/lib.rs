@@ -3,6 +3,7 @@
 //! - [`Client`] sends requests, with a pool, redirects and time limits.
 //! - `Connector` (feature `tls`) makes connections for clients that bring their own pool: `hyper_util::client::legacy::Client` (feature
 //!   `hyper-util`), and tonic's `Endpoint::connect_with_connector`. Names, sockets, timers and TLS are Dapple's.
+//! - [`relay`] has rules for programs that pass messages on.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod connect;
 mod connector;
 mod error;
 mod origin;
+pub mod relay;
 mod stream;
 /// The engine that the proxies of the `dapple` command share with the client. No stable interface.
 #[doc(hidden)]

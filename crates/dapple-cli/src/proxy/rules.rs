@@ -5,8 +5,9 @@
 //! addresses of the public internet, unless options say otherwise. It checks the same address that
 //! it then connects to: if a name resolves differently the second time, that gains nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
+use dapple_client::relay::{AddressKind, unwrapped};
 use ipnet::IpNet;
 
 use super::destination::Destination;
@@ -64,7 +65,7 @@ impl Rules {
     /// The kind of a forbidden address.
     pub(crate) fn may_connect(&self, host: &str, addr: SocketAddr) -> Result<(), Kind> {
         let ip = unwrapped(addr.ip());
-        let Some(kind) = kind(ip) else { return self.unless_itself(ip, addr.port()) };
+        let Some(kind) = AddressKind::of(ip).map(Kind::from) else { return self.unless_itself(ip, addr.port()) };
         let host = host.trim_end_matches('.');
         let is_named = self.networks.iter().any(|network| network.contains(&ip))
             || self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host));
@@ -108,64 +109,21 @@ impl Kind {
     }
 }
 
+impl From<AddressKind> for Kind {
+    fn from(kind: AddressKind) -> Kind {
+        match kind {
+            AddressKind::Loopback => Kind::Loopback,
+            AddressKind::Private => Kind::Private,
+            AddressKind::LinkLocal => Kind::LinkLocal,
+            AddressKind::Special => Kind::Special,
+        }
+    }
+}
+
 /// Whether a client with this address may use the proxy.
 pub(crate) fn admits(networks: &[IpNet], client: IpAddr) -> bool {
     let client = unwrapped(client);
     client.is_loopback() || networks.iter().any(|network| network.contains(&client))
-}
-
-/// Treats IPv4 inside IPv6 as IPv4: mapped, translated (NAT64) and 6to4 addresses.
-fn unwrapped(ip: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = ip else { return ip };
-    let words = v6.segments();
-    let from = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-    };
-    match words {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => from(high, low),
-        [0x2002, high, low, ..] => from(high, low),
-        _ => ip,
-    }
-}
-
-/// The kind of an address that is not of the public internet.
-fn kind(ip: IpAddr) -> Option<Kind> {
-    match ip {
-        IpAddr::V4(ip) => kind_of_v4(ip),
-        IpAddr::V6(ip) => kind_of_v6(ip),
-    }
-}
-
-fn kind_of_v4(ip: Ipv4Addr) -> Option<Kind> {
-    Some(match ip.octets() {
-        [127, ..] => Kind::Loopback,
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Kind::Private,
-        [169, 254, ..] | [168, 63, 129, 16] => Kind::LinkLocal,
-        // "This network" reaches the machine itself on many systems.
-        [0, ..] => Kind::Special,
-        [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18..=19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => {
-            Kind::Special
-        }
-        [224..=255, ..] => Kind::Special,
-        _ => return None,
-    })
-}
-
-fn kind_of_v6(ip: Ipv6Addr) -> Option<Kind> {
-    if ip.is_loopback() {
-        return Some(Kind::Loopback);
-    }
-    Some(match ip.segments() {
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Kind::LinkLocal,
-        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Kind::Private,
-        [0xfe80..=0xfebf, ..] => Kind::LinkLocal,
-        // Hosts have only addresses of 2000::/3, which includes Teredo and the documentation
-        // ranges.
-        [0x2001, 0, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Kind::Special,
-        [0x2000..=0x3fff, ..] => return None,
-        _ => Kind::Special,
-    })
 }
 
 /// HTTPS, and newsgroups over TLS.

@@ -15,12 +15,17 @@ use super::decode::Decoder;
 use super::error::{Error, Phase};
 use super::exchange::Deadline;
 use super::request_body::Body;
+use crate::relay::Place;
 use crate::upstream::{BodyError, Download};
 
 /// The body of a response, piece by piece: an `http_body::Body`, including trailers. It reads when
 /// the program asks for the next piece, so a slow program slows the server down. If dropped before
 /// its end, it closes the HTTP/1.1 connection, or resets the HTTP/2 stream.
 pub struct ResponseBody {
+    /// Bytes that were read, and put back.
+    front: Option<Bytes>,
+    /// Their place, until the body is dropped.
+    place: Option<Place>,
     download: Download<Body>,
     read_timeout: Duration,
     deadline: Option<(Pin<Box<Sleep>>, Duration)>,
@@ -31,6 +36,8 @@ pub struct ResponseBody {
 impl ResponseBody {
     pub(super) fn new(download: Download<Body>, deadline: Deadline, read_timeout: Duration) -> ResponseBody {
         ResponseBody {
+            front: None,
+            place: None,
             download,
             read_timeout,
             deadline: deadline.map(|(time, limit)| (Box::pin(sleep_until(time)), limit)),
@@ -42,6 +49,12 @@ impl ResponseBody {
     #[cfg(feature = "decompression")]
     pub(super) fn decode(&mut self, decoder: Decoder) {
         self.decoder = Some(decoder);
+    }
+
+    /// Puts bytes back that were read.
+    pub(super) fn put_back(&mut self, front: Bytes, place: Place) {
+        self.place = Some(place);
+        self.front = Some(front).filter(|front| !front.is_empty());
     }
 
     fn poll_raw(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
@@ -65,6 +78,9 @@ impl hyper::body::Body for ResponseBody {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if let Some(front) = self.front.take() {
+            return Poll::Ready(Some(Ok(Frame::data(front))));
+        }
         #[cfg(feature = "decompression")]
         if self.decoder.is_some() {
             return self.poll_decoded(cx);
@@ -73,6 +89,9 @@ impl hyper::body::Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
+        if self.front.is_some() {
+            return false;
+        }
         #[cfg(feature = "decompression")]
         if self.decoder.is_some() {
             return false;
@@ -81,6 +100,9 @@ impl hyper::body::Body for ResponseBody {
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.front.is_some() {
+            return SizeHint::default();
+        }
         #[cfg(feature = "decompression")]
         if self.decoder.is_some() {
             return SizeHint::default();

@@ -1,5 +1,7 @@
 //! The builder of a client.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,8 @@ use dapple_tower::middleware::retry::Budget;
 use http::HeaderValue;
 
 use super::{Client, Error, Inner, Options};
-use crate::connect::Dial;
+use crate::Origin;
+use crate::connect::{Dial, Rule};
 use crate::upstream::{Config, Hosts, Limits, Spawn};
 
 /// A builder of a [`Client`]. The limits that are not set are in the table there.
@@ -19,6 +22,7 @@ pub struct ClientBuilder {
     tls: Option<TlsConnector>,
     connect_timeout: Duration,
     tcp_keep_alive: Option<Duration>,
+    rule: Option<Allowed>,
     limits: Limits,
     options: Options,
 }
@@ -31,6 +35,7 @@ impl ClientBuilder {
             tls: None,
             connect_timeout: Duration::from_secs(10),
             tcp_keep_alive: None,
+            rule: None,
             limits: Limits {
                 connections_max: 100,
                 total_max: usize::MAX,
@@ -74,6 +79,26 @@ impl ClientBuilder {
     #[must_use]
     pub fn waiting_per_host(mut self, max: usize) -> Self {
         self.limits.waiting_max = max;
+        self
+    }
+
+    /// Connects only to addresses that the rule allows; other requests fail with
+    /// [`ConnectError::Forbidden`](crate::ConnectError::Forbidden). The rule sees the address that is then connected to, also of
+    /// redirects: there is no second look-up. For clients that ask for URLs of others, such as proxies:
+    ///
+    /// ```
+    /// use dapple_client::Client;
+    /// use dapple_client::relay::AddressKind;
+    ///
+    /// let client = Client::builder().allow(|_, address| AddressKind::of(address.ip()).is_none()).build()?;
+    /// # let runtime = dapple_io::runtime_builder().workers(1).build().unwrap();
+    /// let refused = runtime.block_on(client.get("http://127.0.0.1/")).unwrap_err();
+    /// assert_eq!(refused.to_string(), "connections to 127.0.0.1 are not allowed here");
+    /// # Ok::<(), dapple_client::Error>(())
+    /// ```
+    #[must_use]
+    pub fn allow(mut self, rule: impl Fn(&Origin, SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.rule = Some(Allowed(Arc::new(rule)));
         self
     }
 
@@ -184,9 +209,20 @@ impl ClientBuilder {
         #[cfg(not(feature = "tls"))]
         let mut dial = Dial::plain(self.connect_timeout);
         dial.keep_alive = self.tcp_keep_alive;
+        dial.rule = self.rule.map(|Allowed(rule)| rule);
         let config = Config::new(dial, self.limits, Spawn::Current);
         let (hosts, options, budget) = (Hosts::new(config), self.options, Budget::default());
         Ok(Client { inner: Arc::new(Inner { hosts, options, budget }) })
+    }
+}
+
+/// A rule, which has no text of its own.
+#[derive(Clone)]
+struct Allowed(Rule);
+
+impl fmt::Debug for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Allowed(..)")
     }
 }
 

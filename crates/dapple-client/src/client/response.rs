@@ -2,14 +2,17 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use dapple_io::time::{Instant, timeout_at};
 use http::response::Parts;
 use http::{HeaderMap, StatusCode, Version};
 use hyper::body::Body as _;
 use url::Url;
 
 use super::{Error, ResponseBody};
+use crate::relay::Room;
 
 /// A response: its head is complete, its body may still arrive.
 #[derive(Debug)]
@@ -132,6 +135,43 @@ impl Response {
             all.extend_from_slice(&piece);
         }
         Ok(all.freeze())
+    }
+
+    /// Returns the whole body if it has at most `len_max` bytes and comes within `limit`, with a place in `room`; otherwise the
+    /// response, with its body from the beginning on. For proxies that look at short bodies, and pass long ones on.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`bytes`](Response::bytes).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`chunk`](Response::chunk).
+    pub async fn bytes_within(
+        mut self,
+        len_max: usize,
+        limit: Duration,
+        room: &Room,
+    ) -> Result<Result<Bytes, Response>, Error> {
+        let deadline = Instant::now() + limit;
+        let hint = self.body.size_hint();
+        let len = hint.upper().and_then(|upper| usize::try_from(upper).ok()).unwrap_or(len_max);
+        if hint.lower() > len_max as u64 {
+            return Ok(Err(self));
+        }
+        let Some(place) = room.place(len.min(len_max), limit).await else { return Ok(Err(self)) };
+        let mut all = BytesMut::new();
+        while all.len() <= len_max {
+            match timeout_at(deadline, self.chunk()).await {
+                Ok(piece) => match piece? {
+                    Some(piece) => all.extend_from_slice(&piece),
+                    None => return Ok(Ok(place.hold(all.freeze()))),
+                },
+                Err(_) => break,
+            }
+        }
+        self.body.put_back(all.freeze(), place);
+        Ok(Err(self))
     }
 
     /// Returns the whole body as UTF-8; invalid bytes become U+FFFD.
