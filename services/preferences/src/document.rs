@@ -28,12 +28,25 @@ struct Profile {
     formats: Vec<String>,
     /// Whether it runs scripts of pages.
     scripts: bool,
+    /// Whether it shows pages in styles.
+    styles: bool,
+    /// Whether it shows pages and plug-ins inside of pages.
+    frames: bool,
 }
 
 impl Default for Profile {
     fn default() -> Self {
         let formats = ["text/html", "image/jpeg", "image/png", "image/gif"].map(str::to_owned).to_vec();
-        Profile { width: 1280, height: 1024, color_bits: 24, bytes_per_second: 0, formats, scripts: true }
+        Profile {
+            width: 1280,
+            height: 1024,
+            color_bits: 24,
+            bytes_per_second: 0,
+            formats,
+            scripts: true,
+            styles: true,
+            frames: true,
+        }
     }
 }
 
