@@ -24,6 +24,10 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
+/// Packages with the MPL-2.0, which asks for the source of changes to their own files. Only `weakproxy`, which is not published,
+/// builds them, below lol_html; a new one needs a look at what builds it.
+const MOZILLA: &[&str] = &["cssparser", "cssparser-macros", "dtoa-short", "selectors"];
+
 /// Checks all packages of a build here; true if all are allowed.
 pub(crate) fn run() -> Result<bool, String> {
     let workspace = Workspace::with_dependencies()?;
@@ -31,7 +35,8 @@ pub(crate) fn run() -> Result<bool, String> {
     for package in &workspace.packages {
         let text = |key: &str| package[key].as_str().unwrap_or_default();
         let license = text("license");
-        if !allows(license) {
+        let is_known = license == "MPL-2.0" && MOZILLA.contains(&text("name"));
+        if !allows(license) && !is_known {
             refused += 1;
             let shown = if license.is_empty() { "no license expression" } else { license };
             println!(
