@@ -32,7 +32,7 @@ use dapple::store::StoreUrl;
 #[command(version)]
 struct Args {
     /// The address of the proxy; with port 0 the system chooses one. Another address than loopback needs a token.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8086")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8087")]
     listen: SocketAddr,
     /// The registry of preferences with the profiles of devices.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8082")]
