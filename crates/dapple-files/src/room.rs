@@ -1,15 +1,15 @@
 //! The room that one user may take, over all its clients, so that others keep theirs.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use dapple::sync::Limit;
 use dapple_sched::environment::HashMap;
 
 use crate::lock::lock;
 
-/// The rooms of the users that have any client at the moment.
+/// The rooms of all users that have any client, or have left anything in use.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms(Mutex<HashMap<Arc<str>, Weak<Room>>>);
+pub(crate) struct Rooms(Mutex<HashMap<Arc<str>, Arc<Room>>>);
 
 /// The room of one user.
 #[derive(Debug)]
@@ -29,16 +29,24 @@ pub(crate) struct Room {
 }
 
 impl Rooms {
-    /// The room of a user, which lasts as long as a request, a mount or an open file has it.
+    /// The room of a user, which lasts as long as a request has it, or a part of it is taken: open files outlast all requests.
     pub(crate) fn of(&self, user: &Arc<str>) -> Arc<Room> {
         let mut rooms = lock(&self.0);
-        if let Some(room) = rooms.get(user).and_then(Weak::upgrade) {
-            return room;
+        if let Some(room) = rooms.get(user) {
+            return room.clone();
         }
-        rooms.retain(|_, room| room.strong_count() > 0);
-        let room = Arc::new(Room::default());
-        rooms.insert(user.clone(), Arc::downgrade(&room));
-        room
+        // The others make room before the table grows.
+        if rooms.len() == rooms.capacity() {
+            rooms.retain(|_, room| Arc::strong_count(room) > 1 || room.is_used());
+        }
+        rooms.entry(user.clone()).or_default().clone()
+    }
+}
+
+impl Room {
+    fn is_used(&self) -> bool {
+        let Room { changes, kept_writes, trees, reading, large_calls, open_files } = self;
+        [changes, kept_writes, trees, reading, large_calls, open_files].iter().any(|limit| limit.used() > 0)
     }
 }
 
@@ -64,3 +72,23 @@ const READING_MAX: usize = 32;
 const READING_WAITING_MAX: usize = 2048;
 const LARGE_CALLS_MAX: usize = 128;
 const OPEN_FILES_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Rooms, lock};
+
+    #[test]
+    fn what_a_user_has_counts_also_while_it_sends_nothing() {
+        let (rooms, ann) = (Rooms::default(), Arc::from("ann"));
+        let open_file = rooms.of(&ann).open_files.try_acquire();
+        for number in 0..1000 {
+            rooms.of(&format!("u{number}").into());
+        }
+        assert!(lock(&rooms.0).len() < 100, "rooms without a use make room");
+        assert_eq!(rooms.of(&ann).open_files.used(), 1);
+        drop(open_file);
+        assert_eq!(rooms.of(&ann).open_files.used(), 0);
+    }
+}
