@@ -347,7 +347,7 @@ impl Leases {
                     change.begin(&mut states, stage);
                     return Ok(change);
                 };
-                Err(Some((change, in_the_way.await_turn(stage))))
+                Err(Some((change, in_the_way.await_turn(stage, is_new))))
             });
             match begun.await {
                 Ok(begun) => change = begun,

@@ -1,5 +1,6 @@
 //! The state of one file: the holders of its leases, and its changes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -21,8 +22,8 @@ pub(super) struct State {
     pub(super) running: usize,
     /// Whether the one that runs must be alone.
     pub(super) is_alone: bool,
-    /// Changes that wait for the end of others, and how they will run.
-    pub(super) turns: Vec<(Stage, oneshot::Sender<()>)>,
+    /// Changes that wait for the end of others, and how they will run, in the order of their turns.
+    pub(super) turns: VecDeque<(Stage, oneshot::Sender<()>)>,
 }
 
 /// The client that may keep its writes to itself.
@@ -71,13 +72,16 @@ impl State {
         is_free && !(is_new && self.turns.iter().any(is_awaited))
     }
 
-    /// How a change that will run so waits for others that run.
-    pub(super) fn await_turn(&mut self, stage: Stage) -> oneshot::Receiver<()> {
+    /// How a change that will run so waits for others; a newcomer behind those that wait already.
+    pub(super) fn await_turn(&mut self, stage: Stage, is_new: bool) -> oneshot::Receiver<()> {
         if self.turns.len() == self.turns.capacity() {
             self.turns.retain(|(_, turn)| !turn.is_closed());
         }
         let (turn, comes) = oneshot::channel();
-        self.turns.push((stage, turn));
+        match is_new {
+            true => self.turns.push_back((stage, turn)),
+            false => self.turns.push_front((stage, turn)),
+        }
         comes
     }
 
@@ -87,10 +91,25 @@ impl State {
         if has_run {
             self.running -= 1;
             self.is_alone = false;
-            self.turns.sort_by_key(|(stage, _)| *stage != Stage::Alone);
-            self.turns.drain(..).for_each(|(_, turn)| {
-                let _ = turn.send(());
-            });
+        }
+        self.call_next();
+    }
+
+    /// Calls the next ones: one that must be alone once no other runs, or all up to that. Each of them ends sooner or later, and
+    /// then those after it are called.
+    fn call_next(&mut self) {
+        let mut is_taken = self.running > 0;
+        while let Some((stage, _)) = self.turns.front() {
+            if self.is_alone || is_taken && *stage == Stage::Alone {
+                return;
+            }
+            let Some((stage, turn)) = self.turns.pop_front() else { return };
+            // One that has left needs no turn.
+            let is_there = turn.send(()).is_ok();
+            if is_there && stage == Stage::Alone {
+                return;
+            }
+            is_taken |= is_there;
         }
     }
 
@@ -179,6 +198,7 @@ mod tests {
     use std::time::Duration;
 
     use dapple::time::Instant;
+    use futures_util::FutureExt;
 
     use super::{ClientId, Stage, State};
 
@@ -187,10 +207,10 @@ mod tests {
         dapple::builder().workers(1).build().expect("a runtime").block_on(async {
             let (mut state, now) = (State::default(), Instant::now());
             state.grant(ClientId(1), 1, now, now + Duration::from_secs(1));
-            let (waits, turn) = (state.wait(None, now).expect("a holder"), state.await_turn(Stage::Alone));
+            let (waits, turn) = (state.wait(None, now).expect("a holder"), state.await_turn(Stage::Alone, true));
             for _ in 0..1000 {
                 drop(state.wait(None, now));
-                drop(state.await_turn(Stage::Runs));
+                drop(state.await_turn(Stage::Runs, true));
             }
             assert!(state.waiters.len() < 10 && state.turns.len() < 10);
             state.release(ClientId(1), 1);
@@ -200,5 +220,23 @@ mod tests {
             state.end(true);
             assert_eq!(turn.await, Ok(()));
         });
+    }
+
+    #[test]
+    fn small_changes_that_keep_coming_do_not_starve_one_that_must_be_alone() {
+        let mut state = State { running: 2, changes: 4, ..State::default() };
+        assert!(!state.is_free_for(Stage::Alone, true));
+        let mut alone = state.await_turn(Stage::Alone, true);
+        assert!(!state.is_free_for(Stage::Runs, true), "it comes after the one that waits");
+        let mut small = state.await_turn(Stage::Runs, true);
+        let has_come = |turn: &mut _| FutureExt::now_or_never(turn).is_some();
+        state.end(true);
+        assert!(!has_come(&mut alone) && !has_come(&mut small), "another one runs");
+        state.end(true);
+        assert!(has_come(&mut alone) && !has_come(&mut small));
+        // It has left, and its place in the line goes to the next.
+        drop(alone);
+        state.end(false);
+        assert!(has_come(&mut small));
     }
 }
