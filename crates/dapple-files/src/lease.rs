@@ -317,18 +317,19 @@ impl Leases {
         // In one step, so that no client gets a lease of one file after it lost that of another for the same change. The closure has
         // the change: if this future is dropped, the change ends.
         let announced = when(&states).with(move |mut states| {
+            // Before others are asked for their leases: a client with a delegation is the only holder.
+            if !is_delegated(&states, by, delegation) {
+                return None;
+            }
             let holders: Vec<_> = states.iter_mut().map(|state| state.announce(by, now)).collect();
             change.stage = Stage::Waits;
             let is_free = holders.iter().all(Vec::is_empty);
-            if is_free
-                && states.iter().all(|state| state.is_free_for(stage, true))
-                && is_delegated(&states, by, delegation)
-            {
+            if is_free && states.iter().all(|state| state.is_free_for(stage, true)) {
                 change.begin(&mut states, stage);
             }
-            (change, holders)
+            Some((change, holders))
         });
-        let (mut change, holders) = announced.await;
+        let (mut change, holders) = announced.await?;
         for (node, holders) in nodes.iter().zip(holders) {
             if !holders.is_empty() {
                 self.0.waiting.fetch_add(1, Ordering::Relaxed);

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dapple::task::First;
 use dapple::time::Instant;
 
 use super::{ClientId, Leases, Recall};
@@ -154,5 +155,18 @@ fn a_delegation_lasts_until_another_client_comes_or_its_own_has_gone() {
         while leases.has_delegations() {
             dapple::time::sleep(Duration::from_millis(1)).await;
         }
+    });
+}
+
+#[test]
+fn writes_that_were_kept_for_too_long_are_refused_before_another_client_is_asked() {
+    run(async {
+        let leases = Leases::new(LONG);
+        let [writer, silent] = [1, 2].map(|id| leases.client(ClientId(id)).expect("a client"));
+        assert!(leases.grant(&silent, FILE).await.is_some());
+        let is_refused = async { leases.change_delegated(writer.id(), FILE, u64::MAX).await.is_none() };
+        let is_recalled = async { silent.recalls(LONG).await.is_empty() };
+        assert_eq!(dapple::task::race(is_refused, is_recalled).await, First::Left(true));
+        assert_eq!(leases.counts().recalled, 0);
     });
 }
