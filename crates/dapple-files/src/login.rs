@@ -37,8 +37,6 @@ struct Shared {
 
 /// A login that is checked.
 struct Checked {
-    /// The whole header field.
-    value: String,
     user: String,
     password: String,
     from: Origin,
@@ -120,11 +118,9 @@ impl Logins {
         let offered = Offered::of(value);
         let has_token = shared.token.as_ref().is_some_and(|token| is_same(token, offered.secret()));
         let from = Origin { address: address.map(client), name: offered.counted_name(), has_token };
-        if let Some(user) = shared.known(value, &from)? {
-            return Ok(user);
-        }
+        shared.may_try(&from)?;
         if has_token {
-            return Ok(shared.remember(&mut lock(&shared.known), value, &from, TOKEN_USER.into()));
+            return Ok(TOKEN_USER.into());
         }
         let (user, password) = match offered {
             Offered::Password(user, password)
@@ -134,12 +130,16 @@ impl Logins {
             }
             _ => return Err(shared.failed(&from)),
         };
-        let permit = shared.checks.acquire().await.map_err(|_| LoginError::Busy)?;
-        // Many came at once, and those before this one have been checked meanwhile.
-        if let Some(user) = shared.known(value, &from)? {
+        if let Some(user) = shared.known(&user, &password, &from) {
             return Ok(user);
         }
-        let (shared, checked) = (shared.clone(), Checked { value: value.to_owned(), user, password, from });
+        let permit = shared.checks.acquire().await.map_err(|_| LoginError::Busy)?;
+        // Many came at once, and those before this one have been checked meanwhile.
+        shared.may_try(&from)?;
+        if let Some(user) = shared.known(&user, &password, &from) {
+            return Ok(user);
+        }
+        let (shared, checked) = (shared.clone(), Checked { user, password, from });
         // The check has its permit, and counts, also if the client leaves.
         let result = spawn_blocking(move || {
             let _permit = permit;
@@ -150,21 +150,23 @@ impl Logins {
 }
 
 impl Shared {
-    /// The user of a login that was checked before.
-    ///
     /// # Errors
     ///
-    /// Too many were wrong. This counts before the look-up: otherwise guesses would go on against the logins that are known.
-    fn known(&self, value: &str, from: &Origin) -> Result<Option<Arc<str>>, LoginError> {
+    /// Too many logins of this origin were wrong. This counts before each look-up: otherwise guesses would go on against the logins that
+    /// are known.
+    fn may_try(&self, from: &Origin) -> Result<(), LoginError> {
+        lock(&self.attempts).wait(from, Instant::now()).map_or(Ok(()), |left| Err(LoginError::TooMany(left)))
+    }
+
+    /// The user of a login that was checked before.
+    fn known(&self, user: &str, password: &str, from: &Origin) -> Option<Arc<str>> {
         let now = Instant::now();
-        if let Some(left) = lock(&self.attempts).wait(from, now) {
-            return Err(LoginError::TooMany(left));
-        }
-        let found = lock(&self.known).get(value).filter(|(_, until)| *until > now).map(|(user, _)| user.clone());
-        if let Some(user) = &found {
-            self.trust(from, user, now);
-        }
-        Ok(found)
+        let found = lock(&self.known)
+            .get_key_value(user)
+            .filter(|(_, (known, until))| *until > now && is_same(known, password))
+            .map(|(user, _)| user.clone())?;
+        lock(&self.attempts).succeeded(from.address, &found, now);
+        Some(found)
     }
 
     /// Checks a password. Blocks.
@@ -188,26 +190,10 @@ impl Shared {
         if lock(&self.users).find(name).is_none_or(|(_, now)| now != hash) {
             return Err(LoginError::Wrong);
         }
-        Ok(self.remember(&mut known, &checked.value, &checked.from, name.clone()))
-    }
-
-    fn remember(&self, known: &mut Known, value: &str, from: &Origin, user: Arc<str>) -> Arc<str> {
         let now = Instant::now();
-        self.trust(from, &user, now);
-        if known.len() >= KNOWN_MAX {
-            known.retain(|_, (_, until)| *until > now);
-        }
-        if known.len() < KNOWN_MAX {
-            known.insert(value.to_owned(), (user.clone(), now + KNOWN_FOR));
-        }
-        user
-    }
-
-    /// Trusts the address of a user, and of no name that came with the token.
-    fn trust(&self, from: &Origin, user: &Arc<str>, now: Instant) {
-        if !from.has_token {
-            lock(&self.attempts).succeeded(from.address, user, now);
-        }
+        known.insert(name.clone(), (checked.password.clone(), now + KNOWN_FOR));
+        lock(&self.attempts).succeeded(checked.from.address, name, now);
+        Ok(name.clone())
     }
 
     fn failed(&self, from: &Origin) -> LoginError {
@@ -216,8 +202,8 @@ impl Shared {
     }
 }
 
-/// Checked logins: users by their whole header field, and until when each is known.
-type Known = HashMap<String, (Arc<str>, Instant)>;
+/// The password of each user that logged in lately, and until when it is known: no more than there are users.
+type Known = HashMap<Arc<str>, (String, Instant)>;
 
 fn is_same(token: &str, offered: &str) -> bool {
     token.as_bytes().ct_eq(offered.as_bytes()).into()
@@ -364,8 +350,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 /// The name of the token's bearer in rules and logs.
 pub const TOKEN_USER: &str = "token";
 
-/// The most logins that are known, and for how long each is.
-const KNOWN_MAX: usize = 10_000;
+/// How long a checked login is known.
 const KNOWN_FOR: Duration = Duration::from_secs(300);
 
 /// The most passwords that are checked at a time, each in 19 MiB of memory, and that wait for it.

@@ -224,3 +224,13 @@ fn only_the_user_that_logged_in_is_trusted() {
     assert!(matches!(login(1, "ann's password"), Err(LoginError::TooMany(_))), "only the token came from there");
     assert_eq!(login(1, "s3cret").as_deref(), Ok("token"), "guesses at a name do not keep the token out");
 }
+
+#[test]
+fn one_user_takes_one_place_among_the_known_logins_however_it_is_written() {
+    let logins = Logins::new(Some("s3cret".to_owned()), ann_and_bob());
+    let runtime = dapple::builder().workers(1).build().expect("a runtime");
+    for (user, password) in [("ann", "ann's password"), ("%61nn", "ann's password"), ("a", "s3cret"), ("b", "s3cret")] {
+        assert!(runtime.block_on(logins.user(&basic(user, password), None)).is_ok());
+    }
+    assert_eq!(lock(&logins.0.known).len(), 1, "the token costs no check");
+}
