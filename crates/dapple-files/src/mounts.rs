@@ -41,8 +41,9 @@ pub(crate) struct Mounts {
     last_sweep: Mutex<Instant>,
     trusts_owners: AtomicBool,
     open_files: Arc<AtomicUsize>,
-    /// The large calls of all mounts that run, or wait for leases.
+    /// The large calls of all mounts that run, or wait for leases; but for writes that they kept.
     large: Limit,
+    large_kept: Limit,
 }
 
 /// One mount.
@@ -53,8 +54,9 @@ struct Mount {
     last_seen: Mutex<Instant>,
     files: Colored<HashMap<u64, Arc<OpenFile>>>,
     recent: Colored<Recent>,
-    /// Its large calls that run, or wait for leases.
+    /// Its large calls that run, or wait for leases; but for writes that it kept.
     large: Limit,
+    large_kept: Limit,
 }
 
 /// An open file of a mount.
@@ -84,6 +86,7 @@ impl Mounts {
             trusts_owners: AtomicBool::new(false),
             open_files: Arc::default(),
             large: Limit::new(LARGE_MAX),
+            large_kept: Limit::new(LARGE_MAX),
         }
     }
 
@@ -114,14 +117,19 @@ impl Mounts {
         };
         tree.leases().release(&mount.client, &call.released).await;
         let room = &caller.room;
-        let large = [&mount.large, &room.large_calls, &self.large].map(|limit| is_large.then(|| limit.try_acquire()));
+        // Other changes may wait for these, and they wait for no lease: so they have limits of their own.
+        let is_kept = matches!(call.action, Action::Put { delegation: Some(grant), .. } if !tree.leases().is_of_earlier_service(grant));
+        let large = match is_kept {
+            true => [&mount.large_kept, &room.large_kept_writes, &self.large_kept],
+            false => [&mount.large, &room.large_calls, &self.large],
+        };
+        let large = large.map(|limit| is_large.then(|| limit.try_acquire()));
         if large.iter().any(|permit| matches!(permit, Some(None))) {
             return None;
         }
         let change = match &call.action {
             action if !action.changes() => None,
-            // Other changes may wait for these.
-            Action::Put { delegation: Some(_), .. } => Some(room.kept_writes.acquire().await.ok()?),
+            _ if is_kept => Some(room.kept_writes.acquire().await.ok()?),
             _ => Some(room.changes.acquire().await.ok()?),
         };
         Some(self.answer_of(tree, caller, by, (call, data), mount, (large, change)).await)
@@ -210,6 +218,7 @@ impl Mounts {
             files: Colored::new(HashMap::default()),
             recent: Colored::new(Recent::default()),
             large: Limit::new(LARGE_OF_MOUNT_MAX),
+            large_kept: Limit::new(LARGE_OF_MOUNT_MAX),
         });
         mounts.insert(id, mount.clone());
         Ok(mount)
@@ -329,7 +338,7 @@ const MOUNTS_OF_USER_MAX: usize = 2_000;
 const FILES_OF_MOUNT_MAX: usize = 4096;
 const OPEN_FILES_MAX: usize = 16_384;
 
-/// The most large calls of one mount, and of all, that run or wait for leases, with two MB at most each.
+/// The most large calls of one mount, and of all, that run or wait for leases, with two MB at most each; and as many kept writes.
 const LARGE_OF_MOUNT_MAX: usize = 64;
 const LARGE_MAX: usize = 256;
 

@@ -24,6 +24,8 @@ pub(crate) struct Room {
     pub(crate) reading: Limit,
     /// Large calls of mounts that run, or wait for leases.
     pub(crate) large_calls: Limit,
+    /// Large ones of those kept writes: the leases for which the others wait end only after these.
+    pub(crate) large_kept_writes: Limit,
     /// Files that mounts have open.
     pub(crate) open_files: Limit,
 }
@@ -45,8 +47,10 @@ impl Rooms {
 
 impl Room {
     fn is_used(&self) -> bool {
-        let Room { changes, kept_writes, trees, reading, large_calls, open_files } = self;
-        [changes, kept_writes, trees, reading, large_calls, open_files].iter().any(|limit| limit.used() > 0)
+        let Room { changes, kept_writes, trees, reading, large_calls, large_kept_writes, open_files } = self;
+        [changes, kept_writes, trees, reading, large_calls, large_kept_writes, open_files]
+            .iter()
+            .any(|limit| limit.used() > 0)
     }
 }
 
@@ -58,6 +62,7 @@ impl Default for Room {
             trees: Limit::new(TREES_MAX).waiting_max(TREES_WAITING_MAX),
             reading: Limit::new(READING_MAX).waiting_max(READING_WAITING_MAX),
             large_calls: Limit::new(LARGE_CALLS_MAX),
+            large_kept_writes: Limit::new(LARGE_CALLS_MAX),
             open_files: Limit::new(OPEN_FILES_MAX),
         }
     }

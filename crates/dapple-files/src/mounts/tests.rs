@@ -220,3 +220,52 @@ fn the_changes_of_one_user_that_go_on_without_a_client_are_limited() {
         assert!(matches!(small.await, Some((Answer::Found(..), _))), "it had to wait");
     });
 }
+
+#[test]
+fn large_writes_that_a_mount_kept_do_not_wait_behind_other_large_calls() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["held", "own"] {
+        std::fs::write(dir.path().join(name), "").expect("a file");
+    }
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
+        let (mounts, caller) = (Mounts::new(), caller(May::Write));
+        let silent = tree.leases().client(ClientId(9)).expect("a client");
+        let (found, _) = tree.stat_leased(&path("held"), &silent).await.expect("attributes");
+        let mut number = 0;
+        let mut ask = |action| {
+            number += 1;
+            let (call, data) = call(1, number, action);
+            let is_large = !data.is_empty() && matches!(call.action, Action::Put { .. });
+            mounts.answer(&tree, &caller, nowhere(), call, data, is_large)
+        };
+        let put = |handle, delegation| Action::Put {
+            handle,
+            delegation,
+            pieces: vec![(0, 3)],
+            change: AttributeChange::default(),
+        };
+        let Action::Open { path, how, .. } = open("own") else { panic!("an action") };
+        let Some((Answer::Opened(_, Some(lease)), _)) = ask(Action::Open { path, handle: 2, how }).await else {
+            panic!("a lease")
+        };
+        assert!(lease.writes);
+        ask(open("held")).await.expect("an answer");
+        let mut waiting: Vec<_> = (0..LARGE_OF_MOUNT_MAX).map(|_| Box::pin(ask(put(1, None)))).collect();
+        while tree.leases().counts().waiting < waiting.len() {
+            waiting.iter_mut().for_each(|call| assert!(call.as_mut().now_or_never().is_none()));
+            sleep(Duration::from_millis(1)).await;
+        }
+        for limit in [&mounts.large, &caller.room.large_calls] {
+            limit.set_max(LARGE_OF_MOUNT_MAX);
+        }
+        assert!(ask(put(1, None)).await.is_none());
+        assert!(matches!(ask(put(2, Some(lease.grant))).await, Some((Answer::Found(..), _))));
+        // One that the service cannot have let it keep is no such write.
+        assert!(ask(put(2, Some(0))).await.is_none());
+        tree.leases().release(&silent, &[(found.node, u64::MAX)]).await;
+        for call in waiting {
+            assert!(matches!(call.await, Some((Answer::Found(..), _))));
+        }
+    });
+}
