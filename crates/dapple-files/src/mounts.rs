@@ -113,7 +113,11 @@ impl Mounts {
     ) -> Option<(Answer, Vec<u8>)> {
         let mount = match self.mount(tree, caller, call.client) {
             Ok(mount) => mount,
-            Err(error) => return Some((failed(error), Vec::new())),
+            Err(error) => {
+                let answer = failed(error);
+                begin_record(by.audit, caller, by.address, call.action.described(None)).end(outcome(&answer));
+                return Some((answer, Vec::new()));
+            }
         };
         tree.leases().release(&mount.client, &call.released).await;
         let room = &caller.room;
@@ -172,11 +176,7 @@ impl Mounts {
             let begun = Begun::new(&mount.recent, number);
             let records = mount.audited(&audit, &served.caller, address, &call.action).await;
             let (answer, data) = served.run(call.action, data).await;
-            records.end(match answer {
-                Answer::Failed(errno) => Outcome::Failed(errno),
-                Answer::UnknownHandle => Outcome::Failed(Errno::STALE.raw_os_error()),
-                _ => Outcome::Done,
-            });
+            records.end(outcome(&answer));
             begun.end(answer.clone()).await;
             (answer, data)
         });
@@ -239,12 +239,7 @@ impl Mount {
 
     /// Begins the records of a call.
     async fn audited(&self, audit: &Audit, caller: &Caller, address: Option<IpAddr>, action: &Action) -> Records {
-        let begin = |described: Option<(&'static str, TreePath, Option<TreePath>)>| {
-            audit.begin(|| {
-                let (call, path, to) = described?;
-                Some(Audited { user: caller.user.clone(), address, call, path, to, result: Outcome::Left })
-            })
-        };
+        let begin = |described| begin_record(audit, caller, address, described);
         let open = match action {
             Action::Put { handle, .. } | Action::SetOpen(handle, _) if audit.is_on() => {
                 self.files.read(|files| files.get(handle).cloned()).await
@@ -257,6 +252,29 @@ impl Mount {
             write: written.map(|open| (begin(Some(("write", open.path.clone(), None))), open)),
             change: begin(if audit.is_on() { action.described(of_handle) } else { None }),
         }
+    }
+}
+
+/// The name of a change, and its files.
+type Described = (&'static str, TreePath, Option<TreePath>);
+
+fn begin_record(
+    audit: &Audit,
+    caller: &Caller,
+    address: Option<IpAddr>,
+    described: Option<Described>,
+) -> audit::Running {
+    audit.begin(|| {
+        let (call, path, to) = described?;
+        Some(Audited { user: caller.user.clone(), address, call, path, to, result: Outcome::Left })
+    })
+}
+
+fn outcome(answer: &Answer) -> Outcome {
+    match answer {
+        Answer::Failed(errno) => Outcome::Failed(*errno),
+        Answer::UnknownHandle => Outcome::Failed(Errno::STALE.raw_os_error()),
+        _ => Outcome::Done,
     }
 }
 
@@ -283,7 +301,7 @@ impl Records {
 
 impl Action {
     /// The name and the files of a change, for an audit; `None` for what changes nothing but the bytes of an open file.
-    fn described(&self, of_handle: Option<TreePath>) -> Option<(&'static str, TreePath, Option<TreePath>)> {
+    fn described(&self, of_handle: Option<TreePath>) -> Option<Described> {
         let (call, path, to) = match self {
             Action::Open { path, how, .. } if how.create.is_some() && how.only_new => ("create", path, None),
             Action::Open { path, how, .. } if how.create.is_some() || how.truncate => ("open", path, None),

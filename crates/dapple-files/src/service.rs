@@ -173,10 +173,6 @@ impl Files {
             Ok(user) => user,
             Err(error) => return self.refuse_login(error, &method, &path, address),
         };
-        if dav::guard::is_cross_site(&method, request.headers()) {
-            info!(%user, %method, %path, client = ?address, "refused: sent by a page of another site");
-            return text(StatusCode::FORBIDDEN, "a page of another site sent this");
-        }
         let rules = lock(&self.0.rules).clone();
         let asked = Arc::new(dav::Asked::new(&method, &path, request.headers(), self.0.rules.clone()));
         let room = self.0.rooms.of(&user);
@@ -187,15 +183,16 @@ impl Files {
             Method::GET | Method::HEAD => uri.path() == "/-/status",
             _ => false,
         };
-        if self.0.refuses.load(Ordering::Relaxed) && !is_small {
-            return short_of_memory();
-        }
         let change = self.0.audit.begin(|| {
             let call = audited(&method)?;
             let to = dav::guard::destination(&uri, request.headers()).ok().filter(|_| matches!(call, "COPY" | "MOVE"));
             Some(Audited { user: user.clone(), address, call, path: path.clone(), to, result: Outcome::Left })
         });
         let reply = match method {
+            _ if dav::guard::is_cross_site(&method, request.headers()) => {
+                text(StatusCode::FORBIDDEN, "a page of another site sent this")
+            }
+            _ if self.0.refuses.load(Ordering::Relaxed) && !is_small => short_of_memory(),
             Method::POST if uri.path() == wire::PATH => return self.mount(caller, address, request).await,
             Method::GET | Method::HEAD => self.get(caller, &method, &uri, request.headers(), &path).await,
             _ => match dav::guard::check(&caller, &method, &uri, &path, request.headers()) {

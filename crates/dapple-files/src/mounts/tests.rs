@@ -151,9 +151,11 @@ fn of_the_writes_to_an_open_file_the_failures_and_the_first_success_are_recorded
         for pieces in [vec![(0, 3)], Vec::new()] {
             ask(&writer, Action::Put { handle: 1, delegation: None, pieces, change }).await;
         }
+        // With the number of another user's mount.
+        ask(&caller_of("bob", May::Write), Action::RemoveFile(path("f"))).await;
     });
-    let access = format!("write failed {}", Errno::ACCESS.raw_os_error());
-    let expected = [&access, "write done", &access, "set done", "set done"];
+    let [access, removed] = ["write", "unlink"].map(|call| format!("{call} failed {}", Errno::ACCESS.raw_os_error()));
+    let expected = [&access, "write done", &access, "set done", "set done", &removed];
     assert_eq!(*lock(&lines), expected);
 }
 

@@ -60,3 +60,14 @@ fn properties_that_were_refused_are_told_from_those_that_were_set() {
         ["PROPPATCH /f done", "PROPPATCH /f refused 403", "PROPPATCH /f refused 507", "PROPPATCH /f done"]
     );
 }
+
+#[test]
+fn changes_that_are_refused_before_they_begin_are_recorded() {
+    let (served, lines) = audited();
+    let other_site = "Sec-Fetch-Site: cross-site";
+    assert_eq!(served.ask("PUT", "/f", &[other_site], b"x").status, 403);
+    assert_eq!(served.ask("POST", "/-/mount", &[other_site], b"x").status, 403);
+    served.files.refuse_all(true);
+    assert_eq!(served.ask("MKCOL", "/d", &[], b"").status, 503);
+    assert_eq!(*lines.lock().expect("the lines"), ["PUT /f refused 403", "MKCOL /d refused 503"]);
+}
