@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dapple::task::First;
-use dapple::time::Instant;
+use dapple::time::{Instant, sleep};
 
 use super::{ClientId, Leases, Recall};
 use crate::tree::NodeId;
@@ -13,6 +13,17 @@ const LONG: Duration = Duration::from_secs(3600);
 
 fn run(test: impl Future<Output = ()>) {
     dapple::builder().workers(1).build().expect("a runtime").block_on(test);
+}
+
+/// The changes of the file that run, and those that wait for their turn.
+async fn changes(leases: &Leases) -> (usize, usize) {
+    leases.node(FILE).state.with(|state| (state.running, state.turns.len())).await
+}
+
+async fn until_changes_are(leases: &Leases, expected: (usize, usize)) {
+    while changes(leases).await != expected {
+        sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[test]
@@ -71,16 +82,17 @@ fn a_change_that_must_be_alone_waits_for_others_and_they_for_it() {
         };
         let client = leases.client(ClientId(1)).expect("a client");
         let alone = start(true);
+        until_changes_are(&leases, (2, 1)).await;
         drop(first);
         assert!(leases.grant(&client, FILE).await.is_none());
-        assert_eq!(begun.load(Ordering::SeqCst), 0, "the second one still runs");
+        assert_eq!(changes(&leases).await, (1, 1), "the second one still runs");
         drop(second);
         let alone = alone.await.expect("its turn");
         let waiting = [true, false].map(|alone| {
             let change = start(alone);
             dapple::spawn(async move { drop(change.await) })
         });
-        // One of these could have begun by the time that a visit to the state ends.
+        until_changes_are(&leases, (1, 2)).await;
         assert!(leases.grant(&client, FILE).await.is_none());
         assert_eq!(begun.load(Ordering::SeqCst), 1);
         drop(alone);
@@ -125,13 +137,14 @@ fn writes_that_were_kept_are_refused_if_the_delegation_ends_while_they_wait() {
             let (leases, by) = (leases.clone(), writer.id());
             async move { leases.change_delegated(by, FILE, lease.grant).await.is_some() }
         });
+        until_changes_are(&leases, (1, 1)).await;
         // The lease of the writer has run out, so the reader waits only for writes of it that run.
         let reading = dapple::spawn({
             let (leases, by) = (leases.clone(), Some(reader.id()));
             async move { leases.settle(&[FILE], by).await }
         });
         while leases.has_delegation(writer.id(), FILE, lease.grant).await {
-            dapple::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
         }
         drop(other);
         assert!(!late.await.expect("it ends"), "another client may have read the file");
@@ -153,7 +166,7 @@ fn a_delegation_lasts_until_another_client_comes_or_its_own_has_gone() {
         assert_eq!(leases.counts().nodes, 0);
         // The state goes in its own color.
         while leases.has_delegations() {
-            dapple::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
         }
     });
 }
