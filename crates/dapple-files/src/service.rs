@@ -578,3 +578,6 @@ const BROKEN: &str = "this failed; the server's log says why";
 
 /// The deepest element of a request; those of real clients have a depth of five.
 const XML_DEPTH_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -265,6 +265,11 @@ fn large_writes_that_a_mount_kept_do_not_wait_behind_other_large_calls() {
         assert!(matches!(ask(put(2, Some(lease.grant))).await, Some((Answer::Found(..), _))));
         // One that the service cannot have let it keep is no such write.
         assert!(ask(put(2, Some(0))).await.is_none());
+        for limit in [&mounts.large_kept, &caller.room.large_kept_writes] {
+            limit.set_max(0);
+            assert!(ask(put(2, Some(lease.grant))).await.is_none(), "they are limited as well");
+            limit.set_max(1);
+        }
         tree.leases().release(&silent, &[(found.node, u64::MAX)]).await;
         for call in waiting {
             assert!(matches!(call.await, Some((Answer::Found(..), _))));

@@ -1,0 +1,97 @@
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dapple::sync::limit::LimitError;
+use dapple::time::sleep;
+use futures_util::FutureExt as _;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::Full;
+
+use super::Files;
+use crate::dav::{Asked, Caller};
+use crate::lease::{ClientId, Leases};
+use crate::login::{Logins, Users};
+use crate::path::TreePath;
+use crate::rights::{May, Rules};
+use crate::tree::Tree;
+
+/// A service of a directory with a file `f`, with leases that outlast the test.
+async fn service(dir: &tempfile::TempDir) -> Files {
+    std::fs::write(dir.path().join("f"), "").expect("a file");
+    let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
+    Files::new(tree, Logins::new(None, Users::default()), Rules::all(May::Write))
+}
+
+/// Polls once; whether it waits.
+fn waits<T>(call: &mut Pin<Box<impl Future<Output = T>>>) -> bool {
+    call.as_mut().now_or_never().is_none()
+}
+
+#[test]
+fn of_the_changes_of_trees_of_one_user_sixteen_run_and_a_line_waits() {
+    let dir = tempfile::tempdir().expect("a directory");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let files = service(&dir).await;
+        let path = TreePath::parse("f").expect("a path");
+        let silent = files.tree().leases().client(ClientId(1)).expect("a client");
+        let (found, lease) = files.tree().stat_leased(&path, &silent).await.expect("attributes");
+        assert!(lease.is_some());
+        let delete = |user: &str| {
+            let rules = Arc::new(Rules::all(May::Write));
+            let asked = Asked::new(&Method::DELETE, &path, &HeaderMap::new(), Arc::new(Mutex::new(rules.clone())));
+            let room = files.0.rooms.of(&user.into());
+            let caller = Caller { user: user.into(), rules, asked: Arc::new(asked), room };
+            let request = Request::delete("/f").body(Full::new(Bytes::new())).expect("a request");
+            Box::pin(files.change_tree(caller, user.to_owned(), request))
+        };
+        let trees = &files.0.rooms.of(&"ann".into()).trees;
+        // These wait for the lease, and those for them.
+        let mut changes: Vec<_> = (0..16 + 1024).map(|_| delete("ann")).collect();
+        assert!(changes.iter_mut().all(waits));
+        assert_eq!((trees.used(), trees.waiting_len()), (16, 1024));
+        let refused = delete("ann").now_or_never().expect("no place in the line");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(refused.headers().contains_key(RETRY_AFTER));
+        let mut of_other = delete("bob");
+        assert!(waits(&mut of_other));
+        assert_eq!(files.0.rooms.of(&"bob".into()).trees.used(), 1, "another user has its own");
+        // The clients of all leave; what has begun goes on to its end.
+        drop((changes, of_other));
+        assert_eq!((trees.used(), trees.waiting_len()), (16, 0));
+        while files.tree().leases().counts().waiting < 17 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        files.tree().leases().release(&silent, &[(found.node, u64::MAX)]).await;
+        while trees.used() > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!dir.path().join("f").exists());
+    });
+}
+
+#[test]
+fn one_user_has_half_of_the_large_calls_that_are_read_and_half_of_the_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let files = service(&dir).await;
+        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|user| files.0.rooms.of(&user.into()));
+        let read = |room| Box::pin(files.room_to_read(room)).now_or_never();
+        let mut read_now: Vec<_> = (0..32).map(|_| read(&ann).expect("room").expect("room")).collect();
+        let mut line: Vec<_> = (0..2048).map(|_| Box::pin(files.room_to_read(&ann))).collect();
+        assert!(line.iter_mut().all(waits), "32 are read");
+        assert!(matches!(read(&ann), Some(Err(LimitError::Full { waiting: 2048 }))));
+        read_now.extend((0..32).map(|_| read(&bob).expect("room").expect("room")));
+        // All of them are taken now; others come next.
+        let mut of_eve = Box::pin(files.room_to_read(&eve));
+        assert!(waits(&mut of_eve) && files.0.large_calls.used() == 64);
+        drop(read_now.pop());
+        assert!(of_eve.await.is_ok());
+        drop(read_now);
+        assert!(line.swap_remove(0).await.is_ok());
+        drop(line);
+        assert_eq!((ann.reading.used(), ann.reading.waiting_len(), files.0.large_calls.used()), (0, 0, 0));
+    });
+}
