@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ pub(crate) struct Mounts {
     mounts: Mutex<HashMap<ClientId, Arc<Mount>>>,
     last_sweep: Mutex<Instant>,
     trusts_owners: AtomicBool,
-    open_files: Arc<AtomicUsize>,
+    /// The files that all mounts have open, or are opening.
+    open_files: Limit,
     /// The large calls of all mounts that run, or wait for leases; but for writes that they kept.
     large: Limit,
     large_kept: Limit,
@@ -71,8 +72,8 @@ struct OpenFile {
     checked: Mutex<Arc<Rules>>,
     /// Whether an audit has a write of it that succeeded.
     is_recorded: AtomicBool,
-    _room: Permit,
-    count: Arc<AtomicUsize>,
+    /// Of its user, and of all.
+    _room: [Permit; 2],
 }
 
 impl Mounts {
@@ -84,7 +85,7 @@ impl Mounts {
             mounts: Mutex::default(),
             last_sweep: Mutex::new(Instant::now()),
             trusts_owners: AtomicBool::new(false),
-            open_files: Arc::default(),
+            open_files: Limit::new(OPEN_FILES_MAX),
             large: Limit::new(LARGE_MAX),
             large_kept: Limit::new(LARGE_MAX),
         }
@@ -97,7 +98,7 @@ impl Mounts {
 
     /// The mounts, and the files that they have open.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (lock(&self.mounts).len(), self.open_files.load(Ordering::Relaxed))
+        (lock(&self.mounts).len(), self.open_files.used())
     }
 
     /// Answers a call, and the data after the answer; `None` while too many others of the mount or of its user run, or wait for leases:
@@ -340,12 +341,6 @@ impl Action {
                 | Action::Extended(..)
                 | Action::ListExtended(_)
         )
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

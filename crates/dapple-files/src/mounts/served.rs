@@ -3,15 +3,16 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dapple::sync::Limit;
 use dapple_sched::environment::HashMap;
 use rustix::io::Errno;
 
-use super::{FILES_OF_MOUNT_MAX, Mount, OPEN_FILES_MAX, OpenFile};
+use super::{FILES_OF_MOUNT_MAX, Mount, OpenFile};
 use crate::dav::{Caller, PROPERTIES};
 use crate::lease::Lease;
 use crate::lock::lock;
@@ -26,7 +27,7 @@ pub(super) struct Served {
     pub(super) boot: u64,
     pub(super) trusts_owners: bool,
     pub(super) began: FileTime,
-    pub(super) open_files: Arc<AtomicUsize>,
+    pub(super) open_files: Limit,
     pub(super) tree: Tree,
     pub(super) caller: Caller,
     pub(super) mount: Arc<Mount>,
@@ -302,10 +303,8 @@ impl Served {
     async fn open(&self, path: &TreePath, handle: u64, how: OpenHow) -> io::Result<(Answer, Vec<u8>)> {
         let writes = how.write || how.truncate || how.create.is_some();
         self.check(path, if writes { May::Write } else { May::Read })?;
-        if self.open_files.load(Ordering::Relaxed) >= OPEN_FILES_MAX {
-            return Err(Errno::NFILE.into());
-        }
-        let room = self.caller.room.open_files.try_acquire().ok_or(Errno::MFILE)?;
+        let own = self.caller.room.open_files.try_acquire().ok_or(Errno::MFILE)?;
+        let room = [own, self.open_files.try_acquire().ok_or(Errno::NFILE)?];
         let access = Access {
             // Data can be read ahead, and a page be filled, whatever the program asked for.
             read: true,
@@ -336,7 +335,6 @@ impl Served {
             true => read_whole(&file, 0, FIRST_LEN).await.unwrap_or_default(),
             false => Vec::new(),
         };
-        self.open_files.fetch_add(1, Ordering::Relaxed);
         let open = OpenFile {
             file,
             node,
@@ -345,7 +343,6 @@ impl Served {
             checked: Mutex::new(self.caller.rules.clone()),
             is_recorded: AtomicBool::new(false),
             _room: room,
-            count: self.open_files.clone(),
         };
         let kept = self.mount.files.with(|files| {
             if files.len() >= FILES_OF_MOUNT_MAX {

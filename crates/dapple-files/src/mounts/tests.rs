@@ -181,6 +181,11 @@ fn one_user_takes_its_own_share_of_open_files() {
         assert!(matches!(ask(&bob, 3, open("h")).await, Answer::Opened(..)));
         assert_eq!(ask(&ann, 1, Action::Close(1)).await, Answer::Done);
         assert!(matches!(ask(&ann, 2, open("g")).await, Answer::Opened(..)));
+        // All users together.
+        assert_eq!(mounts.counts().1, 2);
+        mounts.open_files.set_max(2);
+        assert_eq!(ask(&bob, 4, open("h")).await, Answer::Failed(Errno::NFILE.raw_os_error()));
+        assert_eq!((mounts.counts().1, bob.room.open_files.used()), (2, 1));
     });
 }
 
