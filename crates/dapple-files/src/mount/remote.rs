@@ -59,6 +59,9 @@ fn advice(status: StatusCode) -> &'static str {
 /// The connection to the server.
 pub(super) struct Remote {
     client: Client,
+    /// A connection of their own for the calls that other clients may wait for: otherwise they would queue behind calls that wait for
+    /// other clients.
+    awaited: Client,
     url: String,
     server: String,
     login: Option<HeaderValue>,
@@ -86,7 +89,6 @@ impl Remote {
         };
         let login = login.map(|login| HeaderValue::from_str(&login)).transpose().map_err(|_| MountError::Login)?;
         let mut builder = Client::builder()
-            .connections_per_host(CONNECTIONS)
             .head_timeout(ANSWER_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .tcp_keep_alive(Duration::from_secs(5))
@@ -96,8 +98,10 @@ impl Remote {
         if let Some(tls) = &options.tls {
             builder = builder.tls(tls.clone());
         }
+        let of = |connections| builder.clone().connections_per_host(connections).build().map_err(MountError::Client);
         Ok(Remote {
-            client: builder.build().map_err(MountError::Client)?,
+            client: of(CONNECTIONS)?,
+            awaited: of(1)?,
             url: format!("{server}{PATH}"),
             server,
             login,
@@ -132,7 +136,7 @@ impl Remote {
 
     async fn once(&self, action: Action) -> Result<(Answer, Bytes), MountError> {
         let body = self.body(action, Vec::new(), &[]).map_err(|_| MountError::Protocol(self.server.clone()))?;
-        match self.send(body).await {
+        match self.send(&self.client, body).await {
             Ok(answer) => Ok(answer),
             Err(Sent::Failed(error)) => Err(MountError::Unreachable(self.server.clone(), error)),
             Err(Sent::Refused(status, _)) => Err(MountError::Refused(self.server.clone(), status)),
@@ -156,11 +160,12 @@ impl Remote {
         data: &[u8],
         patience: Duration,
     ) -> Result<(Answer, Bytes), i32> {
+        let client = if action.is_awaited() { &self.awaited } else { &self.client };
         let body = self.body(action, released, data)?;
         let end = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
         loop {
-            let wait = match self.send(body.clone()).await {
+            let wait = match self.send(client, body.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(Sent::Failed(error)) => {
                     tracing::debug!(%error, "the server does not answer");
@@ -187,13 +192,13 @@ impl Remote {
         encode(&call, data).map_err(|_| Errno::INVAL.raw_os_error())
     }
 
-    async fn send(&self, body: Bytes) -> Result<(Answer, Bytes), Sent> {
+    async fn send(&self, client: &Client, body: Bytes) -> Result<(Answer, Bytes), Sent> {
         let mut request = Request::post(&self.url).header(CONTENT_TYPE, wire::CONTENT_TYPE);
         if let Some(login) = &self.login {
             request = request.header(AUTHORIZATION, login);
         }
         let Ok(request) = request.body(body) else { return Err(Sent::Nonsense) };
-        let response = self.client.request(request).await.map_err(Sent::Failed)?;
+        let response = client.request(request).await.map_err(Sent::Failed)?;
         if response.status() != StatusCode::OK {
             let after = response.headers().get(http::header::RETRY_AFTER);
             let after = after.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
@@ -201,6 +206,13 @@ impl Remote {
         }
         let body = response.bytes().await.map_err(Sent::Failed)?;
         decode(body).ok_or(Sent::Nonsense)
+    }
+}
+
+impl Action {
+    /// Whether other clients may wait for this call: it gives leases back, or sends writes that were kept.
+    fn is_awaited(&self) -> bool {
+        matches!(self, Action::Hello | Action::Recalls { .. } | Action::Put { delegation: Some(_), .. })
     }
 }
 
@@ -228,3 +240,6 @@ const ANSWER_MAX: usize = 256 * DATA_MAX;
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;
