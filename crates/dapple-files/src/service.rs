@@ -482,7 +482,10 @@ fn finished(reply: Response<ReplyBody>, asked: &dav::Asked, method: &Method) -> 
         }
         _ => return reply,
     };
-    let mut with_reason = text(status, words);
+    let mut with_reason = match status {
+        StatusCode::SERVICE_UNAVAILABLE => too_many(words),
+        status => text(status, words),
+    };
     if let Some(connection) = reply.headers().get(header::CONNECTION) {
         with_reason.headers_mut().insert(header::CONNECTION, connection.clone());
     }

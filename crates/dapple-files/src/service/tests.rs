@@ -3,17 +3,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dapple::net::TcpListener;
 use dapple::sync::limit::LimitError;
 use dapple::time::sleep;
 use futures_util::FutureExt as _;
-use http::header::RETRY_AFTER;
+use http::header::{AUTHORIZATION, CONTENT_RANGE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::Full;
 
 use super::Files;
 use crate::dav::{Asked, Caller};
 use crate::lease::{ClientId, Leases};
-use crate::login::{Logins, Users};
+use crate::login::{Logins, TOKEN_USER, Users};
 use crate::path::TreePath;
 use crate::rights::{May, Rules};
 use crate::tree::Tree;
@@ -93,5 +94,32 @@ fn one_user_has_half_of_the_large_calls_that_are_read_and_half_of_the_line() {
         assert!(line.swap_remove(0).await.is_ok());
         drop(line);
         assert_eq!((ann.reading.used(), ann.reading.waiting_len(), files.0.large_calls.used()), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_part_of_a_file_that_has_no_room_is_to_come_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let token = "0123456789abcdef";
+        std::fs::write(dir.path().join("f"), "old").expect("a file");
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let files = Files::new(tree, Logins::new(Some(token.to_owned()), Users::default()), Rules::all(May::Write));
+        let room = files.0.rooms.of(&TOKEN_USER.into());
+        // As if the line were full.
+        room.changes.close();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/f", listener.local_addr().expect("an address"));
+        drop(dapple::spawn(async move { dapple::serve(listener, files).no_admission().await }));
+        let request = dapple::http::Request::put(&url)
+            .header(AUTHORIZATION, format!("Bearer {token}"))
+            .header(CONTENT_RANGE, "bytes 0-2/*");
+        let client = dapple::http::Client::builder().build().expect("a client");
+        let reply = client.request(request.body("new").expect("a request")).await.expect("a reply");
+        assert_eq!(
+            (reply.status(), std::fs::read_to_string(dir.path().join("f")).ok()),
+            (StatusCode::SERVICE_UNAVAILABLE, Some("old".to_owned()))
+        );
+        assert!(reply.headers().contains_key(RETRY_AFTER));
     });
 }
