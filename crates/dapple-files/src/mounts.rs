@@ -122,8 +122,7 @@ impl Mounts {
         };
         tree.leases().release(&mount.client, &call.released).await;
         let room = &caller.room;
-        // Other changes may wait for these, and they wait for no lease: so they have limits of their own.
-        let is_kept = matches!(call.action, Action::Put { delegation: Some(grant), .. } if !tree.leases().is_of_earlier_service(grant));
+        let is_kept = call.action.is_kept_write(tree);
         let large = match is_kept {
             true => [&mount.large_kept, &room.large_kept_writes, &self.large_kept],
             false => [&mount.large, &room.large_calls, &self.large],
@@ -322,6 +321,11 @@ impl Action {
             _ => return None,
         };
         Some((call, path.clone(), to.cloned()))
+    }
+
+    /// Whether it is a write that a mount kept. Other changes may wait for it, and it waits for no lease: so it has limits of its own.
+    pub(crate) fn is_kept_write(&self, tree: &Tree) -> bool {
+        matches!(self, Action::Put { delegation: Some(grant), .. } if !tree.leases().is_of_earlier_service(*grant))
     }
 
     /// Whether it may happen only once. Opening and closing may happen twice, and writing the same bytes again is no harm, but for the

@@ -35,7 +35,7 @@ use crate::rights::Rules;
 use crate::room::{Room, Rooms};
 use crate::tree::Tree;
 use crate::upload_body::SharedBody;
-use crate::wire;
+use crate::wire::{self, Call};
 
 /// A tree of files as a tower service, for `dapple::serve`. Cheap to clone.
 ///
@@ -52,10 +52,12 @@ struct Shared {
     mounts: Mounts,
     rooms: Rooms,
     large_calls: Limit,
+    /// Those that are read while memory is short.
+    large_while_short: Limit,
     counts: Counts,
     audit: Audit,
     status_page: OnceLock<StatusPage>,
-    /// Whether only small calls of mounts are answered.
+    /// Whether only small calls of mounts are answered, and large writes that they kept.
     refuses: AtomicBool,
 }
 
@@ -103,6 +105,7 @@ impl Files {
             mounts: Mounts::new(),
             rooms: Rooms::default(),
             large_calls: Limit::new(LARGE_CALLS_MAX).waiting_max(LARGE_CALLS_WAITING_MAX),
+            large_while_short: Limit::new(LARGE_WHILE_SHORT_MAX),
             counts: Counts::default(),
             audit: Audit::default(),
             status_page: OnceLock::new(),
@@ -127,7 +130,8 @@ impl Files {
         let _ = self.0.status_page.set(Box::new(page));
     }
 
-    /// Refuses all requests with `503`, except small calls of mounts, until it is called with `false`: while memory is short.
+    /// Refuses all requests with `503`, except small calls of mounts and writes that these kept, until it is called with `false`: while
+    /// memory is short.
     pub fn refuse_all(&self, refuses: bool) {
         self.0.refuses.store(refuses, Ordering::Relaxed);
     }
@@ -248,9 +252,14 @@ impl Files {
             request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
         // Few large bodies are read at a time, so that the mounts cannot fill the memory; small ones do not wait for them. A call that
         // has been read does not keep others from being read: it may wait long for the lease of a client that does not answer.
+        let is_short = self.0.refuses.load(Ordering::Relaxed);
         let permit = match len {
             Some(len) if len <= SMALL_CALL => None,
-            _ if self.0.refuses.load(Ordering::Relaxed) => return short_of_memory(),
+            // It may be a write that was kept, for which others wait.
+            _ if is_short => match caller.room.reading.try_acquire().zip(self.0.large_while_short.try_acquire()) {
+                Some(permit) => Some(permit),
+                None => return short_of_memory(),
+            },
             _ => match self.room_to_read(&caller.room).await {
                 Ok(permit) => Some(permit),
                 Err(_) => return too_many("too many large calls of mounts wait; try again"),
@@ -260,13 +269,16 @@ impl Files {
             Ok(body) => body.to_bytes(),
             Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
         };
-        let Some((call, data)) = wire::decode(body) else {
+        let Some((call, data)) = wire::decode::<Call>(body) else {
             return text(
                 StatusCode::BAD_REQUEST,
                 "this is no call of a mount; `dapple mount` of the same version sends them",
             );
         };
         let is_large = permit.is_some();
+        if is_large && is_short && !call.action.is_kept_write(&self.0.tree) {
+            return short_of_memory();
+        }
         drop(permit);
         let by = By { audit: &self.0.audit, address };
         let Some((answer, data)) = self.0.mounts.answer(&self.0.tree, &caller, by, call, data, is_large).await else {
@@ -571,6 +583,7 @@ const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
 const SMALL_CALL: usize = 64 << 10;
 const LARGE_CALLS_MAX: usize = 64;
 const LARGE_CALLS_WAITING_MAX: usize = 4096;
+const LARGE_WHILE_SHORT_MAX: usize = 4;
 
 const XML_LEN_MAX: usize = 64 << 10;
 

@@ -1,4 +1,4 @@
-//! A limit on memory: the service refuses requests, except the small calls of mounts, before the kernel ends the process.
+//! A limit on memory: the service refuses requests, except small calls of mounts and writes that they kept, before the kernel ends the process.
 
 use std::sync::Arc;
 

@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use dapple::net::TcpListener;
 use dapple::time::{sleep, timeout};
+use http::StatusCode;
 
-use super::{CONNECTIONS, MountOptions, Remote};
+use super::{CONNECTIONS, MountOptions, Remote, Sent};
 use crate::lease::{ClientId, Leases};
 use crate::login::{Logins, Users};
 use crate::path::TreePath;
@@ -15,35 +16,53 @@ use crate::wire::{Action, Answer, OpenHow};
 
 const TOKEN: &str = "0123456789abcdef";
 
-#[test]
-fn kept_writes_are_sent_though_all_connections_are_full_of_calls_that_wait() {
-    let dir = tempfile::tempdir().expect("a directory");
+/// A service of a directory with the files `held` and `own`, with leases that outlast the test; and a mount's connections to it.
+async fn served(dir: &tempfile::TempDir) -> (Files, Arc<Remote>) {
     for name in ["held", "own"] {
         std::fs::write(dir.path().join(name), "").expect("a file");
     }
+    let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
+    let logins = Logins::new(Some(TOKEN.to_owned()), Users::default());
+    let files = Files::new(tree, logins, Rules::all(May::Write));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let options = MountOptions {
+        url: format!("http://{}", listener.local_addr().expect("an address")),
+        token: Some(TOKEN.to_owned()),
+        login: None,
+        tls: None,
+        patience: Duration::from_secs(3600),
+        server_owners: false,
+        allow_other: false,
+    };
+    let service = files.clone();
+    drop(dapple::spawn(async move { dapple::serve(listener, service).no_admission().await }));
+    (files, Arc::new(Remote::new(&options).expect("a client")))
+}
+
+/// Opens the file `own`; returns the grant by which its writes may be kept.
+async fn open(remote: &Remote) -> u64 {
+    let how = OpenHow { read: true, write: true, truncate: false, create: None, only_new: false, append: false };
+    let path = TreePath::parse("own").expect("a path");
+    let opened = remote.call(Action::Open { path, handle: 1, how }, &[]).await;
+    let Ok((Answer::Opened(_, Some(lease)), _)) = opened else { panic!("{opened:?}") };
+    assert!(lease.writes);
+    lease.grant
+}
+
+fn put(delegation: Option<u64>, len: u32) -> Action {
+    Action::Put { handle: 1, delegation, pieces: vec![(0, len)], change: AttributeChange::default() }
+}
+
+#[test]
+fn kept_writes_are_sent_though_all_connections_are_full_of_calls_that_wait() {
+    let dir = tempfile::tempdir().expect("a directory");
     dapple::builder().workers(2).build().expect("a runtime").block_on(async {
-        let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
-        let files =
-            Files::new(tree.clone(), Logins::new(Some(TOKEN.to_owned()), Users::default()), Rules::all(May::Write));
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let options = MountOptions {
-            url: format!("http://{}", listener.local_addr().expect("an address")),
-            token: Some(TOKEN.to_owned()),
-            login: None,
-            tls: None,
-            patience: Duration::from_secs(3600),
-            server_owners: false,
-            allow_other: false,
-        };
-        drop(dapple::spawn(async move { dapple::serve(listener, files).no_admission().await }));
-        let remote = Arc::new(Remote::new(&options).expect("a client"));
-        let [held, own] = ["held", "own"].map(|name| TreePath::parse(name).expect("a path"));
+        let (files, remote) = served(&dir).await;
+        let tree = files.tree();
+        let held = TreePath::parse("held").expect("a path");
         let silent = tree.leases().client(ClientId(1)).expect("a client");
         let (found, _) = tree.stat_leased(&held, &silent).await.expect("attributes");
-        let how = OpenHow { read: true, write: true, truncate: false, create: None, only_new: false, append: false };
-        let opened = remote.call(Action::Open { path: own, handle: 1, how }, &[]).await;
-        let Ok((Answer::Opened(_, Some(lease)), _)) = opened else { panic!("{opened:?}") };
-        assert!(lease.writes);
+        let grant = open(&remote).await;
         let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
         let waiting: Vec<_> = (0..CONNECTIONS * STREAMS)
             .map(|_| {
@@ -54,14 +73,34 @@ fn kept_writes_are_sent_though_all_connections_are_full_of_calls_that_wait() {
         while tree.leases().counts().waiting < waiting.len() {
             sleep(Duration::from_millis(1)).await;
         }
-        let (delegation, change) = (Some(lease.grant), AttributeChange::default());
-        let kept = remote.call(Action::Put { handle: 1, delegation, pieces: vec![(0, 3)], change }, b"new");
+        let kept = remote.call(put(Some(grant), 3), b"new");
         let written = timeout(Duration::from_secs(60), kept).await.expect("it waits for none of them");
         assert!(matches!(written, Ok((Answer::Found(..), _))), "{written:?}");
         tree.leases().release(&silent, &[(found.node, u64::MAX)]).await;
         for call in waiting {
             call.await.expect("no panic").expect("changed");
         }
+    });
+}
+
+#[test]
+fn large_writes_that_were_kept_are_taken_while_memory_is_short_and_others_are_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    dapple::builder().workers(2).build().expect("a runtime").block_on(async {
+        let (files, remote) = served(&dir).await;
+        let grant = open(&remote).await;
+        files.refuse_all(true);
+        let data = vec![b'x'; 1 << 20];
+        let once = async |delegation| {
+            let body = remote.body(put(delegation, 1 << 20), Vec::new(), &data).expect("a call");
+            remote.send(&remote.client, body).await
+        };
+        let kept = once(Some(grant)).await;
+        assert!(matches!(kept, Ok((Answer::Found(..), _))));
+        for delegation in [None, Some(0)] {
+            assert!(matches!(once(delegation).await, Err(Sent::Refused(StatusCode::SERVICE_UNAVAILABLE, Some(_)))));
+        }
+        assert_eq!(std::fs::metadata(dir.path().join("own")).expect("the file").len(), 1 << 20);
     });
 }
 
