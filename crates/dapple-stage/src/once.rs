@@ -1,8 +1,9 @@
 //! Equal requests, combined.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_sync::sync::watch;
 
@@ -73,17 +74,18 @@ where
     }
 
     fn join(&self, key: u64, request: Req) -> watch::Receiver<Answer<Resp, E>> {
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(flight) = flights.get(&key) {
-            return flight.clone();
-        }
         let (sender, receiver) = watch::channel(None);
-        flights.insert(key, receiver.clone());
-        let (answer, flights) = (self.stage.ask(request), Landing { key, flights: self.flights.clone() });
+        match lock(&self.flights).entry(key) {
+            Entry::Occupied(flight) => return flight.get().clone(),
+            Entry::Vacant(place) => place.insert(receiver.clone()),
+        };
+        // Not under the lock, which the end of the task takes: where the runtime has shut down, that is now.
+        let landing = Landing { key, flights: self.flights.clone() };
+        let answer = self.stage.ask(request);
         drop(self.stage.runtime().spawn(async move {
             let answer = answer.await;
             // Before the answer: a request that comes later is another one.
-            drop(flights);
+            drop(landing);
             sender.send_replace(Some(answer));
         }));
         receiver
@@ -98,8 +100,12 @@ struct Landing<Resp: Send + 'static, E: Send + 'static> {
 
 impl<Resp: Send + 'static, E: Send + 'static> Drop for Landing<Resp, E> {
     fn drop(&mut self) {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        lock(&self.flights).remove(&self.key);
     }
+}
+
+fn lock<Resp, E>(flights: &Flights<Resp, E>) -> MutexGuard<'_, BTreeMap<u64, watch::Receiver<Answer<Resp, E>>>> {
+    flights.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<Req, Resp, E> fmt::Debug for Once<Req, Resp, E>

@@ -10,5 +10,6 @@ mod faults;
 mod forget;
 mod futures;
 mod lines;
+mod once;
 mod operators;
 mod stage;
