@@ -1,5 +1,6 @@
 //! Tests of the store through its public interface.
 
+mod bounded;
 mod compile_fail;
 mod copies;
 mod disk;
