@@ -23,17 +23,11 @@ pub(crate) struct Rules {
     own: Vec<SocketAddr>,
 }
 
-/// The kind of a forbidden address.
+/// The reason why an address is forbidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// This machine.
-    Loopback,
-    /// A network behind a router of its own.
-    Private,
-    /// The local link; in clouds, it leads to the machine's own credentials.
-    LinkLocal,
-    /// An address of many hosts, for documentation, or not assigned.
-    Special,
+    /// It is not of the public internet.
+    Address(AddressKind),
     /// This proxy.
     Itself,
 }
@@ -65,14 +59,14 @@ impl Rules {
     /// The kind of a forbidden address.
     pub(crate) fn may_connect(&self, host: &str, addr: SocketAddr) -> Result<(), Kind> {
         let ip = unwrapped(addr.ip());
-        let Some(kind) = AddressKind::of(ip).map(Kind::from) else { return self.unless_itself(ip, addr.port()) };
+        let Some(kind) = AddressKind::of(ip) else { return self.unless_itself(ip, addr.port()) };
         let host = host.trim_end_matches('.');
         let is_named = self.networks.iter().any(|network| network.contains(&ip))
             || self.hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(host));
-        let is_private = matches!(kind, Kind::Loopback | Kind::Private);
+        let is_private = matches!(kind, AddressKind::Loopback | AddressKind::Private);
         match is_named || (self.allow_private && is_private) {
             true => self.unless_itself(ip, addr.port()),
-            false => Err(kind),
+            false => Err(Kind::Address(kind)),
         }
     }
 
@@ -94,28 +88,21 @@ impl Kind {
     /// The advice for a client.
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            Kind::Loopback => "it is the machine that the proxy runs on; --allow-private allows that",
-            Kind::Private => {
+            Kind::Address(AddressKind::Loopback) => {
+                "it is the machine that the proxy runs on; --allow-private allows that"
+            }
+            Kind::Address(AddressKind::Private) => {
                 "it is in a private network; --allow-private allows all of these, --allow-destination \
                 one"
             }
-            Kind::LinkLocal => {
+            Kind::Address(AddressKind::LinkLocal) => {
                 "it is a link-local address or the metadata of a cloud; only --allow-destination with that address \
                 allows it"
             }
-            Kind::Special => "it is not an address of one host on the internet; only --allow-destination allows it",
+            Kind::Address(AddressKind::Special) => {
+                "it is not an address of one host on the internet; only --allow-destination allows it"
+            }
             Kind::Itself => "it is this proxy itself",
-        }
-    }
-}
-
-impl From<AddressKind> for Kind {
-    fn from(kind: AddressKind) -> Kind {
-        match kind {
-            AddressKind::Loopback => Kind::Loopback,
-            AddressKind::Private => Kind::Private,
-            AddressKind::LinkLocal => Kind::LinkLocal,
-            AddressKind::Special => Kind::Special,
         }
     }
 }
@@ -133,7 +120,7 @@ const TUNNEL_PORTS: [u16; 2] = [443, 563];
 mod tests {
     use std::net::{IpAddr, SocketAddr};
 
-    use super::{Destination, Kind, Rules, admits};
+    use super::{AddressKind, Destination, Kind, Rules, admits};
 
     fn judge(rules: &Rules, ip: &str) -> Result<(), Kind> {
         rules.may_connect("host.example", SocketAddr::new(ip.parse().unwrap(), 80))
@@ -146,37 +133,37 @@ mod tests {
             assert_eq!(judge(&rules, public), Ok(()), "{public}");
         }
         for (ip, kind) in [
-            ("127.0.0.1", Kind::Loopback),
-            ("127.255.255.255", Kind::Loopback),
-            ("::1", Kind::Loopback),
-            ("::ffff:127.0.0.1", Kind::Loopback),
-            ("64:ff9b::7f00:1", Kind::Loopback),
-            ("2002:7f00:1::", Kind::Loopback),
-            ("10.1.2.3", Kind::Private),
-            ("172.16.0.1", Kind::Private),
-            ("172.31.255.255", Kind::Private),
-            ("192.168.0.1", Kind::Private),
-            ("100.64.0.1", Kind::Private),
-            ("100.100.100.200", Kind::Private),
-            ("::ffff:10.0.0.1", Kind::Private),
-            ("fd12::1", Kind::Private),
-            ("fec0::1", Kind::Private),
-            ("169.254.169.254", Kind::LinkLocal),
-            ("::ffff:169.254.169.254", Kind::LinkLocal),
-            ("168.63.129.16", Kind::LinkLocal),
-            ("fe80::1", Kind::LinkLocal),
-            ("fd00:ec2::254", Kind::LinkLocal),
-            ("0.0.0.0", Kind::Special),
-            ("::", Kind::Special),
-            ("::7f00:1", Kind::Special),
-            ("224.0.0.1", Kind::Special),
-            ("255.255.255.255", Kind::Special),
-            ("240.0.0.1", Kind::Special),
-            ("198.18.0.1", Kind::Special),
-            ("203.0.113.9", Kind::Special),
-            ("ff02::1", Kind::Special),
-            ("2001::1", Kind::Special),
-            ("2001:db8::1", Kind::Special),
+            ("127.0.0.1", Kind::Address(AddressKind::Loopback)),
+            ("127.255.255.255", Kind::Address(AddressKind::Loopback)),
+            ("::1", Kind::Address(AddressKind::Loopback)),
+            ("::ffff:127.0.0.1", Kind::Address(AddressKind::Loopback)),
+            ("64:ff9b::7f00:1", Kind::Address(AddressKind::Loopback)),
+            ("2002:7f00:1::", Kind::Address(AddressKind::Loopback)),
+            ("10.1.2.3", Kind::Address(AddressKind::Private)),
+            ("172.16.0.1", Kind::Address(AddressKind::Private)),
+            ("172.31.255.255", Kind::Address(AddressKind::Private)),
+            ("192.168.0.1", Kind::Address(AddressKind::Private)),
+            ("100.64.0.1", Kind::Address(AddressKind::Private)),
+            ("100.100.100.200", Kind::Address(AddressKind::Private)),
+            ("::ffff:10.0.0.1", Kind::Address(AddressKind::Private)),
+            ("fd12::1", Kind::Address(AddressKind::Private)),
+            ("fec0::1", Kind::Address(AddressKind::Private)),
+            ("169.254.169.254", Kind::Address(AddressKind::LinkLocal)),
+            ("::ffff:169.254.169.254", Kind::Address(AddressKind::LinkLocal)),
+            ("168.63.129.16", Kind::Address(AddressKind::LinkLocal)),
+            ("fe80::1", Kind::Address(AddressKind::LinkLocal)),
+            ("fd00:ec2::254", Kind::Address(AddressKind::LinkLocal)),
+            ("0.0.0.0", Kind::Address(AddressKind::Special)),
+            ("::", Kind::Address(AddressKind::Special)),
+            ("::7f00:1", Kind::Address(AddressKind::Special)),
+            ("224.0.0.1", Kind::Address(AddressKind::Special)),
+            ("255.255.255.255", Kind::Address(AddressKind::Special)),
+            ("240.0.0.1", Kind::Address(AddressKind::Special)),
+            ("198.18.0.1", Kind::Address(AddressKind::Special)),
+            ("203.0.113.9", Kind::Address(AddressKind::Special)),
+            ("ff02::1", Kind::Address(AddressKind::Special)),
+            ("2001::1", Kind::Address(AddressKind::Special)),
+            ("2001:db8::1", Kind::Address(AddressKind::Special)),
         ] {
             assert_eq!(judge(&rules, ip), Err(kind), "{ip}");
         }
@@ -188,16 +175,16 @@ mod tests {
         for ip in ["127.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "fd12::1"] {
             assert_eq!(judge(&all, ip), Ok(()), "{ip}");
         }
-        assert_eq!(judge(&all, "169.254.169.254"), Err(Kind::LinkLocal));
-        assert_eq!(judge(&all, "0.0.0.0"), Err(Kind::Special));
+        assert_eq!(judge(&all, "169.254.169.254"), Err(Kind::Address(AddressKind::LinkLocal)));
+        assert_eq!(judge(&all, "0.0.0.0"), Err(Kind::Address(AddressKind::Special)));
 
         let network = Destination::Network("10.1.0.0/16".parse().unwrap());
         let some = Rules::new(false, &[network, Destination::Host("wiki.intern".to_owned())], &[8443], &[]);
         assert_eq!(judge(&some, "10.1.2.3"), Ok(()));
-        assert_eq!(judge(&some, "10.2.2.3"), Err(Kind::Private));
+        assert_eq!(judge(&some, "10.2.2.3"), Err(Kind::Address(AddressKind::Private)));
         let addr: SocketAddr = "10.9.9.9:80".parse().unwrap();
         assert_eq!(some.may_connect("Wiki.Intern.", addr), Ok(()));
-        assert_eq!(some.may_connect("xwiki.intern", addr), Err(Kind::Private));
+        assert_eq!(some.may_connect("xwiki.intern", addr), Err(Kind::Address(AddressKind::Private)));
         assert!(some.may_tunnel(443) && some.may_tunnel(8443) && !some.may_tunnel(25));
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use dapple::net::{Resolver, ResolverConfig};
 
 use dapple_client::Scheme;
+use dapple_client::relay::AddressKind;
 
 use super::{Origin, Upstream};
 use crate::proxy::args::Waits;
@@ -99,7 +100,7 @@ fn the_proxy_connects_to_the_address_that_it_checked() {
     let [first, second, third] = connect_to(server, rules(), port);
     let reached = Ok(SocketAddr::from((ALLOWED, port)));
     assert_eq!((first, third), (reached.clone(), reached));
-    assert_eq!(second, Err(Failure::Refused(REFUSED.into(), Kind::Loopback)));
+    assert_eq!(second, Err(Failure::Refused(REFUSED.into(), Kind::Address(AddressKind::Loopback))));
     assert_eq!(asked.load(Ordering::Relaxed), 3, "one look-up for each connection");
     assert!(refused.accept().is_err(), "nobody came");
 }
