@@ -22,13 +22,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use dapple_http::{Field, Fields, conditional};
+use dapple_sched::environment;
 use http::header::{
     ACCEPT_RANGES, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
     COOKIE, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, PRAGMA, RANGE,
     SET_COOKIE, VARY, VIA,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
 use crate::{ConnectError, Error};
 
@@ -110,30 +111,41 @@ pub fn target(uri: &Uri) -> Option<String> {
     Some(format!("{scheme}://{authority}{slash}{path}"))
 }
 
-/// The name of a proxy in `Via`, by which it notices loops (RFC 9110, section 7.6.3).
-#[derive(Clone, Debug)]
-pub struct Via(HeaderValue);
+/// The name of a proxy in `Via`, different from that of every other proxy, by which it notices loops (RFC 9110, section 7.6.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Via(String);
 
 impl Via {
-    /// Takes a name that no other proxy has, such as one with a random number; `None` if it is not a token.
+    /// Creates a new name: the program's, and a random number.
+    ///
+    /// # Panics
+    /// If the name of the program is none of letters, digits and `-`.
     #[must_use]
-    pub fn new(name: &str) -> Option<Via> {
-        let is_token =
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        HeaderValue::from_str(&format!("1.1 {name}")).ok().filter(|_| is_token).map(Via)
+    pub fn random(program: &str) -> Via {
+        assert!(
+            !program.is_empty() && program.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'),
+            "{program:?} is not a name of letters, digits and `-`"
+        );
+        Via(format!("{program}-{:08x}", environment::random() as u32))
     }
 
-    /// Whether a message has come through this proxy before.
+    /// Whether a message has come through this proxy before, by the values of its `Via` fields.
     #[must_use]
-    pub fn is_in(&self, headers: &HeaderMap) -> bool {
-        let name = &self.0.as_bytes()["1.1 ".len()..];
-        let mut hops = headers.get_all(VIA).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-        hops.any(|hop| hop.split(u8::is_ascii_whitespace).any(|word| word == name))
+    pub fn is_in<'a>(&self, values: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let mut hops = values.into_iter().flat_map(|value| value.split(|byte| *byte == b','));
+        hops.any(|hop| hop.split(u8::is_ascii_whitespace).any(|word| word == self.0.as_bytes()))
     }
 
-    /// Adds this hop of HTTP/1.1 to a message.
-    pub fn add_to(&self, headers: &mut HeaderMap) {
-        headers.append(VIA, self.0.clone());
+    /// Adds this hop, and the version in which the message arrived.
+    pub fn add_to(&self, headers: &mut HeaderMap, version: Version) {
+        let version = match version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            _ => "1.1",
+        };
+        if let Ok(value) = HeaderValue::from_str(&format!("{version} {}", self.0)) {
+            headers.append(VIA, value);
+        }
     }
 }
 
@@ -458,10 +470,13 @@ mod tests {
 
     #[test]
     fn loops_are_noticed() {
-        let (one, other) = (Via::new("a-1").unwrap(), Via::new("a-12").unwrap());
+        let (one, other) = (Via("dapple-1".to_owned()), Via("dapple-12".to_owned()));
         let mut message = headers(&[("via", "1.0 fred, 1.1 p (x)")]);
-        other.add_to(&mut message);
-        assert!(other.is_in(&message) && !one.is_in(&message));
-        assert!(Via::new("a b").is_none() && Via::new("").is_none());
+        other.add_to(&mut message, Version::HTTP_2);
+        let values = || message.get_all(VIA).iter().map(HeaderValue::as_bytes);
+        assert_eq!(values().next_back(), Some(&b"2 dapple-12"[..]));
+        assert!(other.is_in(values()) && !one.is_in(values()));
+        assert!(other.is_in([&b"1.0 fred, 1.1 dapple-12 (x)"[..]]));
+        assert_ne!(Via::random("dapple"), Via::random("dapple"));
     }
 }

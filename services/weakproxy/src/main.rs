@@ -11,7 +11,6 @@ mod proxy;
 mod table;
 
 use std::error::Error;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -86,8 +85,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let is_allowed = move |kind| args.allow_private && matches!(kind, AddressKind::Loopback | AddressKind::Private);
     let client = Client::builder().redirects_max(0).waiting_per_host(WAITING_MAX);
     let client = client.allow(move |_, address| AddressKind::of(address.ip()).is_none_or(is_allowed)).build()?;
-    let via = Via::new(&format!("weakproxy-{:08x}", RandomState::new().hash_one(()) as u32));
-    let relay = Relay::new(client, via.expect("this is a token"));
+    let relay = Relay::new(client, Via::random("weakproxy"));
     let proxy = proxy::Proxy { devices, relay, cache, fitter: fitter::Fitter::new(), room: Room::new(ROOM_BYTES) };
     println!("weakproxy at http://{address}/");
     // A supervisor or test that reads this line may have closed its end.

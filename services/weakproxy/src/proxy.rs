@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use dapple::http;
 use dapple::http::relay::{self, Kept, Passed, Relay, Relayed, Room, Verdict, now_ms};
@@ -49,7 +49,7 @@ pub(crate) async fn answer(State(proxy): State<Arc<Proxy>>, request: Request) ->
         return Err(Problem(StatusCode::NOT_IMPLEMENTED, ENCRYPTED.to_owned()));
     }
     let Some(url) = relay::target(&uri) else { return Err(Problem(StatusCode::BAD_REQUEST, HELP.to_owned())) };
-    if proxy.relay.via().is_in(&fields) {
+    if proxy.relay.via().is_in(fields.get_all(header::VIA).iter().map(HeaderValue::as_bytes)) {
         return Err(Problem(StatusCode::LOOP_DETECTED, "this request has been here before".to_owned()));
     }
     let fit = proxy.devices.fit(proxy.devices.path(&fields)?).await?;
@@ -165,7 +165,7 @@ impl Proxy {
     }
 
     fn noted(&self, mut fields: HeaderMap, note: &str) -> HeaderMap {
-        self.relay.via().add_to(&mut fields);
+        self.relay.via().add_to(&mut fields, Version::HTTP_11);
         let note: String = note.chars().map(|letter| if matches!(letter, ' '..='~') { letter } else { '?' }).collect();
         let value = HeaderValue::try_from(note).ok().filter(|note| !note.is_empty());
         fields.extend(value.map(|value| (HeaderName::from_static("fit"), value)));

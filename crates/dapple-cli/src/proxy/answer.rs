@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use dapple_http::{Form, Request};
+use http::header::VIA;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
@@ -73,7 +74,7 @@ impl Proxy {
             return Err(Failure::Bad("CONNECT has no body, so neither Content-Length nor Transfer-Encoding."));
         }
         let origin = origin(request.authority, None)?;
-        if self.pseudonym.is_in(request.fields) {
+        if self.via.is_in(request.fields.all(VIA.as_str())) {
             return Err(Failure::Loop);
         }
         if !self.upstream.rules().may_tunnel(origin.port) {
@@ -105,7 +106,7 @@ impl Proxy {
                 CONNECT.";
             return Err(Failure::Unsupported(text));
         }
-        if self.pseudonym.is_in(request.fields) {
+        if self.via.is_in(request.fields.all(VIA.as_str())) {
             return Err(Failure::Loop);
         }
         let origin = Arc::new(origin(request.authority, Some(80))?);
@@ -113,7 +114,7 @@ impl Proxy {
         if let Some(reply) = last_hop(request, &mut headers)? {
             return Ok(reply);
         }
-        self.pseudonym.add_to(&mut headers, request.version);
+        self.via.add_to(&mut headers, request.version);
         if self.forwarded {
             fields::add_forwarded(&mut headers, client.addr.ip());
         }
@@ -146,12 +147,12 @@ impl Proxy {
         let interims = body.interims();
         outgoing.hints = Hints::wanted(interims);
         let sending = self.upstream.send(&outgoing, body);
-        let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.pseudonym, sending).await?;
+        let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.via, sending).await?;
         if !request.method.is_safe() && (answer.status.is_success() || answer.status.is_redirection()) {
             self.cache.changed(address, &answer.headers);
         }
         let Answer { version, status, mut headers, content_len, body, is_early } = answer;
-        self.pseudonym.add_to(&mut headers, version);
+        self.via.add_to(&mut headers, version);
         fields::hide_trailers(&mut headers, request);
         Note::Fetched { why, stored: false, collapsed: false }.add_to(&mut headers, None);
         let mut reply = reply::of_stream(status, headers, body, content_len, request.method == Method::HEAD);

@@ -1,45 +1,12 @@
 //! Separates header fields that are passed on from those of one connection (RFC 9110, section 7.6).
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
 use dapple::task::TraceContext;
+use dapple_http::Request;
 use dapple_http::hops::strip;
-use dapple_http::{Fields, Request};
-use http::header::{CONNECTION, HOST, TE, TRAILER, VIA};
+use http::header::{CONNECTION, HOST, TE, TRAILER};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
-
-/// The name of this proxy in `Via`, different from that of every other proxy, so that loops are
-/// noticed.
-#[derive(Clone, Debug)]
-pub(crate) struct Pseudonym(String);
-
-impl Pseudonym {
-    /// Creates a new name.
-    pub(crate) fn new() -> Pseudonym {
-        // The keys of a fresh hasher are random.
-        Pseudonym(format!("dapple-{:08x}", RandomState::new().build_hasher().finish() as u32))
-    }
-
-    /// Whether the request has come through this proxy before.
-    pub(crate) fn is_in(&self, request: Fields<'_>) -> bool {
-        let mut hops = request.all(VIA.as_str()).flat_map(|value| value.split(|byte| *byte == b','));
-        hops.any(|hop| hop.split(u8::is_ascii_whitespace).any(|word| word == self.0.as_bytes()))
-    }
-
-    /// Adds this hop, and the version in which the message arrived.
-    pub(crate) fn add_to(&self, headers: &mut HeaderMap, version: Version) {
-        let version = match version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            _ => "1.1",
-        };
-        if let Ok(value) = HeaderValue::from_str(&format!("{version} {}", self.0)) {
-            headers.append(VIA, value);
-        }
-    }
-}
 
 /// The outgoing fields of a request, with `authority` as `Host`. Leaves out the framing of the
 /// body.
@@ -135,23 +102,3 @@ const NO_TRAILERS: [&str; 23] = [
     "warning",
     "www-authenticate",
 ];
-
-#[cfg(test)]
-mod tests {
-    use dapple_http::{Field, Fields};
-    use http::{HeaderMap, Version};
-
-    use super::Pseudonym;
-
-    #[test]
-    fn loops_are_detected() {
-        let (one, other) = (Pseudonym("dapple-1".to_owned()), Pseudonym("dapple-12".to_owned()));
-        let mut headers = HeaderMap::new();
-        other.add_to(&mut headers, Version::HTTP_11);
-        let value = headers["via"].to_str().unwrap();
-        assert_eq!(value, "1.1 dapple-12");
-        let list = [Field { name: "Via", value: b"1.0 fred, 1.1 dapple-12 (x)" }];
-        assert!(other.is_in(Fields::new(&list)) && !one.is_in(Fields::new(&list)));
-        assert_ne!(Pseudonym::new().0, Pseudonym::new().0);
-    }
-}

@@ -10,8 +10,8 @@ use dapple_http::hops;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode, Version};
 
-use super::fields::Pseudonym;
 use crate::http::Interims;
+use dapple_client::relay::Via;
 
 /// A bounded queue from the color of an origin's connection to that of a client. Further interim
 /// responses are dropped.
@@ -52,12 +52,7 @@ impl Hints {
     }
 
     /// Runs `work`, and passes on what arrives meanwhile.
-    pub(crate) async fn passed_on<T>(
-        &self,
-        interims: &Interims,
-        pseudonym: &Pseudonym,
-        work: impl Future<Output = T>,
-    ) -> T {
+    pub(crate) async fn passed_on<T>(&self, interims: &Interims, via: &Via, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|cx| {
             let done = work.as_mut().poll(cx);
@@ -65,7 +60,7 @@ impl Hints {
             for (status, mut headers) in mem::take(&mut inner.waiting) {
                 hops::strip(&mut headers);
                 headers.remove(CONTENT_LENGTH);
-                pseudonym.add_to(&mut headers, Version::HTTP_11);
+                via.add_to(&mut headers, Version::HTTP_11);
                 interims.push(status, &headers);
             }
             if done.is_pending() && !inner.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -87,11 +82,11 @@ impl Hints {
 pub(crate) async fn passed_on<T>(
     hints: Option<&Hints>,
     interims: Option<&Interims>,
-    pseudonym: &Pseudonym,
+    via: &Via,
     work: impl Future<Output = T>,
 ) -> T {
     match hints.zip(interims) {
-        Some((hints, interims)) => hints.passed_on(interims, pseudonym, work).await,
+        Some((hints, interims)) => hints.passed_on(interims, via, work).await,
         None => work.await,
     }
 }

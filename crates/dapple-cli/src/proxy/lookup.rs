@@ -155,7 +155,7 @@ impl<S: Source> Cache<S> {
         // No piece can have been freed before its first reader exists.
         let Some(mut reader) = fill.join() else { return Err(S::Failure::given_up()) };
         self.source.spawn(fetch.run());
-        let outcome = hints::passed_on(hints.as_deref(), query.interims, &self.pseudonym, reader.outcome()).await;
+        let outcome = hints::passed_on(hints.as_deref(), query.interims, &self.via, reader.outcome()).await;
         if let Some(asked) = fill.take_served() {
             *served = asked;
         }

@@ -8,13 +8,13 @@ use dapple::Handle;
 
 use super::args::Args;
 use super::cache::Cache;
-use super::fields::Pseudonym;
 use super::rules::Rules;
 use super::source::Origins;
 use super::tally::Tally;
 use super::upstream::Upstream;
 use crate::observe::Observing;
 use crate::server::Admission;
+use dapple_client::relay::Via;
 
 /// The proxy.
 ///
@@ -34,7 +34,7 @@ use crate::server::Admission;
 pub(crate) struct Proxy {
     pub(crate) cache: Arc<Cache<Origins>>,
     pub(crate) upstream: Arc<Upstream>,
-    pub(crate) pseudonym: Pseudonym,
+    pub(crate) via: Via,
     pub(crate) tally: Arc<Tally>,
     /// Decides which clients may connect.
     pub(crate) admission: Arc<Admission>,
@@ -65,16 +65,16 @@ impl Proxy {
         // left.
         let connections_max = admission.max() + spare as usize;
         let tally = Arc::new(Tally::new(handle.clone()));
-        let pseudonym = Pseudonym::new();
+        let via = Via::random("dapple");
         let upstream =
             Upstream::new(rules, args.waits(), connections_max, args.runtime.serial, tally.clone(), handle.clone());
         let upstream = Arc::new(upstream);
         let (cache_mb, source) = (args.cache.mb(false), Origins(upstream.clone()));
-        let cache = Cache::new(cache_mb, &args.cache, args.runtime.serial, source, pseudonym.clone(), tally.clone());
+        let cache = Cache::new(cache_mb, &args.cache, args.runtime.serial, source, via.clone(), tally.clone());
         Proxy {
             cache: Arc::new(cache),
             upstream,
-            pseudonym,
+            via,
             tally,
             admission,
             observing,

@@ -64,14 +64,14 @@ impl Relay {
     ///
     /// As [`Client::request`]; [`Error::Malformed`] for a `304` that is about another response.
     pub async fn send<B: Into<Body>>(&self, mut request: Request<B>, kept: Option<&Kept>) -> Result<Relayed, Error> {
-        let asked = request.headers().clone();
+        let (asked, version) = (request.headers().clone(), request.version());
         let fields = request.headers_mut();
         strip(fields);
         for name in [HOST, CONTENT_LENGTH, EXPECT] {
             fields.remove(name);
         }
         kept.into_iter().for_each(|kept| kept.ask(fields));
-        self.via.add_to(fields);
+        self.via.add_to(fields, version);
         let requested_ms = now_ms();
         let response = self.client.request(request).await;
         let reception = Reception { requested_ms, received_ms: now_ms() };

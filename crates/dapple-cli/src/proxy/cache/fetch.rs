@@ -90,7 +90,7 @@ impl<S: Source> Fetch<S> {
         let mut known = stale.headers();
         // The age at that time no longer matters.
         known.remove(AGE);
-        self.cache.pseudonym.add_to(&mut not_modified, http::Version::HTTP_11);
+        self.cache.via.add_to(&mut not_modified, http::Version::HTTP_11);
         let headers = merged(&known, &not_modified);
         let list = fields(&self.request);
         let fields = Fields::new(&list);
@@ -120,7 +120,7 @@ impl<S: Source> Fetch<S> {
         drop(list);
         let len = answer.body.len();
         let mut keep = keep.filter(|_| len.is_none_or(|len| len <= self.cache.object_max));
-        self.cache.pseudonym.add_to(&mut answer.headers, answer.version);
+        self.cache.via.add_to(&mut answer.headers, answer.version);
         let head = Head {
             status: answer.status,
             headers: answer.headers.clone(),

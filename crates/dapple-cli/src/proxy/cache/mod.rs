@@ -28,8 +28,8 @@ use http::HeaderMap;
 use http::header::{CONTENT_LOCATION, LOCATION};
 
 use super::args::CacheArgs;
-use super::fields::Pseudonym;
 use super::tally::Tally;
+use dapple_client::relay::Via;
 
 pub(crate) use self::fill::{Fill, Outcome};
 pub(crate) use self::shard::{Found, Shard};
@@ -44,7 +44,7 @@ pub(crate) struct Cache<S: Source> {
     /// Larger bodies are passed on and not kept, in bytes.
     pub(crate) object_max: u64,
     pub(crate) source: S,
-    pub(crate) pseudonym: Pseudonym,
+    pub(crate) via: Via,
     pub(crate) tally: Arc<Tally>,
 }
 
@@ -80,7 +80,7 @@ impl<S: Source> Cache<S> {
         args: &CacheArgs,
         serial: bool,
         source: S,
-        pseudonym: Pseudonym,
+        via: Via,
         tally: Arc<Tally>,
     ) -> Cache<S> {
         let shard_bytes = (cache_mb << 20) / SHARDS as u64;
@@ -93,7 +93,7 @@ impl<S: Source> Cache<S> {
             shards: (0..SHARDS).map(|_| colored(Shard::new(shard_bytes))).collect(),
             object_max: (args.object_max_kb << 10).min(shard_bytes / 2),
             source,
-            pseudonym,
+            via,
             tally,
         }
     }

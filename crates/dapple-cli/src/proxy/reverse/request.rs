@@ -1,6 +1,7 @@
 //! Turns a client's request into the request for upstreams.
 
 use dapple_http::{Form, Request};
+use http::header::VIA;
 use http::header::{HOST, UPGRADE};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
@@ -38,7 +39,7 @@ pub(super) fn turn(
             CONNECT.",
         ));
     }
-    if reverse.pseudonym.is_in(request.fields) {
+    if reverse.via.is_in(request.fields.all(VIA.as_str())) {
         return Err(Failure::Loop);
     }
     let bad_host = Failure::Bad("The host of the request is not well-formed.");
@@ -54,7 +55,7 @@ pub(super) fn turn(
     let target = answer::target(request);
     let target = target.map_err(|_| Failure::Bad("The path of the request is not well-formed."))?;
     reverse.forwarding.apply(&mut headers, client, host.as_ref());
-    reverse.pseudonym.add_to(&mut headers, request.version);
+    reverse.via.add_to(&mut headers, request.version);
     Ok(Turned::Outgoing(Outgoing {
         method: request.method.clone(),
         target,

@@ -22,9 +22,9 @@ use super::upstream::{Checks, Upstream, check_health};
 use crate::observe::Observing;
 use crate::proxy::args::Args;
 use crate::proxy::cache::Cache;
-use crate::proxy::fields::Pseudonym;
 use crate::proxy::tally::Tally;
 use crate::server::Admission;
+use dapple_client::relay::Via;
 
 /// A reverse proxy.
 ///
@@ -46,7 +46,7 @@ pub(crate) struct Reverse {
     pub(crate) cache: Option<Arc<Cache<Upstreams>>>,
     pub(crate) forwarding: Forwarding,
     pub(crate) rewrites_host: bool,
-    pub(crate) pseudonym: Pseudonym,
+    pub(crate) via: Via,
     pub(crate) tally: Arc<Tally>,
     /// The clients that may connect, besides this machine; all if none is named.
     pub(crate) clients: Vec<IpNet>,
@@ -94,9 +94,8 @@ impl Reverse {
         let (budget, retries_max) =
             (budget(pool.number(&limits::RETRY_PERCENT) as u32), pool.number(&limits::RETRIES) as u32);
         let upstreams = Upstreams { list: list.clone(), budget, retries_max, common: common.clone() };
-        let (pseudonym, tally) = (Pseudonym::new(), Arc::new(Tally::new(handle)));
-        let cache =
-            |mb| Cache::new(mb, &args.cache, common.serial, upstreams.clone(), pseudonym.clone(), tally.clone());
+        let (via, tally) = (Via::random("dapple"), Arc::new(Tally::new(handle)));
+        let cache = |mb| Cache::new(mb, &args.cache, common.serial, upstreams.clone(), via.clone(), tally.clone());
         let cache = Some(args.cache.mb(true)).filter(|mb| *mb > 0).map(cache).map(Arc::new);
         Reverse {
             list,
@@ -105,7 +104,7 @@ impl Reverse {
             cache,
             forwarding: Forwarding { trusted: trust_forwarded.clone(), is_silent: *no_forwarded },
             rewrites_host: *rewrite_host,
-            pseudonym,
+            via,
             tally,
             clients: args.allow.allow_clients.clone(),
             admission,

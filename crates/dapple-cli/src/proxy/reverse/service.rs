@@ -113,7 +113,7 @@ impl Reverse {
         };
         let interims = body.interims();
         let asking = exchange(&self.upstreams, outgoing, body, served);
-        let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.pseudonym, asking).await?;
+        let answer = hints::passed_on(outgoing.hints.as_deref(), interims, &self.via, asking).await?;
         Ok(self.of_answer(request, outgoing, answer, tunnel))
     }
 
@@ -125,7 +125,7 @@ impl Reverse {
         tunnel: Option<TallyPermit>,
     ) -> Reply {
         let Answer { version, status, mut headers, content_len, body, is_early, upgraded } = answer;
-        self.pseudonym.add_to(&mut headers, version);
+        self.via.add_to(&mut headers, version);
         if let Some((upgraded, held)) = upgraded
             && let Some(place) = tunnel
         {

@@ -28,7 +28,7 @@ pub(super) fn upstream(data: &[u8]) {
         |name: &HeaderName| ![HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name) && left.contains_key(name);
     assert!(behind.keys().all(is_harmless), "{behind:?}");
     request(&headers, &left);
-    fields::Pseudonym::new().add_to(&mut left, version);
+    dapple_client::relay::Via::random("dapple").add_to(&mut left, version);
 }
 
 fn field(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
