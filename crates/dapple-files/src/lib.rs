@@ -35,6 +35,7 @@ mod path;
 mod rights;
 mod room;
 mod service;
+mod shares;
 mod tree;
 mod upload_body;
 mod wire;

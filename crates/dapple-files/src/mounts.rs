@@ -21,6 +21,7 @@ use crate::lease::{Client, ClientId};
 use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::Rules;
+use crate::shares::Shares;
 use crate::tree::{AttributeChange, FileTime, NodeId, Tree};
 use crate::wire::{Action, Answer, Call};
 use recent::{Before, Begun, Recent};
@@ -43,8 +44,8 @@ pub(crate) struct Mounts {
     /// The files that all mounts have open, or are opening.
     open_files: Limit,
     /// The large calls of all mounts that run, or wait for leases; but for writes that they kept.
-    large: Limit,
-    large_kept: Limit,
+    large: Shares<Arc<str>>,
+    large_kept: Shares<Arc<str>>,
 }
 
 /// One mount.
@@ -86,8 +87,8 @@ impl Mounts {
             last_sweep: Mutex::new(Instant::now()),
             trusts_owners: AtomicBool::new(false),
             open_files: Limit::new(OPEN_FILES_MAX),
-            large: Limit::new(LARGE_MAX),
-            large_kept: Limit::new(LARGE_MAX),
+            large: Shares::new(LARGE_MAX, 0),
+            large_kept: Shares::new(LARGE_MAX, 0),
         }
     }
 
@@ -123,14 +124,14 @@ impl Mounts {
         tree.leases().release(&mount.client, &call.released).await;
         let room = &caller.room;
         let is_kept = call.action.is_kept_write(tree);
-        let large = match is_kept {
-            true => [&mount.large_kept, &room.large_kept_writes, &self.large_kept],
-            false => [&mount.large, &room.large_calls, &self.large],
+        let (own, all) = match is_kept {
+            true => (&mount.large_kept, &self.large_kept),
+            false => (&mount.large, &self.large),
         };
-        let large = large.map(|limit| is_large.then(|| limit.try_acquire()));
-        if large.iter().any(|permit| matches!(permit, Some(None))) {
-            return None;
-        }
+        let large = match is_large {
+            true => Some((own.try_acquire()?, all.try_acquire(&caller.user)?)),
+            false => None,
+        };
         let change = match &call.action {
             action if !action.changes() => None,
             _ if is_kept => Some(room.kept_writes.acquire().await.ok()?),

@@ -20,12 +20,6 @@ pub(crate) struct Room {
     pub(crate) kept_writes: Limit,
     /// Copies, moves and deletions of trees.
     pub(crate) trees: Limit,
-    /// Large calls of mounts that are read.
-    pub(crate) reading: Limit,
-    /// Large calls of mounts that run, or wait for leases.
-    pub(crate) large_calls: Limit,
-    /// Large ones of those kept writes: the leases for which the others wait end only after these.
-    pub(crate) large_kept_writes: Limit,
     /// Files that mounts have open.
     pub(crate) open_files: Limit,
 }
@@ -47,10 +41,8 @@ impl Rooms {
 
 impl Room {
     fn is_used(&self) -> bool {
-        let Room { changes, kept_writes, trees, reading, large_calls, large_kept_writes, open_files } = self;
-        [changes, kept_writes, trees, reading, large_calls, large_kept_writes, open_files]
-            .iter()
-            .any(|limit| limit.used() > 0)
+        let Room { changes, kept_writes, trees, open_files } = self;
+        [changes, kept_writes, trees, open_files].iter().any(|limit| limit.used() > 0)
     }
 }
 
@@ -60,9 +52,6 @@ impl Default for Room {
             changes: Limit::new(CHANGES_MAX).waiting_max(CHANGES_MAX),
             kept_writes: Limit::new(CHANGES_MAX).waiting_max(CHANGES_MAX),
             trees: Limit::new(TREES_MAX).waiting_max(TREES_WAITING_MAX),
-            reading: Limit::new(READING_MAX).waiting_max(READING_WAITING_MAX),
-            large_calls: Limit::new(LARGE_CALLS_MAX),
-            large_kept_writes: Limit::new(LARGE_CALLS_MAX),
             open_files: Limit::new(OPEN_FILES_MAX),
         }
     }
@@ -71,11 +60,6 @@ impl Default for Room {
 const CHANGES_MAX: usize = 1024;
 const TREES_MAX: usize = 16;
 const TREES_WAITING_MAX: usize = 1024;
-
-/// Half of what all users have.
-const READING_MAX: usize = 32;
-const READING_WAITING_MAX: usize = 2048;
-const LARGE_CALLS_MAX: usize = 128;
 const OPEN_FILES_MAX: usize = 8192;
 
 #[cfg(test)]

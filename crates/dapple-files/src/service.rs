@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use dapple::net::Peer;
 use dapple::serve::Body;
 use dapple::sync::Limit;
-use dapple::sync::limit::{LimitError, Permit};
+use dapple::sync::limit::Permit;
 use dav_server::DavHandler;
 use dav_server::fs::FsError;
 use futures_util::StreamExt;
@@ -32,7 +32,8 @@ use crate::login::{LoginError, Logins, Users};
 use crate::mounts::Mounts;
 use crate::path::{PathError, TreePath};
 use crate::rights::Rules;
-use crate::room::{Room, Rooms};
+use crate::room::Rooms;
+use crate::shares::{Share, Shares};
 use crate::tree::Tree;
 use crate::upload_body::SharedBody;
 use crate::wire::{self, Call};
@@ -51,7 +52,8 @@ struct Shared {
     dav: DavHandler<Caller>,
     mounts: Mounts,
     rooms: Rooms,
-    large_calls: Limit,
+    /// Large calls of mounts that are read.
+    large_calls: Shares<Arc<str>>,
     /// Those that are read while memory is short.
     large_while_short: Limit,
     counts: Counts,
@@ -104,7 +106,7 @@ impl Files {
             dav,
             mounts: Mounts::new(),
             rooms: Rooms::default(),
-            large_calls: Limit::new(LARGE_CALLS_MAX).waiting_max(LARGE_CALLS_WAITING_MAX),
+            large_calls: Shares::new(LARGE_CALLS_MAX, LARGE_CALLS_WAITING_MAX),
             large_while_short: Limit::new(LARGE_WHILE_SHORT_MAX),
             counts: Counts::default(),
             audit: Audit::default(),
@@ -256,12 +258,12 @@ impl Files {
         let permit = match len {
             Some(len) if len <= SMALL_CALL => None,
             // It may be a write that was kept, for which others wait.
-            _ if is_short => match caller.room.reading.try_acquire().zip(self.0.large_while_short.try_acquire()) {
+            _ if is_short => match self.room_while_short(&caller.user) {
                 Some(permit) => Some(permit),
                 None => return short_of_memory(),
             },
-            _ => match self.room_to_read(&caller.room).await {
-                Ok(permit) => Some(permit),
+            _ => match self.0.large_calls.acquire(&caller.user).await {
+                Ok(permit) => Some((permit, None)),
                 Err(_) => return too_many("too many large calls of mounts wait; try again"),
             },
         };
@@ -290,10 +292,10 @@ impl Files {
         }
     }
 
-    /// Waits until a large call may be read: first for the user's own room, so that one user does not fill the line of all.
-    async fn room_to_read(&self, own: &Room) -> Result<(Permit, Permit), LimitError> {
-        let own = own.reading.acquire().await?;
-        Ok((own, self.0.large_calls.acquire().await?))
+    /// Lets a large call be read while memory is short.
+    fn room_while_short(&self, user: &Arc<str>) -> Option<(Share<Arc<str>>, Option<Permit>)> {
+        let own = self.0.large_calls.try_acquire(user)?;
+        Some((own, Some(self.0.large_while_short.try_acquire()?)))
     }
 
     /// Answers a method of WebDAV.
@@ -582,7 +584,7 @@ const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
 /// The bodies of mounts' calls with more bytes than this are read few at a time: 64, of two MB at most each.
 const SMALL_CALL: usize = 64 << 10;
 const LARGE_CALLS_MAX: usize = 64;
-const LARGE_CALLS_WAITING_MAX: usize = 4096;
+const LARGE_CALLS_WAITING_MAX: usize = 2048;
 const LARGE_WHILE_SHORT_MAX: usize = 4;
 
 const XML_LEN_MAX: usize = 64 << 10;

@@ -199,9 +199,8 @@ fn the_changes_of_one_user_that_go_on_without_a_client_are_limited() {
         let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
         let mounts = Mounts::new();
         let [ann, bob] = ["ann", "bob"].map(|user| caller_of(user, May::Write));
-        for limit in [&ann.room.changes, &ann.room.large_calls] {
-            limit.set_max(1);
-        }
+        ann.room.changes.set_max(1);
+        mounts.large.set_max(2);
         let silent = tree.leases().client(ClientId(9)).expect("a client");
         let (found, _) = tree.stat_leased(&path("held"), &silent).await.expect("attributes");
         let set = |name| Action::Set(path(name), AttributeChange { mode: Some(0o600), ..AttributeChange::default() });
@@ -215,7 +214,7 @@ fn the_changes_of_one_user_that_go_on_without_a_client_are_limited() {
             sleep(Duration::from_millis(1)).await;
         }
         drop(left);
-        assert_eq!((ann.room.changes.used(), ann.room.large_calls.used()), (1, 1));
+        assert_eq!((ann.room.changes.used(), mounts.large.used()), (1, 1));
         assert!(ask(&ann, 2, "free").await.is_none(), "a large call in another mount of the user");
         assert!(matches!(ask(&bob, 3, "free").await, Some((Answer::Found(..), _))));
         let (call, data) = call(2, 1, set("last"));
@@ -263,18 +262,14 @@ fn large_writes_that_a_mount_kept_do_not_wait_behind_other_large_calls() {
             waiting.iter_mut().for_each(|call| assert!(call.as_mut().now_or_never().is_none()));
             sleep(Duration::from_millis(1)).await;
         }
-        for limit in [&mounts.large, &caller.room.large_calls] {
-            limit.set_max(LARGE_OF_MOUNT_MAX);
-        }
+        mounts.large.set_max(LARGE_OF_MOUNT_MAX);
         assert!(ask(put(1, None)).await.is_none());
         assert!(matches!(ask(put(2, Some(lease.grant))).await, Some((Answer::Found(..), _))));
         // One that the service cannot have let it keep is no such write.
         assert!(ask(put(2, Some(0))).await.is_none());
-        for limit in [&mounts.large_kept, &caller.room.large_kept_writes] {
-            limit.set_max(0);
-            assert!(ask(put(2, Some(lease.grant))).await.is_none(), "they are limited as well");
-            limit.set_max(1);
-        }
+        mounts.large_kept.set_max(0);
+        assert!(ask(put(2, Some(lease.grant))).await.is_none(), "they are limited as well");
+        mounts.large_kept.set_max(1);
         tree.leases().release(&silent, &[(found.node, u64::MAX)]).await;
         for call in waiting {
             assert!(matches!(call.await, Some((Answer::Found(..), _))));
