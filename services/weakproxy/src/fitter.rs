@@ -1,6 +1,5 @@
 //! The stage that fits bodies to devices. The body is the color: the same one is fitted once, and different ones in parallel.
 
-use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use dapple::Handle;
 use dapple::blocking::spawn_blocking;
 use dapple::http::relay::media_type;
 use dapple::stage::{Once, Stage};
+use dapple::sync::Semaphore;
 use serde::{Deserialize, Serialize};
 
 use crate::fit::{Fit, format_of};
@@ -31,11 +31,6 @@ impl Kind {
             (kind, _) if format_of(&kind).is_some() => Some(Kind::Picture),
             (kind, charset) => (kind == "text/html").then_some(Kind::Page(charset)),
         }
-    }
-
-    /// The longest body that is fitted.
-    pub(crate) fn len_max(&self) -> usize {
-        if *self == Kind::Picture { 8 << 20 } else { 2 << 20 }
     }
 }
 
@@ -63,12 +58,20 @@ struct Job {
 
 impl Fitter {
     pub(crate) fn new() -> Fitter {
-        let stage = Stage::builder("fit").width(Handle::current().workers()).color_by(|job: &Job| job.key);
-        let stage = stage.queue_len_max(QUEUE_LEN_MAX).shed().deadline(WAIT_MAX);
+        Fitter::with(Arc::new(Semaphore::new(Handle::current().workers())))
+    }
+
+    /// `running` has a place for each job that runs, also on after the stage has given it up.
+    fn with(running: Arc<Semaphore>) -> Fitter {
+        let stage = Stage::builder("fit").width(running.available_permits()).deadline(WAIT_MAX);
+        let stage = stage.color_by(|job: &Job| job.key).queue_len_max(QUEUE_LEN_MAX).shed();
         // In threads of its own: a worker would accept and answer nothing for the time of a picture.
-        let stage = stage.wrap_fn(async |job: Job| {
-            let done = spawn_blocking(move || work(&job).map_err(|error| error.to_string()));
-            done.await.unwrap_or_else(|error| Err(error.to_string()))
+        let stage = stage.wrap_fn(move |job: Job| {
+            let place = running.clone().acquire_owned();
+            async move {
+                let place = place.await;
+                spawn_blocking(move || (work(&job), drop(place)).0).await.unwrap_or_else(|error| Err(error.to_string()))
+            }
         });
         Fitter { stage: Once::new(stage), hasher: RandomState::new() }
     }
@@ -83,10 +86,11 @@ impl Fitter {
     }
 }
 
-fn work(Job { kind, body, fit, .. }: &Job) -> Result<Fitted, Box<dyn Error>> {
+fn work(Job { kind, body, fit, .. }: &Job) -> Result<Fitted, String> {
     let (done, made) = match kind {
         Kind::Picture => {
-            ("scaled", picture::scaled(body, fit)?.map(|(kind, bytes)| (Some(kind.to_mime_type().to_owned()), bytes)))
+            let scaled = picture::scaled(body, fit).map_err(|error| error.to_string())?;
+            ("scaled", scaled.map(|(kind, bytes)| (Some(kind.to_mime_type().to_owned()), bytes)))
         }
         Kind::Page(charset) => ("stripped", Some((None, page::stripped(body, charset.as_deref(), fit)?))),
     };
@@ -103,6 +107,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use dapple::time::timeout;
     use futures_util::future::join_all;
     use serde_json::json;
 
@@ -119,5 +124,17 @@ mod tests {
         let at: Vec<_> = all.iter().map(|made| made.as_ref().unwrap().body.as_ptr()).collect();
         assert!(at[0] == at[1] && at[1] == at[3] && at[0] != at[2], "{at:?}");
         assert_eq!(fitter.stage.stage().stats().served, 2);
+    }
+
+    #[dapple::test]
+    async fn no_job_begins_while_as_many_run_on_that_the_stage_has_given_up() {
+        let running = Arc::new(Semaphore::new(2));
+        let fitter = Fitter::with(running.clone());
+        let fit = Arc::new(Fit::of(&json!({})));
+        let run_on = running.acquire_many_owned(2).await.unwrap();
+        let mut asked = std::pin::pin!(fitter.fit(Kind::Page(None), Bytes::from("<p><!-- -->"), fit));
+        assert!(timeout(Duration::from_secs(1), asked.as_mut()).await.is_err());
+        drop(run_on);
+        assert_eq!(asked.await.unwrap().body, "<p>");
     }
 }

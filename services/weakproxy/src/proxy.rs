@@ -103,7 +103,8 @@ impl Proxy {
         if let Some(why) = relay::obstacle(&asked.method, &asked.fields, passed.status, &passed.fields) {
             return self.unchanged(passed, why);
         }
-        let body = match passed.response.bytes_within(kind.len_max(), BODY_TIME_MAX, &self.room).await? {
+        let len_max = if kind == Kind::Picture { 8 << 20 } else { 2 << 20 };
+        let body = match passed.response.bytes_within(len_max, BODY_TIME_MAX, &self.room).await? {
             Ok(body) => body,
             Err(response) => return self.unchanged(Passed { response, ..passed }, "it is too long or too slow"),
         };
