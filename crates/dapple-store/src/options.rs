@@ -130,6 +130,9 @@ pub struct StoreOptions {
     pub queue_bytes_max: usize,
     /// The time that an operation may take, unless its table handle has another limit.
     pub limit: Duration,
+    /// How long [`open`](crate::Store::open) waits while another store has the same files: one of a process that
+    /// is ending, or one that was dropped a moment ago and has a last call of its engine to finish.
+    pub in_use_limit: Duration,
     /// The memory for cached records in one partition, bytes.
     pub cache_bytes: usize,
     /// The most recent changes that one partition keeps for watchers.
@@ -149,6 +152,7 @@ impl Default for StoreOptions {
             queue_len_max: 1024,
             queue_bytes_max: 64 << 20,
             limit: Duration::from_secs(10),
+            in_use_limit: Duration::from_secs(5),
             cache_bytes: 8 << 20,
             history_len_max: 4096,
             history_bytes_max: 2 << 20,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dapple_io::blocking::spawn_blocking;
-use dapple_io::time::{Instant, timeout_at};
+use dapple_io::time::{Instant, sleep, timeout_at};
 use dapple_sched::environment::{HashMap, HashSet};
 use dapple_sched::{Color, Colored};
 use dapple_sync::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -102,15 +102,26 @@ impl<E: Engine> Clone for Store<E> {
 }
 
 impl<E: Engine> Store<E> {
-    /// Opens the store of an engine, and makes it if it is not there.
+    /// Opens the store of an engine, and makes it if it is not there. While another store has its files, it tries
+    /// again for [`StoreOptions::in_use_limit`].
     ///
     /// # Errors
     /// The engine's [`Failure`], which names the file: damaged, in use by another process, of another version.
     pub async fn open(engine: E, options: StoreOptions) -> Result<Store<E>, Error> {
-        let opened = spawn_blocking(move || open(engine, options)).await;
-        match opened {
-            Ok(inner) => Ok(Store { inner: Arc::new(inner?) }),
-            Err(error) => Err(Refusal::Unsupported(format!("the store cannot be opened: {error}")).into()),
+        let (engine, options) = (Arc::new(engine), Arc::new(options));
+        let give_up = Instant::now() + options.in_use_limit;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let (engine, options) = (engine.clone(), options.clone());
+            let opened = match spawn_blocking(move || open(engine, options)).await {
+                Ok(opened) => opened,
+                Err(error) => Err(Refusal::Unsupported(format!("the store cannot be opened: {error}"))),
+            };
+            match opened {
+                Err(Refusal::Engine(Failure::InUse { .. })) if Instant::now() < give_up => sleep(pause).await,
+                opened => return Ok(Store { inner: Arc::new(opened?) }),
+            }
+            pause = (pause * 2).min(Duration::from_millis(100));
         }
     }
 
@@ -474,8 +485,7 @@ pub(crate) fn name_key(name: &str) -> Bytes {
 }
 
 /// Opens catalog and partitions, and finishes the removal of destroyed tables. Blocks.
-fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal> {
-    let options = Arc::new(options);
+fn open<E: Engine>(engine: Arc<E>, options: Arc<StoreOptions>) -> Result<Inner<E>, Refusal> {
     engine.check(Place::Catalog)?;
     engine.remove_unfinished(Place::Catalog)?;
     let catalog = engine.open(Place::Catalog)?;
@@ -489,11 +499,11 @@ fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal
     }
     // The old data goes only when all of the new data is there.
     if layout.stale.is_some() {
-        remove_stale(&engine, &layout)?;
+        remove_stale(&*engine, &layout)?;
         layout.stale = None;
         write_layout(&catalog, layout.encode()?)?;
     }
-    let opened = open_partitions(&engine, &layout)?;
+    let opened = open_partitions(&*engine, &layout)?;
     if kept.is_none() {
         // From here on every partition has to be there.
         write_layout(&catalog, layout.encode()?)?;
@@ -508,7 +518,7 @@ fn open<E: Engine>(engine: E, options: StoreOptions) -> Result<Inner<E>, Refusal
     Ok(Inner {
         catalog: PartitionHandle::new(0, Arc::new(catalog), &options)?,
         catalog_table: Arc::new(TableInfo::new("the catalog", kept)),
-        engine: Arc::new(engine),
+        engine,
         map: RwLock::new(Map { groups, layout, epoch: 0 }),
         epoch: AtomicU64::new(0),
         partitions: AtomicUsize::new(layout.partitions as usize),

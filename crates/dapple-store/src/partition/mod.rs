@@ -352,7 +352,7 @@ impl<P: Partition> Inner<P> {
 
 impl<P: Partition> Drop for Inner<P> {
     /// Closing an engine's files may take seconds, and the last handle of a partition may go on a worker while the store
-    /// serves. The partitions of a store that ends are closed at once: the next open finds their files free.
+    /// serves. The partitions of a store that ends are closed at once, so the next open waits only for calls in flight.
     fn drop(&mut self) {
         let engine = self.engine.take();
         if self.is_retired.load(Relaxed) {

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use dapple_io::time::timeout;
 use dapple_store::engine::{Engine, Failure};
 use dapple_store::{Durability, Error, Redb, Refusal, Store, Table, TableOptions};
 
@@ -53,9 +55,17 @@ fn a_directory_in_use_is_refused() {
 fn in_use<E: Engine>(engine: fn(&Path) -> E) {
     let directory = tempfile::tempdir().unwrap();
     run(async {
-        let _store = Store::open(engine(directory.path()), options(3)).await.unwrap();
-        let second = Store::open(engine(directory.path()), options(3)).await.map(drop);
+        let store = Store::open(engine(directory.path()), options(3)).await.unwrap();
+        let mut options = options(3);
+        options.in_use_limit = Duration::from_millis(20);
+        let second = Store::open(engine(directory.path()), options.clone()).await.map(drop);
         assert!(matches!(second, Err(Error::NotApplied(Refusal::Engine(Failure::InUse { .. })))), "{second:?}");
+        // With a long limit it waits until the first is gone.
+        options.in_use_limit = Duration::from_secs(600);
+        let mut second = std::pin::pin!(Store::open(engine(directory.path()), options));
+        assert!(timeout(Duration::from_millis(50), second.as_mut()).await.is_err());
+        drop(store);
+        second.await.unwrap();
     });
 }
 
