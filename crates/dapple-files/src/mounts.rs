@@ -21,9 +21,9 @@ use crate::lease::{Client, ClientId};
 use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::Rules;
-use crate::shares::Shares;
+use crate::shares::{Share, Shares};
 use crate::tree::{AttributeChange, FileTime, NodeId, Tree};
-use crate::wire::{Action, Answer, Call};
+use crate::wire::{Action, Answer, Call, SMALL_CALL};
 use recent::{Before, Begun, Recent};
 use served::{Served, failed};
 
@@ -46,7 +46,19 @@ pub(crate) struct Mounts {
     /// The large calls of all mounts that run, or wait for leases; but for writes that they kept.
     large: Shares<Arc<str>>,
     large_kept: Shares<Arc<str>>,
+    /// Large reads, until their answers are sent.
+    reads: Shares<Arc<str>>,
 }
+
+/// The data after an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Data {
+    pub(crate) bytes: Vec<u8>,
+    room: Option<ReadRoom>,
+}
+
+/// The room of a large read: of its user's mounts, and of all users.
+type ReadRoom = (Share<ClientId>, Share<Arc<str>>);
 
 /// One mount.
 #[derive(Debug)]
@@ -89,6 +101,7 @@ impl Mounts {
             open_files: Limit::new(OPEN_FILES_MAX),
             large: Shares::new(LARGE_MAX, 0),
             large_kept: Shares::new(LARGE_MAX, 0),
+            reads: Shares::new(READS_MAX, READS_WAITING_MAX),
         }
     }
 
@@ -112,13 +125,13 @@ impl Mounts {
         call: Call,
         data: Bytes,
         is_large: bool,
-    ) -> Option<(Answer, Vec<u8>)> {
+    ) -> Option<(Answer, Data)> {
         let mount = match self.mount(tree, caller, call.client) {
             Ok(mount) => mount,
             Err(error) => {
                 let answer = failed(error);
                 begin_record(by.audit, caller, by.address, call.action.described(None)).end(outcome(&answer));
-                return Some((answer, Vec::new()));
+                return Some((answer, Data::default()));
             }
         };
         tree.leases().release(&mount.client, &call.released).await;
@@ -137,7 +150,17 @@ impl Mounts {
             _ if is_kept => Some(room.kept_writes.acquire().await.ok()?),
             _ => Some(room.changes.acquire().await.ok()?),
         };
-        Some(self.answer_of(tree, caller, by, (call, data), mount, (large, change)).await)
+        let room = match call.action {
+            Action::Read { handle, len, .. } if len as usize > SMALL_CALL => {
+                // Without the room: this may last as long as another client's lease.
+                mount.await_kept_writes(tree, handle).await;
+                let own = room.reads.acquire(&mount.client_id()).await.ok()?;
+                Some((own, self.reads.acquire(&caller.user).await.ok()?))
+            }
+            _ => None,
+        };
+        let (answer, bytes) = self.answer_of(tree, caller, by, (call, data), mount, (large, change)).await;
+        Some((answer, Data { bytes, room }))
     }
 
     async fn answer_of(
@@ -226,6 +249,27 @@ impl Mounts {
     }
 }
 
+impl Data {
+    /// The body with an answer and these data, which keeps their room until it is sent.
+    pub(crate) fn sent_as(self, body: Bytes) -> Bytes {
+        match self.room {
+            Some(room) => Bytes::from_owner(Sent { body, _room: room }),
+            None => body,
+        }
+    }
+}
+
+struct Sent {
+    body: Bytes,
+    _room: ReadRoom,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
 /// A number that every start of the machine changes; 0 if the system has none.
 fn boot() -> u64 {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -236,6 +280,13 @@ fn boot() -> u64 {
 impl Mount {
     fn client_id(&self) -> ClientId {
         self.client.id()
+    }
+
+    /// Waits until other clients have sent the writes to an open file that they keep.
+    async fn await_kept_writes(&self, tree: &Tree, handle: u64) {
+        if let Some(open) = self.files.read(|files| files.get(&handle).cloned()).await {
+            tree.settle(&[open.node], Some(self.client_id())).await;
+        }
     }
 
     /// Begins the records of a call.
@@ -359,6 +410,10 @@ const OPEN_FILES_MAX: usize = 16_384;
 /// The most large calls of one mount, and of all, that run or wait for leases, with two MB at most each; and as many kept writes.
 const LARGE_OF_MOUNT_MAX: usize = 64;
 const LARGE_MAX: usize = 256;
+
+/// The most large reads of all mounts, with two MB at most each, until their answers are sent; and how many of one user wait.
+const READS_MAX: usize = 64;
+const READS_WAITING_MAX: usize = 2048;
 
 /// How long a mount that sends nothing is known.
 const MOUNT_KEPT: Duration = Duration::from_secs(600);

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use dapple::sync::Limit;
 use dapple_sched::environment::HashMap;
 
+use crate::lease::ClientId;
 use crate::lock::lock;
+use crate::shares::Shares;
 
 /// The rooms of all users that have any client, or have left anything in use.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub(crate) struct Room {
     pub(crate) trees: Limit,
     /// Files that mounts have open.
     pub(crate) open_files: Limit,
+    /// Large reads, which its mounts divide among themselves.
+    pub(crate) reads: Shares<ClientId>,
 }
 
 impl Rooms {
@@ -41,8 +45,8 @@ impl Rooms {
 
 impl Room {
     fn is_used(&self) -> bool {
-        let Room { changes, kept_writes, trees, open_files } = self;
-        [changes, kept_writes, trees, open_files].iter().any(|limit| limit.used() > 0)
+        let Room { changes, kept_writes, trees, open_files, reads } = self;
+        reads.is_used() || [changes, kept_writes, trees, open_files].iter().any(|limit| limit.used() > 0)
     }
 }
 
@@ -53,6 +57,7 @@ impl Default for Room {
             kept_writes: Limit::new(CHANGES_MAX).waiting_max(CHANGES_MAX),
             trees: Limit::new(TREES_MAX).waiting_max(TREES_WAITING_MAX),
             open_files: Limit::new(OPEN_FILES_MAX),
+            reads: Shares::new(READS_MAX, READS_WAITING_MAX),
         }
     }
 }
@@ -61,6 +66,12 @@ const CHANGES_MAX: usize = 1024;
 const TREES_MAX: usize = 16;
 const TREES_WAITING_MAX: usize = 1024;
 const OPEN_FILES_MAX: usize = 8192;
+
+/// Half of what all users have.
+const READS_MAX: usize = 32;
+
+/// Of one mount.
+const READS_WAITING_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -256,7 +256,7 @@ impl Files {
         // has been read does not keep others from being read: it may wait long for the lease of a client that does not answer.
         let is_short = self.0.refuses.load(Ordering::Relaxed);
         let permit = match len {
-            Some(len) if len <= SMALL_CALL => None,
+            Some(len) if len <= wire::SMALL_CALL => None,
             // It may be a write that was kept, for which others wait.
             _ if is_short => match self.room_while_short(&caller.user) {
                 Some(permit) => Some(permit),
@@ -286,8 +286,8 @@ impl Files {
         let Some((answer, data)) = self.0.mounts.answer(&self.0.tree, &caller, by, call, data, is_large).await else {
             return too_many("too many calls of this mount, or of its user, run or wait");
         };
-        match wire::encode(&answer, &data) {
-            Ok(body) => Response::new(ReplyBody::of(body)),
+        match wire::encode(&answer, &data.bytes) {
+            Ok(body) => Response::new(ReplyBody::of(data.sent_as(body))),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         }
     }
@@ -581,8 +581,7 @@ fn reply(status: StatusCode, kind: &'static str, body: String) -> Response<Reply
 const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
 
-/// The bodies of mounts' calls with more bytes than this are read few at a time: 64, of two MB at most each.
-const SMALL_CALL: usize = 64 << 10;
+/// The large calls of mounts that are read at a time, with two MB at most each.
 const LARGE_CALLS_MAX: usize = 64;
 const LARGE_CALLS_WAITING_MAX: usize = 2048;
 const LARGE_WHILE_SHORT_MAX: usize = 4;

@@ -101,9 +101,13 @@ impl<K: Eq + Hash> Shares<K> {
     }
 
     /// Whether anyone takes a place, or waits for one.
-    #[cfg(test)]
     pub(crate) fn is_used(&self) -> bool {
         !lock(&self.0.users).is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiting_len(&self, user: &K) -> usize {
+        lock(&self.0.users).get(user).map_or(0, |user| user.limit.waiting_len())
     }
 
     /// Changes the number of places.

@@ -169,6 +169,9 @@ pub(crate) const PIECES_MAX: usize = 256;
 /// The most bytes of data in a call or an answer.
 pub(crate) const DATA_MAX: usize = 1 << 20;
 
+/// Calls and reads of more bytes than this have their limits.
+pub(crate) const SMALL_CALL: usize = 64 << 10;
+
 /// The bytes of a file that an answer to its opening has.
 pub(crate) const FIRST_LEN: usize = 128 << 10;
 

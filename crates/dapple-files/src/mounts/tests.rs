@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::{May, Rules};
 use crate::tree::{AttributeChange, Tree};
-use crate::wire::{Action, Answer, Call, OpenHow};
+use crate::wire::{Action, Answer, Call, DATA_MAX, OpenHow};
 
 fn caller(may: May) -> Caller {
     caller_of("ann", may)
@@ -274,5 +274,51 @@ fn large_writes_that_a_mount_kept_do_not_wait_behind_other_large_calls() {
         for call in waiting {
             assert!(matches!(call.await, Some((Answer::Found(..), _))));
         }
+    });
+}
+
+#[test]
+fn large_reads_take_room_until_they_are_sent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), vec![7; DATA_MAX]).expect("a file");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let (tree, mounts) = (Tree::open(dir.path()).await.expect("a tree"), Mounts::new());
+        let [ann, bob] = ["ann", "bob"].map(|user| caller_of(user, May::Write));
+        for (caller, client) in [(&ann, 1), (&ann, 2), (&bob, 3)] {
+            let Action::Open { path, handle, how } = open("f") else { panic!("an action") };
+            // Without a delegation, for which the others would wait.
+            let action = Action::Open { path, handle, how: OpenHow { write: false, ..how } };
+            let (call, data) = call(client, 1, action);
+            mounts.answer(&tree, caller, nowhere(), call, data, false).await.expect("an answer");
+        }
+        let read = |caller, client, len| {
+            let (call, _) = call(client, 2, Action::Read { handle: 1, offset: 0, len });
+            Box::pin(mounts.answer(&tree, caller, nowhere(), call, Bytes::new(), false))
+        };
+        let whole = DATA_MAX as u32;
+        let mut sent = Vec::new();
+        for _ in 0..16 {
+            let (_, data) = read(&ann, 1, whole).await.expect("an answer");
+            assert_eq!(data.bytes.len(), DATA_MAX);
+            sent.push(data.sent_as(Bytes::from_static(b"an answer")));
+        }
+        let mut waits = read(&ann, 1, whole);
+        while ann.room.reads.waiting_len(&ClientId(1)) == 0 {
+            assert!(waits.as_mut().now_or_never().is_none(), "a mount has half of what its user has");
+            sleep(Duration::from_millis(1)).await;
+        }
+        // Another mount, another user, and small reads go on.
+        for (caller, client, len) in [(&ann, 2, whole), (&bob, 3, whole), (&ann, 1, 4096)] {
+            assert!(matches!(read(caller, client, len).await, Some((Answer::Data, _))));
+        }
+        // Part of an answer is still to be sent.
+        let rest = sent[0].split_off(3);
+        assert_eq!((&sent[0][..], &rest[..]), (&b"an "[..], &b"answer"[..]));
+        sent.truncate(1);
+        sent.clear();
+        assert_eq!(mounts.reads.used(), 1);
+        assert!(waits.await.is_some());
+        drop(rest);
+        assert_eq!((mounts.reads.used(), ann.room.reads.is_used()), (0, false));
     });
 }

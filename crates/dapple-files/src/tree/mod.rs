@@ -275,8 +275,9 @@ impl Tree {
         len: usize,
         by: Option<ClientId>,
     ) -> io::Result<Vec<u8>> {
-        let read = read_whole(file, offset, len).await?;
-        if self.settle(&[node], by).await { read_whole(file, offset, len).await } else { Ok(read) }
+        // Writes that are kept from now on began after this call.
+        self.settle(&[node], by).await;
+        read_whole(file, offset, len).await
     }
 
     /// Writes all bytes at an offset of an open file, which the caller also names by its identity. A file grows if needed.
@@ -561,7 +562,7 @@ impl Tree {
     }
 
     /// Waits for writes that other clients keep of these files; whether there were any.
-    async fn settle(&self, nodes: &[NodeId], by: Option<ClientId>) -> bool {
+    pub(crate) async fn settle(&self, nodes: &[NodeId], by: Option<ClientId>) -> bool {
         self.0.leases.has_delegations() && self.0.leases.settle(nodes, by).await
     }
 
