@@ -13,6 +13,7 @@ mod connect;
 pub(crate) mod dns;
 mod half;
 mod host;
+mod link;
 mod listener;
 mod lookup;
 mod passed_on;
@@ -21,7 +22,6 @@ mod race;
 mod services;
 mod socket;
 mod tcp;
-mod tun;
 mod udp;
 mod unix;
 
@@ -30,11 +30,11 @@ pub use connect::{Connector, resolve, tcp_connect};
 #[cfg(feature = "dns")]
 pub use dns::{Resolver, ResolverConfig, ResolverStats};
 pub use half::{ReadHalf, WriteHalf};
+pub use link::TunQueue;
 pub use listener::TcpListener;
 pub use passed_on::{PassedOn, passed_on};
 pub use peer::{Listener, Peer};
 pub use services::{ServiceTarget, services};
 pub use tcp::TcpStream;
-pub use tun::TunQueue;
 pub use udp::UdpSocket;
 pub use unix::{UnixListener, UnixStream};
