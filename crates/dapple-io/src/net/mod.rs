@@ -30,7 +30,7 @@ pub use connect::{Connector, resolve, tcp_connect};
 #[cfg(feature = "dns")]
 pub use dns::{Resolver, ResolverConfig, ResolverStats};
 pub use half::{ReadHalf, WriteHalf};
-pub use link::TunQueue;
+pub use link::{PacketQueue, TunQueue};
 pub use listener::TcpListener;
 pub use passed_on::{PassedOn, passed_on};
 pub use peer::{Listener, Peer};

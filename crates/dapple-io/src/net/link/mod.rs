@@ -1,5 +1,6 @@
 //! The ways of packets between the kernel and a network in user space.
 
+mod packet;
 mod tun;
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -9,6 +10,7 @@ use std::task::{Context, Poll};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+pub use self::packet::PacketQueue;
 pub use self::tun::TunQueue;
 use crate::driver::{Direction, Source, Step};
 
@@ -35,10 +37,21 @@ impl Queue {
         Ok(())
     }
 
-    fn poll_receive(&self, cx: &mut Context<'_>, bufs: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
+    /// Receives a packet. `is_passing` says which errors concern one packet, after which others may come.
+    fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        is_passing: impl Fn(rustix::io::Errno) -> bool,
+    ) -> Poll<io::Result<usize>> {
         let Some(source) = self.source.get() else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
         // A packet that is shorter than the buffer says nothing about the next one.
-        source.poll_io(cx, Direction::Read, None, |fd| Ok(Step::More(rustix::io::readv(fd, bufs)?)))
+        source.poll_io(cx, Direction::Read, None, |fd| match rustix::io::readv(fd, bufs) {
+            Ok(len) => Ok(Step::More(len)),
+            // Is tried again at once.
+            Err(error) if is_passing(error) => Err(io::ErrorKind::Interrupted.into()),
+            Err(error) => Err(error.into()),
+        })
     }
 
     fn send(&self, bufs: &[IoSlice<'_>]) -> io::Result<()> {

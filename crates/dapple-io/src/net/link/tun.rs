@@ -78,7 +78,7 @@ impl TunQueue {
     ///
     /// `NotConnected` before [`attach`](Self::attach). The interface is gone, or the runtime has shut down.
     pub fn poll_receive(&self, cx: &mut Context<'_>, bufs: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
-        self.queue.poll_receive(cx, bufs)
+        self.queue.poll_receive(cx, bufs, |_| false)
     }
 
     /// Sends one packet, with its header of ten bytes. Never waits; needs no runtime.
