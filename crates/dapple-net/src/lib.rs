@@ -31,10 +31,14 @@
 
 mod connection;
 mod device;
+#[cfg(test)]
+mod neighbors;
 mod network;
 mod packet;
 mod pair;
 mod ports;
+#[cfg(test)]
+mod resolution;
 mod settings;
 mod sockets;
 mod stack;
