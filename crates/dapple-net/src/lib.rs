@@ -24,20 +24,24 @@
 //! | `ports` | listeners, sockets for datagrams, free ports |
 //! | `sockets` | what `dapple-io` calls |
 //! | `packet`, `wire` | one look at each packet; a device as smoltcp sees it |
-//! | `device`, `tun`, `pair` | the border to what carries packets; TUN interfaces; a link in memory |
+//! | `device`, `pair` | the border to what carries packets; a link in memory |
+//! | `interface` | names of interfaces |
+//! | `tun`, `ethernet`, `offload` | TUN interfaces; packet sockets; what both leave to the kernel |
+//! | `neighbors`, `resolution` | hardware addresses of the hosts on a link: ARP and neighbor discovery |
 //! | `settings`, `stats` | limits; counts |
 
 #![forbid(unsafe_code)]
 
 mod connection;
 mod device;
-#[cfg(test)]
+mod ethernet;
+mod interface;
 mod neighbors;
 mod network;
+mod offload;
 mod packet;
 mod pair;
 mod ports;
-#[cfg(test)]
 mod resolution;
 mod settings;
 mod sockets;
@@ -49,11 +53,11 @@ mod wire;
 use std::sync::Arc;
 
 pub use device::{Device, Received};
+pub use interface::{Interface, InterfaceKind};
 pub use network::Network;
 pub use pair::{LinkFaults, MemoryDevice, pair};
 pub use settings::Settings;
 pub use stats::Stats;
-pub use tun::Tun;
 
 /// The one line that gives a runtime its own network.
 pub trait OnNetwork: Sized {

@@ -134,7 +134,7 @@ impl Network {
         });
         match *started {
             _ if self.inner.is_over.load(Ordering::Relaxed) => {
-                Err(io::Error::other("the runtime of this network has shut down"))
+                Err(io::Error::other("this network has ended, with its runtime or its interface"))
             }
             started => started.map_err(io::Error::from),
         }

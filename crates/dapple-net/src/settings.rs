@@ -13,6 +13,9 @@ use std::time::Duration;
 pub struct Settings {
     /// Addresses of this network, at most eight, each with the length of its prefix. At least one.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Routers on an Ethernet interface, for peers outside the prefixes; of each family the first counts. Without one, such peers get no
+    /// answer. On other devices all packets go the one way. By default none.
+    pub routers: Vec<IpAddr>,
     /// Bytes that a connection receives ahead of its reader, 4,096 to 16 MiB. The window that it offers. Default: 128 KiB.
     pub receive_buffer: usize,
     /// Bytes that a connection has written and the peer has not acknowledged, 4,096 to 16 MiB. Default: 128 KiB.
@@ -50,6 +53,7 @@ impl Settings {
     pub fn new(address: IpAddr, prefix_len: u8) -> Settings {
         Settings {
             addresses: vec![(address, prefix_len)],
+            routers: Vec::new(),
             receive_buffer: 128 << 10,
             send_buffer: 128 << 10,
             connections_max: 16_384,

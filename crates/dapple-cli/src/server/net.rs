@@ -1,4 +1,4 @@
-//! The network of a server: the kernel's, or TCP of the program's own on a TUN interface.
+//! The network of a server: the kernel's, or TCP of the program's own on an interface.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dapple::runtime::Builder;
 
+use self::built_in::Interface;
 pub(crate) use self::built_in::OwnNetwork;
-use self::built_in::Tun;
 use crate::observe::metrics::exposition::Exposition;
 
 /// The network of a server.
@@ -15,9 +15,10 @@ use crate::observe::metrics::exposition::Exposition;
 #[command(next_help_heading = "Listening")]
 pub(crate) struct NetArgs {
     /// Listen on a network of this program's own, TCP in user space on a TUN interface, such as
-    /// tun:web0,10.7.0.1/24; that address takes the place of 127.0.0.1
-    #[arg(long, value_name = "tun:NAME,ADDRESS/PREFIX", value_parser = built_in::parse, conflicts_with_all = ["reuse_port", "http3"])]
-    net: Option<Tun>,
+    /// tun:web0,10.7.0.1/24, or on an Ethernet interface, such as packet:veth0,10.7.0.1/24,via=10.7.0.254;
+    /// that address takes the place of 127.0.0.1
+    #[arg(long, value_name = "KIND:NAME,ADDRESS/PREFIX", value_parser = built_in::parse, conflicts_with_all = ["reuse_port", "http3"])]
+    net: Option<Interface>,
 }
 
 impl NetArgs {
@@ -42,7 +43,7 @@ impl NetArgs {
     /// The interface cannot be opened.
     pub(crate) fn open(&self, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
         match &self.net {
-            Some(tun) => built_in::open(tun, builder),
+            Some(interface) => built_in::open(interface, builder),
             None => Ok((builder, OwnNetwork::none())),
         }
     }
@@ -60,10 +61,10 @@ mod built_in {
     use std::io;
     use std::net::IpAddr;
 
-    use dapple::network::{Network, OnNetwork, Stats};
+    use dapple::network::{InterfaceKind, Network, OnNetwork, Stats};
     use dapple::runtime::Builder;
 
-    pub(super) use dapple::network::Tun;
+    pub(super) use dapple::network::Interface;
 
     use super::Exposition;
     use crate::observe::metrics::exposition::Kind;
@@ -72,32 +73,44 @@ mod built_in {
     #[derive(Clone, Debug)]
     pub(crate) struct OwnNetwork(Option<Network>);
 
-    pub(super) fn parse(text: &str) -> Result<Tun, String> {
+    pub(super) fn parse(text: &str) -> Result<Interface, String> {
         text.parse()
     }
 
-    pub(super) fn first_address(tun: &Tun) -> IpAddr {
-        tun.settings.addresses[0].0
+    pub(super) fn first_address(interface: &Interface) -> IpAddr {
+        interface.settings.addresses[0].0
     }
 
-    pub(super) fn check(_: &Tun) -> io::Result<()> {
+    pub(super) fn check(_: &Interface) -> io::Result<()> {
         Ok(())
     }
 
     /// A queue for each worker.
-    pub(super) fn open(tun: &Tun, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
-        let network = tun.clone().open(builder.worker_count()?).map_err(|error| explained(&tun.name, &error))?;
+    pub(super) fn open(interface: &Interface, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
+        let opened = interface.clone().open(builder.worker_count()?);
+        let network = opened.map_err(|error| explained(interface, &error))?;
         Ok((builder.network(network.clone()), OwnNetwork(Some(network))))
     }
 
-    fn explained(name: &str, error: &io::Error) -> io::Error {
-        let advice = match error.kind() {
-            io::ErrorKind::PermissionDenied => format!(
+    fn explained(interface: &Interface, error: &io::Error) -> io::Error {
+        let name = &interface.name;
+        let advice = match (interface.kind, error.kind()) {
+            (InterfaceKind::Packet, io::ErrorKind::PermissionDenied) => {
+                "packet sockets need the right CAP_NET_RAW: run it as root, or give the program the right, \
+                 `setcap cap_net_raw+ep PROGRAM`"
+                    .to_owned()
+            }
+            (InterfaceKind::Packet, _) => {
+                "name an Ethernet interface, such as a veth, and an address of a host on it".to_owned()
+            }
+            (_, io::ErrorKind::PermissionDenied) => format!(
                 "make it for this user, as root: `ip tuntap add {name} mode tun multi_queue user {}`",
                 rustix::process::getuid().as_raw()
             ),
-            io::ErrorKind::ResourceBusy => "another process has it; end that, or name another interface".to_owned(),
-            io::ErrorKind::NotFound => "this system has no /dev/net/tun; load the module tun".to_owned(),
+            (_, io::ErrorKind::ResourceBusy) => {
+                "another process has it; end that, or name another interface".to_owned()
+            }
+            (_, io::ErrorKind::NotFound) => "this system has no /dev/net/tun; load the module tun".to_owned(),
             _ => "name a TUN interface, and an address of a host on it".to_owned(),
         };
         io::Error::new(error.kind(), format!("the interface {name} cannot be used ({error}); {advice}"))
@@ -164,29 +177,29 @@ mod built_in {
     use super::Exposition;
 
     /// The text of the option, which this build cannot use.
-    pub(super) type Tun = String;
+    pub(super) type Interface = String;
 
     /// There is none in this build.
     #[derive(Clone, Debug)]
     pub(crate) struct OwnNetwork;
 
-    pub(super) fn parse(text: &str) -> Result<Tun, Infallible> {
+    pub(super) fn parse(text: &str) -> Result<Interface, Infallible> {
         Ok(text.to_owned())
     }
 
     /// Not used: the network is checked first.
-    pub(super) fn first_address(_: &Tun) -> IpAddr {
+    pub(super) fn first_address(_: &Interface) -> IpAddr {
         IpAddr::from([127, 0, 0, 1])
     }
 
-    pub(super) fn check(_: &Tun) -> io::Result<()> {
+    pub(super) fn check(_: &Interface) -> io::Result<()> {
         Err(io::Error::other(
             "this program was built without networks of its own; leave --net out, or build it with `--features net`",
         ))
     }
 
-    pub(super) fn open(tun: &Tun, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
-        check(tun).map(|()| (builder, OwnNetwork))
+    pub(super) fn open(interface: &Interface, builder: Builder) -> io::Result<(Builder, OwnNetwork)> {
+        check(interface).map(|()| (builder, OwnNetwork))
     }
 
     impl OwnNetwork {

@@ -1,7 +1,9 @@
 //! Programs on networks in user space, joined by links in memory.
 
 mod datagrams;
+mod kernel;
 mod limits;
+mod packet;
 mod properties;
 mod queues;
 #[path = "../../../../fuzz/replay.rs"]

@@ -1,176 +1,49 @@
-//! A TUN interface, with the kernel's sockets at the other end, in a network namespace of the test's own.
+//! A TUN interface, with the kernel's sockets at the other end.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{
-    Shutdown, SocketAddr, TcpListener as KernelListener, TcpStream as KernelStream, UdpSocket as KernelSocket,
-};
-use std::process::Command;
-use std::thread;
+use std::io::{ErrorKind, Read};
+use std::net::TcpStream as KernelStream;
 
-use dapple_io::net::{TcpListener, TcpStream, UdpSocket};
-use dapple_net::{Network, OnNetwork, Tun};
+use dapple_net::{Interface, Network};
 use dapple_sched::Runtime;
 
-use crate::world::pattern;
+use crate::kernel::{self, address, in_namespace, ip, listen, open};
 
-/// Runs `body` in a process with a network of its own; without the right to make one, prints a sentence.
-fn in_namespace(test: &str, body: fn()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return body();
-    }
-    let probe = Command::new("unshare").args(["--net", "ip", "tuntap", "add", "probe0", "mode", "tun"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        println!("{test}: SKIPPED, it needs root, /dev/net/tun, and the programs unshare and ip");
-        return;
-    }
-    let program = std::env::current_exe().unwrap();
-    let status = Command::new("unshare")
-        .arg("--net")
-        .arg(program)
-        .args([test, "--exact", "--nocapture"])
-        .env(INSIDE, "1")
-        .status()
-        .unwrap();
-    assert!(status.success(), "{test} failed in its namespace");
-}
-
-/// A runtime on a new interface, and the kernel's end of it at `10.7.0.2` and `fd07::2`.
 fn start(queues: usize) -> (Runtime, Network) {
-    let tun: Tun = "tun:dapple0,10.7.0.1/24,fd07::1/64".parse().unwrap();
-    let network = tun.open(queues).unwrap();
-    for args in [
-        &["addr", "add", "10.7.0.2/24", "dev", "dapple0"][..],
-        &["addr", "add", "fd07::2/64", "dev", "dapple0", "nodad"],
-        &["link", "set", "dapple0", "up"],
-    ] {
-        assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
-    }
-    let runtime = dapple_io::runtime_builder().workers(2).network(network.clone()).build().unwrap();
-    (runtime, network)
-}
-
-fn listen(runtime: &Runtime, at: &str) -> (TcpListener, SocketAddr) {
-    let _entered = runtime.enter();
-    (TcpListener::bind(at).unwrap(), at.parse().unwrap())
+    let opened = open("tun:dapple0,10.7.0.1/24,fd07::1/64", queues);
+    address("dapple0");
+    opened
 }
 
 #[test]
 fn the_kernel_reads_and_writes_ten_megabytes() {
     in_namespace("tun::the_kernel_reads_and_writes_ten_megabytes", || {
-        let (runtime, network) = start(1);
-        for at in ["10.7.0.1:80", "[fd07::1]:80"] {
-            let (listener, addr) = listen(&runtime, at);
-            let serving = runtime.handle().spawn(async move {
-                let (stream, _) = listener.accept().await.unwrap();
-                stream.write_all(&pattern(BULK)).await.unwrap();
-                let mut all = vec![0; BULK];
-                stream.read_exact(&mut all).await.unwrap();
-                assert!(all == pattern(BULK));
-                assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
-                stream.write_all(b"good bye").await.unwrap();
-            });
-            let mut stream = KernelStream::connect(addr).unwrap();
-            let mut all = vec![0; BULK];
-            stream.read_exact(&mut all).unwrap();
-            assert!(all == pattern(BULK));
-            stream.write_all(&all).unwrap();
-            stream.shutdown(Shutdown::Write).unwrap();
-            let mut end = String::new();
-            stream.read_to_string(&mut end).unwrap();
-            assert_eq!(end, "good bye");
-            runtime.block_on(serving).expect("it does not panic");
-        }
-        assert_eq!(network.stats().broken, 0, "{network:?}");
+        kernel::the_kernel_reads_and_writes_ten_megabytes(start)
     });
 }
 
 #[test]
 fn the_kernel_is_refused_and_connected_to() {
     in_namespace("tun::the_kernel_is_refused_and_connected_to", || {
-        let (runtime, _network) = start(1);
-        let (_listener, _) = listen(&runtime, "10.7.0.1:80");
-        assert_eq!(KernelStream::connect("10.7.0.1:81").unwrap_err().kind(), ErrorKind::ConnectionRefused);
-        let refused = runtime.block_on(TcpStream::connect("10.7.0.2:81")).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-        // A loopback address is the kernel's, on both sides.
-        let kernels = KernelListener::bind("10.7.0.2:82").unwrap();
-        let answering = thread::spawn(move || {
-            let (mut stream, from) = kernels.accept().unwrap();
-            assert_eq!(from.ip().to_string(), "10.7.0.1");
-            stream.write_all(b"hello").unwrap();
-        });
-        runtime.block_on(async {
-            let stream = TcpStream::connect("10.7.0.2:82").await.unwrap();
-            let mut buf = [0; 5];
-            stream.read_exact(&mut buf).await.unwrap();
-            assert_eq!(&buf, b"hello");
-        });
-        answering.join().unwrap();
+        kernel::the_kernel_is_refused_and_connected_to(start)
     });
 }
 
 #[test]
 fn datagrams_go_both_ways() {
-    in_namespace("tun::datagrams_go_both_ways", || {
-        let (runtime, _network) = start(1);
-        let socket = {
-            let _entered = runtime.enter();
-            UdpSocket::bind("0.0.0.0:53").unwrap()
-        };
-        let serving = runtime.handle().spawn(async move {
-            let mut buf = [0; 2000];
-            let (len, from) = socket.recv_from(&mut buf).await.unwrap();
-            socket.send_to(&buf[..len], from).await.unwrap();
-        });
-        let kernels = KernelSocket::bind("10.7.0.2:0").unwrap();
-        kernels.send_to(&[7; 1472], "10.7.0.1:53").unwrap();
-        let mut buf = [0; 2000];
-        assert_eq!(kernels.recv(&mut buf).unwrap(), 1472);
-        runtime.block_on(serving).expect("it does not panic");
-    });
+    in_namespace("tun::datagrams_go_both_ways", || kernel::datagrams_go_both_ways(start));
 }
 
 #[test]
 fn two_queues_share_two_hundred_connections() {
     in_namespace("tun::two_queues_share_two_hundred_connections", || {
-        let (runtime, network) = start(2);
-        let (listener, addr) = listen(&runtime, "10.7.0.1:80");
-        drop(runtime.handle().spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                drop(dapple_sched::spawn(async move { stream.write_all(&pattern(50_000)).await }));
-            }
-        }));
-        let clients: Vec<_> = (0..200).map(|_| KernelStream::connect(addr).unwrap()).collect();
-        let expected = pattern(50_000);
-        for mut client in clients {
-            let mut all = vec![0; 50_000];
-            client.read_exact(&mut all).unwrap();
-            assert!(all == expected);
-        }
-        // Connections that begin here may be answered through the other queue.
-        let kernels = KernelListener::bind("10.7.0.2:82").unwrap();
-        let answering = thread::spawn(move || {
-            for _ in 0..10 {
-                kernels.accept().unwrap().0.write_all(b"hello").unwrap();
-            }
-        });
-        runtime.block_on(async {
-            for _ in 0..10 {
-                let stream = TcpStream::connect("10.7.0.2:82").await.unwrap();
-                stream.read_exact(&mut [0; 5]).await.unwrap();
-            }
-        });
-        answering.join().unwrap();
-        assert_eq!(network.stats().broken, 0);
+        kernel::two_queues_share_two_hundred_connections(start)
     });
 }
 
 #[test]
 fn an_interface_with_one_queue_is_opened_with_one() {
     in_namespace("tun::an_interface_with_one_queue_is_opened_with_one", || {
-        let made = Command::new("ip").args(["tuntap", "add", "dapple0", "mode", "tun", "user", "0"]).status().unwrap();
-        assert!(made.success());
+        ip(&["tuntap", "add", "dapple0", "mode", "tun", "user", "0"]);
         let (runtime, _network) = start(4);
         let (listener, addr) = listen(&runtime, "10.7.0.1:80");
         let mut stream = KernelStream::connect(addr).unwrap();
@@ -178,10 +51,7 @@ fn an_interface_with_one_queue_is_opened_with_one() {
         let mut all = String::new();
         stream.read_to_string(&mut all).unwrap();
         assert_eq!(all, "hello");
-        let busy = "tun:dapple0,10.7.0.3/24".parse::<Tun>().unwrap().open(1).unwrap_err();
+        let busy = "tun:dapple0,10.7.0.3/24".parse::<Interface>().unwrap().open(1).unwrap_err();
         assert_eq!(busy.kind(), ErrorKind::ResourceBusy, "{busy}");
     });
 }
-
-const INSIDE: &str = "DAPPLE_NET_INSIDE";
-const BULK: usize = 10 << 20;
