@@ -1,4 +1,4 @@
-//! `--net`: a server on TCP of its own, asked by the kernel's TCP through a TUN interface, in a network namespace that the test makes.
+//! `--net`: a server on TCP of its own, asked by the kernel's TCP through an interface, in a network namespace that the test makes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -14,22 +14,27 @@ const LIMIT: Duration = Duration::from_secs(40);
 const NET: &str = "tun:web0,10.7.0.1/24";
 
 /// A running server, and the first line that it printed.
-struct OnTun {
+struct OnOwn {
     child: Child,
     line: String,
     port: u16,
 }
 
-impl OnTun {
-    fn start(site: &Site, options: &[&str]) -> OnTun {
+impl OnOwn {
+    fn start(site: &Site, options: &[&str]) -> OnOwn {
+        OnOwn::start_on(NET, site, &[&["--port", "0"], options].concat())
+    }
+
+    fn start_on(net: &str, site: &Site, options: &[&str]) -> OnOwn {
         let mut command = dapple();
-        command.arg("serve").arg(&site.path).args(["--net", NET, "--port", "0", "--workers", "2"]).args(options);
+        command.arg("serve").arg(&site.path).args(["--net", net, "--workers", "2"]).args(options);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.split_once("://10.7.0.1:").and_then(|(_, rest)| rest.split_once(' '));
-        let port = port.unwrap_or_else(|| panic!("no address in {line:?}")).0.parse().unwrap();
-        OnTun { child, line, port }
+        let address = line.split_once("://10.").and_then(|(_, rest)| rest.split(' ').next());
+        let port = address.and_then(|address| address.split_once(':')?.1.trim_end().parse().ok());
+        let port = port.unwrap_or_else(|| panic!("no address in {line:?}"));
+        OnOwn { child, line, port }
     }
 
     fn connect(&self) -> Client {
@@ -50,15 +55,15 @@ impl OnTun {
     }
 }
 
-impl Drop for OnTun {
+impl Drop for OnOwn {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs `body` in a process with a network of its own, with the interface `web0` and the kernel at `10.7.0.2`. Without the right to make
-/// one, prints a sentence.
+/// Runs `body` in a process with a network of its own, with the interface `web0` and the kernel at `10.7.0.2`, and the interface `veth0`
+/// and the kernel at `10.8.0.2` and `fd08::2`. Without the right to make one, prints a sentence.
 fn in_namespace(test: &str, body: fn()) {
     let run =
         |program: &str, args: &[&str]| Command::new(program).args(args).status().is_ok_and(|status| status.success());
@@ -68,6 +73,11 @@ fn in_namespace(test: &str, body: fn()) {
             &["tuntap", "add", "web0", "mode", "tun", "multi_queue"],
             &["addr", "add", "10.7.0.2/24", "dev", "web0"],
             &["link", "set", "web0", "up"],
+            &["link", "add", "veth0", "type", "veth", "peer", "name", "host0"],
+            &["link", "set", "veth0", "up"],
+            &["addr", "add", "10.8.0.2/24", "dev", "host0"],
+            &["addr", "add", "fd08::2/64", "dev", "host0", "nodad"],
+            &["link", "set", "host0", "up"],
         ] {
             assert!(run("ip", args), "ip {args:?}");
         }
@@ -94,7 +104,7 @@ fn pages_and_downloads_go_over_the_programs_own_tcp() {
         let large = noise(30 << 20, 7);
         site.write("large.bin", &large);
         for options in [&["--cache-mb", "1"][..], &["--cache-mb", "2000"]] {
-            let server = OnTun::start(&site, options);
+            let server = OnOwn::start(&site, options);
             let mut client = server.connect();
             assert_eq!(client.get("/").text(), "<h1>start</h1>");
             assert!(client.get("/large.bin").body == large, "{options:?}");
@@ -115,7 +125,7 @@ fn the_last_download_arrives_after_the_signal_to_end() {
         let site = Site::new();
         let large = noise(30 << 20, 8);
         site.write("large.bin", &large);
-        let server = OnTun::start(&site, &["--drain-s", "600"]);
+        let server = OnOwn::start(&site, &["--drain-s", "600"]);
         let mut client = server.connect();
         client.send("GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.read_head().status, 200);
@@ -126,10 +136,35 @@ fn the_last_download_arrives_after_the_signal_to_end() {
 }
 
 #[test]
+fn curl_gets_files_through_a_packet_socket_in_both_families() {
+    in_namespace("curl_gets_files_through_a_packet_socket_in_both_families", || {
+        let site = Site::with_index();
+        let large = noise(3 << 20, 9);
+        site.write("large.bin", &large);
+        let net = "packet:veth0,10.8.0.1/24,fd08::1/64";
+        let server = OnOwn::start_on(net, &site, &["--addr", "10.8.0.1:0", "--addr", "[fd08::1]:8080"]);
+        for host in [format!("10.8.0.1:{}", server.port), "[fd08::1]:8080".to_owned()] {
+            let got = |path: &str| {
+                let url = format!("http://{host}/{path}");
+                Command::new("curl").args(["-sgf", "--max-time", "40", &url]).output().unwrap()
+            };
+            assert_eq!(String::from_utf8_lossy(&got("").stdout), "<h1>start</h1>");
+            assert!(got("large.bin").stdout == large, "{host}");
+            assert!(!got("none").status.success());
+        }
+        // Another one may have the same interface, at another address.
+        let other = OnOwn::start_on("packet:veth0,10.8.0.3/24", &site, &["--port", "0"]);
+        assert_eq!(Client::connect(("10.8.0.3", other.port)).get("/").text(), "<h1>start</h1>");
+        other.end();
+        server.end();
+    });
+}
+
+#[test]
 fn it_encrypts_counts_and_says_why_it_cannot_be_replaced() {
     in_namespace("it_encrypts_counts_and_says_why_it_cannot_be_replaced", || {
         let site = Site::with_index();
-        let server = OnTun::start(&site, &["--tls-self-signed", "--metrics", "127.0.0.1:9100"]);
+        let server = OnOwn::start(&site, &["--tls-self-signed", "--metrics", "127.0.0.1:9100"]);
         assert!(server.line.contains("https://10.7.0.1:"), "{}", server.line);
         let url = format!("https://10.7.0.1:{}/", server.port);
         let page = Command::new("curl").args(["-sk", &url]).output().unwrap();
@@ -155,11 +190,21 @@ fn an_interface_that_cannot_be_used_is_refused_with_a_reason() {
             assert!(!output.status.success(), "{options:?}");
             String::from_utf8(output.stderr).unwrap()
         };
-        let first = OnTun::start(&site, &[]);
+        let first = OnOwn::start(&site, &[]);
         assert!(refused(&["--net", "tun:web0"]).contains("tun:NAME,ADDRESS/PREFIX"));
         assert!(refused(&["--net", "tun:web0,127.0.0.1/8"]).contains("not the address of a host"));
         assert!(refused(&["--net", "tun:a-name-of-17-bytes,10.8.0.1/24"]).contains("1 to 15 bytes"));
         assert!(refused(&["--net", NET, "--reuse-port"]).contains("--reuse-port"));
+        for (net, reason) in [
+            ("packet:none0,10.8.0.1/24", "there is no interface none0"),
+            ("packet:lo,10.8.0.1/24", "lo is not an Ethernet interface"),
+            ("packet:a-name-of-17-bytes,10.8.0.1/24", "1 to 15 bytes"),
+            ("packet:veth0", "packet:NAME,ADDRESS/PREFIX"),
+            ("packet:veth0,10.8.0.1/24,via=x", "not the address of a router"),
+        ] {
+            let said = refused(&["--net", net]);
+            assert!(said.contains(reason), "{net}: {said}");
+        }
         let elsewhere = refused(&["--net", "tun:web1,10.8.0.1/24", "--addr", "10.9.9.9:80"]);
         assert!(elsewhere.contains("10.9.9.9:80 is not an address of this machine"), "{elsewhere}");
         drop(first);
