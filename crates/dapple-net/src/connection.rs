@@ -70,6 +70,7 @@ impl OneSocket {
         let mut socket = Socket::new(buffer(settings.receive_buffer), buffer(settings.send_buffer));
         socket.set_nagle_enabled(false);
         socket.set_keep_alive(Some(duration(settings.keep_alive)));
+        socket.set_ack_delay(Some(duration(ACK_DELAY)));
         let mut set = SocketSet::new(Vec::with_capacity(1));
         let handle = set.add(socket);
         OneSocket { set, handle }
@@ -262,6 +263,20 @@ impl Connection {
     }
 }
 
+/// A duration on smoltcp's clock, which runs [`HASTE`] times as fast.
 pub(crate) fn duration(of: std::time::Duration) -> Duration {
-    Duration::from_micros(u64::try_from(of.as_micros()).unwrap_or(u64::MAX / 4))
+    let micros = u64::try_from(of.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(micros.saturating_mul(HASTE).min(u64::MAX / 4))
 }
+
+/// A duration of smoltcp's clock, in real time.
+pub(crate) fn real(of: Duration) -> std::time::Duration {
+    std::time::Duration::from_micros(of.total_micros().div_ceil(HASTE))
+}
+
+/// smoltcp sends a lost packet again after a second of its clock at the earliest, a constant. With this it is 200 ms, as in Linux. Other
+/// constants of its own are shorter, too: the first wait for an answer to the beginning of a connection (200 ms), the wait of a closed
+/// connection (2 s), and the plateau of CUBIC.
+const HASTE: u64 = 5;
+/// How long the acknowledgment of a packet may wait for another one.
+const ACK_DELAY: std::time::Duration = std::time::Duration::from_millis(10);

@@ -14,6 +14,7 @@ use dapple_io::time::{Sleep, sleep, sleep_until};
 use dapple_sched::Handle;
 use smoltcp::time::Instant;
 
+use crate::connection::real;
 use crate::device::{Device, Received};
 use crate::ports::Ports;
 use crate::settings::Settings;
@@ -282,7 +283,7 @@ impl<'a> Driver<'a> {
             let sleep = match &mut self.sleep {
                 Some((until, sleep)) if *until == next => sleep,
                 stale => {
-                    let left = std::time::Duration::from((next - now()).max(smoltcp::time::Duration::ZERO));
+                    let left = real((next - now()).max(smoltcp::time::Duration::ZERO));
                     let until = dapple_io::time::Instant::now() + left;
                     &mut stale.insert((next, Box::pin(sleep_until(until)))).1
                 }

@@ -458,7 +458,7 @@ impl Core {
         let connection = &mut self.connections[key];
         let wanted = self.interface.poll_at(now, &connection.socket.set);
         // If smoltcp wants something at once and has not done it now, it waits for the peer.
-        let wanted = wanted.map(|at| at.max(now + LOOK_AGAIN));
+        let wanted = wanted.map(|at| at.max(now + duration(LOOK_AGAIN)));
         let Some(at) = [wanted, connection.deadline].into_iter().flatten().min() else { return };
         if connection.timer.is_some_and(|timer| timer <= at) {
             return;
@@ -474,7 +474,7 @@ impl Core {
     }
 }
 
-/// The time, from some moment on.
+/// The time on smoltcp's clock, from some moment on.
 pub(crate) fn now() -> Instant {
     let now = dapple_io::time::Instant::now();
     // A second in the past, as smoltcp takes zero for "at once".
@@ -486,6 +486,6 @@ static START: OnceLock<dapple_io::time::Instant> = OnceLock::new();
 
 /// How long a connection may take to be made.
 const HANDSHAKE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
-const LOOK_AGAIN: smoltcp::time::Duration = smoltcp::time::Duration::from_millis(1);
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
 /// Sockets that are kept to be used again.
 const SPARE_MAX: usize = 4096;

@@ -2,10 +2,13 @@
 
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use dapple_io::net::{TcpListener, TcpStream};
-use dapple_net::LinkFaults;
+use dapple_net::{Device, LinkFaults, MemoryDevice, Received, pair};
 
 use crate::world::{World, client_settings, pattern, server_settings};
 
@@ -58,12 +61,69 @@ fn bytes_come_back_in_both_families() {
 #[test]
 fn loss_reordering_and_repetition_change_nothing() {
     for seed in 1..=2 {
-        // Lost repetitions wait a second and longer (RFC 6298), so not more of them.
         let faults = LinkFaults { seed, lost_per_mille: 10, reordered_per_mille: 50, repeated_per_mille: 20 };
         let world = World::new(faults);
         let (listener, addr) = world.listen("10.7.0.1:80");
         drop(world.server.handle().spawn(echo(listener)));
         world.client.block_on(send_through(addr, 200_000)).unwrap();
+    }
+}
+
+/// Loses the first packet with bytes of a program, each time that it may.
+struct Losing {
+    device: MemoryDevice,
+    may_lose: Arc<AtomicBool>,
+}
+
+impl Device for Losing {
+    fn mtu(&self) -> usize {
+        self.device.mtu()
+    }
+
+    fn poll_receive(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<Received>> {
+        self.device.poll_receive(cx, buf)
+    }
+
+    fn send(&self, packet: &[u8], segment_len: Option<u16>) -> io::Result<()> {
+        if packet.len() > 500 && self.may_lose.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.device.send(packet, segment_len)
+    }
+}
+
+#[test]
+fn a_packet_lost_at_the_end_of_a_burst_comes_again_before_a_second_is_over() {
+    let (here, there) = pair(1500, LinkFaults::default());
+    let may_lose = Arc::new(AtomicBool::new(false));
+    let losing = Losing { device: here, may_lose: may_lose.clone() };
+    let world = World::over(vec![Arc::new(losing)], Arc::new(there), server_settings());
+    let (listener, addr) = world.listen("10.7.0.1:80");
+    drop(world.server.handle().spawn(echo(listener)));
+    let took = || {
+        may_lose.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        world.client.block_on(send_through(addr, 600)).unwrap();
+        start.elapsed()
+    };
+    // A busy machine may take longer, but not each time.
+    let shortest = (0..5).map(|_| took()).min().unwrap();
+    assert!(shortest < Duration::from_millis(800), "{shortest:?}");
+}
+
+#[test]
+fn four_clients_get_whole_bodies_through_loss_and_reordering() {
+    let faults = LinkFaults { seed: 7, lost_per_mille: 10, reordered_per_mille: 100, repeated_per_mille: 0 };
+    let world = World::new(faults);
+    for at in ["10.7.0.1:80", "[fd07::1]:80"] {
+        let (listener, addr) = world.listen(at);
+        drop(world.server.handle().spawn(echo(listener)));
+        let tasks: Vec<_> = (0..4).map(|_| world.client.handle().spawn(send_through(addr, 100_000))).collect();
+        world.client.block_on(async {
+            for task in tasks {
+                task.await.expect("it does not panic").unwrap();
+            }
+        });
     }
 }
 
