@@ -73,12 +73,9 @@ pub enum ChangeError {
 
 impl Directory {
     /// The records at this place.
-    ///
-    /// # Errors
-    ///
-    /// An endpoint is no address.
-    pub fn new(place: Place) -> Result<Directory, Error> {
-        Ok(Directory { etcd: place.client()?, place, told: Arc::default() })
+    #[must_use]
+    pub fn new(place: Place) -> Directory {
+        Directory { etcd: place.client(), place, told: Arc::default() }
     }
 
     /// The same, by another client of the same etcd.

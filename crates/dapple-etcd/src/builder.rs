@@ -128,7 +128,7 @@ impl fmt::Debug for EtcdBuilder {
 }
 
 /// `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`, as the beginning of a URL.
-fn endpoint(text: &str) -> Result<String, Error> {
+pub(crate) fn endpoint(text: &str) -> Result<String, Error> {
     let wrong = || {
         let text = text.escape_debug();
         Error::not_applied(Reason::Malformed, format!("`{text}` is no endpoint of etcd; {WRITE}"))

@@ -39,6 +39,7 @@ mod lease;
 mod lock;
 mod op;
 mod txn;
+mod url;
 mod watch;
 mod wire;
 
@@ -50,4 +51,5 @@ pub use self::lease::{Lease, LeaseId};
 pub use self::lock::Held;
 pub use self::op::{Delete, Found, Get, Put, Record, Removed, Sort, Written};
 pub use self::txn::{Compare, Number, Op, OpResult, Txn, TxnReply};
+pub use self::url::{EtcdUrl, EtcdUrlError};
 pub use self::watch::{Event, Watch, Watching};

@@ -52,7 +52,7 @@ async fn host(args: &HostArgs) -> Result<(), ClusterError> {
     let [term, int] = signals;
     let (mut term, mut int) = (term?, int?);
     let place = args.join.clone().ok_or(ClusterError::NoPlace)?;
-    let directory = Directory::new(place.clone())?;
+    let directory = Directory::new(place.clone());
     if args.address.is_unspecified() {
         return Err(ClusterError::Unspecified(args.address));
     }
@@ -119,7 +119,7 @@ pub(crate) fn run_cluster(args: &ClusterArgs) -> Result<(), ClusterError> {
     let place = args.join.clone().ok_or(ClusterError::NoPlace)?;
     let runtime = dapple::builder().workers(1).build().map_err(ClusterError::Runtime)?;
     runtime.block_on(async {
-        let directory = Directory::new(place)?;
+        let directory = Directory::new(place);
         act(&directory, args.action.as_ref().unwrap_or(&Action::Status), args.json).await
     })
 }

@@ -12,6 +12,8 @@ pub(crate) use self::etcd::EtcdFolder;
 pub use self::etcd::Registration;
 pub use self::members::{Member, Members};
 
+use dapple_etcd::{EtcdUrl, EtcdUrlError};
+
 use super::peer::parse_address;
 
 /// The source of a stage's hosts: a list, a DNS name, or etcd.
@@ -110,8 +112,8 @@ impl Discovery {
         endpoints: impl IntoIterator<Item = A>,
         prefix: &str,
     ) -> Result<Discovery, DiscoveryError> {
-        let endpoints = endpoints.into_iter().map(Into::into).collect();
-        Ok(Discovery(Kind::Etcd(EtcdFolder::new(endpoints, prefix).map_err(DiscoveryError)?)))
+        let url = EtcdUrl::new(endpoints, prefix).map_err(|error| DiscoveryError(error.to_string()))?;
+        Ok(Discovery(Kind::Etcd(EtcdFolder(url))))
     }
 
     /// Sets how often a DNS name is looked up; at least 100 ms. It has no effect on others.
@@ -176,11 +178,9 @@ impl FromStr for Discovery {
         if let Some(name) = text.strip_prefix("srv:") {
             return Discovery::srv(name.trim_start_matches('/'));
         }
-        if let Some(rest) = text.strip_prefix("etcd://") {
-            let wrong =
-                || DiscoveryError(format!("`{text}` has no prefix; write etcd://HOST:PORT[,HOST:PORT…]/PREFIX"));
-            let (endpoints, prefix) = rest.split_once('/').ok_or_else(wrong)?;
-            return Discovery::etcd(split(endpoints), prefix);
+        if text.starts_with("etcd://") {
+            let url = text.parse().map_err(|error: EtcdUrlError| DiscoveryError(error.to_string()))?;
+            return Ok(Discovery(Kind::Etcd(EtcdFolder(url))));
         }
         let plain = |address: String| match address.strip_prefix("http://") {
             Some(rest) => rest.strip_suffix('/').unwrap_or(rest).to_owned(),
