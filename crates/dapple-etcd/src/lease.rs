@@ -1,7 +1,7 @@
 //! Leases: keys that go where their owner does not renew them.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_io::time::{Instant, sleep_until};
@@ -64,11 +64,20 @@ struct Shared {
     ended: CancellationToken,
     /// It may be over in etcd.
     lost: CancellationToken,
+    /// When it is over in etcd if no renewal succeeds.
+    ends: Mutex<Instant>,
+}
+
+impl Shared {
+    fn ends(&self) -> MutexGuard<'_, Instant> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Lease {
     pub(crate) fn start(etcd: Etcd, id: LeaseId, ttl: Duration, granted: Instant) -> Lease {
-        let shared = Arc::new(Shared { ended: CancellationToken::new(), lost: CancellationToken::new() });
+        let (ended, lost) = (CancellationToken::new(), CancellationToken::new());
+        let shared = Arc::new(Shared { ended, lost, ends: Mutex::new(granted + ttl) });
         let task = dapple_sched::spawn(keep(etcd, id, ttl, granted, shared.clone()));
         Lease { id, shared, task: Some(task) }
     }
@@ -78,9 +87,9 @@ impl Lease {
         self.id
     }
 
-    /// Whether the lease may be over in etcd.
+    /// Whether the lease may be over in etcd. It asks the clock, so it is right also at once after the process was stopped.
     pub fn is_lost(&self) -> bool {
-        self.shared.lost.is_cancelled()
+        self.shared.lost.is_cancelled() || Instant::now() >= *self.shared.ends()
     }
 
     /// Waits until the lease may have expired: etcd says that it has, or no renewal succeeded
@@ -135,6 +144,7 @@ async fn keep(etcd: Etcd, id: LeaseId, ttl: Duration, granted: Instant, shared: 
             First::Left(()) => break,
             First::Right(Ok(Some(left))) => {
                 (failures, ends, next) = (0, asked + left, asked + left / 3);
+                *shared.ends() = ends;
             }
             First::Right(Ok(None)) => {
                 shared.lost.cancel();

@@ -45,6 +45,21 @@ fn the_owner_of_a_lease_that_is_over_learns_of_it() {
 }
 
 #[test]
+fn a_process_that_was_stopped_knows_that_its_lease_may_be_over() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let runtime = dapple_io::runtime_builder().workers(1).build().unwrap();
+    let task = runtime.spawn(async move {
+        let lease = cluster.client().await.lease(Duration::from_secs(2)).await.unwrap();
+        let was_lost = lease.is_lost();
+        cluster.halt(0);
+        // The only worker: nothing renews the lease or notices its end.
+        std::thread::sleep(Duration::from_secs(4));
+        (was_lost, lease.is_lost())
+    });
+    assert_eq!(runtime.block_on(task).unwrap(), (false, true));
+}
+
+#[test]
 fn a_lease_that_is_left_stays_for_its_time() {
     let Some(cluster) = Cluster::start(1) else { return };
     run(async move {
