@@ -125,6 +125,15 @@ impl<E: Engine> Store<E> {
         }
     }
 
+    /// Gives the store's place free for another process before this returns, where an engine can do that while handles
+    /// remain: in etcd it removes the key of the owner, and all operations fail from then on. Without it, a process that ends
+    /// leaves the store to the next one when its lease is over. Files are free when the last handle is dropped.
+    pub async fn close(self) {
+        let engine = self.inner.engine.clone();
+        // A runtime that ends closes nothing.
+        let _ = spawn_blocking(move || engine.close()).await;
+    }
+
     /// Creates a table without an order of its keys. It costs two commits of the catalog.
     ///
     /// # Errors
@@ -485,7 +494,10 @@ pub(crate) fn name_key(name: &str) -> Bytes {
 }
 
 /// Opens catalog and partitions, and finishes the removal of destroyed tables. Blocks.
-fn open<E: Engine>(engine: Arc<E>, options: Arc<StoreOptions>) -> Result<Inner<E>, Refusal> {
+fn open<E: Engine>(engine: Arc<E>, mut options: Arc<StoreOptions>) -> Result<Inner<E>, Refusal> {
+    if engine.value_len_max() < options.value_len_max {
+        Arc::make_mut(&mut options).value_len_max = engine.value_len_max();
+    }
     engine.check(Place::Catalog)?;
     engine.remove_unfinished(Place::Catalog)?;
     let catalog = engine.open(Place::Catalog)?;

@@ -74,6 +74,15 @@ pub trait Engine: Send + Sync + 'static {
         let _ = place;
         Ok(())
     }
+
+    /// The longest value that it takes, bytes; the store refuses a longer one. The default has no limit.
+    fn value_len_max(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Gives the place free for another store, as [`Store::close`](crate::Store::close) asks; partitions that are open
+    /// may fail from then on. The default leaves that to the drop of the partitions.
+    fn close(&self) {}
 }
 
 /// A map from table and key to bytes, in the order of the keys, that changes by atomic commits.
@@ -126,6 +135,15 @@ pub trait Partition: Send + Sync + 'static {
     /// # Errors
     /// The partition stays unusable for now.
     fn recover(&self) -> Result<(), Failure>;
+
+    /// Refuses once another process may have the place: then the store answers nothing from memory, either. Called on
+    /// workers, before each read, so it must not block. The default is for engines with places that no other process can take.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`].
+    fn check_owned(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// The name of the file or other place, for messages.
     fn name(&self) -> String;
@@ -244,6 +262,14 @@ pub enum Failure {
     #[error("{file} is in use by another process, or by another store of this one: end that one first")]
     InUse {
         /// The file.
+        file: String,
+    },
+    /// This store had it, and another process may have it now, or this one closed it.
+    #[error(
+        "{file}: this store does not have it any more, because it was closed, or was not heard of in time: open it again"
+    )]
+    Lost {
+        /// The place.
         file: String,
     },
     /// Another version of the program wrote it.

@@ -93,6 +93,7 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// Reads one record. A record that has expired is returned as well.
     pub(crate) async fn read(&self, table: TableId, key: &Bytes, deadline: Instant) -> Result<Option<Record>, Error> {
+        self.check_owned()?;
         let batches = loop {
             match self.inner.state.read(|state| state.lookup(table, key)).await {
                 Ok(record) => return Ok(Some(record)),
@@ -118,6 +119,7 @@ impl<P: Partition> PartitionHandle<P> {
         keys: Vec<Bytes>,
         deadline: Instant,
     ) -> Result<Vec<Option<Record>>, Error> {
+        self.check_owned()?;
         let (mut records, batches) = loop {
             match self.inner.state.read(|state| state.lookup_many(table, &keys)).await {
                 Some(found) => break found,
@@ -232,6 +234,7 @@ impl<P: Partition> PartitionHandle<P> {
         limit: usize,
         table: Option<TableId>,
     ) -> Result<Result<(Vec<Event>, u64), Lagged>, Error> {
+        self.check_owned()?;
         let is_wanted = |event: &Event| table.is_none_or(|table| table == event.table);
         let read = |state: &State| {
             let found = state.history.after(version, limit, is_wanted);
@@ -241,6 +244,11 @@ impl<P: Partition> PartitionHandle<P> {
             Ok(found)
         };
         self.inner.state.read(read).await
+    }
+
+    /// Memory holds the present state only while no other process can change the partition.
+    fn check_owned(&self) -> Result<(), Error> {
+        self.engine().check_owned().map_err(|failure| Refusal::Engine(failure).into())
     }
 
     /// Calls the engine in the blocking pool, for an operation that changes nothing.
