@@ -30,6 +30,8 @@ pub use bounded::Bounded;
 pub use codec::{decode_ordered_key, ordered_key};
 pub use copy::Copied;
 pub use counter::Counter;
+#[cfg(feature = "etcd")]
+pub use engine::Etcd;
 #[cfg(feature = "fjall")]
 pub use engine::Fjall;
 pub use engine::{AnyEngine, Memory, Redb};

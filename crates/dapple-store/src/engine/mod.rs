@@ -5,6 +5,8 @@
 
 mod any;
 mod disk;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "fjall")]
 mod fjall;
 mod memory;
@@ -22,6 +24,8 @@ use crate::Durability;
 
 pub use any::{AnyEngine, AnyPartition};
 pub use disk::{Disk, DiskFile};
+#[cfg(feature = "etcd")]
+pub use etcd::{Etcd, EtcdPartition};
 #[cfg(feature = "fjall")]
 pub use fjall::{Fjall, FjallPartition};
 pub use memory::{Memory, MemoryPartition};

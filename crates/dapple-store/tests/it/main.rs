@@ -1,6 +1,10 @@
 //! Tests of the store through its public interface.
 
 mod bounded;
+#[cfg(feature = "etcd")]
+#[path = "../../../dapple-etcd/tests/it/cluster.rs"]
+#[expect(dead_code, reason = "the client's tests use the rest")]
+mod cluster;
 mod compile_fail;
 mod copies;
 mod disk;
@@ -9,6 +13,8 @@ mod faults;
 mod locks;
 mod logs;
 mod operations;
+#[cfg(feature = "etcd")]
+mod real_etcd;
 mod support;
 mod tables;
 mod transactions;

@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("dapple-commit", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
     ("dapple-stage", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
     ("dapple-serve", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-tls", "dapple-http"])),
-    ("dapple-store", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower"])),
+    ("dapple-store", Some(&["dapple-sched", "dapple-io", "dapple-sync", "dapple-tower", "dapple-etcd"])),
     (
         "dapple-remote",
         Some(&[

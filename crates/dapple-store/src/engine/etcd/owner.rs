@@ -1,0 +1,134 @@
+//! The ownership of a store: a key with a lease, and the conditions that name it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fs, process};
+
+use dapple_etcd::{Compare, Error, Etcd as Client, Guard, Guarded, Lease, OpResult, Put, Txn, TxnReply};
+
+use super::{failure, wait};
+use crate::engine::Failure;
+
+/// The right of a process to change a store. Dropped, it gives the store free in the background.
+#[derive(Debug)]
+pub(super) struct Owner {
+    client: Client,
+    pub(super) name: String,
+    /// `None` after the store was closed.
+    lease: Mutex<Option<Lease>>,
+    /// The revision at which the owner's key was created: no other owner's key has it.
+    pub(super) revision: i64,
+}
+
+/// The lease of an owner.
+const TTL: Duration = Duration::from_secs(10);
+/// How long one attempt of a call may take; calls are repeated while the lease lasts.
+const CALL_MAX: Duration = Duration::from_secs(3);
+
+impl Owner {
+    /// Takes the store, if no other process has it. Blocks.
+    pub(super) fn begin(client: &Client, name: &str) -> Result<Owner, Failure> {
+        let client = client.clone().timeout(CALL_MAX);
+        let key = format!("{name}/owner");
+        let me = process_name();
+        let taken = wait(&client, async move |client| {
+            // A lease for each attempt would only load etcd while another process has the store.
+            if let Some(other) = client.get(key.clone()).await? {
+                return Ok(Err(other.value));
+            }
+            let lease = client.lease(TTL).await?;
+            let id = lease.id();
+            match client.put_guarded(Put::new(key, me).lease(id), Guard::Absent).await? {
+                Guarded::Applied { revision } => Ok(Ok((lease, revision))),
+                // An earlier attempt succeeded, and its reply was lost.
+                Guarded::Refused { current: Some(own) } if own.lease == Some(id) => {
+                    Ok(Ok((lease, own.create_revision)))
+                }
+                Guarded::Refused { current } => Ok(Err(current.map_or_else(Default::default, |other| other.value))),
+            }
+        });
+        match taken.map_err(|error| failure(name, &error))? {
+            Ok((lease, revision)) => {
+                Ok(Owner { client, name: name.to_owned(), lease: Mutex::new(Some(lease)), revision })
+            }
+            Err(other) => {
+                Err(Failure::InUse { file: format!("etcd {name}, which {} has,", String::from_utf8_lossy(&other)) })
+            }
+        }
+    }
+
+    fn lease(&self) -> MutexGuard<'_, Option<Lease>> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses once another process may have the store.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match &*self.lease() {
+            Some(lease) if !lease.is_lost() => Ok(()),
+            _ => Err(Failure::Lost { file: format!("etcd {}", self.name) }),
+        }
+    }
+
+    /// Gives the store free. Blocks for as long as etcd takes to answer, two seconds at most.
+    pub(super) fn end(&self) {
+        let lease = self.lease().take();
+        if let Some(lease) = lease {
+            let _ = wait(&self.client, async move |_| {
+                lease.revoke().await;
+                Ok(())
+            });
+        }
+    }
+
+    /// Reads, again and again until it succeeds or the store is lost. Blocks.
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        call: impl AsyncFn(Client) -> Result<T, Error>,
+    ) -> Result<Result<T, Error>, Failure> {
+        loop {
+            let found = wait(&self.client, &call);
+            self.check()?;
+            match found {
+                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// Runs a transaction that may be applied twice, while this process has the store. Blocks.
+    pub(super) fn change(&self, txn: Txn) -> Result<(), Failure> {
+        let reply = self.attempt(&txn)?;
+        if reply.succeeded { Ok(()) } else { Err(self.lost()) }
+    }
+
+    /// Runs a transaction once: `proof` says of the reply of one that was refused that it was applied before. Blocks.
+    pub(super) fn change_once(&self, txn: Txn, proof: impl Fn(&[OpResult]) -> bool) -> Result<(), Failure> {
+        let reply = self.attempt(&txn)?;
+        if reply.succeeded || proof(&reply.replies) { Ok(()) } else { Err(self.lost()) }
+    }
+
+    fn attempt(&self, txn: &Txn) -> Result<TxnReply, Failure> {
+        let txn = txn.clone().when(Compare::create_revision(format!("{}/owner", self.name)).equals(self.revision));
+        loop {
+            self.check()?;
+            let txn = txn.clone();
+            match wait(&self.client, async move |client| client.txn_guarded(&txn).await) {
+                Ok((reply, _)) => return Ok(reply),
+                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
+                Err(error) => return Err(failure(&self.name, &error)),
+            }
+        }
+    }
+
+    /// Another process has the store, whatever the clock says.
+    fn lost(&self) -> Failure {
+        drop(self.lease().take());
+        Failure::Lost { file: format!("etcd {}", self.name) }
+    }
+}
+
+/// For the message of a process that finds the store in use.
+fn process_name() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("process {} of {}", process::id(), host.trim_end())
+}

@@ -1,0 +1,342 @@
+//! A partition in etcd.
+
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use bytes::Bytes;
+use dapple_etcd::{Compare, Delete, Error, Found, Get, Keys, OpResult, Put, Reason, Txn};
+
+use super::changes::{Writes, data_key};
+use super::failure;
+use super::owner::Owner;
+use crate::engine::{Change, Entry, Failure, KeyRange, Partition, TableId};
+
+/// A partition of [`Etcd`](super::Etcd).
+#[derive(Debug)]
+pub struct EtcdPartition {
+    owner: Arc<Owner>,
+    place: String,
+    /// `NAME/data/PLACE/`.
+    data: String,
+    mark: Mutex<Mark>,
+    /// Written while a commit is applied in several steps, so that no caller reads half of it.
+    applying: RwLock<()>,
+}
+
+/// The value of a partition's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// The number of the last commit.
+    commits: u64,
+    /// That commit has this many parts below `redo/`, which are perhaps not applied yet.
+    parts: usize,
+    /// The owner that made it: so another owner's commit of the same number is another mark.
+    owner: i64,
+}
+
+/// Keys of one read: within etcd's limit for the operations of a transaction.
+const KEYS_MAX: usize = 100;
+/// The first page of an enumeration, and the bytes that later ones are to have.
+const PAGE_LEN: usize = 64;
+const PAGE_BYTES: usize = 1 << 20;
+const PART_BYTES: usize = 1 << 20;
+
+impl EtcdPartition {
+    /// Opens a partition, makes it if it is not there, and finishes its last commit.
+    pub(super) fn open(owner: Arc<Owner>, place: &str) -> Result<EtcdPartition, Failure> {
+        let key = format!("{}/place/{place}", owner.name);
+        let wanted = key.clone();
+        let found = owner.read(async move |client| client.get(wanted.clone()).await)?;
+        let found = found.map_err(|error| failure(&owner.name, &error))?;
+        let mark = match &found {
+            Some(record) => Mark::read(&record.value).ok_or_else(|| Failure::Corrupt {
+                file: format!("etcd {key}"),
+                detail: "it is no number of commits".to_owned(),
+            })?,
+            None => Mark { owner: owner.revision, ..Mark::default() },
+        };
+        if found.is_none() {
+            owner.change(Txn::new().then(Put::new(key, mark.to_string())))?;
+        }
+        let data = format!("{}/data/{place}/", owner.name);
+        let partition =
+            EtcdPartition { owner, place: place.to_owned(), data, mark: Mutex::new(mark), applying: RwLock::new(()) };
+        // Also those of a commit that was not to be.
+        if mark.parts > 0 {
+            partition.apply(&partition.parts(mark)?)?;
+        }
+        partition.forget_parts()?;
+        Ok(partition)
+    }
+
+    /// Removes all of a partition. The mark goes last: without it there is no partition.
+    pub(super) fn remove(owner: &Owner, place: &str) -> Result<(), Failure> {
+        for kind in ["data", "redo"] {
+            owner.change(Txn::new().then(Delete::new(Keys::prefix(format!("{}/{kind}/{place}/", owner.name)))))?;
+        }
+        owner.change(Txn::new().then(Delete::new(Keys::one(format!("{}/place/{place}", owner.name)))))
+    }
+
+    fn mark(&self) -> MutexGuard<'_, Mark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_mark(&self, before: Mark, parts: usize) -> Mark {
+        Mark { commits: before.commits + 1, parts, owner: self.owner.revision }
+    }
+
+    /// Keeps a commit in several steps from being applied meanwhile, or refuses if one is half applied.
+    fn reading(&self) -> Result<RwLockReadGuard<'_, ()>, Failure> {
+        let guard = self.applying.read().unwrap_or_else(PoisonError::into_inner);
+        match self.mark().parts {
+            0 => Ok(guard),
+            _ => Err(Failure::Io { file: self.name(), detail: "its last commit is not applied yet".to_owned() }),
+        }
+    }
+
+    fn mark_key(&self) -> String {
+        format!("{}/place/{}", self.owner.name, self.place)
+    }
+
+    fn part_key(&self, number: usize) -> String {
+        format!("{}/redo/{}/{number:08}", self.owner.name, self.place)
+    }
+
+    /// Applies a transaction and sets the mark, once.
+    fn commit_once(&self, txn: Txn, before: Mark, after: Mark) -> Result<(), Failure> {
+        let key = self.mark_key();
+        let value = after.to_string();
+        let txn = txn
+            .when(Compare::value_equals(Keys::one(key.clone()), before.to_string()))
+            .then(Put::new(key.clone(), value.clone()))
+            .otherwise(Get::new(Keys::one(key)));
+        // The mark of this commit is proof: only this process writes it.
+        self.owner.change_once(txn, |replies| {
+            let found = |reply: &OpResult| {
+                matches!(reply, OpResult::Found(found) if found.records.iter().any(|mark| mark.value == value))
+            };
+            replies.iter().any(found)
+        })
+    }
+
+    /// Writes the parts of a commit that is too large for one transaction; when the mark says so, they are the commit.
+    fn commit_in_parts(&self, writes: &Writes, before: Mark) -> Result<(), Failure> {
+        let bytes = postcard::to_allocvec(writes).map_err(|error| self.corrupt(&error.to_string()))?;
+        let parts: Vec<_> = bytes.chunks(PART_BYTES).collect();
+        for (number, part) in parts.iter().enumerate() {
+            self.owner.change(Txn::new().then(Put::new(self.part_key(number), part.to_vec())))?;
+        }
+        let after = self.next_mark(before, parts.len());
+        let _readers_wait = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+        self.commit_once(Txn::new(), before, after)?;
+        *self.mark() = after;
+        self.apply(writes)?;
+        self.forget_parts()
+    }
+
+    /// Applies what the mark says is committed.
+    fn apply(&self, writes: &Writes) -> Result<(), Failure> {
+        writes.txns(&self.data).into_iter().try_for_each(|txn| self.owner.change(txn))?;
+        let before = *self.mark();
+        let after = Mark { parts: 0, owner: self.owner.revision, ..before };
+        self.commit_once(Txn::new(), before, after)?;
+        *self.mark() = after;
+        Ok(())
+    }
+
+    fn parts(&self, mark: Mark) -> Result<Writes, Failure> {
+        let mut bytes = Vec::new();
+        for number in 0..mark.parts {
+            let key = self.part_key(number);
+            let found = self.owner.read(async move |client| client.get(key.clone()).await)?;
+            let part = found.map_err(|error| self.failure(&error))?;
+            bytes.extend_from_slice(&part.ok_or_else(|| self.corrupt("a part of its last commit is missing"))?.value);
+        }
+        postcard::from_bytes(&bytes).map_err(|error| self.corrupt(&error.to_string()))
+    }
+
+    fn forget_parts(&self) -> Result<(), Failure> {
+        let parts = Keys::prefix(format!("{}/redo/{}/", self.owner.name, self.place));
+        self.owner.change(Txn::new().then(Delete::new(parts)))
+    }
+
+    fn find(&self, get: &Get) -> Result<Result<Found, Error>, Failure> {
+        let get = get.clone();
+        self.owner.read(async move |client| client.find(get.clone()).await)
+    }
+
+    fn failure(&self, error: &Error) -> Failure {
+        failure(&format!("{} {}", self.owner.name, self.place), error)
+    }
+
+    /// The values of at most [`KEYS_MAX`] keys. Where they are too large for one reply, it asks twice.
+    fn read_keys(&self, table: TableId, keys: &[Bytes], values: &mut Vec<Option<Vec<u8>>>) -> Result<(), Failure> {
+        let get = |key: &Bytes| Get::new(Keys::one(data_key(&self.data, table, key)));
+        let txn = keys.iter().map(get).fold(Txn::new(), Txn::then);
+        match self.owner.read(async move |client| client.txn(&txn).await)? {
+            Ok(reply) => {
+                let found = reply.replies.into_iter().map(|reply| reply.into_found()?.records.pop());
+                values.extend(found.map(|record| record.map(|record| record.value.to_vec())));
+                Ok(())
+            }
+            Err(error) if error.reason() == Some(Reason::TooLarge) && keys.len() > 1 => {
+                let (first, rest) = keys.split_at(keys.len() / 2);
+                self.read_keys(table, first, values)?;
+                self.read_keys(table, rest, values)
+            }
+            Err(error) => Err(self.failure(&error)),
+        }
+    }
+
+    /// The entries of a range as they were at one moment; `None` if etcd forgot that moment meanwhile.
+    fn scan_once(&self, from: Vec<u8>, to: &[u8], limit: usize) -> Result<Option<Vec<Entry>>, Failure> {
+        let prefix_len = self.data.len() + size_of::<TableId>();
+        let (mut from, mut page, mut revision) = (from, PAGE_LEN, None);
+        let mut entries: Vec<Entry> = Vec::new();
+        while entries.len() < limit && *from < *to {
+            let get = Get::new(Keys::range(from.clone(), to.to_vec())).limit(page.min(limit - entries.len()));
+            let get = revision.map_or(get.clone(), |revision| get.at(revision));
+            let found = match self.find(&get)? {
+                Ok(found) => found,
+                Err(error) if error.reason() == Some(Reason::TooLarge) && page > 1 => {
+                    page /= 2;
+                    continue;
+                }
+                Err(error) if matches!(error.reason(), Some(Reason::Compacted { .. })) => return Ok(None),
+                Err(error) => return Err(self.failure(&error)),
+            };
+            revision.get_or_insert(found.revision);
+            let bytes: usize = found.records.iter().map(|record| record.value.len()).sum();
+            page = (PAGE_BYTES * found.records.len() / bytes.max(1)).clamp(1, 16 * PAGE_LEN);
+            if let Some(last) = found.records.last() {
+                from = [&last.key[..], &[0]].concat();
+            }
+            entries.extend(found.records.into_iter().map(|r| (r.key[prefix_len..].to_vec(), r.value.to_vec())));
+            if !found.has_more {
+                break;
+            }
+        }
+        Ok(Some(entries))
+    }
+}
+
+impl Partition for EtcdPartition {
+    fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(self.get_many(table, &[Bytes::copy_from_slice(key)])?.pop().flatten())
+    }
+
+    fn get_many(&self, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let _whole_commits = self.reading()?;
+        let mut values = Vec::with_capacity(keys.len());
+        keys.chunks(KEYS_MAX).try_for_each(|keys| self.read_keys(table, keys, &mut values))?;
+        Ok(values)
+    }
+
+    fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {
+        let _whole_commits = self.reading()?;
+        let key = |key: &[u8]| data_key(&self.data, table, key);
+        let after = |key: Vec<u8>| [&key[..], &[0]].concat();
+        let from = match range.0 {
+            Bound::Included(from) => key(from),
+            Bound::Excluded(from) => after(key(from)),
+            Bound::Unbounded => key(b""),
+        };
+        let to = match range.1 {
+            Bound::Included(to) => after(key(to)),
+            Bound::Excluded(to) => key(to),
+            Bound::Unbounded => self.end_of(table),
+        };
+        loop {
+            if let Some(entries) = self.scan_once(from.clone(), &to, limit)? {
+                return Ok(entries);
+            }
+        }
+    }
+
+    fn len(&self, table: TableId) -> Result<u64, Failure> {
+        let _whole_commits = self.reading()?;
+        let get = Get::new(Keys::prefix(data_key(&self.data, table, b""))).count_only();
+        let found = self.find(&get)?.map_err(|error| self.failure(&error))?;
+        Ok(u64::try_from(found.count).unwrap_or_default())
+    }
+
+    fn tables(&self) -> Result<Vec<TableId>, Failure> {
+        let _whole_commits = self.reading()?;
+        let end = self.end_of(TableId(u64::MAX));
+        let mut from = data_key(&self.data, TableId(0), b"");
+        let mut tables = Vec::new();
+        while from < end {
+            let get = Get::new(Keys::range(from.clone(), end.clone())).keys_only().limit(1);
+            let found = self.find(&get)?.map_err(|error| self.failure(&error))?;
+            let first = found.records.first().and_then(|record| record.key[self.data.len()..].first_chunk());
+            let Some(table) = first.map(|bytes| TableId(u64::from_be_bytes(*bytes))) else { break };
+            tables.push(table);
+            from = self.end_of(table);
+        }
+        Ok(tables)
+    }
+
+    fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
+        let before = *self.mark();
+        let writes = Writes::of(changes);
+        let mut txns = writes.txns(&self.data);
+        let (Some(txn), true) = (txns.pop(), txns.is_empty()) else {
+            return self.commit_in_parts(&writes, before);
+        };
+        let after = self.next_mark(before, 0);
+        self.commit_once(txn, before, after)?;
+        *self.mark() = after;
+        Ok(())
+    }
+
+    fn recover(&self) -> Result<(), Failure> {
+        let mark = *self.mark();
+        if mark.parts > 0 {
+            let _readers_wait = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+            self.apply(&self.parts(mark)?)?;
+        }
+        self.forget_parts()
+    }
+
+    fn check_owned(&self) -> Result<(), Failure> {
+        self.owner.check()
+    }
+
+    fn name(&self) -> String {
+        format!("etcd {} {}", self.owner.name, self.place)
+    }
+
+    /// etcd checks its own files; the store checks each record.
+    fn verify(&self) -> Result<(), Failure> {
+        self.get(TableId(0), b"").map(drop)
+    }
+}
+
+impl EtcdPartition {
+    /// The end of a table's keys.
+    fn end_of(&self, table: TableId) -> Vec<u8> {
+        match table.0.checked_add(1) {
+            Some(next) => data_key(&self.data, TableId(next), b""),
+            // The data end with a slash; `0` follows it.
+            None => [&self.data.as_bytes()[..self.data.len() - 1], b"0"].concat(),
+        }
+    }
+}
+
+impl Mark {
+    fn read(value: &[u8]) -> Option<Mark> {
+        let mut words = std::str::from_utf8(value).ok()?.split(' ');
+        let mark = Mark {
+            commits: words.next()?.parse().ok()?,
+            parts: words.next()?.parse().ok()?,
+            owner: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(mark)
+    }
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.commits, self.parts, self.owner)
+    }
+}
