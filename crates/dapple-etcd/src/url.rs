@@ -52,7 +52,7 @@ impl EtcdUrl {
         Etcd::new(self.endpoints.clone()).expect("the endpoints were checked")
     }
 
-    /// What all keys begin with.
+    /// The beginning of all keys.
     #[must_use]
     pub fn root(&self) -> String {
         format!("/{}/", self.prefix)

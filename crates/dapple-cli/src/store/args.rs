@@ -12,7 +12,8 @@ use crate::observe::MetricsArgs;
 /// Keep tables on disk: create them, read and change them, load and dump them
 ///
 /// URL names the store: `redb:DIR` is a directory of redb files, the choice for most tables;
-/// `fjall:DIR` is one of fjall, which is faster to write and slower to read and count. Only one
+/// `fjall:DIR` is one of fjall, which is faster to write and slower to read and count; and
+/// `etcd://HOST:PORT[,HOST:PORT…]/NAME` is a store in etcd, which outlives the machine. Only one
 /// process at a time can open a store. Keys are ordered byte by byte. Names, keys and values are
 /// text; `\xNN` stands for any other byte, in loaded files and in output.
 #[derive(Debug, clap::Args)]
@@ -98,14 +99,14 @@ pub(super) enum Action {
     Checkpoint {
         #[command(flatten)]
         store: Target,
-        /// The place of the copy: redb:DIR or fjall:DIR
+        /// The place of the copy: redb:DIR, fjall:DIR or etcd://HOST:PORT/NAME
         to: StoreUrl,
     },
     /// Make a new store from a copy that `checkpoint` made
     Restore {
         #[command(flatten)]
         store: Target,
-        /// The copy: redb:DIR or fjall:DIR
+        /// The copy: redb:DIR, fjall:DIR or etcd://HOST:PORT/NAME
         from: StoreUrl,
     },
     /// Give a store more partitions
@@ -158,10 +159,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Migration {
-    /// The store: redb:DIR or fjall:DIR
+    /// The store: redb:DIR, fjall:DIR or etcd://HOST:PORT/NAME
     #[arg(long, value_name = "URL")]
     pub(super) from: StoreUrl,
-    /// The place of the new store: redb:DIR or fjall:DIR
+    /// The place of the new store: redb:DIR, fjall:DIR or etcd://HOST:PORT/NAME
     #[arg(long, value_name = "URL")]
     pub(super) to: StoreUrl,
     /// Print JSON
@@ -217,7 +218,7 @@ impl Rows for StoreRows {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Target {
-    /// The store: redb:DIR or fjall:DIR
+    /// The store: redb:DIR, fjall:DIR or etcd://HOST:PORT/NAME
     pub(super) url: StoreUrl,
 
     /// Print JSON, one object a line

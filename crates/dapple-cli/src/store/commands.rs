@@ -158,8 +158,9 @@ async fn stats(target: &Target) -> Done {
         };
         tables.push(json!({ "table": summary.name, "keys": keys, "durability": word(summary.durability) }));
     }
-    let bytes = bytes_of(target.url.directory());
-    let mut text = format!("partitions  {}\nbytes       {bytes}\n", store.partitions());
+    let bytes = target.url.directory().map(bytes_of);
+    let mut text = format!("partitions  {}\n", store.partitions());
+    text += &bytes.map_or_else(String::new, |bytes| format!("bytes       {bytes}\n"));
     for table in &tables {
         let word = |name: &str| table[name].as_str().unwrap_or_default();
         text += &format!("table       {}: {} keys, {}\n", word("table"), table["keys"], word("durability"));

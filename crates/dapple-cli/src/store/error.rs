@@ -1,16 +1,15 @@
 //! The errors of `dapple store`.
 
 use std::io;
-use std::path::PathBuf;
 
 use dapple::store::{Digest, Error, Refusal};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    #[error("there is no store in {0}: check the directory; `dapple store create redb:DIR TABLE` makes a store")]
-    NoStore(PathBuf),
+    #[error("there is no store in {0}: check the place; `dapple store create URL TABLE` makes a store")]
+    NoStore(String),
     #[error("{0} is the store itself: a copy needs another place")]
-    SamePlace(PathBuf),
+    SamePlace(String),
     #[error("{0}")]
     Store(Error),
     #[error("there is no value for `{0}`")]

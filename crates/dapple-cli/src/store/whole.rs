@@ -7,7 +7,7 @@ use super::args::{Migration, Target};
 use super::commands::{Done, print};
 use super::error::CommandError;
 use super::progress::Progress;
-use super::{open, open_url};
+use super::{open, open_url, place};
 
 /// Copies the store at `from` into a new one at `to`.
 pub(super) async fn copy(from: &Target, to: &StoreUrl) -> Done {
@@ -19,16 +19,16 @@ pub(super) async fn copy(from: &Target, to: &StoreUrl) -> Done {
     let copied = store.checkpoint(engine, from.partitions.unwrap_or(0), tell).await?;
     progress.end();
     let json = json!({ "entries": copied.entries, "bytes": copied.bytes });
-    print(from, &format!("{} keys copied to {}", copied.entries, to.directory().display()), &json)
+    print(from, &format!("{} keys copied to {}", copied.entries, place(to)), &json)
 }
 
 /// Refuses a copy of a store onto itself.
 fn check_places(from: &StoreUrl, to: &StoreUrl) -> Done {
-    let [from, to] = [from, to].map(|url| url.directory().canonicalize());
-    match (from, to) {
-        (Ok(from), Ok(to)) if from == to => Err(CommandError::SamePlace(to)),
-        _ => Ok(()),
+    let [source, copy] = [from, to].map(|url| url.directory().and_then(|directory| directory.canonicalize().ok()));
+    if from == to || (source.is_some() && source == copy) {
+        return Err(CommandError::SamePlace(place(to)));
     }
+    Ok(())
 }
 
 /// Copies the copy at `from` into the command's store, which must be new.

@@ -3,11 +3,13 @@
 use bytes::Bytes;
 
 use super::{Change, Engine, Entry, Failure, KeyRange, Partition, Place, Redb, RedbPartition, TableId, Transactions};
+#[cfg(feature = "etcd")]
+use super::{Etcd, EtcdPartition};
 #[cfg(feature = "fjall")]
 use super::{Fjall, FjallPartition};
 use crate::Durability;
 
-/// One of the engines that keep their files in a directory. A [`StoreUrl`](crate::StoreUrl) makes it.
+/// One of the engines that outlive the process. A [`StoreUrl`](crate::StoreUrl) makes it.
 ///
 /// A call costs a branch more than one of the engine itself.
 #[derive(Clone, Debug)]
@@ -18,6 +20,9 @@ pub enum AnyEngine {
     /// A log and sorted files.
     #[cfg(feature = "fjall")]
     Fjall(Fjall),
+    /// A cluster of etcd.
+    #[cfg(feature = "etcd")]
+    Etcd(Etcd),
 }
 
 /// A partition of [`AnyEngine`].
@@ -28,6 +33,9 @@ pub enum AnyPartition {
     /// A partition of [`Fjall`].
     #[cfg(feature = "fjall")]
     Fjall(FjallPartition),
+    /// A partition of [`Etcd`].
+    #[cfg(feature = "etcd")]
+    Etcd(EtcdPartition),
 }
 
 impl Engine for AnyEngine {
@@ -41,6 +49,8 @@ impl Engine for AnyEngine {
             AnyEngine::Redb(engine) => AnyPartition::Redb(engine.open(place)?),
             #[cfg(feature = "fjall")]
             AnyEngine::Fjall(engine) => AnyPartition::Fjall(engine.open(place)?),
+            #[cfg(feature = "etcd")]
+            AnyEngine::Etcd(engine) => AnyPartition::Etcd(engine.open(place)?),
         })
     }
 
@@ -49,6 +59,8 @@ impl Engine for AnyEngine {
             AnyEngine::Redb(engine) => engine.check(place),
             #[cfg(feature = "fjall")]
             AnyEngine::Fjall(engine) => engine.check(place),
+            #[cfg(feature = "etcd")]
+            AnyEngine::Etcd(engine) => engine.check(place),
         }
     }
 
@@ -57,6 +69,8 @@ impl Engine for AnyEngine {
             AnyEngine::Redb(engine) => engine.remove_unfinished(place),
             #[cfg(feature = "fjall")]
             AnyEngine::Fjall(engine) => engine.remove_unfinished(place),
+            #[cfg(feature = "etcd")]
+            AnyEngine::Etcd(engine) => engine.remove_unfinished(place),
         }
     }
 
@@ -65,6 +79,23 @@ impl Engine for AnyEngine {
             AnyEngine::Redb(engine) => engine.remove(place),
             #[cfg(feature = "fjall")]
             AnyEngine::Fjall(engine) => engine.remove(place),
+            #[cfg(feature = "etcd")]
+            AnyEngine::Etcd(engine) => engine.remove(place),
+        }
+    }
+
+    fn value_len_max(&self) -> usize {
+        match self {
+            #[cfg(feature = "etcd")]
+            AnyEngine::Etcd(engine) => engine.value_len_max(),
+            _ => usize::MAX,
+        }
+    }
+
+    fn close(&self) {
+        #[cfg(feature = "etcd")]
+        if let AnyEngine::Etcd(engine) = self {
+            engine.close();
         }
     }
 }
@@ -78,6 +109,8 @@ macro_rules! delegate {
             AnyPartition::Redb($partition) => $call,
             #[cfg(feature = "fjall")]
             AnyPartition::Fjall($partition) => $call,
+            #[cfg(feature = "etcd")]
+            AnyPartition::Etcd($partition) => $call,
         }
     };
 }
@@ -109,6 +142,10 @@ impl Partition for AnyPartition {
 
     fn recover(&self) -> Result<(), Failure> {
         delegate!(self, partition => partition.recover())
+    }
+
+    fn check_owned(&self) -> Result<(), Failure> {
+        delegate!(self, partition => partition.check_owned())
     }
 
     fn name(&self) -> String {

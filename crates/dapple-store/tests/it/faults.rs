@@ -319,7 +319,7 @@ async fn reopened(url: &str, file: &str, damage: impl FnOnce(&Path)) -> (tempfil
     drop((table, store));
     damage(&place.join(file));
     let opened = Store::open(url.engine(), options(1)).await;
-    assert!(url.is_there());
+    assert_eq!(url.is_there(), Ok(true));
     (directory, opened.map(drop))
 }
 

@@ -14,13 +14,13 @@ fn a_url_names_the_engine_and_its_place() {
     let place = folder.path().join("store");
     let text = format!("redb:{}", place.display());
     let found = url(&text).unwrap();
-    assert_eq!((found.to_string(), found.directory(), found.is_there()), (text, place.as_path(), false));
+    assert_eq!((found.to_string(), found.directory(), found.is_there()), (text, Some(place.as_path()), Ok(false)));
     run(async {
         let store = Store::open(found.engine(), StoreOptions::default()).await.unwrap();
         let table: Table<u8, u8, _> = store.table_or_create("t", TableOptions::default()).await.unwrap();
         table.put(&1, &2).await.unwrap();
     });
-    assert!(found.is_there());
+    assert_eq!(found.is_there(), Ok(true));
     run(async {
         let url = url(&format!("redb://{}", place.display())).unwrap();
         let store = Store::open(url.engine(), StoreOptions::default()).await.unwrap();

@@ -48,7 +48,7 @@ use tracing::{error, info, warn};
 
 use super::args::ServeArgs;
 use super::error::CommandError;
-use super::open;
+use super::{open, place};
 use crate::observe::told::begin_metrics;
 use clients::Clients;
 use memory::Memory;
@@ -112,7 +112,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
         password,
         tls,
         port: addr.port(),
-        directory: args.store.url.directory().display().to_string(),
+        directory: place(&args.store.url),
         admission: admission.clone(),
         next_client: AtomicU64::new(1),
         clients: Arc::default(),
@@ -124,7 +124,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     });
     // A closed stdout must not stop the server.
     let encrypted = if service.tls.is_some() { ", encrypted" } else { "" };
-    let _ = writeln!(io::stdout(), "listening on {addr}, {}{encrypted}", args.store.url.directory().display());
+    let _ = writeln!(io::stdout(), "listening on {addr}, {}{encrypted}", service.directory);
     let serving = serve_sessions(listening, service.clone(), admission, &mut signals, args.limits.time(&limits::DRAIN));
     let numbers = Arc::new(StoreNumbers::new(service.clone(), Handle::current()));
     begin_metrics(&args.metrics, numbers, false)?;

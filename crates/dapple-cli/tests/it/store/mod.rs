@@ -2,6 +2,7 @@
 
 mod host;
 mod pubsub;
+mod real_etcd;
 mod redis;
 mod redis_rs;
 mod server;
@@ -129,7 +130,7 @@ fn wrong_input_is_named_and_changes_nothing() {
     assert!(problem(folder, &["checkpoint", &own], 2).contains("is the store itself: a copy needs another place"));
     assert!(problem(folder, &["restore", &own], 2).contains("is the store itself"));
     let nowhere = format!("redb:{}", folder.join("nowhere").display());
-    assert!(problem(folder, &["restore", &nowhere], 2).contains("check the directory"));
+    assert!(problem(folder, &["restore", &nowhere], 2).contains("check the place"));
     // The directory is a file.
     std::fs::write(folder.join("file"), "x").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_dapple"))
