@@ -177,7 +177,13 @@ impl Files {
         };
         let user = match self.0.logins.user(request.headers(), address).await {
             Ok(user) => user,
-            Err(error) => return self.refuse_login(error, &method, &path, address),
+            Err(error) => {
+                let reply = self.refuse_login(error, &method, &path, address);
+                if is_upload(&method) {
+                    SharedBody::new(request.into_body()).drain().await;
+                }
+                return reply;
+            }
         };
         let rules = lock(&self.0.rules).clone();
         let asked = Arc::new(dav::Asked::new(&method, &path, request.headers(), self.0.rules.clone()));
@@ -203,7 +209,12 @@ impl Files {
             Method::GET | Method::HEAD => self.get(caller, &method, &uri, request.headers(), &path).await,
             _ => match dav::guard::check(&caller, &method, &uri, &path, request.headers()) {
                 Ok(()) => self.dav(caller, request).await,
-                Err((status, words)) => text(status, words),
+                Err((status, words)) => {
+                    if is_upload(&method) {
+                        SharedBody::new(request.into_body()).drain().await;
+                    }
+                    text(status, words)
+                }
             },
         };
         match reply.status() {
@@ -315,7 +326,7 @@ impl Files {
         }
         let asked = caller.asked.clone();
         let (parts, body) = request.into_parts();
-        let is_upload = matches!(method, Method::PUT | Method::PATCH);
+        let is_upload = is_upload(&method);
         let reply = if is_upload {
             let body = SharedBody::new(body);
             let reply = self.0.dav.handle_guarded(Request::from_parts(parts, body.clone()), user, caller).await;
@@ -440,6 +451,10 @@ pub(crate) fn path_of(uri: &Uri) -> Result<TreePath, PathError> {
         b"*" => Ok(TreePath::root()),
         path => TreePath::parse(path),
     }
+}
+
+fn is_upload(method: &Method) -> bool {
+    matches!(*method, Method::PUT | Method::PATCH)
 }
 
 fn is_shallow(fields: &HeaderMap) -> bool {

@@ -125,6 +125,8 @@ fn a_refused_upload_gets_its_reply() {
             [version, "-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect:", "-T", upload.to_str().expect("text")];
         let put = service.curl(&[&words[..], &[&format!("{}/f", service.url)]].concat());
         assert_eq!(String::from_utf8_lossy(&put.stdout), "403", "{version}: {}", String::from_utf8_lossy(&put.stderr));
+        let put = service.curl(&[&words[..], &["-u", "any:wrong", &format!("{}/f", service.url)]].concat());
+        assert_eq!(String::from_utf8_lossy(&put.stdout), "401", "{version}: {}", String::from_utf8_lossy(&put.stderr));
     }
     assert!(service.stop());
 }
