@@ -71,6 +71,12 @@ impl TlsAcceptor {
         self.configs.store(Arc::new(Configs::new(config)));
     }
 
+    /// Uses another configuration for handshakes that begin from now on. Established connections continue. Sessions can still be resumed
+    /// only if both configurations have the same tickets; those of [`Certificates::server_config`] have not.
+    pub fn reload_config(&self, config: ServerConfig) {
+        self.configs.store(Arc::new(Configs::new(config)));
+    }
+
     /// Does the handshake of an incoming connection, within `limit`.
     ///
     /// The task that awaits it does the work, some 200 microseconds of CPU: use the connection's

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use dapple_io::Connection;
 use dapple_io::time::timeout;
-use rustls::client::UnbufferedClientConnection;
+use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::buffers::{Buffer, Kind};
+use crate::certificates::Certificates;
 use crate::pin::Pin;
 use crate::provider::provider;
 use crate::stream::{Core, Session, TlsStream};
@@ -79,6 +80,15 @@ impl TlsConnector {
     pub fn from_config(mut config: ClientConfig) -> Self {
         config.enable_early_data = false;
         TlsConnector { config: Arc::new(config) }
+    }
+
+    /// Shows the first of these certificates to servers that ask for one. Sessions of connections without it are not resumed.
+    #[must_use]
+    pub fn showing(mut self, certificates: &Certificates) -> Self {
+        let config = Arc::make_mut(&mut self.config);
+        config.client_auth_cert_resolver = certificates.shown();
+        config.resumption = Resumption::default();
+        self
     }
 
     /// Sets the protocols to negotiate, the best first: `["h2", "http/1.1"]`.

@@ -75,7 +75,7 @@ mod stream;
 mod traits;
 
 pub use acceptor::TlsAcceptor;
-pub use certificates::{CertificateError, CertificateFiles, Certificates};
+pub use certificates::{CertificateError, CertificateFiles, Certificates, ClientAuthorities, PeerCertificates};
 pub use connector::TlsConnector;
 pub use error::{Error, Result};
 pub use pin::Pin;

@@ -1,4 +1,4 @@
-//! Reads the names and the expiry of a certificate. rustls checks the rest.
+//! Reads the names, the owner and the expiry of a certificate. rustls checks the rest.
 //!
 //! It reads only as much DER as that needs (X.690; RFC 5280, 4.1), and skips unknown parts: a
 //! certificate without names still serves clients that ask for no name.
@@ -38,8 +38,70 @@ pub(super) fn facts(certificate: &[u8]) -> Option<Facts> {
     Some(facts)
 }
 
+/// The name of a certificate's owner: its common name, or else the first host name or e-mail address among the alternative names. `None` with
+/// several common names, of which one could be taken for the other.
+pub(super) fn owner(certificate: &[u8]) -> Option<String> {
+    let (certificate, _) = expect(certificate, SEQUENCE)?;
+    let (mut fields, _) = expect(certificate, SEQUENCE)?;
+    if let Some((_version, rest)) = expect(fields, VERSION) {
+        fields = rest;
+    }
+    // Serial number, signature algorithm, issuer, validity.
+    for tag in [INTEGER, SEQUENCE, SEQUENCE, SEQUENCE] {
+        (_, fields) = expect(fields, tag)?;
+    }
+    let (subject, rest) = expect(fields, SEQUENCE)?;
+    match common_names(subject)?.as_slice() {
+        [] => {}
+        [name] => return name.clone(),
+        _ => return None,
+    }
+    fields = rest;
+    while let Some((tag, (contents, rest))) = element(fields) {
+        if tag == EXTENSIONS {
+            let of_owner = |(tag, name): (u8, &[u8])| match tag {
+                DNS_NAME | E_MAIL => Some(std::str::from_utf8(name).ok()?.to_owned()),
+                _ => None,
+            };
+            return alternatives(contents)?.into_iter().find_map(of_owner);
+        }
+        fields = rest;
+    }
+    None
+}
+
+/// The common names of a subject; an inner `None` is no text.
+fn common_names(mut subject: &[u8]) -> Option<Vec<Option<String>>> {
+    let mut names = Vec::new();
+    while !subject.is_empty() {
+        let (mut parts, rest) = expect(subject, SET)?;
+        subject = rest;
+        while !parts.is_empty() {
+            let (part, rest) = expect(parts, SEQUENCE)?;
+            parts = rest;
+            let (id, value) = expect(part, OBJECT_ID)?;
+            if id == COMMON_NAME {
+                let (tag, (text, _)) = element(value)?;
+                let is_text = matches!(tag, UTF8_STRING | PRINTABLE_STRING | IA5_STRING);
+                names.push(std::str::from_utf8(text).ok().filter(|_| is_text).map(str::to_owned));
+            }
+        }
+    }
+    Some(names)
+}
+
 /// The names in the extension for alternative names.
 fn names(extensions: &[u8]) -> Option<Vec<String>> {
+    let of_host = |(tag, name): (u8, &[u8])| match tag {
+        DNS_NAME => std::str::from_utf8(name).ok().map(str::to_ascii_lowercase),
+        ADDRESS => address(name).map(|address| address.to_string()),
+        _ => None,
+    };
+    Some(alternatives(extensions)?.into_iter().filter_map(of_host).collect())
+}
+
+/// The alternative names, each with its kind.
+fn alternatives(extensions: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let (mut extensions, _) = expect(extensions, SEQUENCE)?;
     while let Some((extension, rest)) = expect(extensions, SEQUENCE) {
         extensions = rest;
@@ -55,11 +117,7 @@ fn names(extensions: &[u8]) -> Option<Vec<String>> {
         let mut names = Vec::new();
         while let Some((tag, (name, rest))) = element(list) {
             list = rest;
-            match tag {
-                DNS_NAME => names.extend(std::str::from_utf8(name).ok().map(str::to_ascii_lowercase)),
-                ADDRESS => names.extend(address(name).map(|address| address.to_string())),
-                _ => {}
-            }
+            names.push((tag, name));
         }
         return Some(names);
     }
@@ -128,13 +186,20 @@ const OCTETS: u8 = 0x04;
 const OBJECT_ID: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERAL_TIME: u8 = 0x18;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+const IA5_STRING: u8 = 0x16;
 const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const E_MAIL: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
 const ADDRESS: u8 = 0x87;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 /// 2.5.29.17.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+/// 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 #[cfg(test)]
 mod tests {
@@ -142,7 +207,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{facts, time};
+    use super::{facts, owner, time};
 
     #[test]
     fn times_of_both_forms_are_read() {
@@ -166,10 +231,36 @@ mod tests {
         assert_eq!(facts.expires, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(2_561_500_800)));
     }
 
+    #[cfg(feature = "self-signed")]
+    #[test]
+    fn the_owner_is_the_common_name_or_the_first_name_of_a_person_or_host() {
+        let owner_of = |common: &[&str], others: Vec<rcgen::SanType>| {
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::OrganizationName, "an organization");
+            for name in common {
+                params.distinguished_name.push(rcgen::DnType::CommonName, *name);
+            }
+            params.subject_alt_names = others;
+            let key = rcgen::KeyPair::generate().expect("a key");
+            owner(params.self_signed(&key).expect("a certificate").der())
+        };
+        let text = |name: &str| name.try_into().expect("a name");
+        let others = || {
+            let address = rcgen::SanType::IpAddress([127, 0, 0, 1].into());
+            vec![address, rcgen::SanType::Rfc822Name(text("Ann@example.org")), rcgen::SanType::DnsName(text("host"))]
+        };
+        assert_eq!(owner_of(&["Änn"], others()).as_deref(), Some("Änn"));
+        assert_eq!(owner_of(&[], others()).as_deref(), Some("Ann@example.org"));
+        assert_eq!(owner_of(&[], vec![rcgen::SanType::DnsName(text("host"))]).as_deref(), Some("host"));
+        assert_eq!(owner_of(&[], Vec::new()), None);
+    }
+
     proptest! {
         #[test]
         fn anything_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             facts(&bytes);
+            owner(&bytes);
             time(&bytes);
         }
     }

@@ -1,5 +1,6 @@
 //! Certificates with their keys, chosen by the name that a client asks for.
 
+mod clients;
 mod der;
 mod error;
 mod pem;
@@ -14,8 +15,9 @@ use dapple_sched::environment;
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ResolvesServerCert, ServerSessionMemoryCache};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
+pub use clients::{ClientAuthorities, PeerCertificates};
 pub use error::CertificateError;
 pub(crate) use resolver::{Noting, take_seen};
 
@@ -41,6 +43,7 @@ pub struct CertificateFiles {
 #[derive(Clone, Debug)]
 pub struct Certificates {
     entries: Vec<Arc<Entry>>,
+    clients: Option<ClientAuthorities>,
 }
 
 /// A certificate, its key, and its facts.
@@ -122,6 +125,13 @@ impl Certificates {
         self
     }
 
+    /// Asks clients for a certificate of these authorities, in the configurations that are made from now on.
+    #[must_use]
+    pub fn asking_clients(mut self, authorities: ClientAuthorities) -> Self {
+        self.clients = Some(authorities);
+        self
+    }
+
     /// The certificate for clients that ask for no name, or an unknown one.
     pub fn first(&self) -> &CertificateDer<'static> {
         // `of` refuses an empty list, and rustls an empty chain.
@@ -164,7 +174,11 @@ impl Certificates {
         alpn: impl IntoIterator<Item = &'a str>,
     ) -> crate::Result<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(self.resolver());
+        let builder = match &self.clients {
+            Some(authorities) => builder.with_client_cert_verifier(authorities.verifier()),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(self.resolver());
         config.alpn_protocols = alpn.into_iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         config.ticketer = ticketer()?;
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
@@ -172,6 +186,12 @@ impl Certificates {
         config.send_tls13_tickets = 1;
         config.ignore_client_order = has_aes();
         Ok(config)
+    }
+
+    /// The first one, for a client that shows it.
+    pub(crate) fn shown(&self) -> Arc<SingleCertAndKey> {
+        // `of` refuses an empty list.
+        Arc::new(self.entries[0].certified.clone().into())
     }
 
     pub(crate) fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
@@ -183,7 +203,7 @@ impl Certificates {
     }
 
     fn of(entries: Vec<Arc<Entry>>) -> Result<Self, CertificateError> {
-        if entries.is_empty() { Err(CertificateError::Nothing) } else { Ok(Certificates { entries }) }
+        if entries.is_empty() { Err(CertificateError::Nothing) } else { Ok(Certificates { entries, clients: None }) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use super::{CertificateError, CertificateFiles, Entry};
 
@@ -12,6 +12,15 @@ pub(super) fn load(files: &CertificateFiles) -> Result<Entry, CertificateError> 
     let key = key(&files.key)?;
     Entry::new(files, chain, key)
 }
+
+/// The certificates of authorities, and the lists of those that they revoked.
+pub(super) fn authorities(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<Revoked>), CertificateError> {
+    let authorities = chain(path)?;
+    let revoked: Result<Vec<_>, _> = Revoked::pem_slice_iter(&read(path)?).collect();
+    Ok((authorities, revoked.map_err(|error| malformed(path, &error))?))
+}
+
+type Revoked = CertificateRevocationListDer<'static>;
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let text = read(path)?;

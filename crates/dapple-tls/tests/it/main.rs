@@ -3,6 +3,7 @@
 #[path = "../../../dapple-sched/tests/it/bombs.rs"]
 mod bombs;
 mod certificates;
+mod clients;
 #[path = "../../../dapple-sched/tests/it/clones.rs"]
 mod clones;
 mod faults;

@@ -42,6 +42,9 @@ fn certificate(data: &[u8]) {
     assert!(facts.names.iter().all(|name| *name == name.to_ascii_lowercase()));
     assert!(facts.names.iter().map(String::len).sum::<usize>() <= 40 * data.len());
     assert_eq!(der::facts(&[data, b"more"].concat()), Some(facts));
+    let owner = der::owner(data);
+    assert!(owner.as_ref().is_none_or(|owner| data.windows(owner.len()).any(|part| part == owner.as_bytes())));
+    assert_eq!(der::owner(&[data, b"more"].concat()), owner);
 }
 
 #[cfg(test)]
