@@ -96,6 +96,10 @@ async fn serve<V: HttpService>(
         None => None,
     };
     parts.extensions.insert(*peer);
+    #[cfg(feature = "tls")]
+    if let Some(certificates) = &context.certificates {
+        parts.extensions.insert(certificates.clone());
+    }
     let body = match (source, exchange.clone()) {
         (Some(source), Some(exchange)) => Body::new(source, options, exchange),
         _ => Body::empty(),

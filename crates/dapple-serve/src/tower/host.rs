@@ -38,15 +38,24 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
         if self.stage.is_finishing() && self.shared.options.leave_timeout.is_zero() {
             link.order(Order::LastReply);
         }
-        let context = Context { peer, arrival: Arrival::new(), link: link.clone(), shared: self.shared.clone() };
+        let context = Context {
+            peer,
+            #[cfg(feature = "tls")]
+            certificates: None,
+            arrival: Arrival::new(),
+            link: link.clone(),
+            shared: self.shared.clone(),
+        };
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).another();
-        let tower = Tower::new(service, place, context);
         #[cfg(feature = "tls")]
         if let Some(acceptor) = self.tls.clone() {
             let limit = self.shared.options.head_timeout;
             drop(dapple_sched::spawn_balanced(async move {
                 match race(link.unwanted(), acceptor.accept(stream, limit)).await {
-                    First::Right(Ok(stream)) => tower.serve(stream).await,
+                    First::Right(Ok(stream)) => {
+                        let certificates = dapple_tls::PeerCertificates::new(stream.peer_certificates());
+                        Tower::new(service, place, Context { certificates, ..context }).serve(stream).await;
+                    }
                     First::Right(Err(error)) => debug!(%error, "a TLS handshake failed"),
                     First::Left(()) => debug!("ended a TLS handshake to make room"),
                 }
@@ -54,7 +63,7 @@ impl<C: Connection, V: HttpService> Host for TowerHost<C, V> {
             return;
         }
         // Each task has a color of its own, so that all cores serve connections.
-        drop(dapple_sched::spawn_balanced(tower.serve(stream)));
+        drop(dapple_sched::spawn_balanced(Tower::new(service, place, context).serve(stream)));
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

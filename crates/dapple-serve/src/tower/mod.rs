@@ -30,6 +30,8 @@ use crate::service::HttpService;
 /// The facts of a connection that its requests know.
 pub(crate) struct Context {
     pub(crate) peer: Peer,
+    #[cfg(feature = "tls")]
+    pub(crate) certificates: Option<dapple_tls::PeerCertificates>,
     pub(crate) arrival: Arrival,
     pub(crate) link: Arc<Link>,
     pub(crate) shared: Arc<Shared>,
