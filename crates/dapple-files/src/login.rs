@@ -1,4 +1,4 @@
-//! The user that sent a request: by a token, or by name and password.
+//! The user that sent a request: by a token, by name and password, or by certificate.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,6 +12,8 @@ use argon2::{Argon2, Params};
 use dapple::blocking::spawn_blocking;
 use dapple::sync::Limit;
 use dapple::time::Instant;
+use dapple::tls::rustls::pki_types::CertificateDer;
+use dapple::tls::{ClientAuthorities, PeerCertificates};
 use dapple_sched::environment::HashMap;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -33,6 +35,14 @@ struct Shared {
     known: Mutex<Known>,
     attempts: Mutex<Attempts>,
     checks: Limit,
+    certificates: Mutex<ByCertificate>,
+}
+
+/// The authorities that certificates of users must be of, and the certificates that were checked lately.
+#[derive(Debug, Default)]
+struct ByCertificate {
+    authorities: Option<ClientAuthorities>,
+    known: HashMap<CertificateDer<'static>, (Arc<str>, Instant)>,
 }
 
 /// A login that is checked.
@@ -51,11 +61,16 @@ pub struct Users(Vec<(Arc<str>, String)>);
 #[non_exhaustive]
 pub enum LoginError {
     /// It has none.
-    #[error("log in with a token (Authorization: Bearer, or as the password) or with user and password")]
+    #[error(
+        "log in with a token (Authorization: Bearer, or as the password), with user and password, or with a certificate"
+    )]
     Missing,
     /// It is wrong.
     #[error("the token, the user or the password is wrong")]
     Wrong,
+    /// The client's certificate is not valid any more, or of no authority that is trusted now, or its name can be no user's.
+    #[error("the certificate of this client is not, or no longer, one of a user")]
+    Certificate,
     /// Too many wrong ones came for this user, or from its address; the time after which it may try again.
     #[error("too many wrong tokens or passwords; wait {} seconds", .0.as_secs() + 1)]
     TooMany(Duration),
@@ -93,7 +108,14 @@ impl Logins {
             known: Mutex::default(),
             attempts: Mutex::default(),
             checks: Limit::new(CHECKS_MAX).waiting_max(CHECKS_WAITING_MAX),
+            certificates: Mutex::default(),
         }))
+    }
+
+    /// Lets in, from now on, also the clients that show a certificate of these authorities, as the user of its [name](PeerCertificates::name); or no
+    /// client by its certificate. Certificates that were checked before are checked again.
+    pub fn set_authorities(&self, authorities: Option<ClientAuthorities>) {
+        *lock(&self.0.certificates) = ByCertificate { authorities, known: HashMap::default() };
     }
 
     /// Replaces the users. Logins that were checked before are checked again.
@@ -102,7 +124,8 @@ impl Logins {
         lock(&self.0.known).clear();
     }
 
-    /// The name of the user that sent a request, `token` for the bearer of the token.
+    /// The name of the user that sent a request, `token` for the bearer of the token. A login in the request goes before the certificate of
+    /// its connection.
     ///
     /// # Errors
     ///
@@ -111,8 +134,15 @@ impl Logins {
     /// # Cancel safety
     ///
     /// A check that has begun ends, and counts if it fails.
-    pub async fn user(&self, fields: &HeaderMap, address: Option<IpAddr>) -> Result<Arc<str>, LoginError> {
-        let value = fields.get(AUTHORIZATION).ok_or(LoginError::Missing)?;
+    pub async fn user(
+        &self,
+        fields: &HeaderMap,
+        certificates: Option<&PeerCertificates>,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<str>, LoginError> {
+        let Some(value) = fields.get(AUTHORIZATION) else {
+            return self.0.owner(certificates.ok_or(LoginError::Missing)?);
+        };
         let value = value.to_str().map_err(|_| LoginError::Wrong)?;
         let shared = &self.0;
         let offered = Offered::of(value);
@@ -194,6 +224,27 @@ impl Shared {
         known.insert(name.clone(), (checked.password.clone(), now + KNOWN_FOR));
         lock(&self.attempts).succeeded(checked.from.address, name, now);
         Ok(name.clone())
+    }
+
+    /// The user who owns a certificate. A connection outlasts a change of authorities, and the time for which its certificate is valid, so
+    /// the handshake's check is not enough.
+    fn owner(&self, certificates: &PeerCertificates) -> Result<Arc<str>, LoginError> {
+        let (now, own) = (Instant::now(), certificates.first().ok_or(LoginError::Missing)?);
+        let mut by = lock(&self.certificates);
+        if let Some((owner, until)) = by.known.get(own)
+            && *until > now
+        {
+            return Ok(owner.clone());
+        }
+        let Some(authorities) = by.authorities.clone() else { return Err(LoginError::Missing) };
+        authorities.check(certificates).map_err(|_| LoginError::Certificate)?;
+        let owner: Arc<str> = certificates.name().ok_or(LoginError::Certificate)?.into();
+        check_name(&owner).map_err(|_| LoginError::Certificate)?;
+        if by.known.len() >= CERTIFICATES_KNOWN_MAX {
+            by.known.clear();
+        }
+        by.known.insert(own.clone(), (owner.clone(), now + CERTIFICATE_KNOWN_FOR));
+        Ok(owner)
     }
 
     fn failed(&self, from: &Origin) -> LoginError {
@@ -352,6 +403,10 @@ pub const TOKEN_USER: &str = "token";
 
 /// How long a checked login is known.
 const KNOWN_FOR: Duration = Duration::from_secs(300);
+
+/// How long a checked certificate is known, and of how many, which may have 64 KB each.
+const CERTIFICATE_KNOWN_FOR: Duration = Duration::from_secs(10);
+const CERTIFICATES_KNOWN_MAX: usize = 256;
 
 /// The most passwords that are checked at a time, each in 19 MiB of memory, and that wait for it.
 const CHECKS_MAX: usize = 4;

@@ -13,6 +13,7 @@ use dapple::net::Peer;
 use dapple::serve::Body;
 use dapple::sync::Limit;
 use dapple::sync::limit::Permit;
+use dapple::tls::{ClientAuthorities, PeerCertificates};
 use dav_server::DavHandler;
 use dav_server::fs::FsError;
 use futures_util::StreamExt;
@@ -151,6 +152,11 @@ impl Files {
         self.0.tree.leases().recall_all();
     }
 
+    /// Lets in clients by the certificates of these authorities, or by none; see [`Logins::set_authorities`].
+    pub fn set_authorities(&self, authorities: Option<ClientAuthorities>) {
+        self.0.logins.set_authorities(authorities);
+    }
+
     /// Counters.
     pub async fn counts(&self) -> FilesCounts {
         let (mounts, open_files) = self.0.mounts.counts();
@@ -175,7 +181,8 @@ impl Files {
                 return text(StatusCode::BAD_REQUEST, &error.to_string());
             }
         };
-        let user = match self.0.logins.user(request.headers(), address).await {
+        let certificates = request.extensions().get::<PeerCertificates>();
+        let user = match self.0.logins.user(request.headers(), certificates, address).await {
             Ok(user) => user,
             Err(error) => {
                 let reply = self.refuse_login(error, &method, &path, address);
@@ -408,7 +415,7 @@ impl Files {
         let (status, wait_s) = match error {
             LoginError::TooMany(left) => (StatusCode::TOO_MANY_REQUESTS, left.as_secs() + 1),
             LoginError::Busy => (StatusCode::SERVICE_UNAVAILABLE, 1),
-            LoginError::Missing | LoginError::Wrong => (StatusCode::UNAUTHORIZED, 0),
+            LoginError::Missing | LoginError::Wrong | LoginError::Certificate => (StatusCode::UNAUTHORIZED, 0),
         };
         let mut reply = text(status, &error.to_string());
         let head = reply.headers_mut();

@@ -94,6 +94,12 @@ pub(super) struct EncryptionArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) tls_key: Option<PathBuf>,
 
+    /// Also let in clients that show a certificate of these authorities, as the user of its name: a PEM file, with lists of revoked
+    /// certificates (CRL) if there are any; SIGHUP reads it again. Clients without a certificate log in as before, if there is a token or
+    /// a user file
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    pub(super) client_ca: Option<PathBuf>,
+
     /// Also accept clients of TLS 1.2
     #[arg(long)]
     pub(super) tls12: bool,
@@ -113,7 +119,7 @@ pub(super) struct EncryptionArgs {
 #[command(next_help_heading = "Rights")]
 pub(super) struct RightsArgs {
     /// A secret that lets a client in: as `Authorization: Bearer TOKEN`, or as the password of any user. Better given as
-    /// DAPPLE_FILES_TOKEN, since other users of this machine see command lines [default: with --user-file none, otherwise one made at
+    /// DAPPLE_FILES_TOKEN, since other users of this machine see command lines [default: with --user-file or --client-ca none, otherwise one made at
     /// the first start]
     #[arg(long, value_name = "TOKEN", value_parser = token)]
     pub(super) token: Option<String>,
@@ -179,4 +185,4 @@ Examples:
   dapple files /srv/files --user-file users --rules rules.toml
 
 SIGTERM or Ctrl-C ends it: it takes no new connections and finishes requests within --drain-s seconds. SIGHUP reads the
-certificate, the users and the rules again. DAPPLE_LOG=info logs each request with its user on stderr.";
+certificates, the users and the rules again. DAPPLE_LOG=info logs each request with its user on stderr.";

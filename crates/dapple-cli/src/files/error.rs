@@ -35,7 +35,7 @@ pub(crate) enum FilesError {
     PlainToAll(SocketAddr),
     #[error(transparent)]
     Tls(#[from] dapple::tls::Error),
-    #[error("the certificate that was made cannot be used: {0}")]
+    #[error(transparent)]
     Certificate(#[from] dapple::tls::CertificateError),
     #[error("the state in {0:?} ({1}); give a directory that only this user can write: --state DIR")]
     State(PathBuf, #[source] io::Error),

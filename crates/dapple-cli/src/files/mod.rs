@@ -19,7 +19,8 @@ use dapple::blocking::spawn_blocking;
 use dapple::serve::{Serve, ServeHandle, serve};
 use dapple::signal::{SIGHUP, SIGINT, SIGTERM, Signal, signal};
 use dapple::task::race;
-use dapple::tls::{CertificateFiles, Certificates, TlsAcceptor};
+use dapple::tls::rustls::ServerConfig;
+use dapple::tls::{CertificateFiles, Certificates, ClientAuthorities, TlsAcceptor};
 use dapple::{Color, Handle};
 use dapple_files::{Files, Leases, Logins, May, Rules, Tree, Users};
 use dapple_serve::command_line::limits;
@@ -40,6 +41,9 @@ use crate::server::DRAIN;
 #[derive(Clone)]
 struct Sources {
     certificate: Option<CertificateFiles>,
+    /// Whether clients of TLS 1.2 are served.
+    is_tls12: bool,
+    clients: Option<std::path::PathBuf>,
     users: Option<std::path::PathBuf>,
     rules: Option<std::path::PathBuf>,
     is_read_only: bool,
@@ -81,6 +85,7 @@ async fn check(args: &Args, loaded: &Loaded) -> Result<(), FilesError> {
     let sources = args.sources(None)?;
     sources.users()?;
     sources.rules()?;
+    sources.authorities().await?;
     if let Some(files) = &sources.certificate {
         Certificates::load(vec![files.clone()]).await?;
     }
@@ -130,12 +135,14 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     let wanted = args.wanted();
     let listening = listen(&wanted, &args.wanted_by_default(), None)?;
     let addrs: Vec<SocketAddr> = listening.iter().filter_map(dapple_serve::host::Listening::addr).collect();
-    let needs_state = args.encryption.needs_state() || args.rights.needs_token();
+    let needs_state = args.encryption.needs_state() || args.needs_token();
     let state = needs_state.then(|| State::open(args.encryption.state.as_deref())).transpose()?;
     let token = args.token(state.as_ref())?;
     let sources = args.sources(state.as_ref())?;
-    let acceptor = acceptor(args, &sources, &addrs).await?;
+    let authorities = sources.authorities().await?;
+    let acceptor = acceptor(&sources, authorities.as_ref(), &addrs).await?;
     let files = Files::new(tree, Logins::new(token.clone(), sources.users()?), sources.rules()?);
+    files.set_authorities(authorities);
     if args.rights.trust_owners {
         files.trust_owners();
     }
@@ -197,7 +204,11 @@ async fn open_dir(dir: &Path, lease: Duration) -> Result<Tree, FilesError> {
 }
 
 /// The TLS side; `None` with `--plain`.
-async fn acceptor(args: &Args, sources: &Sources, addrs: &[SocketAddr]) -> Result<Option<TlsAcceptor>, FilesError> {
+async fn acceptor(
+    sources: &Sources,
+    authorities: Option<&ClientAuthorities>,
+    addrs: &[SocketAddr],
+) -> Result<Option<TlsAcceptor>, FilesError> {
     let Some(files) = &sources.certificate else {
         return match addrs.iter().find(|addr| !addr.ip().is_loopback()) {
             Some(addr) => Err(FilesError::PlainToAll(*addr)),
@@ -205,10 +216,7 @@ async fn acceptor(args: &Args, sources: &Sources, addrs: &[SocketAddr]) -> Resul
         };
     };
     let certificates = Certificates::load(vec![files.clone()]).await?;
-    let alpn = ["h2", "http/1.1"];
-    let config =
-        if args.encryption.tls12 { certificates.server_config(alpn)? } else { certificates.tls13_config(alpn)? };
-    Ok(Some(TlsAcceptor::from_config(config)))
+    Ok(Some(TlsAcceptor::from_config(sources.config(certificates, authorities)?)))
 }
 
 /// Reads certificate, users and rules again at each SIGHUP, and opens the audit log again. The old ones stay in place of what cannot be used.
@@ -236,12 +244,9 @@ async fn reload(
             Err(error) => error!("users and rules stay unchanged: {error}"),
         }
         let Some((acceptor, from)) = acceptor.as_ref().zip(sources.certificate.clone()) else { continue };
-        match Certificates::load(vec![from]).await {
-            Ok(certificates) => {
-                acceptor.reload(certificates);
-                info!("read the certificate again");
-            }
-            Err(error) => error!("the certificate stays unchanged: {error}"),
+        match sources.reload_certificates(acceptor, from, &files).await {
+            Ok(()) => info!("read the certificates again"),
+            Err(error) => error!("the certificates stay unchanged: {error}"),
         }
     }
 }
@@ -287,10 +292,15 @@ impl Args {
         wanted_at("127.0.0.1", 8443)
     }
 
+    /// Whether a token is made if none is given.
+    fn needs_token(&self) -> bool {
+        self.rights.token.is_none() && self.rights.user_file.is_none() && self.encryption.client_ca.is_none()
+    }
+
     fn token(&self, state: Option<&State>) -> Result<Option<String>, FilesError> {
         match (&self.rights.token, state) {
             (Some(token), _) => Ok(Some(token.clone())),
-            (None, Some(state)) if self.rights.needs_token() => state.token().map(Some),
+            (None, Some(state)) if self.needs_token() => state.token().map(Some),
             _ => Ok(None),
         }
     }
@@ -311,7 +321,15 @@ impl Args {
             _ => None,
         };
         let (users, rules) = (self.rights.user_file.clone(), self.rights.rules.clone());
-        Ok(Sources { certificate, users, rules, is_read_only: self.rights.read_only })
+        let clients = encryption.client_ca.clone();
+        Ok(Sources {
+            certificate,
+            is_tls12: encryption.tls12,
+            clients,
+            users,
+            rules,
+            is_read_only: self.rights.read_only,
+        })
     }
 
     /// The names of a certificate that is made.
@@ -358,14 +376,45 @@ impl args::EncryptionArgs {
     }
 }
 
-impl args::RightsArgs {
-    /// Whether a token is made if none is given.
-    fn needs_token(&self) -> bool {
-        self.token.is_none() && self.user_file.is_none()
-    }
-}
-
 impl Sources {
+    async fn authorities(&self) -> Result<Option<ClientAuthorities>, FilesError> {
+        match &self.clients {
+            Some(file) => Ok(Some(ClientAuthorities::load(file).await?)),
+            None => Ok(None),
+        }
+    }
+
+    fn config(
+        &self,
+        certificates: Certificates,
+        authorities: Option<&ClientAuthorities>,
+    ) -> Result<ServerConfig, FilesError> {
+        let certificates = match authorities {
+            Some(authorities) => certificates.asking_clients(authorities.clone()),
+            None => certificates,
+        };
+        let alpn = ["h2", "http/1.1"];
+        Ok(if self.is_tls12 { certificates.server_config(alpn)? } else { certificates.tls13_config(alpn)? })
+    }
+
+    /// Reads the server's certificate and the clients' authorities again; if one of them cannot be used, both stay.
+    async fn reload_certificates(
+        &self,
+        acceptor: &TlsAcceptor,
+        from: CertificateFiles,
+        files: &Files,
+    ) -> Result<(), FilesError> {
+        let certificates = Certificates::load(vec![from]).await?;
+        match self.authorities().await? {
+            Some(authorities) => {
+                acceptor.reload_config(self.config(certificates, Some(&authorities))?);
+                files.set_authorities(Some(authorities));
+            }
+            None => acceptor.reload(certificates),
+        }
+        Ok(())
+    }
+
     fn users(&self) -> Result<Users, FilesError> {
         let Some(file) = &self.users else { return Ok(Users::default()) };
         let users = Users::load(file)?;

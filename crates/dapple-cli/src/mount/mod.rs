@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use dapple::signal::{SIGINT, SIGTERM, signal};
+use dapple::signal::{SIGHUP, SIGINT, SIGTERM, signal};
 use dapple::task::race;
 use dapple::time::sleep;
 use dapple::tls::rustls::pki_types::CertificateDer;
 use dapple::tls::rustls::pki_types::pem::PemObject;
-use dapple::tls::{Pin, TlsConnector};
+use dapple::tls::{CertificateFiles, Certificates, Pin, TlsConnector};
 use dapple_files::{MountError, MountOptions, Mounted, mount};
+use tracing::{error, info};
 
 use self::known::Known;
 use crate::config::number;
@@ -46,6 +47,14 @@ pub(crate) struct Args {
     /// A file with the password as its first line
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
+
+    /// Log in with this certificate (PEM, with those of its signers if the server does not have them); SIGHUP reads it again
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+
+    /// The key of the certificate, in PEM format
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
 
     /// Trust the certificates of this file (PEM) and those that they sign, in place of the one that is stored for the server
     #[arg(long, value_name = "FILE")]
@@ -111,8 +120,12 @@ pub(crate) enum CommandError {
     Known(PathBuf, #[source] io::Error),
     #[error("no password: set DAPPLE_MOUNT_PASSWORD, or give --password-file FILE")]
     NoPassword,
-    #[error("no login: give --token TOKEN (or DAPPLE_MOUNT_TOKEN), or --user NAME")]
+    #[error("no login: give --token TOKEN (or DAPPLE_MOUNT_TOKEN), --user NAME, or --cert FILE and --key FILE")]
     NoLogin,
+    #[error("a certificate needs https://")]
+    CertificateInClear,
+    #[error(transparent)]
+    Certificate(#[from] dapple::tls::CertificateError),
     #[error("cannot make connections: {0}")]
     Tls(#[from] dapple::tls::Error),
     #[error("the runtime could not start: {0}")]
@@ -131,6 +144,7 @@ impl CommandError {
                 | CommandError::CaCert(..)
                 | CommandError::NoPassword
                 | CommandError::NoLogin
+                | CommandError::CertificateInClear
                 | CommandError::Mount(MountError::Url(_))
         )
     }
@@ -145,6 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let runtime = dapple::builder().build().map_err(CommandError::Runtime)?;
     runtime.block_on(async {
         let mut signals = [SIGTERM, SIGINT].map(signal);
+        let renew = signal(SIGHUP);
         let mounted = begin(args).await?;
         let mut stdout = io::stdout().lock();
         let (url, dir) = (&args.url, args.dir.display());
@@ -157,7 +172,17 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
                 sleep(LOOK_EVERY).await;
             }
         };
-        race(over, race(term.recv(), int.recv())).await;
+        let renews = async {
+            let Ok(mut renew) = renew else { return std::future::pending().await };
+            loop {
+                renew.recv().await;
+                match args.renew(&mounted).await {
+                    Ok(()) => info!("read the certificates again"),
+                    Err(error) => error!("the certificates stay unchanged: {error}"),
+                }
+            }
+        };
+        race(race(over, renews), race(term.recv(), int.recv())).await;
         end(mounted, args).await
     })
 }
@@ -179,6 +204,7 @@ async fn begin(args: &Args) -> Result<Mounted, CommandError> {
     let known = Known::open().map_err(|(path, error)| CommandError::Known(path, error))?;
     let stored = known.fingerprint(&server).map_err(|(path, error)| CommandError::Known(path, error))?;
     let (tls, pin) = args.trust(stored.as_deref())?;
+    let tls = args.showing(tls).await?;
     let (token, login) = args.login()?;
     let options = MountOptions {
         url: server.clone(),
@@ -248,6 +274,26 @@ impl Args {
         Ok((Some(TlsConnector::pinned(&pin)?), Some(pin)))
     }
 
+    /// Shows the certificate that is given.
+    async fn showing(&self, tls: Option<TlsConnector>) -> Result<Option<TlsConnector>, CommandError> {
+        let Some((chain, key)) = self.cert.clone().zip(self.key.clone()) else { return Ok(tls) };
+        if !self.url.starts_with("https://") {
+            return Err(CommandError::CertificateInClear);
+        }
+        let certificates = Certificates::load(vec![CertificateFiles { chain, key }]).await?;
+        let tls = tls.map_or_else(TlsConnector::new, Ok)?;
+        Ok(Some(tls.showing(&certificates)))
+    }
+
+    /// Makes new connections with the certificates that the files have now.
+    async fn renew(&self, mounted: &Mounted) -> Result<(), CommandError> {
+        let server = self.url.trim_end_matches('/');
+        let stored = Known::open().and_then(|known| known.fingerprint(server));
+        let stored = stored.map_err(|(path, error)| CommandError::Known(path, error))?;
+        let tls = self.showing(self.trust(stored.as_deref())?.0).await?;
+        Ok(mounted.set_tls(tls.as_ref())?)
+    }
+
     #[allow(clippy::type_complexity)]
     fn login(&self) -> Result<(Option<String>, Option<(String, String)>), CommandError> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -264,7 +310,10 @@ impl Args {
             return Ok((None, Some((user.clone(), password))));
         }
         let token = self.token.clone().or_else(|| variable("DAPPLE_MOUNT_TOKEN"));
-        token.map(|token| (Some(token), None)).ok_or(CommandError::NoLogin)
+        match token {
+            None if self.cert.is_none() => Err(CommandError::NoLogin),
+            token => Ok((token, None)),
+        }
     }
 }
 
@@ -290,6 +339,7 @@ const EXAMPLES: &str = "\
 Examples:
   DAPPLE_MOUNT_TOKEN=... dapple mount https://files.example:8443 ~/files
   dapple mount https://files.example:8443 ~/files --user ann --password-file ~/.files-password
+  dapple mount https://files.example:8443 ~/files --cert ann.pem --key ann.key
   dapple umount ~/files
 
-Ctrl-C or SIGTERM unmounts. DAPPLE_LOG=debug says more on stderr.";
+Ctrl-C or SIGTERM unmounts. SIGHUP reads the certificates again. DAPPLE_LOG=debug says more on stderr.";

@@ -10,33 +10,33 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A running `dapple files`.
-struct Service {
-    child: Child,
+pub(crate) struct Service {
+    pub(crate) child: Child,
     /// `https://127.0.0.1:PORT`.
-    url: String,
-    place: PathBuf,
+    pub(crate) url: String,
+    pub(crate) place: PathBuf,
 }
 
-fn dapple(words: &[&str], place: &Path) -> Command {
+pub(crate) fn dapple(words: &[&str], place: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dapple"));
     command.args(words).current_dir(place).env("XDG_STATE_HOME", place.join("home")).env("HOME", place);
     command
 }
 
-fn outcome(words: &[&str], place: &Path) -> (Option<i32>, String) {
+pub(crate) fn outcome(words: &[&str], place: &Path) -> (Option<i32>, String) {
     let output = dapple(words, place).output().expect("dapple runs");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Waits for the line that a program prints when it is ready.
-fn first_line(child: &mut Child) -> String {
+pub(crate) fn first_line(child: &mut Child) -> String {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
     line
 }
 
 impl Service {
-    fn start(place: &Path, options: &[&str]) -> Service {
+    pub(crate) fn start(place: &Path, options: &[&str]) -> Service {
         let words = [&["files", "tree", "--state", "state"], options].concat();
         let mut child = dapple(&words, place).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let line = first_line(&mut child);
@@ -56,11 +56,11 @@ impl Service {
         command.args(words).output().expect("curl runs")
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("a signal");
     }
 
-    fn stop(mut self) -> bool {
+    pub(crate) fn stop(mut self) -> bool {
         self.signal(Signal::TERM);
         self.child.wait().expect("it ends").success()
     }
@@ -80,7 +80,7 @@ impl Drop for MountPoint {
     }
 }
 
-fn place() -> TempDir {
+pub(crate) fn place() -> TempDir {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     fs::create_dir(place.path().join("tree")).expect("a directory");
     place
@@ -225,9 +225,9 @@ fn every_option_is_documented() {
 }
 
 /// A mounted directory.
-struct MountPoint {
-    child: Child,
-    dir: PathBuf,
+pub(crate) struct MountPoint {
+    pub(crate) child: Child,
+    pub(crate) dir: PathBuf,
 }
 
 impl MountPoint {
@@ -242,7 +242,7 @@ impl MountPoint {
         MountPoint { child, dir }
     }
 
-    fn unmount(mut self) {
+    pub(crate) fn unmount(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a signal");
         assert!(self.child.wait().expect("it ends").success());
         assert!(fs::read_dir(&self.dir).expect("a directory").next().is_none(), "it is empty again");
@@ -250,7 +250,7 @@ impl MountPoint {
 }
 
 /// Whether this machine can mount; says why not.
-fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let has_program = Command::new("fusermount3").arg("--version").output().is_ok();
     if !has_program {
         let _ = Command::new("apt-get").args(["install", "-y", "-qq", "fuse3"]).output();

@@ -10,6 +10,8 @@ mod config;
 mod drain;
 mod errors;
 #[cfg(feature = "files")]
+mod file_certificates;
+#[cfg(feature = "files")]
 mod file_service;
 mod files;
 mod framing;

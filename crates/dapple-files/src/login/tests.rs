@@ -33,7 +33,7 @@ fn tokens_and_passwords() {
     assert_eq!(users.len(), 2);
     let logins = Logins::new(Some("s3cret".to_owned()), users);
     let runtime = dapple::builder().workers(1).build().expect("a runtime");
-    let user = |fields| runtime.block_on(logins.user(&fields, None)).map(|user| user.to_string());
+    let user = |fields| runtime.block_on(logins.user(&fields, None, None)).map(|user| user.to_string());
     assert_eq!(user(fields("Bearer s3cret")), Ok("token".to_owned()));
     assert_eq!(user(basic("anything", "s3cret")), Ok("token".to_owned()));
     assert_eq!(user(basic("ann", "another horse")), Ok("ann".to_owned()));
@@ -58,7 +58,7 @@ fn an_address_that_guesses_must_wait_and_others_need_not() {
     let runtime = dapple::builder().workers(1).build().expect("a runtime");
     let try_from = |address: &str, token: &str| {
         let address: IpAddr = address.parse().expect("an address");
-        runtime.block_on(logins.user(&fields(&format!("Bearer {token}")), Some(address)))
+        runtime.block_on(logins.user(&fields(&format!("Bearer {token}")), None, Some(address)))
     };
     for guess in 0..FAILURES_MAX {
         assert_eq!(try_from("192.0.2.1", &guess.to_string()), Err(LoginError::Wrong));
@@ -98,7 +98,7 @@ fn the_mistakes_of_one_user_lock_out_no_other_behind_the_same_address() {
     let logins = Logins::new(Some("s3cret".to_owned()), ann_and_bob());
     let runtime = dapple::builder().workers(1).build().expect("a runtime");
     let proxy: IpAddr = "127.0.0.1".parse().expect("an address");
-    let login = |user: &str, password: &str| runtime.block_on(logins.user(&basic(user, password), Some(proxy)));
+    let login = |user: &str, password: &str| runtime.block_on(logins.user(&basic(user, password), None, Some(proxy)));
     for guess in 0..FAILURES_MAX {
         assert_eq!(login("ann", &guess.to_string()), Err(LoginError::Wrong));
     }
@@ -115,7 +115,7 @@ fn guesses_at_one_user_from_many_addresses_are_limited_and_the_user_is_not() {
     let runtime = dapple::builder().workers(1).build().expect("a runtime");
     let login = |address: u32, password: &str| {
         let address = IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0a00_0000 + address));
-        runtime.block_on(logins.user(&basic("ann", password), Some(address)))
+        runtime.block_on(logins.user(&basic("ann", password), None, Some(address)))
     };
     assert!(login(1, "ann's password").is_ok());
     let refused = (100..1_000).find(|at| matches!(login(*at, &at.to_string()), Err(LoginError::TooMany(_))));
@@ -139,15 +139,15 @@ fn a_check_keeps_its_place_and_counts_after_its_client_left() {
     let (runtime, busy) = busy_runtime();
     runtime.block_on(async {
         for left in 1..=CHECKS_MAX {
-            assert!(logins.user(&basic("ann", "a guess"), Some(PROXY)).now_or_never().is_none());
+            assert!(logins.user(&basic("ann", "a guess"), None, Some(PROXY)).now_or_never().is_none());
             assert_eq!(logins.0.checks.used(), left);
         }
         drop(busy);
         drop(logins.0.checks.acquire().await.expect("a place"));
         for _ in CHECKS_MAX as u32..FAILURES_MAX {
-            assert_eq!(logins.user(&basic("ann", "a guess"), Some(PROXY)).await, Err(LoginError::Wrong));
+            assert_eq!(logins.user(&basic("ann", "a guess"), None, Some(PROXY)).await, Err(LoginError::Wrong));
         }
-        let refused = logins.user(&basic("ann", "ann's password"), Some(PROXY)).await;
+        let refused = logins.user(&basic("ann", "ann's password"), None, Some(PROXY)).await;
         assert!(matches!(refused, Err(LoginError::TooMany(_))), "{refused:?}");
     });
 }
@@ -159,7 +159,7 @@ fn guesses_that_waited_for_their_check_are_refused_after_ten_wrong_ones() {
     let guesses = (0..30).map(|guess| {
         let fields = basic("ann", &guess.to_string());
         let logins = &logins;
-        async move { logins.user(&fields, Some(PROXY)).await }
+        async move { logins.user(&fields, None, Some(PROXY)).await }
     });
     let all = futures_util::future::join_all(guesses);
     let results = runtime.block_on(async {
@@ -175,7 +175,7 @@ fn a_password_that_is_taken_back_during_its_check_is_wrong() {
     let logins = Logins::new(None, ann_and_bob());
     let (runtime, busy) = busy_runtime();
     let ann = basic("ann", "ann's password");
-    let login = || logins.user(&ann, Some(PROXY));
+    let login = || logins.user(&ann, None, Some(PROXY));
     runtime.block_on(async {
         assert!(login().now_or_never().is_none());
         logins.set_users(Users(ann_and_bob().0.into_iter().filter(|(name, _)| **name == *"bob").collect()));
@@ -192,7 +192,7 @@ fn the_answers_to_guesses_do_not_tell_which_users_there_are() {
         let runtime = dapple::builder().workers(1).build().expect("a runtime");
         let ask = |address: u8, fields: HeaderMap| {
             let address = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, address));
-            runtime.block_on(logins.user(&fields, Some(address))) == Err(LoginError::Wrong)
+            runtime.block_on(logins.user(&fields, None, Some(address))) == Err(LoginError::Wrong)
         };
         for guess in 0..FAILURES_MAX {
             ask(1, fields(&format!("Bearer {guess}")));
@@ -215,7 +215,7 @@ fn only_the_user_that_logged_in_is_trusted() {
     let runtime = dapple::builder().workers(1).build().expect("a runtime");
     let login = |address: u8, password: &str| {
         let address = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, address));
-        runtime.block_on(logins.user(&basic("ann", password), Some(address)))
+        runtime.block_on(logins.user(&basic("ann", password), None, Some(address)))
     };
     assert_eq!(login(1, "s3cret").as_deref(), Ok("token"));
     for address in 100..200 {
@@ -230,7 +230,7 @@ fn one_user_takes_one_place_among_the_known_logins_however_it_is_written() {
     let logins = Logins::new(Some("s3cret".to_owned()), ann_and_bob());
     let runtime = dapple::builder().workers(1).build().expect("a runtime");
     for (user, password) in [("ann", "ann's password"), ("%61nn", "ann's password"), ("a", "s3cret"), ("b", "s3cret")] {
-        assert!(runtime.block_on(logins.user(&basic(user, password), None)).is_ok());
+        assert!(runtime.block_on(logins.user(&basic(user, password), None, None)).is_ok());
     }
     assert_eq!(lock(&logins.0.known).len(), 1, "the token costs no check");
 }

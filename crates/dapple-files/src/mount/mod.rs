@@ -50,7 +50,10 @@ pub struct MountOptions {
 }
 
 /// A mounted tree. Dropping it unmounts it.
-pub struct Mounted(BackgroundSession);
+pub struct Mounted {
+    session: BackgroundSession,
+    shared: Arc<Shared>,
+}
 
 /// The state that the kernel's calls share.
 struct Shared {
@@ -119,14 +122,23 @@ pub async fn mount(options: MountOptions, at: impl AsRef<Path>) -> Result<Mounte
     let at = at.as_ref().to_owned();
     let made = dapple::blocking::spawn_blocking(move || fuser::spawn_mount(files, &at, &config));
     let session = made.await.map_err(|error| MountError::Mount(io::Error::other(error)))?.map_err(MountError::Mount)?;
-    drop(Color::new().spawn_background(recalls::run(shared, session.notifier(), start)));
-    Ok(Mounted(session))
+    drop(Color::new().spawn_background(recalls::run(shared.clone(), session.notifier(), start)));
+    Ok(Mounted { session, shared })
 }
 
 impl Mounted {
     /// Whether it was unmounted, by `umount` for example.
     pub fn is_over(&self) -> bool {
-        self.0.guard.is_finished()
+        self.session.guard.is_finished()
+    }
+
+    /// Makes new connections for the calls from now on, which trust other certificates, or show another one. Calls in flight keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// The client cannot be made; nothing has changed then.
+    pub fn set_tls(&self, tls: Option<&TlsConnector>) -> Result<(), MountError> {
+        self.shared.remote.set_tls(tls)
     }
 
     /// Unmounts it. Blocks until the kernel has sent its last call.
@@ -135,6 +147,6 @@ impl Mounted {
     ///
     /// A program still uses it.
     pub fn unmount(self) -> io::Result<()> {
-        self.0.umount_and_join()
+        self.session.umount_and_join()
     }
 }

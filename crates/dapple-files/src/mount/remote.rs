@@ -1,12 +1,14 @@
 //! The server, as a mount calls it.
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dapple::http::{Client, Request};
 use dapple::time::{Instant, sleep};
+use dapple::tls::TlsConnector;
 use dapple_sched::environment::random;
 use http::StatusCode;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -14,6 +16,7 @@ use rustix::io::Errno;
 
 use super::MountOptions;
 use crate::lease::ClientId;
+use crate::lock::lock;
 use crate::path::TreePath;
 use crate::tree::{Attributes, NodeId};
 use crate::wire::{self, Action, Answer, Call, DATA_MAX, PATH, decode, encode};
@@ -49,19 +52,41 @@ pub enum MountError {
 
 fn advice(status: StatusCode) -> &'static str {
     match status {
-        StatusCode::UNAUTHORIZED => "the token, or user and password, are wrong",
+        StatusCode::UNAUTHORIZED => "the token, the user and password, or the certificate, is wrong or missing",
         StatusCode::TOO_MANY_REQUESTS => "too many wrong logins came from here; wait a minute",
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => "is it `dapple files`?",
         _ => "its log says why",
     }
 }
 
-/// The connection to the server.
-pub(super) struct Remote {
-    client: Client,
+/// The clients that make the connections.
+struct Clients {
+    most: Client,
     /// A connection of their own for the calls that other clients may wait for: otherwise they would queue behind calls that wait for
     /// other clients.
     awaited: Client,
+}
+
+impl Clients {
+    fn new(tls: Option<&TlsConnector>) -> Result<Clients, MountError> {
+        let mut builder = Client::builder()
+            .head_timeout(ANSWER_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .tcp_keep_alive(Duration::from_secs(5))
+            .redirects_max(0)
+            .body_bytes_max(ANSWER_MAX)
+            .http2_prior_knowledge(true);
+        if let Some(tls) = tls {
+            builder = builder.tls(tls.clone());
+        }
+        let of = |connections| builder.clone().connections_per_host(connections).build().map_err(MountError::Client);
+        Ok(Clients { most: of(CONNECTIONS)?, awaited: of(1)? })
+    }
+}
+
+/// The connection to the server.
+pub(super) struct Remote {
+    clients: Mutex<Clients>,
     url: String,
     server: String,
     login: Option<HeaderValue>,
@@ -88,20 +113,8 @@ impl Remote {
             (None, None) => None,
         };
         let login = login.map(|login| HeaderValue::from_str(&login)).transpose().map_err(|_| MountError::Login)?;
-        let mut builder = Client::builder()
-            .head_timeout(ANSWER_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .tcp_keep_alive(Duration::from_secs(5))
-            .redirects_max(0)
-            .body_bytes_max(ANSWER_MAX)
-            .http2_prior_knowledge(true);
-        if let Some(tls) = &options.tls {
-            builder = builder.tls(tls.clone());
-        }
-        let of = |connections| builder.clone().connections_per_host(connections).build().map_err(MountError::Client);
         Ok(Remote {
-            client: of(CONNECTIONS)?,
-            awaited: of(1)?,
+            clients: Mutex::new(Clients::new(options.tls.as_ref())?),
             url: format!("{server}{PATH}"),
             server,
             login,
@@ -110,6 +123,17 @@ impl Remote {
             boot: AtomicU64::new(0),
             patience: options.patience,
         })
+    }
+
+    /// Makes new connections for the calls from now on.
+    pub(super) fn set_tls(&self, tls: Option<&TlsConnector>) -> Result<(), MountError> {
+        *lock(&self.clients) = Clients::new(tls)?;
+        Ok(())
+    }
+
+    fn client(&self, is_awaited: bool) -> Client {
+        let clients = lock(&self.clients);
+        if is_awaited { clients.awaited.clone() } else { clients.most.clone() }
     }
 
     /// The first call: the start of the service, and the attributes of the root.
@@ -136,7 +160,7 @@ impl Remote {
 
     async fn once(&self, action: Action) -> Result<(Answer, Bytes), MountError> {
         let body = self.body(action, Vec::new(), &[]).map_err(|_| MountError::Protocol(self.server.clone()))?;
-        match self.send(&self.client, body).await {
+        match self.send(false, body).await {
             Ok(answer) => Ok(answer),
             Err(Sent::Failed(error)) => Err(MountError::Unreachable(self.server.clone(), error)),
             Err(Sent::Refused(status, _)) => Err(MountError::Refused(self.server.clone(), status)),
@@ -160,12 +184,12 @@ impl Remote {
         data: &[u8],
         patience: Duration,
     ) -> Result<(Answer, Bytes), i32> {
-        let client = if action.is_awaited() { &self.awaited } else { &self.client };
+        let is_awaited = action.is_awaited();
         let body = self.body(action, released, data)?;
         let end = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
         loop {
-            let wait = match self.send(client, body.clone()).await {
+            let wait = match self.send(is_awaited, body.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(Sent::Failed(error)) => {
                     tracing::debug!(%error, "the server does not answer");
@@ -192,13 +216,13 @@ impl Remote {
         encode(&call, data).map_err(|_| Errno::INVAL.raw_os_error())
     }
 
-    async fn send(&self, client: &Client, body: Bytes) -> Result<(Answer, Bytes), Sent> {
+    async fn send(&self, is_awaited: bool, body: Bytes) -> Result<(Answer, Bytes), Sent> {
         let mut request = Request::post(&self.url).header(CONTENT_TYPE, wire::CONTENT_TYPE);
         if let Some(login) = &self.login {
             request = request.header(AUTHORIZATION, login);
         }
         let Ok(request) = request.body(body) else { return Err(Sent::Nonsense) };
-        let response = client.request(request).await.map_err(Sent::Failed)?;
+        let response = self.client(is_awaited).request(request).await.map_err(Sent::Failed)?;
         if response.status() != StatusCode::OK {
             let after = response.headers().get(http::header::RETRY_AFTER);
             let after = after.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);

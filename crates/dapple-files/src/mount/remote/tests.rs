@@ -93,7 +93,7 @@ fn large_writes_that_were_kept_are_taken_while_memory_is_short_and_others_are_no
         let data = vec![b'x'; 1 << 20];
         let once = async |delegation| {
             let body = remote.body(put(delegation, 1 << 20), Vec::new(), &data).expect("a call");
-            remote.send(&remote.client, body).await
+            remote.send(false, body).await
         };
         let kept = once(Some(grant)).await;
         assert!(matches!(kept, Ok((Answer::Found(..), _))));
