@@ -41,7 +41,7 @@ pub use log::{Log, LogIter, Tail};
 pub use options::{Durability, Expect, Kind, Read, StoreOptions, TableOptions, Version, Versioned};
 pub use repartition::Digest;
 pub use store::{PartitionStats, Store, TableSummary};
-pub use table::{Change, Entry, Iter, OrderedTable, Table, Written};
+pub use table::{Change, Entry, HotKey, Iter, OrderedTable, Table, Written};
 pub use transaction::{Batch, Key, Transaction, Value};
 pub use url::{StoreUrl, StoreUrlError};
 pub use watch::{Changed, Cursor, StoreChanged, StoreWatch, Watch};

@@ -1,5 +1,6 @@
 //! Tables: typed operations on one key, and enumeration.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -83,6 +84,19 @@ pub struct Entry<V> {
     /// The time of expiry, to the millisecond; `None` if it does not expire.
     pub expires: Option<SystemTime>,
 }
+
+/// A key with many operations; see [`Table::hot_keys`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct HotKey<K> {
+    /// The key.
+    pub key: K,
+    /// Its share of the operations, 0 to 1.
+    pub share: f64,
+}
+
+/// The most hot keys that a table tells of, and the part of all operations that makes a key hot: one of this many.
+const HOT_KEYS: usize = 20;
+const HOT_SHARE: u64 = 1_000;
 
 /// The change that a closure of [`Table::modify`] asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -459,6 +473,52 @@ where
 
     pub(crate) fn is_of(&self, store: &Store<E>) -> bool {
         self.store.is_same(store)
+    }
+
+    /// The keys with the most operations in the last minutes, at most 20, the greatest share first. Each has a thousandth
+    /// or more of the operations on tables of this durability. The shares are estimates from one operation of 16, and too
+    /// low rather than too high.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// use dapple_store::{Memory, Store, StoreOptions, Table, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let users: Table<String, u32, _> = store.create("users", TableOptions::default()).await?;
+    /// for number in 0..1_000 {
+    ///     users.get(&if number % 2 == 0 { "ann".to_owned() } else { format!("user {number}") }).await?;
+    /// }
+    /// let hot = users.hot_keys().await?;
+    /// assert_eq!(hot[0].key, "ann");
+    /// assert!(hot[0].share > 0.3);
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn hot_keys(&self) -> Result<Vec<HotKey<K>>, Error>
+    where
+        K: DeserializeOwned,
+    {
+        self.info.check()?;
+        let map = self.store.inner().map(self.deadline()).await?;
+        let (mut all, mut counts) = (0, Vec::new());
+        for partition in map.group(self.info.kept.durability) {
+            let (operations, keys) = partition.usage(self.info.id);
+            all += operations;
+            counts.extend(keys);
+        }
+        counts.retain(|(_, count)| *count > 0 && count.saturating_mul(HOT_SHARE) >= all);
+        counts.sort_by_key(|(_, count)| Reverse(*count));
+        counts.truncate(HOT_KEYS);
+        let is_ordered = self.info.kept.kind == crate::Kind::Ordered;
+        let hot = |(key, count): (Bytes, u64)| {
+            let key = if is_ordered { codec::decode_ordered_key(&key)? } else { codec::decode(&key)? };
+            Ok(HotKey { key, share: count as f64 / all as f64 })
+        };
+        counts.into_iter().map(hot).collect()
     }
 
     /// The number of keys. Reads all of a table that has expiry.

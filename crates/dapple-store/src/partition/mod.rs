@@ -3,6 +3,7 @@
 mod batch;
 mod cache;
 mod history;
+mod hot;
 mod log;
 mod state;
 mod transaction;
@@ -24,10 +25,12 @@ use crate::record::Record;
 use crate::table_info::TableInfo;
 use crate::{PartitionStats, StoreOptions};
 use batch::Progress;
+use hot::HotKeys;
 use state::{Abandoned, Grant, Joined, Keys, Miss, State, Taken, Turn};
 
 pub(crate) use batch::{Action, Next, OWN, Reply, Write, put_version};
 pub(crate) use history::{Event, Lagged};
+pub(crate) use hot::Usage;
 pub(crate) use log::{Ends, ends as log_ends, entries as log_entries};
 pub(crate) use transaction::{commit_all, finish_transactions};
 
@@ -45,6 +48,7 @@ struct Inner<P: Partition> {
     state: Colored<State>,
     options: Arc<StoreOptions>,
     progress: Mutex<Progress>,
+    hot: HotKeys,
 }
 
 /// A partition that is held. Dropped, it is released unchanged.
@@ -72,7 +76,7 @@ impl<P: Partition> PartitionHandle<P> {
         let progress = Mutex::new(Progress { version, finished: Vec::new() });
         let state = Colored::new(State::new(options.cache_bytes, version));
         let (engine, is_retired, options) = (Some(engine), AtomicBool::new(false), options.clone());
-        let inner = Inner { index, engine, is_retired, state, options, progress };
+        let inner = Inner { index, engine, is_retired, state, options, progress, hot: HotKeys::new() };
         Ok(PartitionHandle { inner: Arc::new(inner) })
     }
 
@@ -94,6 +98,7 @@ impl<P: Partition> PartitionHandle<P> {
     /// Reads one record. A record that has expired is returned as well.
     pub(crate) async fn read(&self, table: TableId, key: &Bytes, deadline: Instant) -> Result<Option<Record>, Error> {
         self.check_owned()?;
+        self.inner.hot.used(table, key);
         let batches = loop {
             match self.inner.state.read(|state| state.lookup(table, key)).await {
                 Ok(record) => return Ok(Some(record)),
@@ -120,6 +125,7 @@ impl<P: Partition> PartitionHandle<P> {
         deadline: Instant,
     ) -> Result<Vec<Option<Record>>, Error> {
         self.check_owned()?;
+        keys.iter().for_each(|key| self.inner.hot.used(table, key));
         let (mut records, batches) = loop {
             match self.inner.state.read(|state| state.lookup_many(table, &keys)).await {
                 Some(found) => break found,
@@ -145,6 +151,7 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// Queues a write and waits until the commit with it is as durable as its table.
     pub(crate) async fn write(&self, write: Write, deadline: Instant) -> Result<Reply, Error> {
+        self.inner.hot.used(write.table.id, &write.key);
         let (answer, mut reply) = oneshot::channel();
         let number = self
             .inner
@@ -181,6 +188,7 @@ impl<P: Partition> PartitionHandle<P> {
 
     /// Queues a transaction that reads or changes `keys`, and waits until it has this partition.
     async fn join(&self, keys: Keys, deadline: Instant) -> Result<Grant, Error> {
+        keys.iter().for_each(|(table, key)| self.inner.hot.used(*table, key));
         let (granted, grant) = oneshot::channel();
         self.inner
             .state
@@ -215,6 +223,11 @@ impl<P: Partition> PartitionHandle<P> {
             is_stopped: state.check_running().is_err(),
         };
         self.inner.state.read(read).await
+    }
+
+    /// The operations of the last minutes, and those with keys of this table.
+    pub(crate) fn usage(&self, table: TableId) -> Usage {
+        self.inner.hot.of_table(table)
     }
 
     /// Refuses if the partition stopped after an error.

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use dapple::store::HotKey;
 
 use super::plan::{Database, Value};
 use super::reply::{OK, Reply, integer};
@@ -44,6 +45,7 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
         }
         "PUBLISH" => pubsub::publish(context.service, &args[0], &args[1]).await,
         "PUBSUB" => pubsub::about(&context.service.broker, args).await,
+        "DAPPLE.HOTKEYS" => hot_keys(context.database().await?).await,
         "DAPPLE.PARTITIONS" => partitions(context.service, args).await,
         "INFO" => info::info(context, args).await,
         "TIME" => Ok(time()),
@@ -53,6 +55,13 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
 
 pub(super) fn count(count: u64) -> Reply {
     Reply::Number(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// The keys with the most operations in the last minutes, each with its share in percent.
+async fn hot_keys(table: &Database) -> Answer {
+    let found = table.hot_keys().await?;
+    let pair = |hot: HotKey<Bytes>| [Reply::Bulk(hot.key), Reply::Text(format!("{:.1}", hot.share * 100.0))];
+    Ok(Reply::List(found.into_iter().flat_map(pair).collect()))
 }
 
 /// The number of partitions; with an argument, changes it while the store serves.

@@ -14,6 +14,7 @@ pub(super) const DOCS: &[Row] = &[
     ("CLIENT", "connection", "2.4.0", "Shows and changes connections"),
     ("COMMAND", "server", "2.8.13", "Tells of commands"),
     ("CONFIG", "server", "2.0.0", "Shows settings"),
+    ("DAPPLE.HOTKEYS", "server", "0.1.0", "Returns the keys with the most operations, each with its share in percent"),
     ("DAPPLE.PARTITIONS", "server", "0.1.0", "Shows or changes the number of partitions"),
     ("DBSIZE", "server", "1.0.0", "Counts the keys"),
     ("DECR", "string", "1.0.0", "Subtracts one from a number"),

@@ -36,6 +36,7 @@ const COMMANDS: &[Row] = &[
     ("CLIENT", 2, MANY, Other, NO_KEYS),
     ("COMMAND", 1, MANY, Other, NO_KEYS),
     ("CONFIG", 2, MANY, Other, NO_KEYS),
+    ("DAPPLE.HOTKEYS", 1, 1, Read, NO_KEYS),
     ("DAPPLE.PARTITIONS", 1, 2, Other, NO_KEYS),
     ("DBSIZE", 1, 1, Read, NO_KEYS),
     ("DECR", 2, 2, Write, ONE),

@@ -16,6 +16,23 @@ fn the_number_of_partitions_changes_while_clients_are_served() {
 }
 
 #[test]
+fn the_keys_with_the_most_operations_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--partitions", "2"]);
+    assert_eq!(server.ask("DAPPLE.HOTKEYS"), "*0 ");
+    let mut commands = "SET hot 1\n".to_owned();
+    for number in 0..500 {
+        commands += &format!("GET hot\nGET cold:{number}\n");
+    }
+    server.ask(&commands);
+    let told = server.ask("DAPPLE.HOTKEYS\nSELECT 1\nDAPPLE.HOTKEYS");
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let share: f64 = words[4].parse().unwrap();
+    assert!(words[2] == "hot" && (30.0..=70.0).contains(&share) && told.ends_with("+OK *0 "), "{told}");
+    server.stop();
+}
+
+#[test]
 fn a_store_is_split_copied_restored_and_moved_to_another_engine() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
