@@ -1,5 +1,7 @@
 //! `bench store`: tables on disk, compared with the same engine without Dapple.
 
+mod etcd;
+
 use crate::machine::{end_with_parent, own_command, own_cpu, run_apart};
 use crate::output::{Output, Report};
 use crate::stats::{Table, median, paired};
@@ -7,8 +9,9 @@ use crate::words::{check_secs, checked, name, verdict};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
+use dapple::etcd::Put;
 use dapple::store::engine::{Change, Engine, Partition, Place, TableId, Transactions};
-use dapple::store::{Durability, Fjall, Redb, Store, StoreOptions, TableOptions};
+use dapple::store::{Durability, Etcd, Fjall, Redb, Store, StoreOptions, TableOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,6 +64,10 @@ enum Peer {
     RawRedbSingle,
     /// fjall on one thread, with the same commits
     RawFjall,
+    /// A table of Dapple on etcd, one member on this machine (the variable ETCD names the program)
+    Etcd,
+    /// Dapple's client of etcd: each caller gets and puts by itself
+    RawEtcd,
 }
 
 /// An operation.
@@ -146,7 +153,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
     let mut peers: Vec<Peer> = Peer::value_variants().to_vec();
-    peers.retain(|peer| args.peer.is_empty() || args.peer.contains(peer));
+    let has_etcd = etcd::program().is_some();
+    peers.retain(|peer| args.peer.is_empty() && (has_etcd || !peer.is_etcd()) || args.peer.contains(peer));
     let first = run % peers.len();
     peers.rotate_left(first);
     let rows = Row::value_variants().iter().filter(|row| args.row.is_empty() || args.row.contains(row));
@@ -160,6 +168,8 @@ fn trials(args: &Args, run: usize) -> Vec<TrialArgs> {
                         row != Row::Swap && (row == Row::Put || callers == args.callers[0])
                     }
                     Peer::RawRedbSingle => row == Row::Put && callers == args.callers[0],
+                    Peer::Etcd => !row.is_load() && row != Row::Swap,
+                    Peer::RawEtcd => row == Row::Put,
                 };
                 // A load has one caller.
                 let of_row = of_row && (!row.is_load() || callers == args.callers[0]);
@@ -185,6 +195,10 @@ impl Row {
 impl Peer {
     fn is_raw(self) -> bool {
         matches!(self, Peer::RawRedb | Peer::RawRedbSingle | Peer::RawFjall)
+    }
+
+    fn is_etcd(self) -> bool {
+        matches!(self, Peer::Etcd | Peer::RawEtcd)
     }
 }
 
@@ -223,6 +237,14 @@ pub(crate) fn run_trial(args: &TrialArgs) -> Result<()> {
         Peer::RawRedb => raw(args, &Redb::new(path), args.callers)?,
         Peer::RawRedbSingle => raw(args, &Redb::new(path), 1)?,
         Peer::RawFjall => raw(args, &Fjall::new(path), args.callers)?,
+        Peer::Etcd | Peer::RawEtcd => {
+            let member = etcd::Member::start(path)?;
+            if args.peer == Peer::Etcd {
+                layered(args, Etcd::new(member.client()?, "bench"))?
+            } else {
+                raw_etcd(args, &member)?
+            }
+        }
     };
     ensure!(ops > 0, "nothing was done");
     let measured = Measured {
@@ -410,6 +432,47 @@ fn raw<E: Engine>(args: &TrialArgs, engine: &E, commit_len: usize) -> Result<Ran
     Ok(ran)
 }
 
+/// Runs callers of the client, each of which puts its own keys.
+fn raw_etcd(args: &TrialArgs, member: &etcd::Member) -> Result<Ran> {
+    let runtime = dapple::builder().workers(args.workers).build()?;
+    let (callers, secs) = (args.callers as u64, args.secs);
+    let client = member.client()?;
+    runtime.block_on(async move {
+        let (stop, ops) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let tasks: Vec<_> = (0..callers)
+            .map(|caller| {
+                let (client, stop, ops) = (client.clone(), stop.clone(), ops.clone());
+                dapple::Color::new().spawn(async move {
+                    let own = KEYS / callers;
+                    let mut writes = vec![0_u64; own as usize];
+                    let mut random = caller + 1;
+                    let name = |at: u64| (at * callers + caller).to_be_bytes().to_vec();
+                    while !stop.load(Relaxed) {
+                        let at = next(&mut random) % own;
+                        let known = &mut writes[at as usize];
+                        *known += 1;
+                        client.put(Put::new(name(at), value(at, *known))).await?;
+                        ops.fetch_add(1, Relaxed);
+                    }
+                    for (at, writes) in (0..).zip(writes).filter(|(_, writes)| *writes > 0).take(20) {
+                        let found = client.get(name(at)).await?.context("a key is missing")?;
+                        ensure!(found.value == value(at, writes), "a key differs at the end");
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let (ops_before, cpu, begin) = (ops.load(Relaxed), own_cpu(), Instant::now());
+        dapple::time::sleep(Duration::from_secs_f64(secs)).await;
+        let ran = (ops.load(Relaxed) - ops_before, own_cpu() - cpu, begin.elapsed().as_secs_f64());
+        stop.store(true, Relaxed);
+        for task in tasks {
+            task.await.context("a caller panicked")??;
+        }
+        Ok(ran)
+    })
+}
+
 /// A generator of numbers without pattern (xorshift).
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
@@ -440,6 +503,14 @@ fn goals(all: &[Measured], trial: &TrialArgs, over: impl Fn(Figure) -> Option<f6
         }
     };
     match trial.row {
+        Row::Get if trial.peer == Peer::Etcd => {
+            let embedded = runs(all, Row::Get, Peer::Redb, trial.callers, trial.workers);
+            goal(ratio(embedded, cpu), "CPU <= 1.5x redb", |found| found <= 1.5);
+        }
+        Row::Put if trial.peer == Peer::Etcd => {
+            goal(over(cpu), "CPU <= 1.15", |found| found <= 1.15);
+            goal(over(rate), "rate >= 0.95", |found| found >= 0.95);
+        }
         Row::Get => {
             goal(over(cpu), "CPU <= 1.25", |found| found <= 1.25);
             if trial.workers == 2 && trial.callers > 1 {
@@ -473,11 +544,13 @@ fn report(all: &[Measured], args: &Args) -> Report {
         let raw = match trial.peer {
             Peer::Redb | Peer::RawRedbSingle => Some(Peer::RawRedb),
             Peer::Fjall => Some(Peer::RawFjall),
-            Peer::RawRedb | Peer::RawFjall => None,
+            Peer::Etcd => Some(Peer::RawEtcd),
+            Peer::RawRedb | Peer::RawFjall | Peer::RawEtcd => None,
         };
         // Gets without Dapple are the same for any number of callers.
         let callers = if trial.row == Row::Get { usize::from(args.callers[0]) } else { trial.callers };
-        let base = raw.map(|peer| runs(all, trial.row, peer, callers, 0)).unwrap_or_default();
+        let workers = if trial.peer == Peer::Etcd { trial.workers } else { 0 };
+        let base = raw.map(|peer| runs(all, trial.row, peer, callers, workers)).unwrap_or_default();
         let over = |figure: Figure| paired(&own, &base, |run| run.run, figure);
         let shown = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
         let of = |figure: Figure| median(&own.iter().map(|run| figure(run)).collect::<Vec<_>>());
@@ -494,7 +567,7 @@ fn report(all: &[Measured], args: &Args) -> Report {
             shown(over(|run| run.ops_per_s)),
             format!("{:.2}", of(|run| run.cpu_us_per_op)),
             shown(over(|run| run.cpu_us_per_op)),
-            if trial.peer.is_raw() { String::new() } else { goals(all, &trial, over) },
+            if trial.peer.is_raw() || trial.peer == Peer::RawEtcd { String::new() } else { goals(all, &trial, over) },
             checked(own.iter().map(|run| run.checked)),
         ]);
     }
