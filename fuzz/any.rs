@@ -24,7 +24,7 @@ use libfuzzer_sys::fuzz_target;
 
 static PROPERTY: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let target = std::env::var("DAPPLE_FUZZ_TARGET").unwrap_or_default();
-    let own = [http_properties::ALL, serve_properties::ALL, tls_properties::ALL, load_properties::ALL, packet_properties::ALL, file_properties::ALL, recording_properties::ALL];
+    let own = [http_properties::ALL, serve_properties::ALL, tls_properties::ALL, load_properties::ALL, packet_properties::ALL, file_properties::ALL, dapple_files::fuzz::ALL, recording_properties::ALL];
     let mut all = own.into_iter().flatten();
     let found = all.find(|(name, _)| *name == target);
     found.unwrap_or_else(|| panic!("DAPPLE_FUZZ_TARGET={target:?} names no target")).1

@@ -25,6 +25,9 @@
 mod attempts;
 mod audit;
 mod dav;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod lease;
 mod lock;
 mod login;

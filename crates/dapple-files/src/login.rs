@@ -261,7 +261,7 @@ fn is_same(token: &str, offered: &str) -> bool {
 }
 
 /// The login that a request offers.
-enum Offered {
+pub(crate) enum Offered {
     Token(String),
     /// User and password; or any user, and the token as the password.
     Password(String, String),
@@ -269,7 +269,7 @@ enum Offered {
 }
 
 impl Offered {
-    fn of(value: &str) -> Offered {
+    pub(crate) fn of(value: &str) -> Offered {
         let (scheme, rest) = value.split_once(' ').unwrap_or((value, ""));
         if scheme.eq_ignore_ascii_case("bearer") {
             return Offered::Token(rest.trim().to_owned());
@@ -279,7 +279,7 @@ impl Offered {
     }
 
     /// The part that may be the token.
-    fn secret(&self) -> &str {
+    pub(crate) fn secret(&self) -> &str {
         match self {
             Offered::Token(secret) | Offered::Password(_, secret) => secret,
             Offered::Nonsense => "",
@@ -287,7 +287,7 @@ impl Offered {
     }
 
     /// The name that a wrong login counts for; none that no user can have, so that the table of counts stays small.
-    fn counted_name(&self) -> Option<Arc<str>> {
+    pub(crate) fn counted_name(&self) -> Option<Arc<str>> {
         let Offered::Password(name, _) = self else { return None };
         check_name(name).is_ok().then(|| name.as_str().into())
     }
@@ -301,6 +301,10 @@ impl Users {
     /// It cannot be read, or a line is not `NAME:HASH`.
     pub fn load(file: &Path) -> Result<Users, UsersError> {
         let text = std::fs::read_to_string(file).map_err(|error| UsersError::File(file.to_owned(), error))?;
+        Users::parse(&text, file)
+    }
+
+    pub(crate) fn parse(text: &str, file: &Path) -> Result<Users, UsersError> {
         let mut users = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -348,6 +352,12 @@ impl Users {
         self.0.iter().find(|(other, _)| **other == *name)
     }
 
+    /// The names with their hashes.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn all(&self) -> &[(Arc<str>, String)] {
+        &self.0
+    }
+
     /// The number of users.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -378,7 +388,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-fn check_name(name: &str) -> Result<(), UsersError> {
+pub(crate) fn check_name(name: &str) -> Result<(), UsersError> {
     let is_bad = name.is_empty() || name.len() > 64 || name.chars().any(|c| c == ':' || c.is_control());
     // The bearer of the token has this name in rules and logs.
     if is_bad || name == TOKEN_USER { Err(UsersError::Name(name.to_owned())) } else { Ok(()) }

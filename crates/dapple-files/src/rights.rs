@@ -98,7 +98,7 @@ impl Rules {
         Rules::parse(&text, file)
     }
 
-    fn parse(text: &str, file: &Path) -> Result<Rules, RulesError> {
+    pub(crate) fn parse(text: &str, file: &Path) -> Result<Rules, RulesError> {
         let read: RulesFile =
             toml::from_str(text).map_err(|error| RulesError::Form(file.to_owned(), Box::new(error)))?;
         let rule = |entry: RuleEntry| {
@@ -108,6 +108,12 @@ impl Rules {
         };
         let rules = read.rule.into_iter().map(rule).collect::<Result<_, _>>()?;
         Ok(Rules { default: read.default.unwrap_or(May::Write), rules, is_read_only: false })
+    }
+
+    /// The paths of all rules.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &TreePath> {
+        self.rules.iter().map(|rule| &rule.path)
     }
 
     /// Lets no one write.

@@ -616,7 +616,7 @@ const PROBLEMS_LEN_MAX: usize = 16 << 20;
 const BROKEN: &str = "this failed; the server's log says why";
 
 /// The deepest element of a request; those of real clients have a depth of five.
-const XML_DEPTH_MAX: usize = 64;
+pub(crate) const XML_DEPTH_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;
