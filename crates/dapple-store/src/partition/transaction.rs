@@ -122,8 +122,12 @@ fn run<P: Partition>(
             }
         };
     }
-    if let (Ok(_), [Change::Put(_, key, _)]) = (&result, record.as_slice()) {
-        progress[first].finished.push(key.clone());
+    if result.is_ok() {
+        let keys = record.into_iter().filter_map(|change| match change {
+            Change::Put(_, key, _) => Some(key),
+            _ => None,
+        });
+        progress[first].finished.extend(keys);
     }
     (ends, result)
 }
@@ -138,7 +142,8 @@ struct Part {
     changes: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// The change that writes the record with the parts of `others`; `None` if there are none.
+/// The changes that write the record with the parts of `others`; none if there are none. It has several keys where it is
+/// longer than the values that each engine takes.
 fn commit_record<P: Partition>(
     inners: &[&Inner<P>],
     batches: &[Batch<'_, P>],
@@ -160,24 +165,36 @@ fn commit_record<P: Partition>(
     });
     let value = codec::encode(&parts.collect::<Vec<Part>>())?;
     let (_, version) = batches[first].changes();
-    let key = [RECORDS, &version.to_be_bytes()[..]].concat();
-    let bytes = Record { version, expires_ms: NEVER, value }.encode(OWN, &key);
-    Ok(vec![Change::Put(OWN, key, bytes)])
+    let pieces = (0u32..).zip(value.chunks(PIECE_LEN)).map(|(number, piece)| {
+        let suffix = number.to_be_bytes();
+        // The first piece has none, and sorts before the others.
+        let suffix = if number == 0 { &[][..] } else { &suffix };
+        let key = [RECORDS, &version.to_be_bytes(), suffix].concat();
+        let record = Record { version, expires_ms: NEVER, value: value.slice_ref(piece) };
+        Change::Put(OWN, key.clone(), record.encode(OWN, &key))
+    });
+    Ok(pieces.collect())
 }
 
 /// Applies the transactions that an ended process has left unfinished. Blocks.
 pub(crate) fn finish_transactions<P: Partition>(partitions: &[(u32, &P)]) -> Result<(), Refusal> {
     for (_, first) in partitions {
-        let end = [RECORDS, &[0xff; 9]].concat();
+        let end = [RECORDS, &[0xff; 13]].concat();
         let mut done = Vec::new();
-        for (key, bytes) in first.scan(OWN, (Included(RECORDS), Excluded(&end)), usize::MAX)? {
-            let record = Record::decode(OWN, &key, bytes);
-            let record = record.ok_or_else(|| first.corrupt("a commit record does not have its checksum"))?;
-            for part in codec::decode::<Vec<Part>>(&record.value)? {
+        let pieces = first.scan(OWN, (Included(RECORDS), Excluded(&end)), usize::MAX)?;
+        let version_len = RECORDS.len() + size_of::<u64>();
+        for pieces in pieces.chunk_by(|(one, _), (other, _)| one.get(..version_len) == other.get(..version_len)) {
+            let mut value = Vec::new();
+            for (key, bytes) in pieces {
+                let record = Record::decode(OWN, key, bytes.clone());
+                let record = record.ok_or_else(|| first.corrupt("a commit record does not have its checksum"))?;
+                value.extend_from_slice(&record.value);
+                done.push(Change::Remove(OWN, key.clone()));
+            }
+            for part in codec::decode::<Vec<Part>>(&value)? {
                 let Some((_, engine)) = partitions.iter().find(|(index, _)| *index == part.partition) else { continue };
                 finish(*engine, part)?;
             }
-            done.push(Change::Remove(OWN, key));
         }
         if !done.is_empty() {
             first.commit(&done)?;
@@ -200,3 +217,5 @@ fn finish<P: Partition>(engine: &P, part: Part) -> Result<(), Failure> {
 
 /// The keys of commit records begin so.
 const RECORDS: &[u8] = b"transaction";
+/// The bytes of a commit record under one key.
+const PIECE_LEN: usize = 1 << 20;

@@ -95,6 +95,27 @@ fn what_etcd_cannot_take_in_one_transaction_is_still_one_commit() {
 }
 
 #[test]
+fn a_transaction_of_several_partitions_may_be_larger_than_a_value() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    run(async {
+        let client = cluster.client().await;
+        let store = opened(&client).await;
+        let table: Table<u32, Vec<u8>, _> = store.create("t", TableOptions::default()).await.unwrap();
+        let write = async |transaction: dapple_store::Transaction<Etcd>| {
+            (0..12).try_for_each(|key| transaction.put(&table, &key, &vec![key as u8; 900_000]))
+        };
+        store.transaction(write).await.unwrap();
+        store.close().await;
+
+        let store = opened(&client).await;
+        let table: Table<u32, Vec<u8>, _> = store.table("t").await.unwrap();
+        for key in 0..12 {
+            assert_eq!(table.get(&key).await.unwrap(), Some(vec![key as u8; 900_000]));
+        }
+    });
+}
+
+#[test]
 fn one_process_at_a_time_has_a_store() {
     let Some(cluster) = Cluster::start(1) else { return };
     run(async {
