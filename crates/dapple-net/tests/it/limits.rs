@@ -9,7 +9,7 @@ use dapple_net::{LinkFaults, pair};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
-use crate::world::{Flooding, World, server_settings};
+use crate::world::{Flooding, World, pattern, server_settings};
 
 /// The first packet of a connection from an address that does not answer.
 fn syn(number: u32) -> Vec<u8> {
@@ -65,6 +65,59 @@ fn a_flood_of_beginnings_is_bounded_and_good_clients_connect() {
     });
     let stats = world.server_net.stats();
     assert!(stats.half_open_evicted > 500, "{stats:?}");
+}
+
+/// Bytes of memory of this process.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Both ends are in this process, and none takes a file descriptor.
+#[test]
+fn ten_thousand_connections_at_once_take_a_few_pages_each() {
+    let mut settings = server_settings();
+    settings.receive_buffer = 16 << 10;
+    settings.send_buffer = 16 << 10;
+    let world = World::with(LinkFaults::default(), settings);
+    let (listener, addr) = world.listen("10.7.0.1:80");
+    let before = resident();
+    drop(world.server.handle().spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            drop(dapple_sched::spawn(async move {
+                let mut buf = [0; 100];
+                while stream.read_exact(&mut buf).await.is_ok() {
+                    stream.write_all(&buf).await.unwrap();
+                }
+            }));
+        }
+    }));
+    world.client.block_on(async {
+        let mut streams = Vec::new();
+        while streams.len() < TEN_THOUSAND {
+            let connecting: Vec<_> =
+                (0..100).map(|_| dapple_sched::spawn(async move { TcpStream::connect(addr).await.unwrap() })).collect();
+            for task in connecting {
+                streams.push(task.await.expect("it does not panic"));
+            }
+        }
+        let bytes = pattern(TEN_THOUSAND + 100);
+        for (number, stream) in streams.iter().enumerate() {
+            stream.write_all(&bytes[number..number + 100]).await.unwrap();
+        }
+        for (number, stream) in streams.iter().enumerate() {
+            let mut buf = [0; 100];
+            stream.read_exact(&mut buf).await.unwrap();
+            assert!(buf == bytes[number..number + 100], "connection {number}");
+        }
+        assert_eq!(world.server_net.stats().connections, TEN_THOUSAND);
+        assert_eq!(world.client_net.stats().connections, TEN_THOUSAND);
+        let each = resident().saturating_sub(before) / TEN_THOUSAND;
+        println!("{each} bytes for both ends of a connection");
+        // Other tests of this process take memory, too.
+        assert!(each < 64 << 10, "{each} bytes for both ends of a connection");
+    });
 }
 
 #[test]
@@ -145,3 +198,5 @@ fn few_connections_that_are_over_are_remembered() {
     let stats = world.server_net.stats();
     assert_eq!(stats.time_wait, 5, "{stats:?}");
 }
+
+const TEN_THOUSAND: usize = 10_000;
