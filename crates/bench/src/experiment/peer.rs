@@ -31,6 +31,8 @@ pub(crate) enum Peer {
     DappleFiles,
     /// Dapple on TCP of its own, over a TUN interface (net)
     DappleOwnTcp,
+    /// Dapple on TCP of its own, by a packet socket on a veth interface (net)
+    DappleOwnVeth,
     /// Dapple on the kernel's TCP, in a network namespace behind a veth interface (net)
     DappleVeth,
     /// `rclone serve webdav`; must be installed (web)
@@ -95,7 +97,11 @@ impl Peer {
     pub(crate) fn style(self) -> usize {
         match self {
             Peer::Dapple | Peer::DappleFiles | Peer::DappleOwnTcp | Peer::Replicated => 0,
-            Peer::DappleColors | Peer::DappleThreads | Peer::DappleEvents | Peer::DappleCopies => 1,
+            Peer::DappleColors
+            | Peer::DappleThreads
+            | Peer::DappleEvents
+            | Peer::DappleCopies
+            | Peer::DappleOwnVeth => 1,
             Peer::Tokio | Peer::Hyper | Peer::Threaded => 2,
             Peer::DappleWhen | Peer::Smol | Peer::Compio | Peer::Apache | Peer::HyperTower20 | Peer::Wrapped => 3,
             Peer::AsyncTask | Peer::FastStm | Peer::Pthreads | Peer::Nginx | Peer::HyperPool10 | Peer::Pipelined => 4,

@@ -28,6 +28,11 @@ pub(super) trait Workload: 'static {
     /// Numbers of clients.
     const CONNECTIONS: &'static [usize];
 
+    /// Runs one trial: a server and a load, unless it is of another kind.
+    fn measure(trial: &Trial<Case>) -> Result<Figures> {
+        trial::measure(&Self::PLAN, Self::WEATHER, trial)
+    }
+
     /// The table's columns.
     fn columns() -> Vec<Column<Figures>>;
 
@@ -82,7 +87,7 @@ pub(super) struct Case {
 }
 
 /// The figures of a trial.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) rate_per_s: f64,
     /// Bytes of bodies, in 10^6 a second.
@@ -151,7 +156,7 @@ One worker: the server has core 0, the load core 1. Two share both cores with th
     type Figures = Figures;
 
     fn measure(trial: &Trial<Case>) -> Result<Figures> {
-        trial::measure(&W::PLAN, W::WEATHER, trial)
+        W::measure(trial)
     }
 
     fn seen(_: &Case, of: &Figures) -> Option<Seen> {

@@ -6,6 +6,7 @@ mod locks;
 mod memory_limit;
 mod net;
 mod papers;
+mod queues;
 mod server;
 mod site;
 mod syn_flood;
@@ -21,7 +22,7 @@ use crate::regret::{Files, Row, Rule};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use experiment::{Case, Web, Workload};
-use net::{NetBulk, NetClients, NetFlood, NetHello, NetLoss, NetSmall};
+use net::{NetBulk, NetClients, NetFlood, NetHello, NetLoss, NetQueues, NetSmall};
 use site::{Site, SiteKind};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -83,10 +84,12 @@ enum OnlyNet {
     Small,
     /// One file of 200 MB, in memory, for one and for eight clients
     Bulk,
-    /// Files of many sizes for 64 clients, while one packet of a hundred is lost
+    /// Files of many sizes for 4 and 64 clients, while one packet of a hundred is lost
     Loss,
     /// One tiny file over 10,000 kept connections
     Clients,
+    /// Answers of 4 KB on interfaces in memory, one for each worker, each with 16 clients
+    Queues,
     /// Small files for 64 clients, beside 100,000 beginnings of connections a second that go on no further
     Flood,
 }
@@ -123,6 +126,7 @@ macro_rules! with_workload {
             Only::Net(OnlyNet::Bulk) => $function::<NetBulk>($($argument),*),
             Only::Net(OnlyNet::Loss) => $function::<NetLoss>($($argument),*),
             Only::Net(OnlyNet::Clients) => $function::<NetClients>($($argument),*),
+            Only::Net(OnlyNet::Queues) => $function::<NetQueues>($($argument),*),
             Only::Net(OnlyNet::Flood) => $function::<NetFlood>($($argument),*),
         }
     };

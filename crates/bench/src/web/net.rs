@@ -1,10 +1,12 @@
 //! `bench net`: the web server over TCP of its own, compared with the kernel's.
 
-use super::experiment::{Figures, Plan, Workload};
+use super::experiment::{Case, Figures, Plan, Workload};
+use super::queues;
 use super::server::Weather;
 use super::site::SiteKind;
 use super::workloads::{Hello, Small, Specweb, columns};
-use crate::experiment::{Column, Peer};
+use crate::experiment::{Column, Peer, Trial};
+use anyhow::Result;
 
 /// One tiny file over kept connections.
 pub(super) struct NetHello;
@@ -60,7 +62,7 @@ impl Workload for NetLoss {
     const PEERS: &'static [Peer] = PEERS;
     const PLAN: Plan = Specweb::PLAN;
     const WEATHER: Weather = Weather { loss_percent: 1, ..Weather::FAIR };
-    const CONNECTIONS: &'static [usize] = &[64];
+    const CONNECTIONS: &'static [usize] = &[4, 64];
 
     fn columns() -> Vec<Column<Figures>> {
         columns()
@@ -79,6 +81,25 @@ impl Workload for NetClients {
 
     fn columns() -> Vec<Column<Figures>> {
         columns()
+    }
+}
+
+/// Interfaces on workers, without a kernel between.
+pub(super) struct NetQueues;
+
+impl Workload for NetQueues {
+    const NAME: &'static str = "net-queues";
+    const TITLE: &'static str = "answers of 4 KB over kept connections; an interface in memory for each worker, with clients on the same worker";
+    const PEERS: &'static [Peer] = &[Peer::DappleOwnTcp];
+    const PLAN: Plan = Hello::PLAN;
+    const CONNECTIONS: &'static [usize] = &[16];
+
+    fn columns() -> Vec<Column<Figures>> {
+        columns().into_iter().filter(|column| ["requests/s", "MB/s", "CPU us"].contains(&column.head)).collect()
+    }
+
+    fn measure(trial: &Trial<Case>) -> Result<Figures> {
+        queues::measure(trial)
     }
 }
 
@@ -113,4 +134,4 @@ fn bulk_columns() -> Vec<Column<Figures>> {
 
 const BULK: Plan = Plan { cache_mb: 8 << 10, ..Plan::of(SiteKind::Large) };
 
-const PEERS: &[Peer] = &[Peer::DappleOwnTcp, Peer::DappleVeth];
+const PEERS: &[Peer] = &[Peer::DappleOwnTcp, Peer::DappleOwnVeth, Peer::DappleVeth];

@@ -31,22 +31,16 @@ pub(super) fn command(
     Ok(command)
 }
 
-/// The server of a network of its own: on TCP of its own, or on the kernel's. Its clients come from one address.
-pub(super) fn command_apart(setting: &Setting, has_own_tcp: bool) -> Result<Command> {
+/// The server of a network of its own: on TCP of its own, with this `--net`, or on the kernel's. Its clients come from one address.
+pub(super) fn command_apart(setting: &Setting, own_tcp: Option<String>) -> Result<Command> {
     let mut command = setting.command(&program()?)?;
     command.arg("serve").arg(setting.site.root());
     command.arg("--workers").arg(setting.workers.to_string()).arg("--cache-mb").arg(setting.cache_mb.to_string());
     command.args(["--connections-max", "16000", "--connections-per-client", "0"]);
-    if has_own_tcp {
-        command.args([
-            "--net",
-            &format!("tun:{},{}/24", net::INTERFACE, net::SERVER),
-            "--port",
-            &PORT_APART.to_string(),
-        ]);
-    } else {
-        command.args(["--addr", &format!("{}:{PORT_APART}", net::SERVER)]);
-    }
+    match own_tcp {
+        Some(own) => command.args(["--net", &own, "--port", &PORT_APART.to_string()]),
+        None => command.args(["--addr", &format!("{}:{PORT_APART}", net::SERVER)]),
+    };
     Ok(command)
 }
 

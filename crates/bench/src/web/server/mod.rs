@@ -74,7 +74,7 @@ pub(super) fn obstacle(peer: Peer) -> Option<String> {
         Peer::Nginx | Peer::NginxAcceptOne => missing("nginx", "nginx"),
         Peer::Apache => missing("apache2", "apache2"),
         Peer::Rclone => missing("rclone", "rclone"),
-        Peer::DappleOwnTcp | Peer::DappleVeth => {
+        Peer::DappleOwnTcp | Peer::DappleOwnVeth | Peer::DappleVeth => {
             dapple::program().err().map(|error| error.to_string()).or_else(Net::obstacle)
         }
         _ => None,
@@ -97,7 +97,7 @@ pub(super) fn start(peer: Peer, setting: &Setting) -> Result<Running> {
                 running.add(peer, &Setting { workers: 1, cores, ..*setting })?;
             }
         }
-        Peer::DappleOwnTcp | Peer::DappleVeth => running.add_apart(peer, setting)?,
+        Peer::DappleOwnTcp | Peer::DappleOwnVeth | Peer::DappleVeth => running.add_apart(peer, setting)?,
         _ => running.add(peer, setting)?,
     }
     Ok(running)
@@ -139,7 +139,7 @@ impl Running {
     /// Adds the server of a network of its own.
     fn add_apart(&mut self, peer: Peer, setting: &Setting) -> Result<()> {
         let net = self.net.as_ref().context("this peer has no network")?;
-        let mut command = net.at_server(dapple::command_apart(setting, peer == Peer::DappleOwnTcp)?);
+        let mut command = net.at_server(dapple::command_apart(setting, Net::option_of(peer))?);
         let mut guard = Guard::start("the server", command.stdout(Stdio::piped()))?;
         // The line says that it listens. Later ones would mix with the result lines.
         let output = guard.take_output().context("the server has no output")?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   dapple-own-tcp:  [ load, kernel's TCP, 10.7.0.2 ]── TUN ──( dapple serve --net, 10.7.0.1 )     one namespace
+//!   dapple-own-veth: [ load, kernel's TCP, 10.7.0.2 ]── veth ──( dapple serve --net, 10.7.0.1 )     two namespaces
 //!   dapple-veth:     [ load, kernel's TCP, 10.7.0.2 ]── veth ──[ dapple serve, kernel's TCP, 10.7.0.1 ]    two namespaces
 //! ```
 
@@ -45,10 +46,13 @@ impl Net {
                 near.ip(&["link", "set", INTERFACE, "txqueuelen", "10000"])?;
                 Net { near, far: None }
             }
-            Peer::DappleVeth => {
+            Peer::DappleVeth | Peer::DappleOwnVeth => {
                 let (near, far) = (near()?, Namespace::add("far")?);
                 near.ip(&["link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns", &far.0])?;
-                far.address(SERVER)?;
+                match peer {
+                    Peer::DappleVeth => far.address(SERVER)?,
+                    _ => far.ip(&["link", "set", INTERFACE, "up"])?,
+                }
                 Net { near, far: Some(far) }
             }
             _ => return Ok(None),
@@ -58,6 +62,16 @@ impl Net {
             net.near.lose(weather.loss_percent)?;
         }
         Ok(Some(net))
+    }
+
+    /// The value of `--net` for a peer with TCP of its own.
+    pub(super) fn option_of(peer: Peer) -> Option<String> {
+        let kind = match peer {
+            Peer::DappleOwnTcp => "tun",
+            Peer::DappleOwnVeth => "packet",
+            _ => return None,
+        };
+        Some(format!("{kind}:{INTERFACE},{SERVER}/24"))
     }
 
     /// Why there can be none here.
