@@ -58,6 +58,16 @@ pub trait Network: Send + Sync + 'static {
     /// # Errors
     /// The address is in use, or not one of this machine.
     fn bind_datagrams(&self, at: SocketAddr) -> io::Result<Arc<dyn DatagramSocket>>;
+
+    /// Binds a socket for the datagrams to a group of hosts, at a port; the host becomes a member. Port 0 lets the environment choose. All that
+    /// the socket sends to the group comes to its members on this host, too.
+    ///
+    /// # Errors
+    /// The address is in use, or not that of a group. By default `Unsupported`.
+    fn bind_group(&self, group: SocketAddr) -> io::Result<Arc<dyn DatagramSocket>> {
+        let why = format!("this network has no groups of hosts such as {}", group.ip());
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    }
 }
 
 /// The services that a machine of a simulation offers to its runtime. All calls come from the one thread that steps the runtime's

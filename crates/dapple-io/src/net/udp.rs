@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
+
+use rustix::net::sockopt;
+use socket2::{Domain, InterfaceIndexOrAddress, Socket, Type};
 
 use super::address::{Addresses, Target, ToAddresses, ToSocketAddrs, no_address, try_each};
 use super::connect::resolve;
@@ -45,6 +48,48 @@ impl UdpSocket {
             Some(network) => Self::of(Datagrams::Network(network.bind_datagrams(addr)?)),
             None => Self::from_std(std::net::UdpSocket::bind(addr)?),
         })
+    }
+
+    /// Binds to a port of a group of hosts, such as `239.1.2.3:5000` or `[ff15::1]:5000`, and becomes a member: for best-effort broadcast.
+    /// A datagram from a member to the group goes to all members that the network reaches, itself and others of this host included. The network
+    /// may lose, repeat and reorder datagrams for each member.
+    ///
+    /// `interface` is the number of the interface that the group is on, as `ip link` shows it; 0 leaves the choice to the kernel, which
+    /// asks its routes. A network in user space has one interface. Several sockets of one host may be members at one port of the kernel's; in
+    /// user space one can. Never blocks.
+    ///
+    /// ```
+    /// use dapple_io::net::UdpSocket;
+    ///
+    /// let runtime = dapple_io::runtime_builder().workers(1).build()?;
+    /// # let loopback = 1;
+    /// runtime.block_on(async {
+    ///     let one = UdpSocket::bind_group("239.129.7.1:0".parse().unwrap(), loopback)?;
+    ///     let group = one.local_addr()?;
+    ///     let other = UdpSocket::bind_group(group, loopback)?;
+    ///     one.send_to(b"to all", group).await?;
+    ///     let mut buf = [0; 16];
+    ///     for member in [&one, &other] {
+    ///         assert_eq!(member.recv_from(&mut buf).await?.0, 6);
+    ///     }
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for an address that is not a group's; those of the kernel, such as the
+    /// one for an interface that is not there; there is no runtime here.
+    pub fn bind_group(group: SocketAddr, interface: u32) -> io::Result<Self> {
+        if !group.ip().is_multicast() {
+            let why = format!("{} is not the address of a group of hosts", group.ip());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        match environment::network_of(group.ip()) {
+            Some(network) => Self::of(Datagrams::Network(network.bind_group(group)?)),
+            None => Self::from_std(kernel_member(group, interface)?),
+        }
     }
 
     /// Takes a socket over from the standard library.
@@ -202,8 +247,11 @@ impl UdpSocket {
 
     /// As [`recv_from`](Self::recv_from), for use in `poll`; of several tasks only the last is
     /// woken.
-    #[cfg(feature = "dns")]
-    pub(crate) fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_from`](Self::recv_from).
+    pub fn poll_recv_from(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
         self.source.poll_io(cx, Direction::Read, None, |socket| socket.recv_from(buf).map(Step::More))
     }
 
@@ -222,6 +270,30 @@ impl UdpSocket {
         let op = |socket: &Datagrams| op(socket).map(Step::More);
         self.source.io(Direction::Write, op).await
     }
+}
+
+/// A socket of the kernel's that is a member of a group.
+fn kernel_member(group: SocketAddr, interface: u32) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(Domain::for_address(group), Type::DGRAM.nonblocking(), None)?;
+    // Others on this host may be members, too.
+    socket.set_reuse_address(true)?;
+    // Bound to the group, it gets nothing that is sent to other addresses with this port.
+    socket.bind(&group.into())?;
+    match group.ip() {
+        IpAddr::V4(ip) => {
+            let on = InterfaceIndexOrAddress::Index(interface);
+            socket.join_multicast_v4_n(&ip, &on)?;
+            if interface > 0 {
+                let any = Ipv4Addr::UNSPECIFIED;
+                sockopt::set_ip_multicast_if_with_ifindex(&socket, &any, &any, interface)?;
+            }
+        }
+        IpAddr::V6(ip) => {
+            socket.join_multicast_v6(&ip, interface)?;
+            socket.set_multicast_if_v6(interface)?;
+        }
+    }
+    Ok(socket.into())
 }
 
 async fn all_addresses(addresses: Addresses) -> io::Result<Vec<SocketAddr>> {
