@@ -47,8 +47,7 @@ impl Network {
     /// `InvalidInput` for no device, no address, more than eight addresses, or one that is not of a single host.
     pub fn new(devices: Vec<Arc<dyn Device>>, settings: Settings) -> io::Result<Network> {
         check(&devices, &settings)?;
-        let own = settings.addresses.iter().map(|(ip, _)| *ip).collect();
-        let ports = Arc::new(Ports::new(own, settings.datagram_sockets_max));
+        let ports = Arc::new(Ports::new(settings.addresses.clone(), settings.datagram_sockets_max));
         let count = devices.len();
         let share = settings.share(count);
         let stack = |(index, device)| Stack::new(index, count > 1, device, ports.clone(), &share);
@@ -166,6 +165,15 @@ impl environment::Network for Network {
         self.start()?;
         let port = self.inner.ports.bind(at)?;
         Ok(Arc::new(Datagrams { network: self.inner.clone(), port }))
+    }
+
+    fn bind_group(&self, group: SocketAddr) -> io::Result<Arc<dyn DatagramSocket>> {
+        self.start()?;
+        let port = self.inner.ports.bind_group(group)?;
+        let member = Datagrams { network: self.inner.clone(), port };
+        // One device tells the routers of the link. If this fails, the drop of the socket ends what was begun.
+        self.inner.stacks[0].with(|core, now| core.join(group.ip(), now))?;
+        Ok(Arc::new(member))
     }
 }
 

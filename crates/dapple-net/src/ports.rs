@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_io::environment::{Readiness, Ready};
 use dapple_sched::environment::{HashMap, random};
+use smoltcp::wire::IpCidr;
 
 use crate::packet::Tuple;
 
 /// See the module's text. Its lock may be taken while that of a stack is held, never the other way round.
 #[derive(Debug)]
 pub(crate) struct Ports {
-    own: Vec<IpAddr>,
+    own: Vec<(IpAddr, u8)>,
     datagram_sockets_max: usize,
     table: Mutex<Table>,
 }
@@ -68,7 +69,7 @@ pub(crate) struct Datagrams {
 }
 
 impl Ports {
-    pub(crate) fn new(own: Vec<IpAddr>, datagram_sockets_max: usize) -> Ports {
+    pub(crate) fn new(own: Vec<(IpAddr, u8)>, datagram_sockets_max: usize) -> Ports {
         Ports { own, datagram_sockets_max, table: Mutex::default() }
     }
 
@@ -90,6 +91,16 @@ impl Ports {
     /// Takes a port for datagrams.
     pub(crate) fn bind(&self, at: SocketAddr) -> io::Result<Arc<DatagramPort>> {
         self.check(at)?;
+        self.take_datagrams(at)
+    }
+
+    /// Takes a port of a group of hosts.
+    pub(crate) fn bind_group(&self, group: SocketAddr) -> io::Result<Arc<DatagramPort>> {
+        self.source_for(group)?;
+        self.take_datagrams(group)
+    }
+
+    fn take_datagrams(&self, at: SocketAddr) -> io::Result<Arc<DatagramPort>> {
         let mut table = lock(&self.table);
         if table.datagrams.count >= self.datagram_sockets_max {
             return Err(io::Error::new(ErrorKind::QuotaExceeded, "the limit on sockets for datagrams is reached"));
@@ -97,9 +108,19 @@ impl Ports {
         table.datagrams.take(at)
     }
 
-    /// The socket for datagrams to this address.
+    /// The socket for datagrams to this address: of this network, of a group that a socket is a member of, or of all hosts.
     pub(crate) fn datagrams(&self, local: SocketAddr) -> Option<Arc<DatagramPort>> {
-        lock(&self.table).datagrams.best(local)
+        let ip = local.ip();
+        match ip.is_multicast() {
+            true => lock(&self.table).datagrams.exact(local),
+            false if self.is_own(ip) || self.is_broadcast(ip) => lock(&self.table).datagrams.best(local),
+            false => None,
+        }
+    }
+
+    /// Whether a socket is a member of this group, at any port.
+    pub(crate) fn has_member(&self, group: IpAddr) -> bool {
+        lock(&self.table).datagrams.by_number.values().flatten().any(|port| port.addr.ip() == group)
     }
 
     pub(crate) fn unbind(&self, port: &Arc<DatagramPort>) {
@@ -127,14 +148,23 @@ impl Ports {
 
     /// The address of this network that sends to `to`.
     pub(crate) fn source_for(&self, to: SocketAddr) -> io::Result<IpAddr> {
-        let source = self.own.iter().find(|own| own.is_ipv4() == to.is_ipv4());
+        let source = self.own.iter().map(|(own, _)| *own).find(|own| own.is_ipv4() == to.is_ipv4());
         source
-            .copied()
             .ok_or_else(|| io::Error::new(ErrorKind::NetworkUnreachable, "this network has no address of that family"))
     }
 
     pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
-        self.own.contains(&ip)
+        self.own.iter().any(|(own, _)| *own == ip)
+    }
+
+    /// Whether this is the address of all hosts on the link.
+    pub(crate) fn is_broadcast(&self, ip: IpAddr) -> bool {
+        let IpAddr::V4(ip) = ip else { return false };
+        let is_of = |(own, prefix_len): &(IpAddr, u8)| match IpCidr::new((*own).into(), *prefix_len) {
+            IpCidr::Ipv4(cidr) => cidr.broadcast() == Some(ip),
+            IpCidr::Ipv6(_) => false,
+        };
+        ip.is_broadcast() || self.own.iter().any(is_of)
     }
 
     fn check(&self, at: SocketAddr) -> io::Result<()> {
@@ -159,9 +189,15 @@ impl<S: Default> Taken<S> {
 
     /// The port for an address: the one with exactly that address, or one for all.
     fn best(&self, local: SocketAddr) -> Option<Arc<Port<S>>> {
-        let ports = self.by_number.get(&local.port())?;
-        let exact = ports.iter().find(|port| port.addr.ip() == local.ip());
-        exact.or_else(|| ports.iter().find(|port| covers(port.addr.ip(), local.ip()))).cloned()
+        self.exact(local).or_else(|| {
+            let ports = self.by_number.get(&local.port())?;
+            ports.iter().find(|port| covers(port.addr.ip(), local.ip())).cloned()
+        })
+    }
+
+    /// The port with exactly this address.
+    fn exact(&self, local: SocketAddr) -> Option<Arc<Port<S>>> {
+        self.by_number.get(&local.port())?.iter().find(|port| port.addr.ip() == local.ip()).cloned()
     }
 
     fn free(&mut self, port: &Arc<Port<S>>) {
@@ -180,7 +216,11 @@ fn covers(bound: IpAddr, ip: IpAddr) -> bool {
     bound.is_unspecified() && (bound.is_ipv6() || ip.is_ipv4())
 }
 
+/// Whether both would get the same packets. Those of a group come to its members alone.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    if one.ip().is_multicast() || other.ip().is_multicast() {
+        return one.ip() == other.ip();
+    }
     one.ip() == other.ip() || covers(one.ip(), other.ip()) || covers(other.ip(), one.ip())
 }
 
@@ -276,7 +316,7 @@ mod tests {
     }
 
     fn ports() -> Ports {
-        Ports::new(vec!["10.7.0.1".parse().unwrap(), "fd07::1".parse().unwrap()], 2)
+        Ports::new(vec![("10.7.0.1".parse().unwrap(), 24), ("fd07::1".parse().unwrap(), 64)], 2)
     }
 
     #[test]
@@ -300,6 +340,27 @@ mod tests {
             assert!(Arc::ptr_eq(&ports.listener(addr(local)).unwrap(), &all));
         }
         assert_eq!(ports.listen(addr("0.0.0.0:80")).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn datagrams_are_for_own_addresses_for_all_and_for_groups_with_a_member() {
+        let ports = ports();
+        let all = ports.bind(addr("0.0.0.0:53")).unwrap();
+        let member = ports.bind_group(addr("239.1.2.3:53")).unwrap();
+        for (to, expected) in [
+            ("10.7.0.1:53", Some(&all)),
+            ("10.7.0.255:53", Some(&all)),
+            ("255.255.255.255:53", Some(&all)),
+            ("239.1.2.3:53", Some(&member)),
+            ("239.1.2.4:53", None),
+            ("10.7.0.9:53", None),
+        ] {
+            let found = ports.datagrams(addr(to));
+            assert_eq!(found.as_ref().map(Arc::as_ptr), expected.map(Arc::as_ptr), "{to}");
+        }
+        assert!(ports.has_member("239.1.2.3".parse().unwrap()));
+        ports.unbind(&member);
+        assert!(!ports.has_member("239.1.2.3".parse().unwrap()));
     }
 
     #[test]

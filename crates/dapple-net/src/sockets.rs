@@ -135,7 +135,8 @@ impl Datagrams {
     /// The address that a datagram to `to` comes from.
     fn source(&self, to: SocketAddr) -> io::Result<SocketAddr> {
         let bound: IpAddr = self.port.addr.ip();
-        let ip = if bound.is_unspecified() { self.network.ports.source_for(to)? } else { bound };
+        let ip =
+            if bound.is_unspecified() || bound.is_multicast() { self.network.ports.source_for(to)? } else { bound };
         if ip.is_ipv4() != to.is_ipv4() {
             return Err(io::Error::new(
                 ErrorKind::NetworkUnreachable,
@@ -169,6 +170,11 @@ impl DatagramSocket for Datagrams {
         let packet = datagram(from, to, bytes);
         // A device without room loses datagrams, as a network does.
         let _ = stack.with(|core, _| core.send(&packet));
+        if to.ip().is_multicast()
+            && let Some(member) = self.network.ports.datagrams(to)
+        {
+            stack.with(|core, _| core.deliver(&member, bytes, from));
+        }
         Ok(bytes.len())
     }
 
@@ -196,5 +202,9 @@ impl DatagramSocket for Datagrams {
 impl Drop for Datagrams {
     fn drop(&mut self) {
         self.network.ports.unbind(&self.port);
+        let group = self.port.addr.ip();
+        if group.is_multicast() && !self.network.ports.has_member(group) {
+            self.network.stacks[0].with(|core, now| core.leave(group, now));
+        }
     }
 }

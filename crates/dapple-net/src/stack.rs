@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 
 use dapple_io::environment::{Readiness, Ready};
 use dapple_sched::environment::{HashMap, random};
 use slab::Slab;
-use smoltcp::iface::{Config, Interface, PollResult, SocketSet};
+use smoltcp::iface::{Config, Interface, MulticastError, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
@@ -21,7 +21,7 @@ use smoltcp::wire::{HardwareAddress, IpCidr, IpListenEndpoint};
 use crate::connection::{Connection, OneSocket, Phase, duration};
 use crate::device::Device;
 use crate::packet::{Kind, Tuple, look};
-use crate::ports::{ListenPort, Ports, free_ports, lock};
+use crate::ports::{DatagramPort, ListenPort, Ports, free_ports, lock};
 use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Wire, WireCounts};
@@ -60,6 +60,8 @@ pub(crate) struct Core {
     dirty: Vec<usize>,
     /// Sockets to be used again: their buffers are the memory of the network.
     spare: Vec<OneSocket>,
+    /// Groups of hosts that sockets are members of. Routers ask for them, and smoltcp answers some time later.
+    groups: BTreeSet<IpAddr>,
     /// For packets of no connection.
     no_sockets: SocketSet<'static>,
     packet: Vec<u8>,
@@ -114,6 +116,7 @@ impl Stack {
             timers: BTreeSet::new(),
             dirty: Vec::new(),
             spare: Vec::new(),
+            groups: BTreeSet::new(),
             no_sockets: SocketSet::new(Vec::new()),
             packet,
             counts,
@@ -142,11 +145,7 @@ impl Core {
         match look(packet, is_checked) {
             Kind::Segment { tuple, is_syn } => return self.take_segment(packet, tuple, is_syn, now),
             Kind::Datagram { to, from, payload } => match self.ports.datagrams(to) {
-                Some(port) => {
-                    let (took, ready) = port.deliver(payload, from, self.settings.datagram_buffer);
-                    self.told.ready.extend(ready);
-                    self.stats.datagrams_lost += u64::from(!took);
-                }
+                Some(port) => self.deliver(&port, payload, from),
                 // Answers that the port is unreachable.
                 None => self.feed(None, packet, now),
             },
@@ -154,6 +153,13 @@ impl Core {
             Kind::Broken => self.stats.broken += 1,
         }
         None
+    }
+
+    /// Gives a datagram to a socket.
+    pub(crate) fn deliver(&mut self, port: &DatagramPort, payload: &[u8], from: SocketAddr) {
+        let (took, ready) = port.deliver(payload, from, self.settings.datagram_buffer);
+        self.told.ready.extend(ready);
+        self.stats.datagrams_lost += u64::from(!took);
     }
 
     fn take_segment(&mut self, packet: &[u8], tuple: Tuple, is_syn: bool, now: Instant) -> Option<usize> {
@@ -275,6 +281,34 @@ impl Core {
         sent
     }
 
+    /// Becomes a member of a group of hosts, which other devices of the link may want to know.
+    pub(crate) fn join(&mut self, group: IpAddr, now: Instant) -> io::Result<()> {
+        self.interface.join_multicast_group(group).map_err(|error| match error {
+            MulticastError::GroupTableFull => {
+                io::Error::new(ErrorKind::QuotaExceeded, "the limit on groups of the network is reached")
+            }
+            MulticastError::Unaddressable => ErrorKind::InvalidInput.into(),
+        })?;
+        self.groups.insert(group);
+        self.tell_groups(now);
+        Ok(())
+    }
+
+    /// Ends a membership.
+    pub(crate) fn leave(&mut self, group: IpAddr, now: Instant) {
+        // It was a member.
+        let _ = self.interface.leave_multicast_group(group);
+        self.groups.remove(&group);
+        self.tell_groups(now);
+    }
+
+    /// Sends reports of memberships that are due.
+    fn tell_groups(&mut self, now: Instant) {
+        let (packet, counts) = (&mut self.packet, &mut self.counts);
+        let mut wire = Wire { incoming: None, device: &*self.device, packet, counts };
+        self.interface.poll_egress(now, &mut wire, &mut self.no_sockets);
+    }
+
     /// Ends a batch of packets.
     pub(crate) fn settle_all(&mut self, now: Instant) {
         while let Some(key) = self.dirty.pop() {
@@ -289,7 +323,12 @@ impl Core {
             self.connections[key].timer = None;
             self.settle(key, now);
         }
-        let next = self.timers.first().map(|(at, _)| *at);
+        let mut next = self.timers.first().map(|(at, _)| *at);
+        if !self.groups.is_empty() {
+            self.tell_groups(now);
+            let look = now + duration(GROUPS_LOOK);
+            next = Some(next.map_or(look, |next| next.min(look)));
+        }
         self.driver = Some((driver.clone(), next));
         next
     }
@@ -486,6 +525,8 @@ static START: OnceLock<dapple_io::time::Instant> = OnceLock::new();
 
 /// How long a connection may take to be made.
 const HANDSHAKE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+/// How often reports of memberships that routers have asked for are sent, if there are any.
+const GROUPS_LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
 /// Sockets that are kept to be used again.
 const SPARE_MAX: usize = 4096;

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::net::TcpStream as KernelStream;
 use std::process::Command;
 
+use dapple_io::net::UdpSocket;
 use dapple_net::{Interface, Network};
 use dapple_sched::Runtime;
 
@@ -87,6 +88,43 @@ fn the_interface_goes_down_and_comes_back() {
             }
         });
         assert!(end.to_string().contains("its interface"), "{end}");
+    });
+}
+
+/// The kernel is a member through its end of the veth, the network through the other: broadcast in both directions.
+#[test]
+fn a_group_has_the_kernel_and_the_network_as_members() {
+    in_namespace("packet::a_group_has_the_kernel_and_the_network_as_members", || {
+        let (runtime, _network) = start(2);
+        let link = Command::new("ip").args(["-o", "link", "show", "host0"]).output().unwrap();
+        let host = String::from_utf8(link.stdout).unwrap().split(':').next().unwrap().parse().unwrap();
+        for group in ["239.1.2.3:5000", "[ff15::1:2]:5000"] {
+            let group = group.parse().unwrap();
+            let kernels = dapple_io::runtime_builder().workers(1).build().unwrap();
+            let member = |runtime: &Runtime, on| {
+                let _entered = runtime.enter();
+                UdpSocket::bind_group(group, on).unwrap()
+            };
+            let (ours, theirs) = (member(&runtime, 0), member(&kernels, host));
+            let two = |socket: UdpSocket, text: &'static [u8]| async move {
+                socket.send_to(text, group).await.unwrap();
+                let mut came = Vec::new();
+                for _ in 0..2 {
+                    let mut buf = [0; 100];
+                    let (len, _) = socket.recv_from(&mut buf).await.unwrap();
+                    came.push(buf[..len].to_vec());
+                }
+                came.sort();
+                assert_eq!(came, [&b"from the kernel"[..], b"from the network"], "{group}");
+                // The other may not have all of it yet.
+                socket
+            };
+            let ours = runtime.handle().spawn(two(ours, b"from the network"));
+            kernels.block_on(async move {
+                let _theirs = two(theirs, b"from the kernel").await;
+                ours.await.expect("it does not panic");
+            });
+        }
     });
 }
 
