@@ -15,6 +15,8 @@
 //! - A [`Source`] yields items as they arrive: bytes, or the items of a codec ([`Lines`],
 //!   [`Frames`], your own). A [`Listener`] is a source of connections; a [`BlockSource`] reads a
 //!   file at offsets, and yields in the disk's order.
+//! - [`Datagrams`] are a source of those of UDP: a port names the handler that it is chained to. A
+//!   [`DatagramSink`] sends some; [`Broadcast`] sends to all members of a group of hosts.
 //! - A [`Sink`] takes items and writes them in order, in the background. Each request names the
 //!   recipient of its result: see [`Completion`].
 //! - A [`Queue`] is between them: bounded, with a policy at the bound ([`WhenFull`]). Consumers
@@ -42,6 +44,7 @@ mod block_source;
 mod chain;
 mod codec;
 mod completion;
+mod datagrams;
 mod device;
 mod gate;
 mod handler;
@@ -55,6 +58,7 @@ pub use block_source::{Block, BlockSource};
 pub use chain::{EndReason, Ended, Flow};
 pub use codec::{Chunks, Decode, Encode, Frames, Lines};
 pub use completion::{Completion, Pending};
+pub use datagrams::{Broadcast, Datagram, DatagramSink, Datagrams};
 pub use device::{
     Acceptor, Any, AnyAcceptor, AnyReader, AnyWriter, Append, BadName, Device, Disk, DiskReader, DiskWriter, Name,
     Nothing, Pipe, Reader, SocketAcceptor, StreamReader, StreamWriter, Tcp, Unix, Writer, pipe,

@@ -3,6 +3,7 @@
 mod blocks;
 mod chain;
 mod completion;
+mod datagrams;
 mod device;
 mod hostile;
 mod queue;
