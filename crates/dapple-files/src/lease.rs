@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::lock;
 use crate::tree::NodeId;
-use state::{Delegate, Stage, State};
+use state::{Delegate, Delegations, Stage, State};
 
 mod state;
 
@@ -93,7 +93,7 @@ struct Inner {
     expired: AtomicU64,
     waiting: AtomicUsize,
     /// The delegations that there are: while there is none, reads need not look for one.
-    delegations: Arc<AtomicUsize>,
+    delegations: Arc<Delegations>,
 }
 
 /// A file with a lease or a change.
@@ -238,7 +238,12 @@ impl Leases {
 
     /// Whether any client has a delegation.
     pub(crate) fn has_delegations(&self) -> bool {
-        self.0.delegations.load(Ordering::Acquire) > 0
+        self.0.delegations.now.load(Ordering::Acquire) > 0
+    }
+
+    /// How many delegations have ended. While one ends, its client has sent what it kept.
+    pub(crate) fn delegations_ended(&self) -> usize {
+        self.0.delegations.ended.load(Ordering::Acquire)
     }
 
     /// Waits until other clients have sent the writes that they keep of these files; whether one kept any: then read again what was read.

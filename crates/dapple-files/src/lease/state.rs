@@ -26,13 +26,20 @@ pub(super) struct State {
     pub(super) turns: VecDeque<(Stage, oneshot::Sender<()>)>,
 }
 
+/// The delegations of all files.
+#[derive(Debug, Default)]
+pub(super) struct Delegations {
+    pub(super) now: AtomicUsize,
+    pub(super) ended: AtomicUsize,
+}
+
 /// The client that may keep its writes to itself.
 #[derive(Debug)]
 pub(super) struct Delegate {
     pub(super) client: ClientId,
     /// The grant with which it began.
     pub(super) grant: u64,
-    pub(super) count: Arc<AtomicUsize>,
+    pub(super) count: Arc<Delegations>,
     /// Of its file.
     pub(super) is_delegated: Arc<AtomicBool>,
 }
@@ -176,11 +183,11 @@ impl Delegate {
     pub(super) fn new(
         client: ClientId,
         grant: u64,
-        count: &Arc<AtomicUsize>,
+        count: &Arc<Delegations>,
         is_delegated: &Arc<AtomicBool>,
     ) -> Delegate {
         // Before the client hears of it: reads that begin later look for it.
-        count.fetch_add(1, Ordering::Release);
+        count.now.fetch_add(1, Ordering::Release);
         is_delegated.store(true, Ordering::Relaxed);
         Delegate { client, grant, count: count.clone(), is_delegated: is_delegated.clone() }
     }
@@ -189,7 +196,9 @@ impl Delegate {
 impl Drop for Delegate {
     fn drop(&mut self) {
         self.is_delegated.store(false, Ordering::Relaxed);
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        // A reader that no longer counts it sees that it has ended: pairs with the loads of `has_delegations` and `delegations_ended`.
+        self.count.ended.fetch_add(1, Ordering::Release);
+        self.count.now.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -132,9 +132,7 @@ impl Tree {
             let path = path.clone();
             self.0.dir.look_beneath(move |beneath| calls::stat(beneath, &path))
         };
-        let found = look().await?;
-        // Once is enough: writes that are kept from now on began after this call.
-        if self.settle(&[found.node], by).await { look().await } else { Ok(found) }
+        self.look_settled(by, look, |found| vec![found.node]).await
     }
 
     /// The attributes of a file with a lease of them: until it ends or is recalled, they stay true. Attributes without a lease may be
@@ -189,8 +187,7 @@ impl Tree {
             let (path, inner) = (path.clone(), self.0.clone());
             self.0.dir.look_beneath(move |beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref()))
         };
-        let found = look().await?;
-        if self.settle(&[found.node], Some(client.id())).await { look().await } else { Ok(found) }
+        self.look_settled(Some(client.id()), look, |found| vec![found.node]).await
     }
 
     /// The entries of a directory, in the order of their names; at most a million.
@@ -207,13 +204,8 @@ impl Tree {
             let path = path.clone();
             self.0.dir.run_beneath(move |beneath| calls::list(beneath, &path))
         };
-        let entries = look().await?;
-        if !self.0.leases.has_delegations() {
-            return Ok(entries);
-        }
-        let mut nodes = Vec::with_capacity(entries.len());
-        entries.iter().for_each(|entry| nodes.push(entry.attributes.node));
-        if self.settle(&nodes, by).await { look().await } else { Ok(entries) }
+        self.look_settled(by, look, |entries: &Vec<Entry>| entries.iter().map(|entry| entry.attributes.node).collect())
+            .await
     }
 
     /// The entries of a directory with a lease of the list: of the names, not of the attributes of the files.
@@ -559,6 +551,21 @@ impl Tree {
     pub async fn list_extended(&self, path: &TreePath) -> io::Result<Vec<OsString>> {
         let path = path.clone();
         self.0.dir.run_beneath(move |beneath| calls::list_extended(beneath, &path)).await
+    }
+
+    /// Looks at files, after other clients have sent the writes to them that they keep. Those sent during a look may be missing in it, so
+    /// another one follows; once is enough, since writes that are kept from then on began after this call.
+    async fn look_settled<T, F: Future<Output = io::Result<T>>>(
+        &self,
+        by: Option<ClientId>,
+        look: impl Fn() -> F,
+        nodes: impl FnOnce(&T) -> Vec<NodeId>,
+    ) -> io::Result<T> {
+        let leases = &self.0.leases;
+        let ended = leases.delegations_ended();
+        let found = look().await?;
+        let were_kept = leases.has_delegations() && leases.settle(&nodes(&found), by).await;
+        if were_kept || leases.delegations_ended() != ended { look().await } else { Ok(found) }
     }
 
     /// Waits for writes that other clients keep of these files; whether there were any.

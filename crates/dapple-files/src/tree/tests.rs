@@ -61,3 +61,26 @@ fn a_file_that_cannot_take_its_place_leaves_no_hidden_name() {
         }
     });
 }
+
+#[test]
+fn a_look_sees_the_writes_that_another_client_kept_before_and_sent_during_the_look() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f"), "old").expect("a file");
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let path = TreePath::parse("f").expect("a path");
+        let node = tree.stat(&path).await.expect("attributes").node;
+        let [writer, reader] = [1, 2].map(|id| tree.leases().client(ClientId(id)).expect("a client"));
+        let lease = tree.leases().grant_writes(&writer, node).await.expect("a lease");
+        assert!(lease.writes);
+        let look = || async {
+            let found = std::fs::read_to_string(dir.path().join("f"));
+            // The writer sends the write that it kept, and gives the lease back, before the reader looks for its delegation.
+            std::fs::write(dir.path().join("f"), "new")?;
+            tree.leases().release(&writer, &[(node, lease.grant)]).await;
+            found
+        };
+        let found = tree.look_settled(Some(reader.id()), look, |_| vec![node]).await.expect("it can be read");
+        assert_eq!(found, "new");
+    });
+}
