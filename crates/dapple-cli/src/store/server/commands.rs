@@ -24,7 +24,7 @@ pub(super) async fn run(context: Context<'_>, name: &str, words: &[Bytes]) -> An
     let args = &words[1..];
     if let Some(plan) = table::plan(name, args) {
         let plan = plan?;
-        return plan.run(&context.service.store, context.database().await?).await;
+        return plan.run(context.service, context.database().await?).await;
     }
     match name {
         "PING" => Ok(args.first().map_or(Reply::Simple("PONG"), |word| Reply::Bulk(word.clone()))),

@@ -48,7 +48,7 @@ pub(super) async fn serve(
 
 async fn exchange(stream: &impl Connection, service: &Service, client: &Client, stage: &EndStage) {
     let mut session = Session::new(service, client);
-    let (mut requests, mut buf, mut replies) = (Requests::default(), BytesMut::new(), Vec::new());
+    let (mut requests, mut buf, mut replies) = (Requests::default(), BytesMut::new(), Replies::new(service));
     let mut held = Share::new(&service.memory);
     let mut chunk = vec![0; CHUNK_LEN];
     loop {
@@ -57,20 +57,19 @@ async fn exchange(stream: &impl Connection, service: &Service, client: &Client, 
             buf = BytesMut::from(&buf[..]);
         }
         if !held.set(buf.len() + session.kept_bytes()) {
-            Reply::no_memory().encode(&mut replies, session.is_resp3);
+            Reply::no_memory().encode(&mut replies.bytes, session.is_resp3);
             session.is_over = true;
         }
-        deliver(&mut session, &mut replies);
-        let was_full = replies.len() >= REPLIES_LEN_MAX;
-        if !replies.is_empty() {
-            let written = timeout(WRITE_LIMIT, write_all(stream, &replies));
+        deliver(&mut session, &mut replies.bytes);
+        let was_full = replies.is_full();
+        if !replies.bytes.is_empty() {
+            let written = timeout(WRITE_LIMIT, write_all(stream, &replies.bytes));
             match race(cut(&mut session), written).await {
                 First::Left(()) => return service.broker.count_cut(),
                 First::Right(Ok(Ok(()))) => {}
                 First::Right(_) => return,
             }
             replies.clear();
-            replies.shrink_to(REPLIES_LEN_MAX);
         }
         if session.is_over {
             return;
@@ -81,10 +80,43 @@ async fn exchange(stream: &impl Connection, service: &Service, client: &Client, 
         let arrived = poll_fn(|cx| stream.poll_read(cx, &mut chunk));
         match race(arrived, race(message(&mut session), stage.finishing())).await {
             First::Left(Ok(len)) if len > 0 => buf.extend_from_slice(&chunk[..len]),
-            First::Right(First::Left(Some(message))) => message.into_reply().encode(&mut replies, session.is_resp3),
+            First::Right(First::Left(Some(message))) => {
+                message.into_reply().encode(&mut replies.bytes, session.is_resp3)
+            }
             First::Right(First::Left(None)) => return service.broker.count_cut(),
             _ => return,
         }
+    }
+}
+
+/// Encoded replies that wait for the client.
+struct Replies {
+    bytes: Vec<u8>,
+    held: Share,
+}
+
+impl Replies {
+    fn new(service: &Service) -> Replies {
+        Replies { bytes: Vec::new(), held: Share::new(&service.memory) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= REPLIES_LEN_MAX
+    }
+
+    /// Encodes a reply, or an error where all connections have no memory for it.
+    fn push(&mut self, reply: &Reply, is_resp3: bool) {
+        if self.held.set(self.bytes.len() + reply.len()) {
+            return reply.encode(&mut self.bytes, is_resp3);
+        }
+        self.held.set(self.bytes.len());
+        Reply::no_memory().encode(&mut self.bytes, is_resp3);
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(REPLIES_LEN_MAX);
+        self.held.set(0);
     }
 }
 
@@ -124,10 +156,10 @@ async fn cut(session: &mut Session<'_>) {
 
 /// Answers the complete requests, and says whether there was one. Adjacent writes of different keys run at the same time, so
 /// that they share commits; all others run alone.
-async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut BytesMut, replies: &mut Vec<u8>) -> bool {
+async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut BytesMut, replies: &mut Replies) -> bool {
     let mut group: Vec<Plan> = Vec::new();
     let mut count = 0;
-    while !buf.is_empty() && !session.is_over && replies.len() < REPLIES_LEN_MAX {
+    while !buf.is_empty() && !session.is_over && !replies.is_full() {
         let taken = requests.take(buf);
         count += u64::from(matches!(taken, Ok(Some(_))));
         match taken {
@@ -142,13 +174,14 @@ async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut By
                 }
                 None => {
                     run_group(session.context, session.is_resp3, &mut group, replies).await;
-                    session.run(&words).await.encode(replies, session.is_resp3);
+                    let reply = session.run(&words).await;
+                    replies.push(&reply, session.is_resp3);
                 }
             },
             Ok(None) => break,
             Err(Malformed(text)) => {
                 run_group(session.context, session.is_resp3, &mut group, replies).await;
-                Reply::Error(format!("ERR {text}")).encode(replies, session.is_resp3);
+                replies.push(&Reply::Error(format!("ERR {text}")), session.is_resp3);
                 session.is_over = true;
             }
         }
@@ -165,7 +198,7 @@ async fn answer(session: &mut Session<'_>, requests: &mut Requests, buf: &mut By
 /// The most writes of one connection that run at the same time.
 const GROUP_LEN_MAX: usize = 64;
 
-async fn run_group(context: Context<'_>, is_resp3: bool, group: &mut Vec<Plan>, replies: &mut Vec<u8>) {
+async fn run_group(context: Context<'_>, is_resp3: bool, group: &mut Vec<Plan>, replies: &mut Replies) {
     if group.is_empty() {
         return;
     }
@@ -173,11 +206,11 @@ async fn run_group(context: Context<'_>, is_resp3: bool, group: &mut Vec<Plan>, 
         Ok(database) => database,
         Err(error) => {
             let refused = Reply::from(error);
-            group.drain(..).for_each(|_| refused.encode(replies, is_resp3));
+            group.drain(..).for_each(|_| replies.push(&refused, is_resp3));
             return;
         }
     };
     for answer in Plan::run_each(group.drain(..), &context.service.store, database).await {
-        answer.unwrap_or_else(|reply| reply).encode(replies, is_resp3);
+        replies.push(&answer.unwrap_or_else(|reply| reply), is_resp3);
     }
 }

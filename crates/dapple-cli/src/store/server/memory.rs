@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A sum of bytes with a limit: unfinished requests, and messages that wait for subscribers.
+/// A sum of bytes with a limit: unfinished requests, replies, and messages that wait for subscribers.
 pub(super) struct Memory {
     used: AtomicUsize,
     max: usize,
@@ -50,6 +50,9 @@ impl Share {
     pub(super) fn set(&mut self, len: usize) -> bool {
         let bytes = if len > SMALL { len } else { 0 };
         let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes == before {
+            return true;
+        }
         self.memory.remove(before);
         self.memory.add(bytes) || bytes == 0
     }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use dapple::store::{AnyEngine, Batch, Change, Entry, Error, OrderedTable, Store};
 use serde::{Deserialize, Serialize};
 
+use super::Service;
 use super::commands::Answer;
+use super::memory::Share;
 use super::reply::{OK, Reply};
 
 /// A database of the protocol: a table with values of the protocol's types.
@@ -58,6 +60,10 @@ pub(super) enum Join {
 
 /// Larger values are refused here, before the store would refuse the whole transaction.
 const VALUE_LEN_MAX: usize = (16 << 20) - 64;
+/// The keys of the first read of a command, the bytes that a further one is to have, and the most keys of it.
+const READ_FIRST: usize = 8;
+const READ_BYTES: usize = 16 << 20;
+const READ_MAX: usize = 4096;
 /// The length of a field's head in a value.
 const FIELD_OVERHEAD: usize = 8;
 
@@ -140,12 +146,10 @@ impl Plan {
     }
 
     /// Runs the plan alone; several writes are one batch.
-    pub(super) async fn run(mut self, store: &Store<AnyEngine>, database: &Database) -> Answer {
+    pub(super) async fn run(mut self, service: &Service, database: &Database) -> Answer {
+        let store = &service.store;
         if self.steps.iter().all(|step| step.is_read) {
-            let keys: Vec<Bytes> = self.steps.iter().map(|step| step.key.clone()).collect();
-            let entries = database.entry_many(&keys).await?;
-            let replies = self.steps.into_iter().zip(entries).map(|(step, entry)| step.apply(entry).1);
-            return self.join.reply(replies.collect());
+            return self.read(&mut Share::new(&service.memory), database).await;
         }
         if self.steps.len() == 1 {
             let Some(step) = self.steps.pop() else { return Ok(OK) };
@@ -156,6 +160,28 @@ impl Plan {
         let planned = self.add_to(&mut batch, database)?;
         batch.commit().await?;
         planned.reply()
+    }
+
+    /// Reads keys, as many at a time as have room: a client may ask for more than there is memory.
+    async fn read(self, held: &mut Share, database: &Database) -> Answer {
+        let mut replies = Vec::with_capacity(self.steps.len());
+        let (mut steps, mut count, mut len) = (self.steps.into_iter(), READ_FIRST, 0);
+        loop {
+            let some: Vec<Step> = steps.by_ref().take(count).collect();
+            if some.is_empty() {
+                return self.join.reply(replies);
+            }
+            let keys: Vec<Bytes> = some.iter().map(|step| step.key.clone()).collect();
+            let entries = database.entry_many(&keys).await?;
+            let values = entries.iter().flatten().map(|entry| entry.value.len());
+            let read: usize = values.sum();
+            len += read;
+            if !held.set(len) {
+                return Err(Reply::no_memory());
+            }
+            replies.extend(some.into_iter().zip(entries).map(|(step, entry)| step.apply(entry).1));
+            count = (READ_BYTES * count / read.max(1)).clamp(1, READ_MAX);
+        }
     }
 
     /// Runs plans of one write each, at the same time.

@@ -58,6 +58,21 @@ impl Reply {
         Reply::Error("ERR syntax error".to_owned())
     }
 
+    /// The bytes that it takes when it is encoded, and some more.
+    pub(super) fn len(&self) -> usize {
+        const HEAD: usize = 32;
+        let of_pairs = |pairs: &[(Reply, Reply)]| pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        HEAD + match self {
+            Reply::Text(text) | Reply::Error(text) => text.len(),
+            Reply::Bulk(bytes) => bytes.len(),
+            Reply::List(replies) | Reply::Push(replies) | Reply::Several(replies) => {
+                replies.iter().map(Reply::len).sum()
+            }
+            Reply::Map(pairs) | Reply::Pairs(pairs) => of_pairs(pairs),
+            Reply::Simple(_) | Reply::Number(_) | Reply::Null | Reply::NullList => 0,
+        }
+    }
+
     /// Writes the reply; writing to a vector cannot fail.
     pub(super) fn encode(&self, out: &mut Vec<u8>, is_resp3: bool) {
         let _ = match self {

@@ -340,6 +340,24 @@ fn transactions_and_watched_keys_count_as_unfinished_requests() {
     server.stop();
 }
 
+#[test]
+fn a_reply_that_does_not_fit_into_memory_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--requests-memory-mb", "64"]);
+    let value = "v".repeat(8 << 20);
+    assert_eq!(server.ask(&format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len())), "+OK ");
+    let refused = OUT_OF_MEMORY.replace("\r\n", " ");
+    assert_eq!(server.ask(&format!("MGET{}", " k".repeat(20_000))), refused);
+    let all = format!("MULTI\n{}EXEC", "GET k\n".repeat(1_000));
+    assert!(server.ask(&all).ends_with(&refused));
+    assert_eq!(
+        server.ask("STRLEN k\nMGET k no k").len(),
+        ":8388608 *3 $8388608  $-1 $8388608  ".len() + 2 * value.len()
+    );
+    assert!(server.resident_kb() < 600 << 10, "{} kB", server.resident_kb());
+    server.stop();
+}
+
 const OUT_OF_MEMORY: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 
 /// Sends a request again and again, and returns the first error.
