@@ -35,6 +35,7 @@ pub(super) fn measure(trial: &Trial<Case>) -> Result<Figures> {
         let _entered = runtime.enter();
         TcpListener::bind((SERVER, PORT))?
     };
+    interfaces.iter().for_each(|clients| Clients::begin(clients));
     drop(runtime.handle().spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             drop(Handle::current().new_color().spawn(answer(stream)));
@@ -86,6 +87,8 @@ struct Clients {
     /// Requests of each.
     served: Vec<u64>,
     wire: Queues,
+    /// Whether the server listens. Before, it would refuse them.
+    may_begin: bool,
     /// The task that receives for the server.
     receiver: Option<Waker>,
     counts: Arc<Counts>,
@@ -121,7 +124,29 @@ impl Clients {
         }
         let served = vec![0; connections];
         let answer = pattern();
-        Ok(Clients { interface, sockets, connections: handles, served, wire, receiver: None, counts, answer })
+        Ok(Clients {
+            interface,
+            sockets,
+            connections: handles,
+            served,
+            wire,
+            may_begin: false,
+            receiver: None,
+            counts,
+            answer,
+        })
+    }
+
+    /// Lets the clients connect.
+    fn begin(clients: &Mutex<Clients>) {
+        let receiver = {
+            let mut clients = lock(clients);
+            clients.may_begin = true;
+            clients.receiver.take()
+        };
+        if let Some(receiver) = receiver {
+            receiver.wake();
+        }
     }
 
     /// Takes in what the server has sent, and asks again.
@@ -168,7 +193,7 @@ impl Device for Link {
 
     fn poll_receive(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<Received>> {
         let mut clients = lock(&self.0);
-        if clients.wire.to_server.is_empty() {
+        if clients.may_begin && clients.wire.to_server.is_empty() {
             clients.step();
         }
         let Some(packet) = clients.wire.to_server.pop_front() else {
