@@ -72,7 +72,7 @@ pub enum Refusal {
     /// A name, key or value is longer than the store allows.
     #[error("the {part} has {len} bytes, and {len_max} are the most")]
     TooLong {
-        /// `name`, `key` or `value`.
+        /// `name`, `key`, `value` or `all values before a batch`.
         part: &'static str,
         /// Its length, bytes.
         len: usize,

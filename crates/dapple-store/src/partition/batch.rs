@@ -105,6 +105,14 @@ pub(super) struct Outcome {
     pub(super) committed: Result<(), Uncommitted>,
 }
 
+impl Outcome {
+    /// None of these writes has run.
+    pub(super) fn not_applied(len: usize, failure: Failure) -> Outcome {
+        let replies = (0..len).map(|_| Ok(Reply::new(None, 0))).collect();
+        Outcome { replies, changed: Changed::default(), committed: Err(Uncommitted::NotApplied(failure)) }
+    }
+}
+
 /// The records that a batch knows, by table and key; `None` for keys without a value.
 pub(super) type Records = HashMap<(TableId, Bytes), Option<Record>>;
 
@@ -133,12 +141,24 @@ impl Write {
     }
 }
 
+/// Runs the first writes, at least one: as many as read no more than [`READ_BYTES`] of values before them. There is a reply for
+/// each that ran.
 pub(super) fn run<P: Partition>(engine: &P, progress: &mut Progress, writes: &[Write], known: Records) -> Outcome {
     let mut batch = Batch::new(engine, progress, known);
-    let replies = writes.iter().map(|write| batch.apply(write)).collect();
+    let mut replies = Vec::with_capacity(writes.len());
+    for write in writes {
+        replies.push(batch.apply(write));
+        if batch.read_bytes > READ_BYTES {
+            break;
+        }
+    }
     let committed = batch.commit(progress, &[]);
     Outcome { replies, changed: batch.changed(), committed }
 }
+
+/// The values before its writes that one commit reads from the engine, bytes, and those that one batch of a caller may read.
+const READ_BYTES: usize = 32 << 20;
+const READ_BYTES_MAX: usize = 256 << 20;
 
 /// The totals of a partition's commits.
 #[derive(Debug, Default)]
@@ -158,12 +178,14 @@ pub(super) struct Batch<'a, P> {
     dropped: Vec<TableId>,
     logs: Vec<TableId>,
     version: u64,
+    /// The bytes of records that were read from the engine.
+    read_bytes: usize,
 }
 
 impl<'a, P: Partition> Batch<'a, P> {
     pub(super) fn new(engine: &'a P, progress: &Progress, known: Records) -> Self {
         let (changes, events, dropped, logs) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-        Batch { engine, known, changes, events, dropped, logs, version: progress.version }
+        Batch { engine, known, changes, events, dropped, logs, version: progress.version, read_bytes: 0 }
     }
 
     /// Its changes; called after the commit.
@@ -280,8 +302,13 @@ impl<'a, P: Partition> Batch<'a, P> {
     pub(super) fn kept(&mut self, table: TableId, key: &Bytes) -> Result<Option<Record>, Refusal> {
         let record = match self.known.get(&(table, key.clone())) {
             Some(record) => record.clone(),
+            None if self.read_bytes > READ_BYTES_MAX => {
+                let (len, len_max) = (self.read_bytes, READ_BYTES_MAX);
+                return Err(Refusal::TooLong { part: "all values before a batch", len, len_max });
+            }
             None => {
                 let record = super::load(self.engine, table, key)?;
+                self.read_bytes += record.as_ref().map_or(0, |record| record.value.len());
                 self.known.insert((table, key.clone()), record.clone());
                 record
             }

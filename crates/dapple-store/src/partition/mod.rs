@@ -24,9 +24,9 @@ use crate::error::{Error, OperationId, Outcome, Refusal, unavailable};
 use crate::record::Record;
 use crate::table_info::TableInfo;
 use crate::{PartitionStats, StoreOptions};
-use batch::Progress;
+use batch::{Progress, Uncommitted};
 use hot::HotKeys;
-use state::{Abandoned, Grant, Joined, Keys, Miss, State, Taken, Turn};
+use state::{Abandoned, Answer, Grant, Joined, Keys, Miss, State, Taken, Turn};
 
 pub(crate) use batch::{Action, Next, OWN, Reply, Write, put_version};
 pub(crate) use history::{Event, Lagged};
@@ -298,7 +298,7 @@ impl<P: Partition> PartitionHandle<P> {
         loop {
             self.gather().await;
             let Some(turn) = self.inner.state.with(|state| state.take_turn()).await else { return };
-            let Taken { writes, known, callers } = match turn {
+            let Taken { writes, mut known, mut callers } = match turn {
                 Turn::Batch(taken) => taken,
                 Turn::Join { number, keys, end } => {
                     // A grant that was dropped has changed nothing.
@@ -308,16 +308,33 @@ impl<P: Partition> PartitionHandle<P> {
                     continue;
                 }
             };
-            let inner = self.inner.clone();
             let writes = Arc::new(writes);
-            let of_call = writes.clone();
-            let result =
-                spawn_blocking(move || batch::run(&**inner.engine(), &mut inner.progress(), &of_call, known)).await;
-            let outcome = result.unwrap_or_else(|error| self.failed(error, writes.len()));
-            let index = self.inner.index;
-            let options = &self.inner.options;
-            self.inner.state.with(|state| state.finish(index, callers, &writes, outcome, options)).await;
+            let mut done = 0;
+            while done < writes.len() {
+                let (inner, of_call, known) = (self.inner.clone(), writes.clone(), std::mem::take(&mut known));
+                let run = move || batch::run(&**inner.engine(), &mut inner.progress(), &of_call[done..], known);
+                let left = writes.len() - done;
+                let outcome = spawn_blocking(run).await.unwrap_or_else(|error| self.failed(error, left));
+                let stops = match &outcome.committed {
+                    Err(Uncommitted::Unknown(failure)) => Some(failure.clone()),
+                    _ => None,
+                };
+                done += self.finish(&writes[done..], &mut callers, outcome).await;
+                if let Some(failure) = stops {
+                    let outcome = batch::Outcome::not_applied(writes.len() - done, failure);
+                    done += self.finish(&writes[done..], &mut callers, outcome).await;
+                }
+            }
         }
+    }
+
+    /// Answers the first callers of a batch, and returns the number of their writes.
+    async fn finish(&self, writes: &[Write], callers: &mut Vec<(u64, Answer)>, outcome: batch::Outcome) -> usize {
+        let len = outcome.replies.len();
+        let ran = callers.drain(..len).collect();
+        let (index, options) = (self.inner.index, &self.inner.options);
+        self.inner.state.with(|state| state.finish(index, ran, &writes[..len], outcome, options)).await;
+        len
     }
 
     /// Lets the callers that were just answered queue their next writes, as long as more of them do

@@ -12,6 +12,7 @@ mod durability;
 mod faults;
 mod locks;
 mod logs;
+mod old_values;
 mod operations;
 #[cfg(feature = "etcd")]
 mod real_etcd;
