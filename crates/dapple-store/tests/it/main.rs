@@ -16,6 +16,8 @@ mod old_values;
 mod operations;
 #[cfg(feature = "etcd")]
 mod real_etcd;
+#[cfg(feature = "etcd")]
+mod relay;
 mod support;
 mod tables;
 mod transactions;

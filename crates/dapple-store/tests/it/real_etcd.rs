@@ -9,6 +9,7 @@ use dapple_store::engine::{Change, Engine, Failure, Partition, Place, TableId};
 use dapple_store::{Error, Etcd, Expect, OrderedTable, Refusal, Store, Table, TableOptions};
 
 use crate::cluster::Cluster;
+use crate::relay::Relay;
 use crate::support::{options, run};
 
 type Client = dapple_etcd::Etcd;
@@ -309,5 +310,65 @@ fn a_partition_is_a_map_in_the_order_of_its_keys() {
             assert!(matches!(partition.get(one, b"b"), Err(Failure::Lost { .. })));
         });
         done.await.unwrap();
+    });
+}
+
+/// Several transactions of etcd each; a member that was stopped gives etcd one of them late.
+#[test]
+fn a_request_that_comes_late_changes_nothing() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    run(cluster.client());
+    let late = &|place: usize| {
+        let relay = Relay::to(&cluster.endpoints()[0]);
+        let client = Client::new([relay.endpoint.clone()]).unwrap();
+        let runtime = dapple_io::runtime_builder().workers(1).build().unwrap();
+        let done = runtime.block_on(dapple_io::blocking::spawn_blocking(move || {
+            let table = TableId(1);
+            let put = |key: u16, value: &str| Change::Put(table, key.to_be_bytes().to_vec(), value.into());
+            let many = |value: &str| (0..150).map(|key| put(key, value)).collect::<Vec<_>>();
+            let engine = Etcd::new(client, format!("late{place}"));
+            relay.hold("/v3/kv/txn", place);
+            let partition = engine.open(Place::Catalog).unwrap();
+            partition.commit(&many("old")).unwrap();
+            partition.commit(&[put(7, "new")]).unwrap();
+            let was_late = relay.deliver();
+            let seen = |partition: &dapple_store::engine::EtcdPartition, key: u16| {
+                String::from_utf8(partition.get(table, &key.to_be_bytes()).unwrap().unwrap()).unwrap()
+            };
+            assert_eq!((seen(&partition, 7), seen(&partition, 8)), ("new".to_owned(), "old".to_owned()), "{place}");
+            partition.commit(&many("newer")).unwrap();
+            engine.remove(Place::Catalog).unwrap();
+            assert_eq!(engine.open(Place::Catalog).unwrap().len(table).unwrap(), 0);
+            engine.close();
+            was_late
+        }));
+        done.unwrap()
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..9).map(|place| (place, scope.spawn(move || late(place)))).collect();
+        let late: Vec<_> = all.into_iter().filter_map(|(place, one)| one.join().unwrap().then_some(place)).collect();
+        assert!(late.len() >= 6, "{late:?}");
+    });
+}
+
+/// Both are in one process, so their names do not tell them apart.
+#[test]
+fn an_owner_with_a_lost_request_does_not_take_another_one_for_itself() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let relay = Relay::to(&cluster.endpoints()[0]);
+    run(async {
+        let client = cluster.client().await;
+        relay.hold("/v3/kv/txn", 0);
+        let slow = Client::new([relay.endpoint.clone()]).unwrap();
+        let mut short = options(1);
+        short.in_use_limit = Duration::ZERO;
+        let second = dapple_sched::spawn(async move { Store::open(Etcd::new(slow, "shop"), short).await.map(drop) });
+        while !relay.holds() {
+            dapple_io::time::sleep(Duration::from_millis(1)).await;
+        }
+        let store = opened(&client).await;
+        let refused = second.await.unwrap().unwrap_err();
+        assert!(matches!(refused, Error::NotApplied(Refusal::Engine(Failure::InUse { .. }))), "{refused:?}");
+        store.create::<u8, u8>("t", TableOptions::default()).await.unwrap();
     });
 }

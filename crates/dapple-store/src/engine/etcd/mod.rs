@@ -16,9 +16,9 @@
 //! | key | value |
 //! |---|---|
 //! | `owner` | the process that has the store; its lease removes it |
-//! | `place/PLACE` | the number of the partition's last commit, and of the parts of it that may not be applied yet |
+//! | `place/PLACE` | the number of the partition's last commit, and of the parts of it that may not be applied yet; each write to the partition has its revision as a condition |
 //! | `data/PLACE/` table key | a record; the table has 8 bytes |
-//! | `redo/PLACE/` number | a part of a commit that is too large for one transaction of etcd |
+//! | `redo/PLACE/COMMIT/` number | a part of a commit that is too large for one transaction of etcd |
 
 mod changes;
 mod owner;

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, process};
 
-use dapple_etcd::{Compare, Error, Etcd as Client, Guard, Guarded, Lease, OpResult, Put, Txn, TxnReply};
+use dapple_etcd::{Compare, Error, Etcd as Client, Guard, Guarded, Lease, OpResult, Put, Record, Txn, TxnReply};
 
 use super::{failure, wait};
 use crate::engine::Failure;
@@ -30,7 +30,6 @@ impl Owner {
     pub(super) fn begin(client: &Client, name: &str) -> Result<Owner, Failure> {
         let client = client.clone().timeout(CALL_MAX);
         let key = format!("{name}/owner");
-        let me = process_name();
         let taken = wait(&client, async move |client| {
             // A lease for each attempt would only load etcd while another process has the store.
             if let Some(other) = client.get(key.clone()).await? {
@@ -38,13 +37,18 @@ impl Owner {
             }
             let lease = client.lease(TTL).await?;
             let id = lease.id();
-            match client.put_guarded(Put::new(key, me).lease(id), Guard::Absent).await? {
-                Guarded::Applied { revision } => Ok(Ok((lease, revision))),
-                // An earlier attempt succeeded, and its reply was lost.
-                Guarded::Refused { current: Some(own) } if own.lease == Some(id) => {
-                    Ok(Ok((lease, own.create_revision)))
-                }
-                Guarded::Refused { current } => Ok(Err(current.map_or_else(Default::default, |other| other.value))),
+            // Two stores of one process, or of two with the same number and host, have different leases.
+            let me = format!("{} (lease {id})", process_name());
+            let current = match client.put_guarded(Put::new(key.clone(), me).lease(id), Guard::Absent).await {
+                Ok(Guarded::Applied { revision }) => return Ok(Ok((lease, revision))),
+                Ok(Guarded::Refused { current }) => current,
+                // A reply was lost, and another process was faster, or this one. If none was, its lease ends what is left.
+                Err(unknown @ Error::Unknown { .. }) => Some(client.get(key).await?.ok_or(unknown)?),
+                Err(error) => return Err(error),
+            };
+            match current {
+                Some(own) if own.lease == Some(id) => Ok(Ok((lease, own.create_revision))),
+                current => Ok(Err(current.map_or_else(Default::default, |other| other.value))),
             }
         });
         match taken.map_err(|error| failure(name, &error))? {
@@ -101,20 +105,32 @@ impl Owner {
         if reply.succeeded { Ok(()) } else { Err(self.lost()) }
     }
 
-    /// Runs a transaction once: `proof` says of the reply of one that was refused that it was applied before. Blocks.
-    pub(super) fn change_once(&self, txn: Txn, proof: impl Fn(&[OpResult]) -> bool) -> Result<(), Failure> {
+    /// Runs a transaction once, and returns its revision. One that is refused reads a key: from the record, `proof` gives
+    /// the revision of an attempt that was applied before. Blocks.
+    pub(super) fn change_once(&self, txn: Txn, proof: impl Fn(Option<&Record>) -> Option<i64>) -> Result<i64, Failure> {
         let reply = self.attempt(&txn)?;
-        if reply.succeeded || proof(&reply.replies) { Ok(()) } else { Err(self.lost()) }
+        if reply.succeeded {
+            return Ok(reply.revision);
+        }
+        let found = reply.replies.into_iter().find_map(OpResult::into_found);
+        let applied = found.and_then(|found| proof(found.records.first()));
+        applied.ok_or_else(|| self.lost())
     }
 
     fn attempt(&self, txn: &Txn) -> Result<TxnReply, Failure> {
         let txn = txn.clone().when(Compare::create_revision(format!("{}/owner", self.name)).equals(self.revision));
+        let mut is_open = false;
         loop {
             self.check()?;
             let txn = txn.clone();
             match wait(&self.client, async move |client| client.txn_guarded(&txn).await) {
                 Ok((reply, _)) => return Ok(reply),
-                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
+                Err(Error::Unavailable { .. }) => {}
+                Err(Error::Unknown { .. }) => is_open = true,
+                // An attempt before may still come to etcd.
+                Err(error) if is_open => {
+                    return Err(Failure::Io { file: format!("etcd {}", self.name), detail: error.to_string() });
+                }
                 Err(error) => return Err(failure(&self.name, &error)),
             }
         }

@@ -1,10 +1,11 @@
 //! A partition in etcd.
 
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
-use dapple_etcd::{Compare, Delete, Error, Found, Get, Keys, OpResult, Put, Reason, Txn};
+use dapple_etcd::{Compare, Delete, Error, Found, Get, Keys, Put, Reason, Record, Txn};
 
 use super::changes::{Writes, data_key};
 use super::failure;
@@ -19,11 +20,14 @@ pub struct EtcdPartition {
     /// `NAME/data/PLACE/`.
     data: String,
     mark: Mutex<Mark>,
+    /// The greatest number that a commit was to have: those of failed ones are not used again.
+    tried: AtomicU64,
     /// Written while a commit is applied in several steps, so that no caller reads half of it.
     applying: RwLock<()>,
 }
 
-/// The value of a partition's key.
+/// The value of a partition's key. All that is written into a partition has its revision as a condition: so a request that
+/// comes late, after its repetition was answered, changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     /// The number of the last commit.
@@ -32,6 +36,8 @@ struct Mark {
     parts: usize,
     /// The owner that made it: so another owner's commit of the same number is another mark.
     owner: i64,
+    /// Not in the value: the revision of its last change, 0 before it is there.
+    revision: i64,
 }
 
 /// Keys of one read: within etcd's limit for the operations of a transaction.
@@ -44,45 +50,48 @@ const PART_BYTES: usize = 1 << 20;
 impl EtcdPartition {
     /// Opens a partition, makes it if it is not there, and finishes its last commit.
     pub(super) fn open(owner: Arc<Owner>, place: &str) -> Result<EtcdPartition, Failure> {
-        let key = format!("{}/place/{place}", owner.name);
-        let wanted = key.clone();
-        let found = owner.read(async move |client| client.get(wanted.clone()).await)?;
-        let found = found.map_err(|error| failure(&owner.name, &error))?;
-        let mark = match &found {
-            Some(record) => Mark::read(&record.value).ok_or_else(|| Failure::Corrupt {
-                file: format!("etcd {key}"),
-                detail: "it is no number of commits".to_owned(),
-            })?,
-            None => Mark { owner: owner.revision, ..Mark::default() },
-        };
-        if found.is_none() {
-            owner.change(Txn::new().then(Put::new(key, mark.to_string())))?;
-        }
+        let found = read_mark(&owner, place)?;
+        let mark = found.unwrap_or_else(|| Mark { owner: owner.revision, ..Mark::default() });
         let data = format!("{}/data/{place}/", owner.name);
-        let partition =
-            EtcdPartition { owner, place: place.to_owned(), data, mark: Mutex::new(mark), applying: RwLock::new(()) };
-        // Also those of a commit that was not to be.
-        if mark.parts > 0 {
-            partition.apply(&partition.parts(mark)?)?;
+        let partition = EtcdPartition {
+            owner,
+            place: place.to_owned(),
+            data,
+            mark: Mutex::new(mark),
+            tried: AtomicU64::new(mark.commits),
+            applying: RwLock::new(()),
+        };
+        match mark.parts {
+            0 if found.is_none() => partition.commit_once(Txn::new(), mark, mark)?,
+            // There may be parts of a commit that was not to be.
+            0 => partition.commit_once(partition.forget_parts(), mark, partition.next_mark(0))?,
+            _ => partition.apply(&partition.parts(mark)?)?,
         }
-        partition.forget_parts()?;
         Ok(partition)
     }
 
-    /// Removes all of a partition. The mark goes last: without it there is no partition.
+    /// Removes all of a partition.
     pub(super) fn remove(owner: &Owner, place: &str) -> Result<(), Failure> {
-        for kind in ["data", "redo"] {
-            owner.change(Txn::new().then(Delete::new(Keys::prefix(format!("{}/{kind}/{place}/", owner.name)))))?;
-        }
-        owner.change(Txn::new().then(Delete::new(Keys::one(format!("{}/place/{place}", owner.name)))))
+        let Some(mark) = read_mark(owner, place)? else { return Ok(()) };
+        let key = mark_key(owner, place);
+        let below = |kind: &str| Delete::new(Keys::prefix(format!("{}/{kind}/{place}/", owner.name)));
+        let txn = Txn::new()
+            .when(Compare::mod_revision(key.clone()).equals(mark.revision))
+            .then(below("data"))
+            .then(below("redo"))
+            .then(Delete::new(key.clone()))
+            .otherwise(Get::new(key));
+        // Only this process removes it.
+        owner.change_once(txn, |found| found.is_none().then_some(0)).map(drop)
     }
 
     fn mark(&self) -> MutexGuard<'_, Mark> {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_mark(&self, before: Mark, parts: usize) -> Mark {
-        Mark { commits: before.commits + 1, parts, owner: self.owner.revision }
+    fn next_mark(&self, parts: usize) -> Mark {
+        let commits = self.tried.fetch_add(1, SeqCst) + 1;
+        Mark { commits, parts, owner: self.owner.revision, revision: 0 }
     }
 
     /// Keeps a commit in several steps from being applied meanwhile, or refuses if one is half applied.
@@ -94,60 +103,63 @@ impl EtcdPartition {
         }
     }
 
-    fn mark_key(&self) -> String {
-        format!("{}/place/{}", self.owner.name, self.place)
-    }
-
-    fn part_key(&self, number: usize) -> String {
-        format!("{}/redo/{}/{number:08}", self.owner.name, self.place)
+    fn part_key(&self, commit: u64, number: usize) -> String {
+        format!("{}/redo/{}/{commit:020}/{number:08}", self.owner.name, self.place)
     }
 
     /// Applies a transaction and sets the mark, once.
     fn commit_once(&self, txn: Txn, before: Mark, after: Mark) -> Result<(), Failure> {
-        let key = self.mark_key();
+        let key = mark_key(&self.owner, &self.place);
         let value = after.to_string();
         let txn = txn
-            .when(Compare::value_equals(Keys::one(key.clone()), before.to_string()))
+            .when(Compare::mod_revision(key.clone()).equals(before.revision))
             .then(Put::new(key.clone(), value.clone()))
-            .otherwise(Get::new(Keys::one(key)));
+            .otherwise(Get::new(key));
         // The mark of this commit is proof: only this process writes it.
-        self.owner.change_once(txn, |replies| {
-            let found = |reply: &OpResult| {
-                matches!(reply, OpResult::Found(found) if found.records.iter().any(|mark| mark.value == value))
-            };
-            replies.iter().any(found)
-        })
+        let proof = |found: Option<&Record>| found.filter(|mark| mark.value == value).map(|mark| mark.mod_revision);
+        let revision = match self.owner.change_once(txn, proof) {
+            // etcd applies a write that crosses its quota, and says that it has no room.
+            Err(full @ Failure::Full { .. }) => match read_mark(&self.owner, &self.place)? {
+                Some(mark) if mark.to_string() == value && mark.revision > before.revision => mark.revision,
+                _ => return Err(full),
+            },
+            committed => committed?,
+        };
+        *self.mark() = Mark { revision, ..after };
+        Ok(())
+    }
+
+    /// One of the steps between two marks. It may be applied twice.
+    fn step(&self, txn: Txn) -> Result<(), Failure> {
+        let mark = mark_key(&self.owner, &self.place);
+        self.owner.change(txn.when(Compare::mod_revision(mark).equals(self.mark().revision)))
     }
 
     /// Writes the parts of a commit that is too large for one transaction; when the mark says so, they are the commit.
-    fn commit_in_parts(&self, writes: &Writes, before: Mark) -> Result<(), Failure> {
+    fn commit_in_parts(&self, writes: &Writes) -> Result<(), Failure> {
         let bytes = postcard::to_allocvec(writes).map_err(|error| self.corrupt(&error.to_string()))?;
         let parts: Vec<_> = bytes.chunks(PART_BYTES).collect();
+        let after = self.next_mark(parts.len());
         for (number, part) in parts.iter().enumerate() {
-            self.owner.change(Txn::new().then(Put::new(self.part_key(number), part.to_vec())))?;
+            self.step(Txn::new().then(Put::new(self.part_key(after.commits, number), part.to_vec())))?;
         }
-        let after = self.next_mark(before, parts.len());
         let _readers_wait = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+        let before = *self.mark();
         self.commit_once(Txn::new(), before, after)?;
-        *self.mark() = after;
-        self.apply(writes)?;
-        self.forget_parts()
+        self.apply(writes)
     }
 
     /// Applies what the mark says is committed.
     fn apply(&self, writes: &Writes) -> Result<(), Failure> {
-        writes.txns(&self.data).into_iter().try_for_each(|txn| self.owner.change(txn))?;
+        writes.txns(&self.data).into_iter().try_for_each(|txn| self.step(txn))?;
         let before = *self.mark();
-        let after = Mark { parts: 0, owner: self.owner.revision, ..before };
-        self.commit_once(Txn::new(), before, after)?;
-        *self.mark() = after;
-        Ok(())
+        self.commit_once(self.forget_parts(), before, self.next_mark(0))
     }
 
     fn parts(&self, mark: Mark) -> Result<Writes, Failure> {
         let mut bytes = Vec::new();
         for number in 0..mark.parts {
-            let key = self.part_key(number);
+            let key = self.part_key(mark.commits, number);
             let found = self.owner.read(async move |client| client.get(key.clone()).await)?;
             let part = found.map_err(|error| self.failure(&error))?;
             bytes.extend_from_slice(&part.ok_or_else(|| self.corrupt("a part of its last commit is missing"))?.value);
@@ -155,9 +167,8 @@ impl EtcdPartition {
         postcard::from_bytes(&bytes).map_err(|error| self.corrupt(&error.to_string()))
     }
 
-    fn forget_parts(&self) -> Result<(), Failure> {
-        let parts = Keys::prefix(format!("{}/redo/{}/", self.owner.name, self.place));
-        self.owner.change(Txn::new().then(Delete::new(parts)))
+    fn forget_parts(&self) -> Txn {
+        Txn::new().then(Delete::new(Keys::prefix(format!("{}/redo/{}/", self.owner.name, self.place))))
     }
 
     fn find(&self, get: &Get) -> Result<Result<Found, Error>, Failure> {
@@ -277,25 +288,22 @@ impl Partition for EtcdPartition {
     }
 
     fn commit(&self, changes: &[Change]) -> Result<(), Failure> {
-        let before = *self.mark();
         let writes = Writes::of(changes);
         let mut txns = writes.txns(&self.data);
-        let (Some(txn), true) = (txns.pop(), txns.is_empty()) else {
-            return self.commit_in_parts(&writes, before);
-        };
-        let after = self.next_mark(before, 0);
-        self.commit_once(txn, before, after)?;
-        *self.mark() = after;
-        Ok(())
+        let (Some(txn), true) = (txns.pop(), txns.is_empty()) else { return self.commit_in_parts(&writes) };
+        let before = *self.mark();
+        self.commit_once(txn, before, self.next_mark(0))
     }
 
     fn recover(&self) -> Result<(), Failure> {
         let mark = *self.mark();
         if mark.parts > 0 {
             let _readers_wait = self.applying.write().unwrap_or_else(PoisonError::into_inner);
-            self.apply(&self.parts(mark)?)?;
+            return self.apply(&self.parts(mark)?);
         }
-        self.forget_parts()
+        // Later parts have another number, so this may be late, too.
+        let tried = format!("{}/redo/{}/{:020}/", self.owner.name, self.place, self.tried.load(SeqCst));
+        self.step(Txn::new().then(Delete::new(Keys::prefix(tried))))
     }
 
     fn check_owned(&self) -> Result<(), Failure> {
@@ -323,13 +331,31 @@ impl EtcdPartition {
     }
 }
 
+fn mark_key(owner: &Owner, place: &str) -> String {
+    format!("{}/place/{place}", owner.name)
+}
+
+fn read_mark(owner: &Owner, place: &str) -> Result<Option<Mark>, Failure> {
+    let key = mark_key(owner, place);
+    let wanted = key.clone();
+    let found = owner.read(async move |client| client.get(wanted.clone()).await)?;
+    let read = |record: Record| {
+        Mark::read(&record).ok_or_else(|| Failure::Corrupt {
+            file: format!("etcd {key}"),
+            detail: "it is no number of commits".to_owned(),
+        })
+    };
+    found.map_err(|error| failure(&owner.name, &error))?.map(read).transpose()
+}
+
 impl Mark {
-    fn read(value: &[u8]) -> Option<Mark> {
-        let mut words = std::str::from_utf8(value).ok()?.split(' ');
+    fn read(record: &Record) -> Option<Mark> {
+        let mut words = std::str::from_utf8(&record.value).ok()?.split(' ');
         let mark = Mark {
             commits: words.next()?.parse().ok()?,
             parts: words.next()?.parse().ok()?,
             owner: words.next()?.parse().ok()?,
+            revision: record.mod_revision,
         };
         words.next().is_none().then_some(mark)
     }
