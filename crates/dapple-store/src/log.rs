@@ -269,7 +269,10 @@ where
             let inner = log.store.inner();
             match &self.notify {
                 // An append between the check and this line leaves a permit, and so does a new map.
-                Some((epoch, notify)) if *epoch == inner.epoch() => notify.notified().await,
+                Some((epoch, notify)) if *epoch == inner.epoch() => {
+                    let partition = inner.map(log.deadline()).await?.of(&log.info, b"").clone();
+                    partition.changed(notify).await;
+                }
                 _ => {
                     let notify = Arc::new(Notify::new());
                     let map = inner.map(log.deadline()).await?;

@@ -282,7 +282,10 @@ impl<E: Engine> RawWatch<E> {
                 }
             }
             // A change between the look and this line has left its permit.
-            self.notify.notified().await;
+            match self.sources.first() {
+                Some(source) => source.partition.changed(&self.notify).await,
+                None => self.notify.notified().await,
+            }
         }
     }
 }

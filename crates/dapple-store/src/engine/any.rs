@@ -148,6 +148,10 @@ impl Partition for AnyPartition {
         delegate!(self, partition => partition.check_owned())
     }
 
+    fn may_be_lost(&self) -> bool {
+        delegate!(self, partition => partition.may_be_lost())
+    }
+
     fn name(&self) -> String {
         delegate!(self, partition => partition.name())
     }

@@ -149,6 +149,11 @@ pub trait Partition: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether [`check_owned`](Self::check_owned) may ever refuse: then watchers that wait ask it each second.
+    fn may_be_lost(&self) -> bool {
+        false
+    }
+
     /// The name of the file or other place, for messages.
     fn name(&self) -> String;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dapple_io::blocking::{BlockingError, spawn_blocking, try_spawn_blocking};
-use dapple_io::time::{Instant, timeout_at};
+use dapple_io::time::{Instant, timeout, timeout_at};
 use dapple_sched::Colored;
 use dapple_sync::sync::{Notify, oneshot};
 use dapple_tower::Reason;
@@ -230,8 +230,18 @@ impl<P: Partition> PartitionHandle<P> {
         self.inner.hot.of_table(table)
     }
 
+    /// Waits for a change that a watcher has to look at. Returns too early where the partition may be lost.
+    pub(crate) async fn changed(&self, watcher: &Notify) {
+        if self.engine().may_be_lost() {
+            let _ = timeout(LOOK_EVERY, watcher.notified()).await;
+        } else {
+            watcher.notified().await;
+        }
+    }
+
     /// Refuses if the partition stopped after an error.
     pub(crate) async fn check_running(&self) -> Result<(), Error> {
+        self.check_owned()?;
         self.inner.state.read(|state| state.check_running()).await
     }
 
@@ -372,6 +382,8 @@ impl<P: Partition> PartitionHandle<P> {
     }
 }
 
+/// How often a watcher looks whether its partition is lost.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The most turns of the scheduler for which a commit waits for more writes.
 const GATHER_TURNS: usize = 8;
 /// The most keys that one call of the engine reads, so that other calls have their turn in the blocking pool.
