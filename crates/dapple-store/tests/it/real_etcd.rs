@@ -23,7 +23,7 @@ async fn opened(client: &Client) -> Store<Etcd> {
 
 /// Ends the lease of an owner that is gone, so that no other process waits for it.
 async fn revoke(client: &Client) {
-    if let Some(lease) = client.get("shop/owner").await.unwrap().and_then(|owner| owner.lease) {
+    if let Some(lease) = client.get("/shop//owner").await.unwrap().and_then(|owner| owner.lease) {
         client.revoke(lease).await.unwrap();
     }
 }
@@ -64,7 +64,7 @@ fn a_store_is_there_when_it_is_opened_again() {
 
         let store = opened(&client).await;
         assert!(store.ordered_table::<u32, String>("words").await.is_err());
-        assert_eq!(client.find(dapple_etcd::Get::new(Keys::prefix("shop/redo/"))).await.unwrap().count, 0);
+        assert_eq!(client.find(dapple_etcd::Get::new(Keys::prefix("/shop//redo/"))).await.unwrap().count, 0);
     });
 }
 
@@ -142,6 +142,45 @@ fn one_process_at_a_time_has_a_store() {
         table.put(&1, &2).await.unwrap_err();
         assert!(is_lost(table.get(&1).await));
         assert_eq!(next.table::<u8, u8>("t").await.unwrap().get(&1).await.unwrap(), Some(1));
+    });
+}
+
+#[test]
+fn watchers_learn_that_the_store_is_closed() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    run(async {
+        let client = cluster.client().await;
+        let store = opened(&client).await;
+        let table: Table<u8, u8, _> = store.create("t", TableOptions::default()).await.unwrap();
+        let log: dapple_store::Log<u8, _> = store.create_log("l", TableOptions::default()).await.unwrap();
+        let mut watch = table.watch(&table.cursor().await.unwrap()).await.unwrap();
+        let mut tail = log.tail(0);
+        let watching = dapple_sched::spawn(async move { is_lost(watch.next().await) });
+        let tailing = dapple_sched::spawn(async move { is_lost(tail.next().await) });
+        dapple_io::time::sleep(Duration::from_millis(50)).await;
+        store.close().await;
+        assert!(watching.await.unwrap() && tailing.await.unwrap());
+    });
+}
+
+#[test]
+fn names_with_slashes_are_other_stores() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    run(async {
+        let client = cluster.client().await;
+        for (at, name) in ["a", "a/data/catalog", "a/place", "/a//owner/"].into_iter().enumerate() {
+            let store = Store::open(Etcd::new(client.clone(), name), options(1)).await.unwrap();
+            let table: Table<u8, usize, _> = store.create("t", TableOptions::default()).await.unwrap();
+            table.put(&1, &at).await.unwrap();
+            store.close().await;
+        }
+        for (at, url) in ["a", "a/data/catalog", "a/place", "a/owner"].into_iter().enumerate() {
+            let url: dapple_store::StoreUrl =
+                format!("{}/{url}", cluster.endpoints()[0].replace("http", "etcd")).parse().unwrap();
+            let store = Store::open(url.engine(), options(1)).await.unwrap();
+            assert_eq!(store.table::<u8, usize>("t").await.unwrap().get(&1).await.unwrap(), Some(at));
+            store.close().await;
+        }
     });
 }
 
@@ -245,7 +284,7 @@ fn a_large_commit_is_there_as_a_whole_or_not_at_all_after_a_kill() {
             let keys: Vec<_> = (0..KEYS).collect();
             let found = table.get_many(&keys).await.unwrap();
             assert!(found[0] >= Some(last) && found.iter().all(|one| *one == found[0]), "{last} {found:?}");
-            assert_eq!(client.find(dapple_etcd::Get::new(Keys::prefix("shop/redo/"))).await.unwrap().count, 0);
+            assert_eq!(client.find(dapple_etcd::Get::new(Keys::prefix("/shop//redo/"))).await.unwrap().count, 0);
             store.close().await;
         }
     });
@@ -268,14 +307,14 @@ fn a_place_that_is_missing_or_damaged_is_found() {
         let store = opened(&client).await;
         store.create::<u8, u8>("t", TableOptions::default()).await.unwrap();
         store.close().await;
-        let mark = client.get("shop/place/synced-1").await.unwrap().unwrap();
-        client.delete(dapple_etcd::Delete::new("shop/place/synced-1")).await.unwrap();
+        let mark = client.get("/shop//place/synced-1").await.unwrap().unwrap();
+        client.delete(dapple_etcd::Delete::new("/shop//place/synced-1")).await.unwrap();
         let missing = Store::open(Etcd::new(client.clone(), "shop"), options(3)).await.map(drop).unwrap_err();
         assert!(missing.to_string().contains("place/synced-1 is missing"), "{missing}");
-        client.put(Put::new("shop/place/synced-1", "x")).await.unwrap();
+        client.put(Put::new("/shop//place/synced-1", "x")).await.unwrap();
         let damaged = Store::open(Etcd::new(client.clone(), "shop"), options(3)).await.map(drop).unwrap_err();
         assert!(matches!(damaged, Error::NotApplied(Refusal::Engine(Failure::Corrupt { .. }))), "{damaged:?}");
-        client.put(Put::new("shop/place/synced-1", mark.value)).await.unwrap();
+        client.put(Put::new("/shop//place/synced-1", mark.value)).await.unwrap();
         opened(&client).await.table::<u8, u8>("t").await.unwrap();
     });
 }
@@ -325,7 +364,7 @@ fn a_request_that_comes_late_changes_nothing() {
             let table = TableId(1);
             let put = |key: u16, value: &str| Change::Put(table, key.to_be_bytes().to_vec(), value.into());
             let many = |value: &str| (0..150).map(|key| put(key, value)).collect::<Vec<_>>();
-            let engine = Etcd::new(client, format!("late{place}"));
+            let engine = Etcd::new(client, &format!("late{place}"));
             relay.hold("/v3/kv/txn", place);
             let partition = engine.open(Place::Catalog).unwrap();
             partition.commit(&many("old")).unwrap();
@@ -338,6 +377,13 @@ fn a_request_that_comes_late_changes_nothing() {
             partition.commit(&many("newer")).unwrap();
             engine.remove(Place::Catalog).unwrap();
             assert_eq!(engine.open(Place::Catalog).unwrap().len(table).unwrap(), 0);
+            // A removal that comes late leaves its successor alone.
+            relay.hold("/v3/kv/txn", 0);
+            engine.remove(Place::Catalog).unwrap();
+            let again = engine.open(Place::Catalog).unwrap();
+            again.commit(&many("again")).unwrap();
+            assert!(relay.deliver());
+            assert_eq!(seen(&again, 7), "again");
             engine.close();
             was_late
         })

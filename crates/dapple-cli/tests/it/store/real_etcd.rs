@@ -46,5 +46,5 @@ fn commands_follow_each_other_without_waiting_for_a_lease() {
 fn owner(address: &str) -> Option<dapple::etcd::Record> {
     let client = dapple::etcd::Etcd::new([address]).unwrap();
     let runtime = dapple::builder().build().unwrap();
-    runtime.block_on(async move { client.get("/shop/owner").await.unwrap() })
+    runtime.block_on(async move { client.get("/shop//owner").await.unwrap() })
 }

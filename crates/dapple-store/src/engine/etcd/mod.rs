@@ -11,7 +11,9 @@
 //! each read, has no order of changes for watchers but etcd's own, and no transaction beyond 128 keys. Programs that want it
 //! use the client (`dapple-etcd`) directly.
 //!
-//! # Keys below `NAME/`
+//! # Keys below `/NAME//`
+//!
+//! No name of a store has two slashes in a row, so stores `a` and `a/b` do not meet.
 //!
 //! | key | value |
 //! |---|---|
@@ -68,16 +70,16 @@ pub struct Etcd {
 const VALUE_LEN_MAX: usize = 1 << 20;
 
 impl Etcd {
-    /// The store `name`: its keys in etcd begin with `name` and a slash.
+    /// The store `name`: its keys in etcd begin with `/NAME//`. Slashes around the name, and further ones in a row, do not count.
     #[must_use]
-    pub fn new(client: Client, name: impl Into<String>) -> Etcd {
-        Etcd { client, name: name.into(), owner: Mutex::new(Weak::new()) }
+    pub fn new(client: Client, name: &str) -> Etcd {
+        let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+        Etcd { client, name: format!("/{}/", parts.join("/")), owner: Mutex::new(Weak::new()) }
     }
 
     /// The store at this place.
     pub(crate) fn at(url: &EtcdUrl) -> Etcd {
-        let root = url.root();
-        Etcd::new(url.client(), root.strip_suffix('/').unwrap_or(&root))
+        Etcd::new(url.client(), &url.root())
     }
 
     /// Whether there is a store, or what is left of one. Blocks.
@@ -100,7 +102,7 @@ impl Etcd {
 impl Clone for Etcd {
     /// The same place: not the ownership of it.
     fn clone(&self) -> Etcd {
-        Etcd::new(self.client.clone(), self.name.clone())
+        Etcd::new(self.client.clone(), &self.name)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{fs, process};
+use std::{fs, process, thread};
 
 use dapple_etcd::{Compare, Error, Etcd as Client, Guard, Guarded, Lease, OpResult, Put, Record, Txn, TxnReply};
 
@@ -22,6 +22,8 @@ pub(super) struct Owner {
 
 /// The lease of an owner.
 const TTL: Duration = Duration::from_secs(10);
+/// The pause before a call is repeated.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long one attempt of a call may take; calls are repeated while the lease lasts.
 const CALL_MAX: Duration = Duration::from_secs(3);
 
@@ -93,7 +95,7 @@ impl Owner {
             let found = wait(&self.client, &call);
             self.check()?;
             match found {
-                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
+                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => thread::sleep(PAUSE),
                 found => return Ok(found),
             }
         }
@@ -125,7 +127,7 @@ impl Owner {
             let txn = txn.clone();
             match wait(&self.client, async move |client| client.txn_guarded(&txn).await) {
                 Ok((reply, _)) => return Ok(reply),
-                Err(Error::Unavailable { .. }) => {}
+                Err(Error::Unavailable { .. }) => thread::sleep(PAUSE),
                 Err(Error::Unknown { .. }) => is_open = true,
                 // An attempt before may still come to etcd.
                 Err(error) if is_open => {

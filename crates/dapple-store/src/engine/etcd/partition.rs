@@ -40,6 +40,13 @@ struct Mark {
     revision: i64,
 }
 
+/// The values of keys, and the revision at which they were read.
+#[derive(Default)]
+struct Values {
+    revision: Option<i64>,
+    values: Vec<Option<Vec<u8>>>,
+}
+
 /// Keys of one read: within etcd's limit for the operations of a transaction.
 const KEYS_MAX: usize = 100;
 /// The first page of an enumeration, and the bytes that later ones are to have.
@@ -180,20 +187,25 @@ impl EtcdPartition {
         failure(&format!("{} {}", self.owner.name, self.place), error)
     }
 
-    /// The values of at most [`KEYS_MAX`] keys. Where they are too large for one reply, it asks twice.
-    fn read_keys(&self, table: TableId, keys: &[Bytes], values: &mut Vec<Option<Vec<u8>>>) -> Result<(), Failure> {
-        let get = |key: &Bytes| Get::new(Keys::one(data_key(&self.data, table, key)));
+    /// The values of at most [`KEYS_MAX`] keys, all at one revision. Where they are too large for one reply, it asks twice.
+    /// `false` if etcd forgot that revision meanwhile.
+    fn read_keys(&self, table: TableId, keys: &[Bytes], read: &mut Values) -> Result<bool, Failure> {
+        let get = |key: &Bytes| {
+            let get = Get::new(Keys::one(data_key(&self.data, table, key)));
+            read.revision.map_or(get.clone(), |revision| get.at(revision))
+        };
         let txn = keys.iter().map(get).fold(Txn::new(), Txn::then);
         match self.owner.read(async move |client| client.txn(&txn).await)? {
             Ok(reply) => {
+                read.revision.get_or_insert(reply.revision);
                 let found = reply.replies.into_iter().map(|reply| reply.into_found()?.records.pop());
-                values.extend(found.map(|record| record.map(|record| record.value.to_vec())));
-                Ok(())
+                read.values.extend(found.map(|record| record.map(|record| record.value.to_vec())));
+                Ok(true)
             }
+            Err(error) if matches!(error.reason(), Some(Reason::Compacted { .. })) => Ok(false),
             Err(error) if error.reason() == Some(Reason::TooLarge) && keys.len() > 1 => {
                 let (first, rest) = keys.split_at(keys.len() / 2);
-                self.read_keys(table, first, values)?;
-                self.read_keys(table, rest, values)
+                Ok(self.read_keys(table, first, read)? && self.read_keys(table, rest, read)?)
             }
             Err(error) => Err(self.failure(&error)),
         }
@@ -238,9 +250,15 @@ impl Partition for EtcdPartition {
 
     fn get_many(&self, table: TableId, keys: &[Bytes]) -> Result<Vec<Option<Vec<u8>>>, Failure> {
         let _whole_commits = self.reading()?;
-        let mut values = Vec::with_capacity(keys.len());
-        keys.chunks(KEYS_MAX).try_for_each(|keys| self.read_keys(table, keys, &mut values))?;
-        Ok(values)
+        loop {
+            let (mut read, mut is_whole) = (Values::default(), true);
+            for keys in keys.chunks(KEYS_MAX) {
+                is_whole = is_whole && self.read_keys(table, keys, &mut read)?;
+            }
+            if is_whole {
+                return Ok(read.values);
+            }
+        }
     }
 
     fn scan(&self, table: TableId, range: KeyRange<'_>, limit: usize) -> Result<Vec<Entry>, Failure> {
@@ -308,6 +326,10 @@ impl Partition for EtcdPartition {
 
     fn check_owned(&self) -> Result<(), Failure> {
         self.owner.check()
+    }
+
+    fn may_be_lost(&self) -> bool {
+        true
     }
 
     fn name(&self) -> String {
