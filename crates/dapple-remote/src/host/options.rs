@@ -279,7 +279,7 @@ mod tests {
             ("echo", "stands alone"),
             ("--nonsense", "no option"),
             ("--register a:1", "etcd only"),
-            ("--register etcd://a:1", "prefix"),
+            ("--register etcd://a:1", "PREFIX"),
             ("--advertise here", "no address"),
         ];
         for (line, words) in cases {
