@@ -4,6 +4,7 @@ use std::env;
 
 use crate::plan::Plan;
 use crate::simulation::{Outcome, Simulation};
+use crate::trace::LINES_MAX;
 
 /// Runs a scenario with the seeds 1 to `seeds`. The first three run twice, to see that a seed decides everything.
 ///
@@ -19,21 +20,25 @@ use crate::simulation::{Outcome, Simulation};
 pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
     if let Some(seed) = number_of("DAPPLE_SIM_SEED") {
         let kept = env::var("DAPPLE_SIM_FAULTS").ok().map(|list| numbers(&list));
-        let outcome = run(seed, true, kept, &scenario);
+        let outcome = run(seed, LINES_MAX, kept, &scenario);
         eprintln!("{name}: {outcome}");
         assert!(outcome.failure.is_none(), "{}", text(name, &outcome, None));
         return;
     }
     for seed in 1..=number_of("DAPPLE_SIM_SEEDS").unwrap_or(seeds) {
-        let outcome = run(seed, false, None, &scenario);
+        let is_twice = seed <= TWICE;
+        let lines_max = if is_twice { TWICE_LINES_MAX } else { 0 };
+        let outcome = run(seed, lines_max, None, &scenario);
         if outcome.failure.is_some() {
             panic!("{}", report(name, &outcome, &scenario));
         }
-        if seed <= TWICE {
-            let again = run(seed, false, None, &scenario);
+        if is_twice {
+            let again = run(seed, lines_max, None, &scenario);
             assert_eq!(
-                again.hash, outcome.hash,
-                "{name}: seed {seed} does not decide everything: something real is inside"
+                again.hash,
+                outcome.hash,
+                "{name}: seed {seed} does not decide everything: something real is inside; {}",
+                difference(&outcome.lines, &again.lines)
             );
         }
     }
@@ -46,7 +51,7 @@ pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
 /// assert!(outcome.failure.is_none());
 /// ```
 pub fn run_seed(seed: u64, scenario: &impl Fn(&mut Simulation)) -> Outcome {
-    run(seed, false, None, scenario)
+    run(seed, 0, None, scenario)
 }
 
 /// Runs one seed of a scenario with these faults in place of its own; the outcome has the last events in words.
@@ -68,16 +73,28 @@ pub fn run_seed(seed: u64, scenario: &impl Fn(&mut Simulation)) -> Outcome {
 /// assert!(run_plan(1, &plan, &scenario).failure.is_some());
 /// ```
 pub fn run_plan(seed: u64, plan: &Plan, scenario: &impl Fn(&mut Simulation)) -> Outcome {
-    let mut sim = Simulation::with(seed, true, None);
+    let mut sim = Simulation::with(seed, LINES_MAX, None);
     sim.replace_plan(plan.clone());
     scenario(&mut sim);
     sim.run()
 }
 
-fn run(seed: u64, keeps_lines: bool, kept: Option<Vec<usize>>, scenario: &impl Fn(&mut Simulation)) -> Outcome {
-    let mut sim = Simulation::with(seed, keeps_lines, kept);
+fn run(seed: u64, lines_max: usize, kept: Option<Vec<usize>>, scenario: &impl Fn(&mut Simulation)) -> Outcome {
+    let mut sim = Simulation::with(seed, lines_max, kept);
     scenario(&mut sim);
     sim.run()
+}
+
+/// The first event of two runs in which they differ.
+fn difference(first: &[String], second: &[String]) -> String {
+    if first == second {
+        return "the same events come in other steps".to_owned();
+    }
+    let len = first.len().min(second.len());
+    let at = (0..len).find(|at| first[*at] != second[*at]).unwrap_or(len);
+    let line = |lines: &[String]| lines.get(at).map_or("no event", |line| line.trim()).to_owned();
+    let before = at.checked_sub(1).map_or("the beginning", |before| first[before].trim());
+    format!("after `{before}` (line {at}) comes `{}`, then `{}`", line(first), line(second))
 }
 
 /// The numbers of faults of a plan that still fails without the others: one after the other is left out, as long as it fails.
@@ -107,7 +124,7 @@ pub fn shrink(failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> Vec<usiz
     let mut kept: Vec<usize> = (0..failed.plan.len()).collect();
     for number in (0..failed.plan.len()).rev() {
         let fewer: Vec<usize> = kept.iter().copied().filter(|kept| *kept != number).collect();
-        if run(failed.seed, false, Some(fewer.clone()), scenario).failure.is_some() {
+        if run(failed.seed, 0, Some(fewer.clone()), scenario).failure.is_some() {
             kept = fewer;
         }
     }
@@ -125,7 +142,7 @@ pub fn shrink(failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> Vec<usiz
 /// ```
 pub fn report(name: &str, failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> String {
     let kept = shrink(failed, scenario);
-    let smallest = run(failed.seed, true, Some(kept.clone()), scenario);
+    let smallest = run(failed.seed, LINES_MAX, Some(kept.clone()), scenario);
     text(name, &smallest, Some(&kept))
 }
 
@@ -156,3 +173,19 @@ fn numbers(list: &str) -> Vec<usize> {
 
 /// So many seeds run twice.
 const TWICE: u64 = 3;
+/// The lines of such a run that are kept, to tell of a difference.
+const TWICE_LINES_MAX: usize = 1 << 18;
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn the_first_difference_is_told() {
+        let lines = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(difference(&lines("a b c"), &lines("a x c")), "after `a` (line 1) comes `b`, then `x`");
+        assert_eq!(difference(&lines("a"), &lines("a b")), "after `a` (line 1) comes `no event`, then `b`");
+        assert_eq!(difference(&lines("a"), &lines("a")), "the same events come in other steps");
+        assert_eq!(difference(&lines("a"), &lines("b")), "after `the beginning` (line 0) comes `a`, then `b`");
+    }
+}

@@ -88,14 +88,14 @@ impl fmt::Display for Outcome {
 impl Simulation {
     /// A simulation without hosts so far.
     pub fn new(seed: u64) -> Simulation {
-        Simulation::with(seed, false, None)
+        Simulation::with(seed, 0, None)
     }
 
-    /// `keeps_lines`: the last events are kept in words. `kept`: the numbers of the only faults of the plan that happen.
-    pub(crate) fn with(seed: u64, keeps_lines: bool, kept: Option<Vec<usize>>) -> Simulation {
+    /// `lines_max`: so many of the last events are kept in words. `kept`: the numbers of the only faults of the plan that happen.
+    pub(crate) fn with(seed: u64, lines_max: usize, kept: Option<Vec<usize>>) -> Simulation {
         let mut random = Random::new(seed);
         let settings = Settings::default();
-        let world = World::new(random.fork(), settings.network.clone(), keeps_lines);
+        let world = World::new(random.fork(), settings.network.clone(), lines_max);
         Simulation {
             seed,
             settings,

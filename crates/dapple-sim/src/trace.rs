@@ -10,12 +10,12 @@ pub(crate) struct Trace {
     hash: u64,
     events: u64,
     lines: VecDeque<String>,
-    keeps_lines: bool,
+    lines_max: usize,
 }
 
 impl Trace {
-    pub(crate) fn new(keeps_lines: bool) -> Trace {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: VecDeque::new(), keeps_lines }
+    pub(crate) fn new(lines_max: usize) -> Trace {
+        Trace { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: VecDeque::new(), lines_max }
     }
 
     /// Takes numbers into the hash.
@@ -30,10 +30,10 @@ impl Trace {
     /// The same of something that is worth a line, of which the last are kept where they are to be shown.
     pub(crate) fn line(&mut self, now: Duration, numbers: [u64; 3], what: fmt::Arguments<'_>) {
         self.note(numbers);
-        if !self.keeps_lines {
+        if self.lines_max == 0 {
             return;
         }
-        if self.lines.len() == LINES_MAX {
+        if self.lines.len() == self.lines_max {
             self.lines.pop_front();
         }
         let mut line = format!("{:>14.6} s  ", now.as_secs_f64());
@@ -50,5 +50,5 @@ impl Trace {
     }
 }
 
-/// Lines that are kept.
-const LINES_MAX: usize = 200;
+/// The lines of a report.
+pub(crate) const LINES_MAX: usize = 200;

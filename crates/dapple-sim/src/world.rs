@@ -101,11 +101,11 @@ pub(crate) enum Event {
 }
 
 impl World {
-    pub(crate) fn new(random: Random, network: Network, keeps_lines: bool) -> World {
+    pub(crate) fn new(random: Random, network: Network, lines_max: usize) -> World {
         World {
             now: Duration::ZERO,
             random,
-            trace: Trace::new(keeps_lines),
+            trace: Trace::new(lines_max),
             network,
             hosts: Vec::new(),
             connections: BTreeMap::new(),
