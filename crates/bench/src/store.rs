@@ -9,6 +9,7 @@ use crate::words::{check_secs, checked, name, verdict};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
+use dapple::JoinHandle;
 use dapple::etcd::Put;
 use dapple::store::engine::{Change, Engine, Partition, Place, TableId, Transactions};
 use dapple::store::{Durability, Etcd, Fjall, Redb, Store, StoreOptions, TableOptions};
@@ -321,15 +322,20 @@ fn layered<E: Transactions>(args: &TrialArgs, engine: E) -> Result<Ran> {
                 })
             })
             .collect();
-        let (ops_before, cpu, begin) = (ops.load(Relaxed), own_cpu(), Instant::now());
-        dapple::time::sleep(Duration::from_secs_f64(secs)).await;
-        let ran = (ops.load(Relaxed) - ops_before, own_cpu() - cpu, begin.elapsed().as_secs_f64());
-        stop.store(true, Relaxed);
-        for task in tasks {
-            task.await.context("a caller panicked")??;
-        }
-        Ok(ran)
+        measure(&stop, &ops, tasks, secs).await
     })
+}
+
+/// Counts operations for these seconds, then stops the callers, which check what they wrote.
+async fn measure(stop: &AtomicBool, ops: &AtomicU64, callers: Vec<JoinHandle<Result<()>>>, secs: f64) -> Result<Ran> {
+    let (ops_before, cpu, begin) = (ops.load(Relaxed), own_cpu(), Instant::now());
+    dapple::time::sleep(Duration::from_secs_f64(secs)).await;
+    let ran = (ops.load(Relaxed) - ops_before, own_cpu() - cpu, begin.elapsed().as_secs_f64());
+    stop.store(true, Relaxed);
+    for caller in callers {
+        caller.await.context("a caller panicked")??;
+    }
+    Ok(ran)
 }
 
 /// The keys of a table that is loaded, and the most of one commit.
@@ -454,7 +460,7 @@ fn raw_etcd(args: &TrialArgs, member: &etcd::Member) -> Result<Ran> {
                         client.put(Put::new(name(at), value(at, *known))).await?;
                         ops.fetch_add(1, Relaxed);
                     }
-                    for (at, writes) in (0..).zip(writes).filter(|(_, writes)| *writes > 0).take(20) {
+                    for (at, writes) in (0..).zip(writes).filter(|(_, writes)| *writes > 0) {
                         let found = client.get(name(at)).await?.context("a key is missing")?;
                         ensure!(found.value == value(at, writes), "a key differs at the end");
                     }
@@ -462,14 +468,7 @@ fn raw_etcd(args: &TrialArgs, member: &etcd::Member) -> Result<Ran> {
                 })
             })
             .collect();
-        let (ops_before, cpu, begin) = (ops.load(Relaxed), own_cpu(), Instant::now());
-        dapple::time::sleep(Duration::from_secs_f64(secs)).await;
-        let ran = (ops.load(Relaxed) - ops_before, own_cpu() - cpu, begin.elapsed().as_secs_f64());
-        stop.store(true, Relaxed);
-        for task in tasks {
-            task.await.context("a caller panicked")??;
-        }
-        Ok(ran)
+        measure(&stop, &ops, tasks, secs).await
     })
 }
 
