@@ -109,7 +109,7 @@ impl<E: Engine> Store<E> {
     /// The engine's [`Failure`], which names the file: damaged, in use by another process, of another version.
     pub async fn open(engine: E, options: StoreOptions) -> Result<Store<E>, Error> {
         let (engine, options) = (Arc::new(engine), Arc::new(options));
-        let give_up = Instant::now() + options.in_use_limit;
+        let (began, limit) = (Instant::now(), options.in_use_limit);
         let mut pause = Duration::from_millis(1);
         loop {
             let (engine, options) = (engine.clone(), options.clone());
@@ -118,7 +118,7 @@ impl<E: Engine> Store<E> {
                 Err(error) => Err(Refusal::Unsupported(format!("the store cannot be opened: {error}"))),
             };
             match opened {
-                Err(Refusal::Engine(Failure::InUse { .. })) if Instant::now() < give_up => sleep(pause).await,
+                Err(Refusal::Engine(Failure::InUse { .. })) if began.elapsed() < limit => sleep(pause).await,
                 opened => return Ok(Store { inner: Arc::new(opened?) }),
             }
             pause = (pause * 2).min(Duration::from_millis(100));
