@@ -72,7 +72,7 @@ pub enum Refusal {
     /// A name, key or value is longer than the store allows.
     #[error("the {part} has {len} bytes, and {len_max} are the most")]
     TooLong {
-        /// `name`, `key`, `value` or `all values before a batch`.
+        /// `name`, `key`, `value` or `sum of the values before the batch`.
         part: &'static str,
         /// Its length, bytes.
         len: usize,

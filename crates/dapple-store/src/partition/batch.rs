@@ -304,7 +304,7 @@ impl<'a, P: Partition> Batch<'a, P> {
             Some(record) => record.clone(),
             None if self.read_bytes > READ_BYTES_MAX => {
                 let (len, len_max) = (self.read_bytes, READ_BYTES_MAX);
-                return Err(Refusal::TooLong { part: "all values before a batch", len, len_max });
+                return Err(Refusal::TooLong { part: "sum of the values before the batch", len, len_max });
             }
             None => {
                 let record = super::load(self.engine, table, key)?;

@@ -57,9 +57,7 @@ impl Owner {
             Ok((lease, revision)) => {
                 Ok(Owner { client, name: name.to_owned(), lease: Mutex::new(Some(lease)), revision })
             }
-            Err(other) => {
-                Err(Failure::InUse { file: format!("etcd {name}, which {} has,", String::from_utf8_lossy(&other)) })
-            }
+            Err(other) => Err(Failure::InUse { file: format!("etcd {name} ({})", String::from_utf8_lossy(&other)) }),
         }
     }
 
