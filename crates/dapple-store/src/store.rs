@@ -134,6 +134,14 @@ impl<E: Engine> Store<E> {
         let _ = spawn_blocking(move || engine.close()).await;
     }
 
+    /// Waits until another process may have the store's place, and returns the reason; with an engine from which no process
+    /// can take it, for ever. From then on all operations fail, so a server ends, and a spare one serves. It looks once a second.
+    ///
+    /// **Cancel safety:** nothing is lost if the future is dropped.
+    pub async fn lost(&self) -> Failure {
+        self.inner.catalog.lost().await
+    }
+
     /// Creates a table without an order of its keys. It costs two commits of the catalog.
     ///
     /// # Errors

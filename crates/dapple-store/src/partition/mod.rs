@@ -8,13 +8,14 @@ mod log;
 mod state;
 mod transaction;
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dapple_io::blocking::{BlockingError, spawn_blocking, try_spawn_blocking};
-use dapple_io::time::{Instant, timeout, timeout_at};
+use dapple_io::time::{Instant, sleep, timeout, timeout_at};
 use dapple_sched::Colored;
 use dapple_sync::sync::{Notify, oneshot};
 use dapple_tower::Reason;
@@ -230,6 +231,19 @@ impl<P: Partition> PartitionHandle<P> {
         self.inner.hot.of_table(table)
     }
 
+    /// Waits until another process may have it.
+    pub(crate) async fn lost(&self) -> Failure {
+        if !self.engine().may_be_lost() {
+            return pending().await;
+        }
+        loop {
+            match self.engine().check_owned() {
+                Ok(()) => sleep(LOOK_EVERY).await,
+                Err(failure) => return failure,
+            }
+        }
+    }
+
     /// Waits for a change that a watcher has to look at. Returns too early where the partition may be lost.
     pub(crate) async fn changed(&self, watcher: &Notify) {
         if self.engine().may_be_lost() {
@@ -382,7 +396,7 @@ impl<P: Partition> PartitionHandle<P> {
     }
 }
 
-/// How often a watcher looks whether its partition is lost.
+/// How often it is looked whether a partition is lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The most turns of the scheduler for which a commit waits for more writes.
 const GATHER_TURNS: usize = 8;

@@ -160,8 +160,13 @@ fn watchers_learn_that_the_store_is_closed() {
         let watching = dapple_sched::spawn(async move { is_lost(watch.next().await) });
         let tailing = dapple_sched::spawn(async move { is_lost(tail.next().await) });
         dapple_io::time::sleep(Duration::from_millis(50)).await;
+        let waiting = dapple_sched::spawn({
+            let store = store.clone();
+            async move { store.lost().await }
+        });
         store.close().await;
         assert!(watching.await.unwrap() && tailing.await.unwrap());
+        assert!(matches!(waiting.await.unwrap(), Failure::Lost { .. }));
     });
 }
 

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use dapple::blocking::spawn_blocking;
 use dapple::net::TcpStream;
 use dapple::signal::{SIGHUP, Signal, signal};
-use dapple::store::{AnyEngine, Error, Store, TableOptions};
+use dapple::store::{AnyEngine, Error, Refusal, Store, TableOptions};
 use dapple::task::{First, race};
 use dapple::time::sleep;
 use dapple::tls::CertificateFiles;
@@ -86,7 +86,7 @@ struct Scans {
 const SCANS_MAX: usize = 4096;
 const DATABASES: u8 = 16;
 
-/// Serves until SIGTERM or SIGINT, then answers the requests that have arrived.
+/// Serves until SIGTERM or SIGINT, then answers the requests that have arrived; or until another process may have the store.
 pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     let mut signals = StopSignals::watch().map_err(CommandError::Runtime)?;
     let renew = signal(SIGHUP).map_err(CommandError::Runtime)?;
@@ -128,10 +128,11 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CommandError> {
     let serving = serve_sessions(listening, service.clone(), admission, &mut signals, args.limits.time(&limits::DRAIN));
     let numbers = Arc::new(StoreNumbers::new(service.clone(), Handle::current()));
     begin_metrics(&args.metrics, numbers, false)?;
-    let beside = race(expire(service.clone()), reload(service, renew));
-    match race(serving, beside).await {
+    let beside = race(expire(service.clone()), reload(service.clone(), renew));
+    match race(serving, race(service.store.lost(), beside)).await {
         First::Left(served) => served.map_err(CommandError::Runtime),
-        First::Right(First::Left(never) | First::Right(never)) => match never {},
+        First::Right(First::Left(lost)) => Err(Error::from(Refusal::Engine(lost)).into()),
+        First::Right(First::Right(First::Left(never) | First::Right(never))) => match never {},
     }
 }
 

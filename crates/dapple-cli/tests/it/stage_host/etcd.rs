@@ -41,7 +41,7 @@ impl Etcd {
         Some(Etcd { child, client, peer, site, program })
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

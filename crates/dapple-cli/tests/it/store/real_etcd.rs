@@ -1,6 +1,7 @@
 //! `dapple store` on a real etcd, if there is one. `cargo xtask etcd` fetches it.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use crate::stage_host::etcd::Etcd;
 
@@ -47,4 +48,22 @@ fn owner(address: &str) -> Option<dapple::etcd::Record> {
     let client = dapple::etcd::Etcd::new([address]).unwrap();
     let runtime = dapple::builder().build().unwrap();
     runtime.block_on(async move { client.get("/shop//owner").await.unwrap() })
+}
+
+#[test]
+fn a_server_ends_when_it_may_have_lost_the_store() {
+    let Some(mut etcd) = Etcd::start_at("127.0.0.1") else { return };
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dapple"))
+        .args(["store", "serve", &format!("etcd://{}/shop", etcd.client), "--port", "0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
+    etcd.kill();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && said.contains("does not have it any more"), "{ended:?}");
 }
