@@ -9,11 +9,9 @@ use std::sync::Arc;
 use dapple_sched::environment;
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::{CertificateError, der, pem};
-use crate::provider::provider;
+use super::{CertificateError, der, pem, verifier};
 
 /// The authorities that sign the certificates of clients, and the certificates that these have revoked. Cheap to clone.
 ///
@@ -29,7 +27,8 @@ pub struct PeerCertificates(Arc<[CertificateDer<'static>]>);
 
 impl ClientAuthorities {
     /// Reads a file in PEM format with the certificates of authorities and, if there are any, their lists of revoked certificates
-    /// (`X509 CRL`), on a thread of the blocking pool. For an authority without a list, none is revoked.
+    /// (`X509 CRL`), on a thread of the blocking pool. For an authority without a list, none is revoked; with several, those that any of them
+    /// names.
     ///
     /// # Cancel safety
     ///
@@ -48,11 +47,7 @@ impl ClientAuthorities {
             for authority in authorities {
                 roots.add(authority).map_err(|error| malformed(&error))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-                .with_crls(revoked)
-                .allow_unknown_revocation_status()
-                .allow_unauthenticated();
-            Ok(ClientAuthorities(verifier.build().map_err(|error| malformed(&error))?))
+            Ok(ClientAuthorities(verifier::of(roots, revoked).map_err(|error| malformed(&error))?))
         });
         read.await.map_err(|error| CertificateError::Pool(io::Error::other(error)))?
     }

@@ -5,6 +5,7 @@ mod der;
 mod error;
 mod pem;
 mod resolver;
+mod verifier;
 
 use std::io;
 use std::path::PathBuf;

@@ -15,22 +15,25 @@ pub(super) fn load(files: &CertificateFiles) -> Result<Entry, CertificateError> 
 
 /// The certificates of authorities, and the lists of those that they revoked.
 pub(super) fn authorities(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<Revoked>), CertificateError> {
-    let authorities = chain(path)?;
-    let revoked: Result<Vec<_>, _> = Revoked::pem_slice_iter(&read(path)?).collect();
-    Ok((authorities, revoked.map_err(|error| malformed(path, &error))?))
+    let text = read(path)?;
+    let revoked: Result<Vec<_>, _> = Revoked::pem_slice_iter(&text).collect();
+    Ok((chain_of(&text, path)?, revoked.map_err(|error| malformed(path, &error))?))
 }
 
 type Revoked = CertificateRevocationListDer<'static>;
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let text = read(path)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    chain_of(&read(path)?, path)
+}
+
+fn chain_of(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let chain = chain.map_err(|error| malformed(path, &error))?;
     if chain.is_empty() {
-        let hint = if has(&text, "PRIVATE KEY-----") {
+        let hint = if has(text, "PRIVATE KEY-----") {
             "; this file has a key, perhaps the two are mixed up"
         } else {
-            not_pem(&text)
+            not_pem(text)
         };
         return Err(CertificateError::NoCertificate { path: path.to_owned(), hint });
     }

@@ -110,3 +110,17 @@ fn a_revoked_certificate_is_refused() {
         }
     });
 }
+
+#[test]
+fn a_certificate_that_any_list_of_its_authority_revokes_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(1, async move {
+        let ours = Authority::new("one");
+        let text = [&ours.pem, &ours.revokes(2), &ours.revokes(3)].map(String::as_str).concat();
+        let trusted = authorities(&folder, &text).await.expect("authorities");
+        for (name, serial, is_valid) in [("ann", 1, true), ("bob", 2, false), ("eve", 3, false)] {
+            let shown = PeerCertificates::new(&[ours.signs(name, serial).first().clone()]).expect("a certificate");
+            assert_eq!(trusted.check(&shown).is_ok(), is_valid, "{name}");
+        }
+    });
+}
