@@ -96,10 +96,35 @@ impl<E: Engine> Store<E> {
     where
         V: Serialize + DeserializeOwned,
     {
-        if options.expiry {
-            return Err(Refusal::Unsupported("entries of a log do not expire; trim it".to_owned()).into());
-        }
+        check_options(options)?;
         let info = self.create_info(name, options, Kind::Log).await?;
+        Ok(Log { store: self.clone(), info, types: PhantomData })
+    }
+
+    /// Opens a log, or creates it with these options if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`table_or_create`](Self::table_or_create) and [`create_log`](Self::create_log).
+    ///
+    /// ```
+    /// use dapple_store::{Log, Memory, Store, StoreOptions, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let events: Log<String, _> = store.log_or_create("events", TableOptions::default()).await?;
+    /// events.append(&"started".to_owned()).await?;
+    /// let same: Log<String, _> = store.log_or_create("events", TableOptions::default()).await?;
+    /// assert_eq!(same.end().await?, 1);
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn log_or_create<V>(&self, name: &str, options: TableOptions) -> Result<Log<V, E>, Error>
+    where
+        V: Serialize + DeserializeOwned,
+    {
+        check_options(options)?;
+        let info = self.open_or_create_info(name, options, Kind::Log).await?;
         Ok(Log { store: self.clone(), info, types: PhantomData })
     }
 
@@ -114,6 +139,13 @@ impl<E: Engine> Store<E> {
         let info = self.open_info(name, Kind::Log).await?;
         Ok(Log { store: self.clone(), info, types: PhantomData })
     }
+}
+
+fn check_options(options: TableOptions) -> Result<(), Refusal> {
+    if options.expiry {
+        return Err(Refusal::Unsupported("entries of a log do not expire; trim it".to_owned()));
+    }
+    Ok(())
 }
 
 impl<V, E> Log<V, E>

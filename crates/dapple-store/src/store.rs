@@ -363,7 +363,7 @@ impl<E: Engine> Store<E> {
         Err(Refusal::WrongKind { table: name.to_owned(), is, wanted: kind.word() }.into())
     }
 
-    async fn open_or_create_info(
+    pub(crate) async fn open_or_create_info(
         &self,
         name: &str,
         options: TableOptions,
