@@ -45,7 +45,10 @@ impl ClientAuthorities {
                 |error: &dyn fmt::Display| CertificateError::Malformed { path: file.clone(), what: error.to_string() };
             let mut roots = RootCertStore::empty();
             for authority in authorities {
-                roots.add(authority).map_err(|error| malformed(&error))?;
+                roots.add(authority.clone()).map_err(|error| malformed(&error))?;
+                if !verifier::is_authority(&authority) {
+                    return Err(CertificateError::NoAuthority { path: file.clone() });
+                }
             }
             Ok(ClientAuthorities(verifier::of(roots, revoked).map_err(|error| malformed(&error))?))
         });

@@ -26,6 +26,12 @@ pub enum CertificateError {
         /// A guess at its content, as a part of a sentence, or empty.
         hint: &'static str,
     },
+    /// A file for authorities has another certificate: its owner could sign certificates of any user.
+    #[error("{} has a certificate of no authority: its basic constraints must say `CA:TRUE`; give that of the authority that signed it", path.display())]
+    NoAuthority {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file for the key has none.
     #[error("{} has no private key: it must have a section `-----BEGIN PRIVATE KEY-----` (or `RSA` or `EC PRIVATE KEY`){hint}", path.display())]
     NoKey {

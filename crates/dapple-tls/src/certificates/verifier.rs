@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
@@ -10,8 +11,9 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
     CertRevocationListError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
 };
-use webpki::{CertRevocationList, OwnedCertRevocationList};
+use webpki::{CertRevocationList, EndEntityCert, KeyUsage, OwnedCertRevocationList};
 
+use super::der;
 use crate::provider::provider;
 
 /// A list of revoked certificates.
@@ -34,6 +36,19 @@ pub(super) fn of(
     let first = of(rounds.next().unwrap_or_default())?;
     let others = rounds.map(of).collect::<Result<Vec<_>, _>>()?;
     Ok(if others.is_empty() { first } else { Arc::new(Every { first, others }) })
+}
+
+/// Whether a certificate says that its owner may sign others; rustls takes any for a root's. One that does is refused as a client's own.
+pub(super) fn is_authority(certificate: &CertificateDer<'_>) -> bool {
+    let Some(end) = der::facts(certificate).and_then(|facts| facts.expires?.duration_since(UNIX_EPOCH).ok()) else {
+        return false;
+    };
+    let as_own = EndEntityCert::try_from(certificate).and_then(|own| {
+        // At its end, since webpki looks at the time first.
+        own.verify_for_usage(&[], &[], &[], UnixTime::since_unix_epoch(end), KeyUsage::client_auth(), None, None)?;
+        Ok(())
+    });
+    matches!(as_own, Err(webpki::Error::CaUsedAsEndEntity))
 }
 
 /// The first list of each authority, then the second of those that have another one, and so on.

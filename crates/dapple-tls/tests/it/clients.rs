@@ -124,3 +124,21 @@ fn a_certificate_that_any_list_of_its_authority_revokes_is_refused() {
         }
     });
 }
+
+#[test]
+fn the_certificate_of_a_user_is_no_authority() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(1, async move {
+        let ours = Authority::new("one");
+        for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
+            let mut params = CertificateParams::default();
+            params.is_ca = is_ca;
+            let user = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate").pem();
+            let refused = authorities(&folder, &[ours.pem.as_str(), &user].concat()).await;
+            assert!(
+                matches!(refused, Err(CertificateError::NoAuthority { .. })),
+                "ann could sign for bob: {refused:?}"
+            );
+        }
+    });
+}
