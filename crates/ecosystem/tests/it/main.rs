@@ -12,8 +12,12 @@ mod limits;
 mod names;
 #[cfg(feature = "tokio-context")]
 mod object_store;
+#[cfg(feature = "tokio-context")]
+mod opentelemetry;
 #[cfg(feature = "pooled-clients")]
 mod pooled;
+#[cfg(feature = "tokio-context")]
+mod sea_orm;
 mod serve;
 mod server;
 #[cfg(feature = "tokio-context")]
