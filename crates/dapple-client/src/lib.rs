@@ -5,6 +5,7 @@
 //!   `hyper-util`), and tonic's `Endpoint::connect_with_connector`. Names, sockets, timers and TLS are Dapple's.
 //! - [`relay`] has rules for programs that pass messages on.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod client;

@@ -81,6 +81,7 @@
 //! Rejected: a participant that answers "aborted" from memory about a transaction that it has never
 //! seen. After a crash it could vote yes to the same transaction, with a late `Prepare`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod bytes;

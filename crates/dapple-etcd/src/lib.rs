@@ -26,6 +26,7 @@
 //!
 //! The gateway checks users by password. A certificate of the client proves the client to TLS, but does not name the user.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod answer;

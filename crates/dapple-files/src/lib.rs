@@ -20,6 +20,7 @@
 //!
 //! The leases and the colors follow the encrypted file server of libasync-mp (thesis, section 5.2; USENIX, section 4.2).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod attempts;

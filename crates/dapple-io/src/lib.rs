@@ -42,6 +42,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!(
     "Dapple runs on Linux only: it waits in epoll and io_uring, and has no driver for kqueue (macOS, FreeBSD) yet"

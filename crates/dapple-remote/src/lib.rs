@@ -13,6 +13,7 @@
 //!
 //! `docs/remote.md` describes the protocol for other languages.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod backoff;

@@ -28,6 +28,8 @@
 //! implements are libasync-mp (Zeldovich's thesis, MIT 2002; USENIX 2003) and "Combining events and
 //! threads" (PLDI 2007).
 
+#![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(dapple_loom, dapple_shuttle, miri))))]
+
 mod color;
 pub mod environment;
 mod hold;

@@ -22,6 +22,7 @@
 //! A panic in a handler ends only its own request, with a `500`. Shutdown has stages, see
 //! [`Serve::with_graceful_shutdown`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod accept;

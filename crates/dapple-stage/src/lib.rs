@@ -23,6 +23,7 @@
 //! faster than the locks has not been measured. The models replace the locks
 //! (`dapple_tower::switch`), and so try many orders of locking.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod deadline;

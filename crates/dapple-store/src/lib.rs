@@ -2,6 +2,7 @@
 //!
 //! The design, and the ways rejected, are in the crate's README.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod bounded;

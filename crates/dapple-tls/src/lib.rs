@@ -57,6 +57,7 @@
 //! Clients keep resumable sessions as encrypted tickets; those of TLS 1.2 clients without tickets
 //! are in a bounded cache. Early data is refused, because it can be replayed.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(not(any(feature = "aws-lc-rs", feature = "ring")))]

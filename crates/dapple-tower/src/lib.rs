@@ -11,6 +11,7 @@
 //! Requests are refused early, with a typed reason and the time after which a retry makes sense
 //! ([`Refused`]).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod admission;

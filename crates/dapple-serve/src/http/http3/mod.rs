@@ -7,7 +7,7 @@
 //!
 //! | action of a peer | reaction |
 //! |---|---|
-//! | send first packets with forged addresses | with [`VALIDATE_FROM`](incoming) handshakes in progress, new clients have to prove their address (Retry) |
+//! | send first packets with forged addresses | with `VALIDATE_FROM` handshakes in progress, new clients have to prove their address (Retry) |
 //! | not finish its handshake | the handshake ends after 10 s |
 //! | open many streams | 128 at a time; more are refused by the protocol |
 //! | take nothing, or too little, of a reply | the stream is reset at the limit of the [pace](super::pace) |
