@@ -47,6 +47,7 @@ pub(crate) fn run() -> Result<bool, String> {
     findings.extend(cancel::check(&sources));
     findings.extend(clocks::check(&sources));
     findings.extend(sizes::check_services(&sources));
+    findings.extend(sizes::check_texts(&texts));
     let page = texts.iter().find(|(path, _)| path == promises::PAGE).map_or("", |(_, text)| text);
     findings.extend(promises::check(&sources, page));
     findings.extend(plain::check(&texts, &sources));

@@ -16,6 +16,19 @@ const CODE_LINES_MAX: [(&str, usize); 2] =
 /// Lines of code of one service, without its tests: services demonstrate brevity, too.
 const SERVICE_LINES_MAX: usize = 600;
 
+/// Texts that lead to the others, and stay short.
+const TEXT_LINES_MAX: [(&str, usize); 3] = [("ARCHITECTURE.md", 400), ("CHANGELOG.md", 80), ("README.md", 90)];
+
+/// Checks the length of the texts at the root.
+pub(crate) fn check_texts(texts: &[(String, String)]) -> Vec<Finding> {
+    let limited = TEXT_LINES_MAX.iter().filter_map(|(path, max)| {
+        let lines = texts.iter().find(|(other, _)| other == path)?.1.lines().count();
+        let what = format!("{lines} lines, {max} at most; keep what a new reader needs, and move the rest into docs/");
+        (lines > *max).then(|| Finding::new(path, max + 1, what))
+    });
+    limited.collect()
+}
+
 /// Checks the length of each service.
 pub(crate) fn check_services(sources: &[Source<'_>]) -> Vec<Finding> {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
@@ -140,5 +153,15 @@ mod tests {
         assert_eq!(function("    pub fn a<T>() {"), Some(("a", 12)));
         assert_eq!(function("let f: fn (u8) = g;"), None);
         assert_eq!(function("often fnord"), None);
+    }
+
+    #[test]
+    fn long_texts_at_the_root_are_found() {
+        let texts = |lines: usize| {
+            [("CHANGELOG.md".to_owned(), "line\n".repeat(lines)), ("docs/a.md".to_owned(), "line\n".repeat(500))]
+        };
+        assert_eq!(check_texts(&texts(80)), []);
+        let findings = check_texts(&texts(81));
+        assert!(findings.len() == 1 && findings[0].what.starts_with("81 lines, 80 at most"), "{findings:?}");
     }
 }
