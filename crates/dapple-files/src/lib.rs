@@ -54,5 +54,6 @@ pub use self::path::{DEPTH_MAX, NAME_LEN_MAX, PATH_LEN_MAX, PathError, RESERVED_
 pub use self::rights::{May, Rules, RulesError};
 pub use self::service::{Files, FilesCounts};
 pub use self::tree::{
-    Access, AttributeChange, Attributes, Entry, FileTime, Kind, LEASE, NewTime, NodeId, Offers, Space, Tree, Upload,
+    Access, AttributeChange, Attributes, Entry, FileTime, Kind, LEASE, NewTime, NodeId, Offers, Page, Space, Tree,
+    Upload,
 };

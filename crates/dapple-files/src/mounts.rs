@@ -46,7 +46,7 @@ pub(crate) struct Mounts {
     /// The large calls of all mounts that run, or wait for leases; but for writes that they kept.
     large: Shares<Arc<str>>,
     large_kept: Shares<Arc<str>>,
-    /// Large reads, until their answers are sent.
+    /// Large reads and pages of directories, until their answers are sent.
     reads: Shares<Arc<str>>,
 }
 
@@ -154,13 +154,21 @@ impl Mounts {
             Action::Read { handle, len, .. } if len as usize > SMALL_CALL => {
                 // Without the room: this may last as long as another client's lease.
                 mount.await_kept_writes(tree, handle).await;
-                let own = room.reads.acquire(&mount.client_id()).await.ok()?;
-                Some((own, self.reads.acquire(&caller.user).await.ok()?))
+                Some(self.read_room(caller, &mount).await?)
+            }
+            Action::List { ref path, ref after } => {
+                let _ = tree.settle_page(path, after, Some(mount.client_id())).await;
+                Some(self.read_room(caller, &mount).await?)
             }
             _ => None,
         };
         let (answer, bytes) = self.answer_of(tree, caller, by, (call, data), mount, (large, change)).await;
         Some((answer, Data { bytes, room }))
+    }
+
+    async fn read_room(&self, caller: &Caller, mount: &Mount) -> Option<ReadRoom> {
+        let own = caller.room.reads.acquire(&mount.client_id()).await.ok()?;
+        Some((own, self.reads.acquire(&caller.user).await.ok()?))
     }
 
     async fn answer_of(
@@ -388,7 +396,7 @@ impl Action {
             Action::Hello
                 | Action::Recalls { .. }
                 | Action::LookUp(_)
-                | Action::List(_)
+                | Action::List { .. }
                 | Action::ReadLink(_)
                 | Action::Space
                 | Action::Read { .. }
@@ -411,7 +419,7 @@ const OPEN_FILES_MAX: usize = 16_384;
 const LARGE_OF_MOUNT_MAX: usize = 64;
 const LARGE_MAX: usize = 256;
 
-/// The most large reads of all mounts, with two MB at most each, until their answers are sent; and how many of one user wait.
+/// The most large reads and pages of directories of all mounts, with two MB at most each, until their answers are sent; and how many of one user wait.
 const READS_MAX: usize = 64;
 const READS_WAITING_MAX: usize = 2048;
 

@@ -39,8 +39,11 @@ pub(crate) enum Action {
     },
     /// The attributes of a name.
     LookUp(TreePath),
-    /// A directory with the attributes of its entries.
-    List(TreePath),
+    /// A page of a directory with the attributes of its entries: those after a name.
+    List {
+        path: TreePath,
+        after: Vec<u8>,
+    },
     ReadLink(TreePath),
     Space,
     /// Opens a file; with the permissions of one to be made.
@@ -119,6 +122,8 @@ pub(crate) enum Answer {
         directory: NodeId,
         lease: Option<Lease>,
         entries: Vec<(Entry, Option<Lease>)>,
+        /// Where the next page begins.
+        next: Option<Vec<u8>>,
     },
     /// Open; the beginning of the file follows, if it was asked to be read.
     Opened(Attributes, Option<Lease>),

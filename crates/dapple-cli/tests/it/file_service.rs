@@ -49,7 +49,7 @@ impl Service {
         fs::read_to_string(self.place.join("state/token")).expect("a token").trim().to_owned()
     }
 
-    fn curl(&self, words: &[&str]) -> Output {
+    pub(crate) fn curl(&self, words: &[&str]) -> Output {
         let certificate = self.place.join("state/certificate.pem");
         let mut command = Command::new("curl");
         command.args(["-sS", "--cacert"]).arg(certificate).args(["-u", &format!("any:{}", self.token())]);
@@ -231,7 +231,7 @@ pub(crate) struct MountPoint {
 }
 
 impl MountPoint {
-    fn new(service: &Service, name: &str) -> MountPoint {
+    pub(crate) fn new(service: &Service, name: &str) -> MountPoint {
         let dir = service.place.join(name);
         fs::create_dir_all(&dir).expect("a directory");
         let mut command = dapple(&["mount", &service.url, name], &service.place);

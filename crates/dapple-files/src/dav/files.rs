@@ -7,9 +7,10 @@ use std::time::SystemTime;
 
 use dav_server::davpath::DavPath;
 use dav_server::fs::{
-    DavFile, DavMetaData, DavProp, FsError, FsFuture, FsResult, FsStream, GuardedFileSystem, OpenOptions, ReadDirMeta,
+    DavDirEntry, DavFile, DavMetaData, DavProp, FsError, FsFuture, FsResult, FsStream, GuardedFileSystem, OpenOptions,
+    ReadDirMeta,
 };
-use futures_util::stream;
+use futures_util::{TryStreamExt as _, stream};
 use http::StatusCode;
 
 use super::node::{Metadata, Target, Written, failed};
@@ -18,7 +19,7 @@ use super::request::Asked;
 use crate::path::{PathError, TreePath};
 use crate::rights::{May, Rules};
 use crate::room::Room;
-use crate::tree::{Access, AttributeChange, FileTime, Kind, Needed, NewTime, Tree, is_changed};
+use crate::tree::{Access, AttributeChange, FileTime, Kind, Needed, NewTime, Page, Tree, is_changed};
 
 /// The user of a request, with the rules of that moment.
 #[derive(Clone, Debug)]
@@ -53,6 +54,12 @@ impl Caller {
         refused(self.may(path), needed)?;
         refused(self.may_all(path).max(May::Read), needed)
     }
+}
+
+/// The next page of a directory, or the name before it.
+enum Next {
+    Page(Page),
+    After(Vec<u8>),
 }
 
 fn refused(may: May, needed: May) -> FsResult<()> {
@@ -124,24 +131,34 @@ impl DavTree {
         }))
     }
 
-    async fn read_dir(
-        &self,
-        path: &DavPath,
-        caller: &Caller,
-    ) -> FsResult<FsStream<Box<dyn dav_server::fs::DavDirEntry>>> {
+    async fn read_dir(&self, path: &DavPath, caller: &Caller) -> FsResult<FsStream<Box<dyn DavDirEntry>>> {
         let path = tree_path(path)?;
         caller.check(&path, May::Read)?;
         if caller.asked.replaces(&path) {
             // Asked for to be removed: it stays until the copy or the move takes its place.
             return Ok(Box::pin(stream::empty()));
         }
-        let mut entries = self.0.list(&path).await.map_err(failed)?;
-        entries.retain(|entry| {
-            matches!(entry.attributes.kind, Kind::File | Kind::Directory)
-                && path.join(&entry.name).is_ok_and(|path| caller.may(&path) >= May::Read)
+        // The first page is here before the answer begins, so that an error has a status.
+        let first = self.0.page(&path, b"").await.map_err(failed)?;
+        let (tree, caller) = (self.0.clone(), caller.clone());
+        let pages = stream::try_unfold(Some(Next::Page(first)), move |next| {
+            let (tree, caller, path) = (tree.clone(), caller.clone(), path.clone());
+            async move {
+                let page = match next {
+                    None => return Ok(None),
+                    Some(Next::Page(page)) => page,
+                    Some(Next::After(name)) => tree.page(&path, &name).await.map_err(failed)?,
+                };
+                let mut entries = page.entries;
+                entries.retain(|entry| {
+                    matches!(entry.attributes.kind, Kind::File | Kind::Directory)
+                        && path.join(&entry.name).is_ok_and(|path| caller.may(&path) >= May::Read)
+                });
+                let entries = entries.into_iter().map(|entry| Ok(Box::new(entry) as Box<dyn DavDirEntry>));
+                Ok(Some((stream::iter(entries), page.next.map(Next::After))))
+            }
         });
-        let entries = entries.into_iter().map(|entry| Ok(Box::new(entry) as Box<dyn dav_server::fs::DavDirEntry>));
-        Ok(Box::pin(stream::iter(entries)))
+        Ok(Box::pin(pages.try_flatten()))
     }
 
     async fn create_dir(&self, path: &DavPath, caller: &Caller) -> FsResult<()> {
@@ -275,7 +292,7 @@ impl GuardedFileSystem<Caller> for DavTree {
         path: &'a DavPath,
         _: ReadDirMeta,
         caller: &'a Caller,
-    ) -> FsFuture<'a, FsStream<Box<dyn dav_server::fs::DavDirEntry>>> {
+    ) -> FsFuture<'a, FsStream<Box<dyn DavDirEntry>>> {
         Box::pin(self.read_dir(path, caller))
     }
 

@@ -125,13 +125,17 @@ async fn directory(
     method: &Method,
     path: &TreePath,
 ) -> Result<Response<ReplyBody>, FsError> {
-    let mut entries = tree.list(path).await.map_err(failed)?;
-    entries.retain(|entry| {
-        matches!(entry.attributes.kind, Kind::File | Kind::Directory)
-            && path.join(&entry.name).is_ok_and(|path| caller.may(&path) >= May::Read)
-    });
+    let (mut entries, mut after) = (Vec::new(), Some(Vec::new()));
+    while let Some(name) = after.take_if(|_| entries.len() < LISTED_MAX) {
+        let part = tree.page(path, &name).await.map_err(failed)?;
+        entries.extend(part.entries.into_iter().filter(|entry| {
+            matches!(entry.attributes.kind, Kind::File | Kind::Directory)
+                && path.join(&entry.name).is_ok_and(|path| caller.may(&path) >= May::Read)
+        }));
+        after = part.next;
+    }
     let may_write = caller.may(path) >= May::Write;
-    let page = Bytes::from(page::page(path, &entries, may_write));
+    let page = Bytes::from(page::page(path, &entries, after.is_some(), may_write));
     let mut reply = Response::new(ReplyBody::empty());
     let head = reply.headers_mut();
     insert(head, header::CONTENT_LENGTH, &page.len().to_string());
@@ -160,6 +164,9 @@ pub(crate) fn insert(head: &mut HeaderMap, name: header::HeaderName, value: &str
         head.insert(name, value);
     }
 }
+
+/// A page for browsers has some more entries than this at most.
+const LISTED_MAX: usize = 10_000;
 
 fn now_s() -> u64 {
     system_now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())

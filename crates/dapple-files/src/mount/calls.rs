@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::answers::{NOW, no_attr};
 use super::inodes::Inodes;
-use super::{Listing, Open, Shared};
+use super::{Listing, Open, Page, Shared};
 use crate::lease::Lease;
 use crate::lock::lock;
 use crate::path::TreePath;
@@ -254,33 +254,70 @@ impl Shared {
         self.known(number, found)
     }
 
-    /// The entries of an open directory: asked for when a program begins to read it, and kept until it has read all.
-    pub(super) async fn listing(&self, number: u64, handle: u64, offset: u64) -> Outcome<Listing> {
-        if offset > 0
-            && let Some(listing) = lock(&self.listings).get(&handle).cloned()
-        {
-            return Ok(listing);
+    /// The page of an open directory with the entry at a position, or after the last one. A program that begins to read gets a new first
+    /// page; one page is kept.
+    pub(super) async fn page(&self, number: u64, handle: u64, position: u64) -> Outcome<Arc<Page>> {
+        let known = lock(&self.listings).remove(&handle).filter(|_| position > 0);
+        let mut listing = match known {
+            Some(listing) => listing,
+            None => {
+                self.settle_all().await;
+                Listing { starts: Vec::new(), page: Arc::new(self.list(number, 0, Vec::new()).await?) }
+            }
+        };
+        while let Some((start, after)) = listing.other(position) {
+            listing.page = Arc::new(self.list(number, start, after).await?);
         }
-        self.settle_all().await;
-        let listing = Arc::new(self.list(number).await?);
-        lock(&self.listings).insert(handle, listing.clone());
-        Ok(listing)
+        let page = listing.page.clone();
+        lock(&self.listings).insert(handle, listing);
+        Ok(page)
     }
 
-    /// The entries of a directory, `.` and `..` not among them, and the time to rely on each.
-    pub(super) async fn list(&self, number: u64) -> Outcome<Vec<(Entry, Option<Lease>, Instant)>> {
+    /// The entries of a directory after a name, `.` and `..` not among them, with the time to rely on each.
+    async fn list(&self, number: u64, start: u64, after: Vec<u8>) -> Outcome<Page> {
         let path = self.path(number)?;
         let asked = Instant::now();
-        match self.remote.call(Action::List(path), &[]).await? {
-            (Answer::Entries { directory, lease, entries }, _) => {
+        match self.remote.call(Action::List { path, after: after.clone() }, &[]).await? {
+            (Answer::Entries { directory, lease, entries, next }, _) => {
                 let mut inodes = lock(&self.inodes);
-                if inodes.node(number) == Some(directory) && !inodes.lease(directory, lease, asked).is_zero() {
+                let is_leased =
+                    inodes.node(number) == Some(directory) && !inodes.lease(directory, lease, asked).is_zero();
+                // Only of a directory that one page holds are all names known.
+                if is_leased && after.is_empty() && next.is_none() {
                     inodes.note_all(number, entries.iter().map(|(entry, _)| entry.name.clone()).collect());
                 }
-                Ok(entries.into_iter().map(|(entry, lease)| (entry, lease, asked)).collect())
+                Ok(Page { start, entries, asked, next })
             }
             _ => Err(Errno::PROTO.raw_os_error()),
         }
+    }
+}
+
+impl Page {
+    /// The entries from a position on, each with its own.
+    pub(super) fn from(&self, position: u64) -> impl Iterator<Item = (u64, &(Entry, Option<Lease>))> {
+        (self.start..).zip(&self.entries).skip(position.saturating_sub(self.start) as usize)
+    }
+}
+
+impl Listing {
+    /// The start of the page that is needed, if the present one neither has the entry at a position nor ends the directory before it.
+    fn other(&mut self, position: u64) -> Option<(u64, Vec<u8>)> {
+        let Page { start, entries, next, .. } = &*self.page;
+        if position < *start {
+            // A program goes back. Names that came or went since then may move others from one place to another within that page.
+            while let Some((start, after)) = self.starts.pop() {
+                if start <= position {
+                    self.starts.push((start, after.clone()));
+                    return Some((start, after));
+                }
+            }
+            return Some((0, Vec::new()));
+        }
+        let end = start + entries.len() as u64;
+        let next = next.clone().filter(|_| position >= end)?;
+        self.starts.push((end, next.clone()));
+        Some((end, next))
     }
 }
 

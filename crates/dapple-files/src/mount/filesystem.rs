@@ -451,13 +451,13 @@ impl Filesystem for MountedFiles {
 
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         self.spawn(|shared| async move {
-            let entries = match shared.listing(ino.0, fh.0, offset).await {
-                Ok(entries) => entries,
+            let page = match shared.page(ino.0, fh.0, offset).await {
+                Ok(page) => page,
                 Err(error) => return reply.error(errno(error)),
             };
-            for (at, (entry, _, _)) in entries.iter().enumerate().skip(offset as usize) {
+            for (at, (entry, _)) in page.from(offset) {
                 let attr = shared.attr(entry.attributes.node.inode, &entry.attributes);
-                if reply.add(attr.ino, at as u64 + 1, attr.kind, OsStr::from_bytes(&entry.name)) {
+                if reply.add(attr.ino, at + 1, attr.kind, OsStr::from_bytes(&entry.name)) {
                     break;
                 }
             }
@@ -467,14 +467,14 @@ impl Filesystem for MountedFiles {
 
     fn readdirplus(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         self.spawn(|shared| async move {
-            let entries = match shared.listing(ino.0, fh.0, offset).await {
-                Ok(entries) => entries,
+            let page = match shared.page(ino.0, fh.0, offset).await {
+                Ok(page) => page,
                 Err(error) => return reply.error(errno(error)),
             };
-            for (at, (entry, lease, asked)) in entries.iter().enumerate().skip(offset as usize) {
+            for (at, (entry, lease)) in page.from(offset) {
                 let name = OsStr::from_bytes(&entry.name);
-                let (attr, left) = shared.entry(ino.0, name, (entry.attributes, *lease, *asked));
-                if reply.add(attr.ino, at as u64 + 1, name, &left, &attr, GENERATION) {
+                let (attr, left) = shared.entry(ino.0, name, (entry.attributes, *lease, page.asked));
+                if reply.add(attr.ino, at + 1, name, &left, &attr, GENERATION) {
                     // The kernel was not told of the last one.
                     lock(&shared.inodes).forget(attr.ino.0, 1);
                     break;

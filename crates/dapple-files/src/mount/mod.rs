@@ -69,8 +69,23 @@ struct Shared {
     owner: Option<(u32, u32)>,
 }
 
-/// The entries of a directory with their leases, and when they were asked for.
-type Listing = Arc<Vec<(Entry, Option<Lease>, dapple::time::Instant)>>;
+/// A directory that a program reads.
+struct Listing {
+    /// The positions at which pages began, and the names that came before.
+    starts: Vec<(u64, Vec<u8>)>,
+    page: Arc<Page>,
+}
+
+/// A page of a directory.
+struct Page {
+    /// The position of the first entry.
+    start: u64,
+    /// With their leases.
+    entries: Vec<(Entry, Option<Lease>)>,
+    asked: dapple::time::Instant,
+    /// The name after which the next page begins.
+    next: Option<Vec<u8>>,
+}
 
 /// An open file, so that it can be opened again at a server that started anew.
 #[derive(Clone)]

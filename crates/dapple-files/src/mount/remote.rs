@@ -259,8 +259,8 @@ const CONNECTIONS: usize = 2;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3700);
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A listing of a million entries may be this long.
-const ANSWER_MAX: usize = 256 * DATA_MAX;
+/// No answer is longer: neither data nor the page of a directory.
+const ANSWER_MAX: usize = 4 * DATA_MAX;
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);

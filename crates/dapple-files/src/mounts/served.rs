@@ -51,7 +51,7 @@ impl Served {
                 Answer::Recalls(self.mount.client.recalls(limit).await)
             }
             Action::LookUp(path) => self.look_up(&path).await?,
-            Action::List(path) => self.list(&path).await?,
+            Action::List { path, after } => self.list(&path, &after).await?,
             Action::ReadLink(path) => {
                 self.check(&path, May::Read)?;
                 Answer::Bytes(Some(self.tree.read_link(&path).await?))
@@ -248,11 +248,11 @@ impl Served {
     /// As [`found`](Self::found), of a directory, which is empty unless another client was quick.
     async fn new_dir(&self, path: &TreePath, made: Attributes) -> io::Result<Answer> {
         let by = Some(self.mount.client_id());
-        let (entries, found) = match self.found(path, made).await? {
-            Answer::Found(now, Some(lease)) => (self.tree.list_by(path, by).await, (now, lease)),
+        let (page, found) = match self.found(path, made).await? {
+            Answer::Found(now, Some(lease)) => (self.tree.page_by(path, b"", by).await, (now, lease)),
             other => return Ok(other),
         };
-        let is_empty = entries.is_ok_and(|entries| entries.is_empty());
+        let is_empty = page.is_ok_and(|page| page.entries.is_empty() && page.next.is_none());
         Ok(match is_empty {
             true => Answer::NewDir(found.0, found.1),
             false => Answer::Found(found.0, Some(found.1)),
@@ -276,24 +276,33 @@ impl Served {
         }
     }
 
-    async fn list(&self, path: &TreePath) -> io::Result<Answer> {
+    /// A page of a directory. Only the first one comes with leases, of the directory and of its files.
+    async fn list(&self, path: &TreePath, after: &[u8]) -> io::Result<Answer> {
         self.check(path, May::Read)?;
-        let (entries, lease) = self.tree.list_leased(path, &self.mount.client).await?;
-        let directory = self.tree.stat(path).await?.node;
-        let mut leases: HashMap<NodeId, Lease> = HashMap::default();
-        for entry in entries.iter().take(LEASED_ENTRIES) {
-            if let Some(lease) = self.tree.leases().grant(&self.mount.client, entry.attributes.node).await {
-                leases.insert(entry.attributes.node, lease);
+        let mut leases = HashMap::<NodeId, Lease>::default();
+        let by = Some(self.mount.client_id());
+        let (page, lease) = match after {
+            b"" => {
+                let (page, lease) = self.tree.page_leased(path, &self.mount.client).await?;
+                for entry in &page.entries {
+                    if let Some(lease) = self.tree.leases().grant(&self.mount.client, entry.attributes.node).await {
+                        leases.insert(entry.attributes.node, lease);
+                    }
+                }
+                // The attributes are those after the grants.
+                let again = self.tree.page_by(path, after, by).await?;
+                let is_same = again.directory == page.directory;
+                (again, lease.filter(|_| is_same))
             }
-        }
-        // The attributes are those after the grants.
-        let mut entries = self.tree.list_by(path, Some(self.mount.client_id())).await?;
-        entries.retain(|entry| self.sees(path, entry));
+            after => (self.tree.page_by(path, after, by).await?, None),
+        };
+        let seen = page.entries.into_iter().filter(|entry| self.sees(path, entry));
         let with_leases = |entry: Entry| {
             let lease = leases.get(&entry.attributes.node).copied();
             (entry, lease)
         };
-        Ok(Answer::Entries { directory, lease, entries: entries.into_iter().map(with_leases).collect() })
+        let entries = seen.map(with_leases).collect();
+        Ok(Answer::Entries { directory: page.directory, lease, entries, next: page.next })
     }
 
     fn sees(&self, path: &TreePath, entry: &Entry) -> bool {
@@ -401,6 +410,3 @@ pub(super) fn failed(error: io::Error) -> Answer {
     };
     Answer::Failed(errno.raw_os_error())
 }
-
-/// The entries of a listing that come with leases of their own.
-const LEASED_ENTRIES: usize = 4096;

@@ -12,10 +12,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::attributes::{AttributeChange, Attributes, Entry, Kind, NewTime, NodeId, Space};
+use super::attributes::{AttributeChange, Attributes, Kind, NewTime, NodeId, Space};
 use super::foreign::Watched;
-use super::leftover;
-use crate::path::{RESERVED_PREFIX, TreePath};
+use super::pages::{self, Windows};
+use crate::path::TreePath;
 
 /// The attributes of a file, or of a link itself.
 pub(super) fn stat(beneath: &Beneath, path: &TreePath) -> io::Result<Attributes> {
@@ -53,36 +53,6 @@ pub(super) fn nodes(beneath: &Beneath, paths: &[TreePath]) -> io::Result<Vec<Nod
     nodes.sort_unstable();
     nodes.dedup();
     Ok(nodes)
-}
-
-/// The entries of a directory with their attributes, without `.` and `..`, in the order of their names.
-pub(super) fn list(beneath: &Beneath, path: &TreePath) -> io::Result<Vec<Entry>> {
-    let dir =
-        beneath.open(path.as_relative(), (OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32, 0)?;
-    let (mut entries, mut hidden) = (Vec::new(), Vec::new());
-    for item in fs::Dir::read_from(&dir)? {
-        let item = item?;
-        let name = item.file_name().to_bytes();
-        if name.starts_with(RESERVED_PREFIX) {
-            hidden.push(item.file_name().to_owned());
-        }
-        if matches!(name, b"." | b"..") || name.starts_with(RESERVED_PREFIX) {
-            continue;
-        }
-        match fs::statat(&dir, item.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => entries.push(Entry { name: name.to_vec(), attributes: Attributes::of(&stat) }),
-            // Removed meanwhile.
-            Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
-        if entries.len() > ENTRIES_MAX {
-            let text = format!("a directory with more than {ENTRIES_MAX} entries");
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-        }
-    }
-    hidden.iter().for_each(|name| leftover::sweep(&dir, name));
-    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries)
 }
 
 /// Opens a regular file; a pipe or a device is refused before it is opened.
@@ -149,7 +119,9 @@ pub(super) fn remove(beneath: &Beneath, path: &TreePath, is_dir: bool) -> io::Re
     let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     match fs::unlinkat(&parent, name, flags) {
         // Names that a crash left may be all that it holds, and no client sees them.
-        Err(Errno::NOTEMPTY) if list(beneath, path)?.is_empty() => Ok(fs::unlinkat(&parent, name, flags)?),
+        Err(Errno::NOTEMPTY) if pages::page(beneath, path, b"", &Windows::default())?.entries.is_empty() => {
+            Ok(fs::unlinkat(&parent, name, flags)?)
+        }
         removed => Ok(removed?),
     }
 }
@@ -322,9 +294,6 @@ pub(super) fn path_of(beneath: &Beneath, file: &std::fs::File) -> io::Result<Opt
         .is_ok_and(|found| fs::fstat(file).is_ok_and(|stat| found.node == Attributes::of(&stat).node));
     Ok(is_same.then_some(path))
 }
-
-/// The most entries of a directory that a listing returns.
-const ENTRIES_MAX: usize = 1_000_000;
 
 /// The most bytes of an extended attribute, and of the list of their names: the kernel's limit.
 pub(super) const EXTENDED_LEN_MAX: usize = 65_536;

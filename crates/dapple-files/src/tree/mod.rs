@@ -6,6 +6,7 @@ mod foreign;
 mod leftover;
 mod needed;
 mod offers;
+mod pages;
 mod replace;
 mod upload;
 
@@ -25,6 +26,8 @@ pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, N
 use self::foreign::Watched;
 pub(crate) use self::needed::{Needed, is_changed};
 pub use self::offers::Offers;
+pub use self::pages::Page;
+use self::pages::Windows;
 pub(crate) use self::replace::Aside;
 pub use self::upload::Upload;
 use crate::lease::{Change, Client, ClientId, Lease, Leases};
@@ -53,6 +56,7 @@ struct Inner {
     leases: Leases,
     /// `None` if the kernel tells of no changes.
     watched: Option<Watched>,
+    windows: Windows,
 }
 
 /// How a file is opened.
@@ -107,7 +111,12 @@ impl Tree {
         let watched = watched.inspect_err(|error| {
             tracing::warn!(%error, "changes that other programs make in the directory are seen when leases end");
         });
-        let tree = Tree(Arc::new(Inner { dir: Dir::open(path).await?, leases, watched: watched.ok() }));
+        let tree = Tree(Arc::new(Inner {
+            dir: Dir::open(path).await?,
+            leases,
+            watched: watched.ok(),
+            windows: Windows::default(),
+        }));
         // A kernel without `openat2` is found here, and not at the first request.
         tree.stat(&TreePath::root()).await?;
         Ok(tree)
@@ -194,32 +203,60 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// `FileTooLarge` for a larger directory; errors of the kernel.
+    /// `FileTooLarge` for a larger directory, of which [`page`](Self::page) returns one part after another; errors of the kernel.
     pub async fn list(&self, path: &TreePath) -> io::Result<Vec<Entry>> {
-        self.list_by(path, None).await
+        let (mut entries, mut after) = (Vec::new(), Vec::new());
+        loop {
+            let page = self.page(path, &after).await?;
+            entries.extend(page.entries);
+            let Some(next) = page.next else { return Ok(entries) };
+            if entries.len() > ENTRIES_MAX {
+                let text = format!("a directory with more than {ENTRIES_MAX} entries");
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+            }
+            after = next;
+        }
     }
 
-    pub(crate) async fn list_by(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<Vec<Entry>> {
-        let look = || {
-            let path = path.clone();
-            self.0.dir.run_beneath(move |beneath| calls::list(beneath, &path))
-        };
-        self.look_settled(by, look, |entries: &Vec<Entry>| entries.iter().map(|entry| entry.attributes.node).collect())
-            .await
-    }
-
-    /// The entries of a directory with a lease of the list: of the names, not of the attributes of the files.
+    /// The entries of a directory after a name, some thousands at most; the first page is after the empty name.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list).
-    pub async fn list_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Vec<Entry>, Option<Lease>)> {
-        let by = Some(client.id());
+    /// Errors of the kernel.
+    pub async fn page(&self, path: &TreePath, after: &[u8]) -> io::Result<Page> {
+        self.page_by(path, after, None).await
+    }
+
+    pub(crate) async fn page_by(&self, path: &TreePath, after: &[u8], by: Option<ClientId>) -> io::Result<Page> {
+        self.look_settled(by, || self.look_page(path, after), nodes_of).await
+    }
+
+    /// Waits until other clients have sent the writes that they keep of the files of a page.
+    pub(crate) async fn settle_page(&self, path: &TreePath, after: &[u8], by: Option<ClientId>) -> io::Result<()> {
+        if self.0.leases.has_delegations() {
+            // The wait keeps no entries.
+            let nodes = nodes_of(&self.look_page(path, after).await?);
+            self.settle(&nodes, by).await;
+        }
+        Ok(())
+    }
+
+    async fn look_page(&self, path: &TreePath, after: &[u8]) -> io::Result<Page> {
+        let (path, after, inner) = (path.clone(), after.to_vec(), self.0.clone());
+        self.0.dir.run_beneath(move |beneath| pages::page(beneath, &path, &after, &inner.windows)).await
+    }
+
+    /// The first page of a directory with a lease of the list: of the names, not of the attributes of the files.
+    ///
+    /// # Errors
+    ///
+    /// As [`page`](Self::page).
+    pub async fn page_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Page, Option<Lease>)> {
         let node = self.stat_watched(path, client).await?.node;
         let lease = self.0.leases.grant(client, node).await;
-        let entries = self.list_by(path, by).await?;
-        let is_same = self.stat_by(path, by).await?.node == node;
-        Ok((entries, lease.filter(|_| is_same)))
+        let page = self.page_by(path, b"", Some(client.id())).await?;
+        let is_same = page.directory == node;
+        Ok((page, lease.filter(|_| is_same)))
     }
 
     /// Opens a regular file.
@@ -649,6 +686,10 @@ impl fmt::Debug for Tree {
     }
 }
 
+fn nodes_of(page: &Page) -> Vec<NodeId> {
+    page.entries.iter().map(|entry| entry.attributes.node).collect()
+}
+
 /// The attributes of an open file. Does not wait: the file is open.
 pub(crate) fn of_file(file: &File) -> io::Result<Attributes> {
     Ok(Attributes::of(&rustix::fs::fstat(file)?))
@@ -679,6 +720,9 @@ pub(crate) async fn copy(from: &File, to: &File) -> io::Result<()> {
     let copied = dapple::blocking::spawn_blocking(move || io::copy(&mut from.as_std(), &mut to.as_std()));
     copied.await.map_err(io::Error::other)?.map(drop)
 }
+
+/// The most entries of a directory that a listing returns.
+const ENTRIES_MAX: usize = 1_000_000;
 
 /// The duration of a lease if a program names none.
 pub const LEASE: Duration = Duration::from_secs(30);

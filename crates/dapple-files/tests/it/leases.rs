@@ -76,7 +76,7 @@ fn ones_own_changes_and_those_of_other_files_wait_for_nothing() {
         let holder = tree.leases().client(ClientId(1)).expect("a client");
         let by = Some(ClientId(1));
         tree.stat_leased(&path("d/f"), &holder).await.expect("attributes").1.expect("a lease");
-        tree.list_leased(&path("d"), &holder).await.expect("a list").1.expect("a lease");
+        tree.page_leased(&path("d"), &holder).await.expect("a list").1.expect("a lease");
         tree.rename(&path("d/f"), &path("d/g"), true, by).await.expect("renamed");
         let file = tree.open_file(&path("d/g"), Access { write: true, ..Access::default() }, by).await.expect("open");
         let node = tree.stat(&path("d/g")).await.expect("attributes").node;
@@ -97,8 +97,8 @@ fn a_rename_waits_for_both_directories() {
     crate::runtime().block_on(async {
         let tree = tree(&dir, LONG).await;
         let holders = [1, 2].map(|id| tree.leases().client(ClientId(id)).expect("a client"));
-        tree.list_leased(&path("a"), &holders[0]).await.expect("a list").1.expect("a lease");
-        tree.list_leased(&path("b"), &holders[1]).await.expect("a list").1.expect("a lease");
+        tree.page_leased(&path("a"), &holders[0]).await.expect("a list").1.expect("a lease");
+        tree.page_leased(&path("b"), &holders[1]).await.expect("a list").1.expect("a lease");
         let moving = tree.clone();
         let change =
             dapple::spawn(async move { moving.rename(&path("a/f"), &path("b/f"), false, Some(ClientId(3))).await });

@@ -54,6 +54,40 @@ fn files_directories_and_links() {
     });
 }
 
+#[test]
+fn a_listing_in_pages_survives_changes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let name = |number: usize| format!("{number:05}");
+    (0..20_000).for_each(|number| std::fs::write(dir.path().join(name(number)), "").expect("a file"));
+    crate::runtime().block_on(async {
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let (mut seen, mut after, mut pages) = (Vec::new(), Vec::new(), 0);
+        loop {
+            let page = tree.page(&path(""), &after).await.expect("a page");
+            assert!(page.entries.len() <= 4096);
+            seen.extend(page.entries.into_iter().map(|entry| entry.name));
+            let Some(next) = page.next else { break };
+            after = next;
+            pages += 1;
+            // A name behind the listing and one before it go, and others come.
+            for (gone, new) in [(pages, "0"), (19_000 + pages, "9")] {
+                std::fs::remove_file(dir.path().join(name(gone))).expect("removed");
+                std::fs::write(dir.path().join(format!("{new}{pages}-new")), "").expect("a file");
+            }
+        }
+        assert!(pages >= 4 && seen.is_sorted());
+        let stayed: Vec<_> = seen.iter().filter(|name| !name.ends_with(b"-new")).collect();
+        let there = |number: &usize| *number < 19_001 || *number > 19_000 + pages;
+        assert_eq!(stayed.len(), (0..20_000).filter(there).count(), "each name that was there when it was reached");
+        assert_eq!(seen.len() - stayed.len(), pages, "the new names that came before they were reached");
+        // Without changes the names are read once, and are the same.
+        let all = tree.list(&path("")).await.expect("a list");
+        assert_eq!(all.len(), 20_000);
+        let gone = tree.page(&path(""), &all[19_999].name).await.expect("a page");
+        assert!(gone.entries.is_empty() && gone.next.is_none());
+    });
+}
+
 fn libc_exist() -> i32 {
     rustix::io::Errno::EXIST.raw_os_error()
 }

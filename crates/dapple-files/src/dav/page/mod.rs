@@ -9,7 +9,7 @@ use crate::tree::Entry;
 
 /// The page of a directory: a list that works without scripts, and with them, if the user may write, upload, new directories, renaming
 /// and removal.
-pub(super) fn page(path: &TreePath, entries: &[Entry], may_write: bool) -> String {
+pub(super) fn page(path: &TreePath, entries: &[Entry], has_more: bool, may_write: bool) -> String {
     let mut rows = String::with_capacity(256 * entries.len());
     if !path.is_root() {
         rows.push_str("<tr class=\"up\"><td><a href=\"../\">..</a></td><td></td><td></td><td></td></tr>\n");
@@ -30,7 +30,11 @@ pub(super) fn page(path: &TreePath, entries: &[Entry], may_write: bool) -> Strin
         );
     }
     let count = entries.len();
-    let noun = if count == 1 { "entry" } else { "entries" };
+    let noun = match count {
+        _ if has_more => "entries, and more, which other clients show",
+        1 => "entry",
+        _ => "entries",
+    };
     PAGE.replace("{title}", &escape(&format!("/{}", String::from_utf8_lossy(path.as_bytes()))))
         .replace("{write}", if may_write { " data-write" } else { "" })
         .replace("{crumbs}", &crumbs(path))
@@ -128,7 +132,7 @@ mod tests {
     #[test]
     fn names_cannot_break_out_of_the_page() {
         let path = TreePath::parse("a{rows}/<script>\"'").expect("a path");
-        let page = page(&path, &[], true);
+        let page = page(&path, &[], false, true);
         assert!(!page.contains("<script>\"") && page.contains("&lt;script&gt;&quot;&#39;"), "{page}");
         assert!(!page.contains("a{rows}"));
         assert_eq!(encode("a b%/\u{e4}\"".as_bytes()), "a%20b%25%2F%C3%A4%22");
