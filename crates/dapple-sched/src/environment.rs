@@ -3,7 +3,8 @@
 //! The crates of Dapple read clocks and take random numbers from here only, so that a simulation
 //! decides both. On an ordinary thread each function is that of the standard library, after one
 //! test of a thread-local word. A simulation runs its program inside [`Simulated::around`]; none of
-//! these functions is called through a pointer, and threads share nothing here.
+//! these functions is called through a pointer, and threads share nothing here. With the feature
+//! `simulated-std`, `std::time::Instant::now` shows the simulation's time as well.
 //!
 //! ```
 //! use dapple_sched::environment::{self, Simulated};
@@ -15,6 +16,14 @@
 //! world.advance(Duration::from_secs(3600));
 //! assert_eq!(world.around(environment::now) - first, Duration::from_secs(3600));
 //! ```
+
+#[cfg(all(
+    feature = "simulated-std",
+    target_os = "linux",
+    target_env = "gnu",
+    not(any(target_feature = "crt-static", miri, dapple_loom, dapple_shuttle))
+))]
+mod libc_calls;
 
 use std::cell::Cell;
 use std::collections::{self, hash_map};
@@ -60,6 +69,16 @@ pub fn random() -> u64 {
 #[inline]
 pub fn uptime() -> Option<Duration> {
     THREAD.with(|thread| thread.now.get().map(|now| now - thread.start.get().unwrap_or(now)))
+}
+
+/// The reason why a simulation has refused something to the standard library on this thread; `None` if it has not since the last call. Only
+/// with the feature `simulated-std`.
+///
+/// ```
+/// assert_eq!(dapple_sched::environment::take_refusal(), None);
+/// ```
+pub fn take_refusal() -> Option<&'static str> {
+    REFUSED.take()
 }
 
 /// Whether a simulation runs on this thread.
@@ -270,6 +289,7 @@ fn next_random(state: &Cell<u64>) -> u64 {
 }
 
 thread_local! {
+    static REFUSED: Cell<Option<&'static str>> = const { Cell::new(None) };
     static THREAD: Thread = const {
         Thread {
             start: Cell::new(None),
