@@ -34,9 +34,10 @@
 //! });
 //! ```
 //!
-//! A panic refuses the rest, and says so: file descriptors (Unix sockets, pipes, children, signals, metadata of files), and
-//! sockets of the standard library. Parts that this crate does not see stay real, and show as a seed that does not decide everything:
-//! threads of a program's own, `std::time`, and the order of a `HashMap` with the standard library's keys.
+//! A panic refuses the rest, and says so: file descriptors (Unix sockets, pipes, children, signals, metadata of files),
+//! sockets of the standard library, and threads of a program's own. `std::time::Instant` is the simulation's clock. Parts that this crate
+//! does not see stay real, and show as a seed that does not decide everything: `std::time::SystemTime`, and the order of a `HashMap` with
+//! the standard library's keys.
 
 #![forbid(unsafe_code)]
 

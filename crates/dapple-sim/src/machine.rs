@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use dapple_io::EpollDriver;
-use dapple_sched::environment::Simulated;
+use dapple_sched::environment::{Simulated, take_refusal};
 use dapple_sched::{JoinHandle, SeededRandom, Step, Stepped};
 
 use crate::network::sockets::Kernel;
@@ -93,7 +93,8 @@ impl Machine {
         let (workers, program, name) = (self.workers, self.program.clone(), self.name.clone());
         let (stepped, main) = self.clocks.around(|| {
             let mut builder = dapple_io::runtime_builder_in(kernel).workers(workers).panic_handler(move |panic| {
-                fail(&failure, format!("a callback of {name} panicked: {}", panic.message));
+                let message = take_refusal().unwrap_or(panic.message);
+                fail(&failure, format!("a callback of {name} panicked: {message}"));
             });
             if policed {
                 builder = builder.policy(move |worker| Box::new(SeededRandom::new(seed + worker as u64)));
@@ -157,6 +158,7 @@ impl Machine {
             stepped.wake(self.random.below(self.workers));
         }
         let turns = stepped.turns(worker);
+        self.look_at_refusals();
         self.look_at_timers();
         Some((step, turns))
     }
@@ -185,6 +187,14 @@ impl Machine {
             let _entered = handle.enter();
             job();
         });
+        self.look_at_refusals();
+    }
+
+    /// A program may have caught the panic that follows a refusal.
+    fn look_at_refusals(&self) {
+        if let Some(refusal) = take_refusal() {
+            fail(&self.failure, format!("{}: {refusal}", self.name));
+        }
     }
 
     /// Whether the program has ended by now; a panic of it fails the simulation.

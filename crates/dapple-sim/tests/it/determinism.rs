@@ -114,3 +114,32 @@ fn a_world_that_is_seen_from_outside_is_the_same() {
     assert_eq!(first.len(), 50);
     assert_eq!(first, run());
 }
+
+#[test]
+fn the_clock_of_the_standard_library_is_that_of_the_host() {
+    let outcome = run_seed(1, &|sim: &mut Simulation| {
+        sim.client("client", || async {
+            let began = std::time::Instant::now();
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(began, environment::now(), "no real time passes");
+            sleep(Duration::from_secs(3_000)).await;
+            assert_eq!(began.elapsed(), environment::now() - began);
+            assert!(began.elapsed() >= Duration::from_secs(3_000));
+        });
+    });
+    assert_eq!(outcome.failure, None);
+}
+
+#[test]
+fn a_thread_is_refused_with_a_sentence() {
+    let spawned = run_seed(1, &|sim: &mut Simulation| {
+        sim.client("client", || async { _ = std::thread::spawn(|| {}) });
+    });
+    let failure = spawned.failure.unwrap();
+    assert!(failure.contains("a thread of the program's own cannot be simulated"), "{failure}");
+    let caught = run_seed(1, &|sim: &mut Simulation| {
+        sim.client("client", || async { _ = std::panic::catch_unwind(|| std::thread::spawn(|| {})) });
+    });
+    let failure = caught.failure.unwrap();
+    assert!(failure.contains("a thread of the program's own cannot be simulated"), "{failure}");
+}
