@@ -213,6 +213,41 @@ where
         Ok(self.ends().await?.next)
     }
 
+    /// The position of the first entry for which `is_before` is false, or the end, if the entries for which it is true come before
+    /// all others: in a log of entries with growing times, the first entry of a time. It reads as many entries as the
+    /// number of entries has binary digits.
+    ///
+    /// # Errors
+    /// As [`first`](Self::first).
+    ///
+    /// ```
+    /// use dapple_store::{Log, Memory, Store, StoreOptions, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let times: Log<u64, _> = store.create_log("times", TableOptions::default()).await?;
+    /// times.append_all(&[10, 20, 20, 40]).await?;
+    /// assert_eq!(times.partition_point(|time| *time < 20).await?, 1);
+    /// assert_eq!(times.partition_point(|time| *time < 99).await?, 4);
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn partition_point(&self, mut is_before: impl FnMut(&V) -> bool) -> Result<u64, Error> {
+        let ends = self.ends().await?;
+        let (mut low, mut high) = (ends.first, ends.next);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.read(middle).next().await {
+                Ok(Some((_, entry))) if is_before(&entry) => low = middle + 1,
+                Ok(_) => high = middle,
+                Err(Error::NotApplied(Refusal::Trimmed { first })) => low = first,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(low)
+    }
+
     /// Reads the entries from `position` on, up to the last one that is there.
     #[must_use]
     pub fn read(&self, position: u64) -> LogIter<V, E> {
