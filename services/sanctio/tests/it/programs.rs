@@ -1,0 +1,106 @@
+//! The gateway, and curl.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A process that ends with the test.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Process {
+        Process(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether these programs, each with Debian's package, are there; tries to install them as root. In CI they must be.
+pub(crate) fn has(programs: &[(&str, &str)]) -> bool {
+    let folders = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
+    let is_there = |name: &str| folders.split(':').any(|folder| Path::new(folder).join(name).is_file());
+    for (name, package) in programs.iter().filter(|(name, _)| !is_there(name)) {
+        let mut apt = Command::new("apt-get");
+        apt.args(["install", "--yes", "--no-install-recommends", package]).env("DEBIAN_FRONTEND", "noninteractive");
+        let _ = apt.stdin(Stdio::null()).output();
+        if !is_there(name) {
+            let text = format!("{name} is not there and cannot be installed; `apt-get install {package}`");
+            assert!(std::env::var_os("CI").is_none(), "{text}");
+            eprintln!("SKIPPED: {text}");
+            return false;
+        }
+    }
+    true
+}
+
+/// The gateway.
+pub(crate) struct Gateway {
+    pub(crate) process: Process,
+    pub(crate) base: String,
+}
+
+impl Gateway {
+    /// Starts it with a store in this folder.
+    pub(crate) fn start(folder: &Path, args: &[&str]) -> Gateway {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sanctio"));
+        command.arg(format!("--store=redb:{}", folder.join("store").display())).args(args);
+        command.args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command);
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim_end().rsplit_once("listening on ").unwrap_or_else(|| panic!("{line}")).1;
+        Gateway { base: format!("http://{address}"), process }
+    }
+
+    /// The status and the body of a reply to curl.
+    pub(crate) fn curl(&self, path: &str, args: &[&str]) -> (u16, String) {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--write-out", "%{stderr}%{http_code}"]).args(args);
+        let Output { stdout, stderr, .. } = curl.arg(format!("{}{path}", self.base)).output().unwrap();
+        (String::from_utf8(stderr).unwrap().parse().unwrap(), String::from_utf8(stdout).unwrap())
+    }
+
+    pub(crate) fn put(&self, name: &str, legs: &str) -> u16 {
+        self.curl(&format!("/talks/{name}"), &["-X", "PUT", "--json", legs]).0
+    }
+
+    pub(crate) fn say(&self, name: &str, text: &str) -> u16 {
+        let body = serde_json::json!({ "name": name, "text": text }).to_string();
+        self.curl("/talks/talk/messages", &["--json", &body]).0
+    }
+
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let (status, body) = self.curl(path, &[]);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// The archive of the conversation `talk`: each message as `NAME: TEXT`.
+    pub(crate) fn archive(&self, query: &str) -> Vec<String> {
+        let (mut all, mut query) = (Vec::new(), query.to_owned());
+        loop {
+            let answer = self.json(&format!("/talks/talk/messages?{query}"));
+            for message in answer["messages"].as_array().unwrap() {
+                all.push(format!("{}: {}", message["name"].as_str().unwrap(), message["text"].as_str().unwrap()));
+            }
+            match answer["next"].as_u64() {
+                Some(next) => query = format!("at={next}"),
+                None => return all,
+            }
+        }
+    }
+
+    /// Asks it to end, and returns whether it ended in order.
+    pub(crate) fn end(mut self) -> bool {
+        let status = Command::new("kill").arg(self.process.0.id().to_string()).status();
+        assert!(status.unwrap().success());
+        self.process.0.wait().unwrap().success()
+    }
+}
