@@ -11,6 +11,8 @@ pub(crate) enum Peer {
     Dapple,
     /// Dapple, by tasks that share two colors (memory)
     DappleColors,
+    /// Dapple, by tasks in a runtime with tokio's context; their timers are tokio's (memory, timers)
+    DappleTokioContext,
     /// Dapple, by callbacks (spectrum)
     DappleEvents,
     /// Dapple, by a pool of tasks behind a queue (spectrum)
@@ -108,7 +110,7 @@ impl Peer {
             Peer::DappleVeth | Peer::Go | Peer::Rclone => 5,
             Peer::AsyncStm | Peer::DappleHybrid | Peer::DappleSerial | Peer::GoLimit10 => 6,
             Peer::Epoll | Peer::Fio => 7,
-            Peer::DappleOwnScheduler | Peer::NginxAcceptOne => 9,
+            Peer::DappleOwnScheduler | Peer::DappleTokioContext | Peer::NginxAcceptOne => 9,
             Peer::Mutex | Peer::HyperPool20 | Peer::DappleSmall => 8,
         }
     }

@@ -70,8 +70,15 @@ pub(super) struct Figures {
 
 impl Experiment for Memory {
     const NAME: &'static str = "memory";
-    const PEERS: &'static [Peer] =
-        &[Peer::Dapple, Peer::DappleColors, Peer::Tokio, Peer::Smol, Peer::AsyncTask, Peer::Go];
+    const PEERS: &'static [Peer] = &[
+        Peer::Dapple,
+        Peer::DappleColors,
+        Peer::DappleTokioContext,
+        Peer::Tokio,
+        Peer::Smol,
+        Peer::AsyncTask,
+        Peer::Go,
+    ];
     const LEGEND: &'static str = "\
 Medians. bytes: growth of the process's anonymous resident memory over the number of threads, all alive and detached (no
 handle is kept). CPU is user and system time of the whole process. Made by the public spawn, from inside of the runtime, by

@@ -4,6 +4,7 @@ use super::Case;
 use super::tally::{TALLY, run};
 use crate::experiment::Peer;
 use anyhow::{Context, Result, bail};
+use dapple::tokio_compat::BuilderExt;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +15,8 @@ pub(super) type Start = Box<dyn FnOnce(Case)>;
 /// Starts the workers of a peer.
 pub(super) fn start(peer: Peer, workers: usize) -> Result<Start> {
     match peer {
-        Peer::Dapple => dapple(workers),
+        Peer::Dapple => dapple(dapple_runtime(workers, |builder| builder)?),
+        Peer::DappleTokioContext => dapple(dapple_runtime(workers, BuilderExt::tokio)?),
         Peer::DappleColors => dapple_colors(workers),
         Peer::Tokio => tokio(workers),
         Peer::Smol => smol(workers),
@@ -28,14 +30,13 @@ fn share(case: Case, maker: usize) -> usize {
     case.threads / case.workers + usize::from(maker < case.threads % case.workers)
 }
 
-fn dapple_runtime(workers: usize) -> Result<dapple::Runtime> {
+fn dapple_runtime(workers: usize, with: impl FnOnce(dapple::Builder) -> dapple::Builder) -> Result<dapple::Runtime> {
     // The maker of millions of threads keeps its worker for seconds.
     let builder = dapple::builder().workers(workers).slow_callback(Duration::from_secs(3_600), |_| ());
-    builder.build().context("cannot start Dapple's workers")
+    with(builder).build().context("cannot start Dapple's workers")
 }
 
-fn dapple(workers: usize) -> Result<Start> {
-    let runtime = dapple_runtime(workers)?;
+fn dapple(runtime: dapple::Runtime) -> Result<Start> {
     Ok(Box::new(move |case| {
         for maker in 0..case.workers {
             drop(runtime.spawn(async move {
@@ -47,7 +48,7 @@ fn dapple(workers: usize) -> Result<Start> {
 }
 
 fn dapple_colors(workers: usize) -> Result<Start> {
-    let runtime = dapple_runtime(workers)?;
+    let runtime = dapple_runtime(workers, |builder| builder)?;
     Ok(Box::new(move |case| {
         // Two, even with one worker.
         let colors = case.workers.max(2);

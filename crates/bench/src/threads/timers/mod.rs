@@ -83,7 +83,7 @@ pub(super) struct Figures {
 
 impl Experiment for Timers {
     const NAME: &'static str = "timers";
-    const PEERS: &'static [Peer] = &[Peer::Dapple, Peer::Tokio, Peer::Go];
+    const PEERS: &'static [Peer] = &[Peer::Dapple, Peer::DappleTokioContext, Peer::Tokio, Peer::Go];
     const LEGEND: &'static str = "\
 Medians. insert, re-arm, cancel: nanoseconds of wall-clock time for one timer, each worker with its share at the same time;
 deadlines are random, and timers are moved in random order. bytes: growth of the process's anonymous resident memory over the
@@ -96,6 +96,7 @@ over the seconds. Each run checks that none fired early, none twice, and all of 
         match trial.peer {
             Peer::Go => go::measure(trial, trial.case.workers, Timers::limit(trial)),
             Peer::Dapple => measure::<peers::Dapple>(trial),
+            Peer::DappleTokioContext => measure::<peers::TokioContext>(trial),
             _ => measure::<peers::Tokio>(trial),
         }
     }

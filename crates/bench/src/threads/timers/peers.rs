@@ -4,6 +4,7 @@ use super::Random;
 use crate::experiment::wait_until;
 use crate::machine::thread_cpu;
 use anyhow::{Context as _, Result};
+use dapple::tokio_compat::BuilderExt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -157,14 +158,19 @@ const FAR: Duration = Duration::from_secs(120);
 /// `dapple::time::Sleep`s.
 pub(super) struct Dapple(dapple::Runtime);
 
+impl Dapple {
+    fn builder(workers: usize) -> dapple::Builder {
+        // The maker of a million timers keeps its worker for seconds.
+        dapple::builder().workers(workers).slow_callback(Duration::from_secs(3_600), |_| ())
+    }
+}
+
 impl TimerPeer for Dapple {
     // It may move while it runs.
     type One = dapple::time::Sleep;
 
     fn start(workers: usize) -> Result<Dapple> {
-        // The maker of a million timers keeps its worker for seconds.
-        let builder = dapple::builder().workers(workers).slow_callback(Duration::from_secs(3_600), |_| ());
-        Ok(Dapple(builder.build().context("cannot start Dapple's workers")?))
+        Ok(Dapple(Dapple::builder(workers).build().context("cannot start Dapple's workers")?))
     }
 
     fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
@@ -225,5 +231,40 @@ impl TimerPeer for Tokio {
 
     fn yield_now() -> impl Future<Output = ()> + Send {
         tokio::task::yield_now()
+    }
+}
+
+/// Tokio's timers in Dapple's tasks.
+pub(super) struct TokioContext(dapple::Runtime);
+
+impl TimerPeer for TokioContext {
+    type One = <Tokio as TimerPeer>::One;
+
+    fn start(workers: usize) -> Result<TokioContext> {
+        Ok(TokioContext(Dapple::builder(workers).tokio().build().context("cannot start Dapple's workers")?))
+    }
+
+    fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        drop(self.0.spawn(future));
+    }
+
+    fn one(deadline: Instant) -> Self::One {
+        Tokio::one(deadline)
+    }
+
+    fn poll(one: &mut Self::One, cx: &mut Context<'_>) -> bool {
+        Tokio::poll(one, cx)
+    }
+
+    fn reset(one: &mut Self::One, deadline: Instant) {
+        Tokio::reset(one, deadline);
+    }
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send {
+        Tokio::sleep_until(deadline)
+    }
+
+    fn yield_now() -> impl Future<Output = ()> + Send {
+        dapple::yield_now()
     }
 }
