@@ -54,7 +54,6 @@ impl Builder {
 
     /// The shared data of the workers, before they start.
     pub(super) fn into_shared(self, is_stepped: bool) -> io::Result<Arc<Shared>> {
-        let available = cpus::available(&self.system_root);
         let asked = cpus::asked(self.workers)?;
         let workers = self.worker_count()?;
         let tuning = self.tuning.check()?;
@@ -69,7 +68,7 @@ impl Builder {
         }
         let watch = Watch::new(self.observer, self.measure_times);
         let follows = self.follow_cpus.unwrap_or(asked.is_none()) && workers > 1 && !is_stepped;
-        let cpus = follows.then(|| Cpus::new(available.min(workers), self.system_root));
+        let cpus = follows.then(|| Cpus::new(cpus::available(&self.system_root).min(workers), self.system_root));
         let setup = Setup { tuning, cpus, policed: self.policy.is_some(), thread_context, is_stepped };
         Shared::new(workers, driver, self.panic_handler, self.slow_rule, watch, setup)
     }
