@@ -3,14 +3,16 @@
 #![forbid(unsafe_code)]
 
 mod kept;
+mod parallel;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use dapple_sim::{Plan, report, run_plan, run_seed};
+use dapple_sim::{Outcome, Plan, report, run_plan};
 use scenarios::{ALL, Scenario};
 
 use kept::Kept;
@@ -70,32 +72,39 @@ fn run(scenario: &Scenario, asked: &Asked, began: Instant, kept: &mut Kept) -> u
     let mut count = Count::default();
     // A run of certain seeds is to do these only.
     let failed_before = if asked.first.is_none() && !asked.hash { kept.of(scenario.name) } else { Vec::new() };
-    for seed in failed_before {
-        if !count.run(scenario, seed, asked.hash) {
+    each(failed_before.into_iter(), scenario, |outcome| {
+        if !count.take(scenario, outcome, asked.hash) {
+            let seed = outcome.seed;
             println!("{}: seed {seed} failed in an earlier run, and does not fail now", scenario.name);
             warn(kept.remove(scenario.name, seed));
         }
-    }
-    let again = count.seeds;
-    for seed in asked.first.unwrap_or(1).. {
-        if share.map_or(count.seeds - again >= asked.seeds, |share| start.elapsed() >= share) {
-            break;
-        }
-        if count.run(scenario, seed, asked.hash) {
-            warn(kept.add(scenario.name, seed));
+    });
+    let first = asked.first.unwrap_or(1);
+    let last = if share.is_some() { u64::MAX } else { first.saturating_add(asked.seeds) };
+    let seeds = (first..last).take_while(|_| share.is_none_or(|share| start.elapsed() < share));
+    each(seeds, scenario, |outcome| {
+        if count.take(scenario, outcome, asked.hash) {
+            warn(kept.add(scenario.name, outcome.seed));
         }
         if told.elapsed() > Duration::from_secs(60) {
             told = Instant::now();
             println!("{}: {} seeds so far, {} failed", scenario.name, count.seeds, count.failing.len());
         }
-    }
+    });
     count.say(scenario.name, start.elapsed())
 }
 
+fn each(seeds: impl Iterator<Item = u64> + Send, scenario: &Scenario, mut take: impl FnMut(&Outcome)) {
+    parallel::in_order(seeds, scenario.setup, |outcome| {
+        take(outcome);
+        ControlFlow::<()>::Continue(())
+    });
+}
+
 impl Count {
-    /// Runs one seed, with a report of the first that fails; true if it failed.
-    fn run(&mut self, scenario: &Scenario, seed: u64, hash: bool) -> bool {
-        let outcome = run_seed(seed, &scenario.setup);
+    /// Counts the outcome of one seed, with a report of the first that fails; true if it failed.
+    fn take(&mut self, scenario: &Scenario, outcome: &Outcome, hash: bool) -> bool {
+        let seed = outcome.seed;
         self.seeds += 1;
         self.steps += outcome.steps;
         self.simulated += outcome.time;
@@ -105,7 +114,7 @@ impl Count {
         if outcome.failure.is_some() && !self.failing.contains(&seed) {
             self.failing.push(seed);
             if self.failing.len() == 1 {
-                println!("{}", report(scenario.name, &outcome, &scenario.setup));
+                println!("{}", report(scenario.name, outcome, &scenario.setup));
                 println!("or by: cargo xtask sim {} --seeds 1 --seed {seed}", scenario.name);
             }
         }
@@ -147,7 +156,11 @@ fn replay(scenario: &Scenario, plan: &Plan, seed: u64) -> u64 {
 fn find_bugs(scenario: &Scenario, seeds: u64) -> u64 {
     let mut missed = 0;
     for (bug, setup) in scenario.bugs {
-        match (1..=seeds).find(|&seed| run_seed(seed, setup).failure.is_some()) {
+        let found = parallel::in_order(1..=seeds, *setup, |outcome| match outcome.failure {
+            Some(_) => ControlFlow::Break(outcome.seed),
+            None => ControlFlow::Continue(()),
+        });
+        match found {
             Some(seed) => println!("{}: {bug}: found by seed {seed}", scenario.name),
             None => {
                 missed += 1;

@@ -81,3 +81,19 @@ fn a_written_plan_replaces_that_of_the_seed() {
     std::fs::write(&file.0, "server is cut off\n").unwrap();
     assert!(problem(&["calls", "--plan", path]).contains("line 1 is no fault"));
 }
+
+#[test]
+fn outcomes_come_in_the_order_of_the_seeds() {
+    let setup = ALL.iter().find(|scenario| scenario.name == "calls").unwrap().setup;
+    let mut seen = Vec::new();
+    let none = parallel::in_order(3..40, setup, |outcome| {
+        seen.push(outcome.seed);
+        ControlFlow::<()>::Continue(())
+    });
+    assert_eq!((none, seen), (None, (3..40).collect::<Vec<_>>()));
+    let endless = 1..;
+    let found = parallel::in_order(endless, setup, |outcome| {
+        if outcome.seed == 7 { ControlFlow::Break(7) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(found, Some(7));
+}

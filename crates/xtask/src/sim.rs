@@ -8,8 +8,8 @@ cargo xtask sim [SCENARIO...] [--seeds N] [--seed FIRST] [--minutes M] [--hash] 
 cargo xtask sim SCENARIO --plan FILE [--seed FIRST]
 
 Runs services in the simulator: whole clusters in one thread, under faults that a seed decides. For each scenario it says how many
-seeds ran and failed. A seed that fails is reported with the fewest faults that still fail, the last events, and the command that runs
-it again. Without names it runs all scenarios. Exits with 1 where a seed failed.
+seeds ran and failed; as many run at a time as there are processors. A seed that fails is reported with the fewest faults that still
+fail, the last events, and the command that runs it again. Without names it runs all scenarios. Exits with 1 where a seed failed.
 
   --seeds N     how many seeds of each scenario [default: 200]
   --seed FIRST  the first of them [default: 1]
