@@ -29,6 +29,7 @@ mod dav;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
+mod journal;
 mod lease;
 mod lock;
 mod login;

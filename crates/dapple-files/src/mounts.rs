@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,12 +18,13 @@ use rustix::io::Errno;
 
 use crate::audit::{self, Audit, Audited, By, Outcome};
 use crate::dav::Caller;
+use crate::journal::{CallId, Journal};
 use crate::lease::{Client, ClientId};
 use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::Rules;
 use crate::shares::{Share, Shares};
-use crate::tree::{AttributeChange, FileTime, NodeId, Tree};
+use crate::tree::{AttributeChange, FileTime, NodeId, Once, Tree};
 use crate::wire::{Action, Answer, Call, SMALL_CALL};
 use recent::{Before, Begun, Recent};
 use served::{Served, failed};
@@ -41,6 +43,8 @@ pub(crate) struct Mounts {
     mounts: Mutex<HashMap<ClientId, Arc<Mount>>>,
     last_sweep: Mutex<Instant>,
     trusts_owners: AtomicBool,
+    /// The log that outlasts this service.
+    journal: OnceLock<Arc<Journal>>,
     /// The files that all mounts have open, or are opening.
     open_files: Limit,
     /// The large calls of all mounts that run, or wait for leases; but for writes that they kept.
@@ -68,6 +72,8 @@ struct Mount {
     last_seen: Mutex<Instant>,
     files: Colored<HashMap<u64, Arc<OpenFile>>>,
     recent: Colored<Recent>,
+    /// Its changes before this one are answered.
+    oldest: AtomicU64,
     /// Its large calls that run, or wait for leases; but for writes that it kept.
     large: Limit,
     large_kept: Limit,
@@ -79,6 +85,7 @@ struct OpenFile {
     file: File,
     node: NodeId,
     may_write: bool,
+    appends: bool,
     /// The name that it was opened by.
     path: TreePath,
     /// The rules under which its client may use it, once it was asked.
@@ -98,6 +105,7 @@ impl Mounts {
             mounts: Mutex::default(),
             last_sweep: Mutex::new(Instant::now()),
             trusts_owners: AtomicBool::new(false),
+            journal: OnceLock::new(),
             open_files: Limit::new(OPEN_FILES_MAX),
             large: Shares::new(LARGE_MAX, 0),
             large_kept: Shares::new(LARGE_MAX, 0),
@@ -108,6 +116,13 @@ impl Mounts {
     /// From now on clients may change owners and set the bits setuid and setgid.
     pub(crate) fn trust_owners(&self) {
         self.trusts_owners.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps a log of changes in a directory, so that they happen once across a restart.
+    pub(crate) async fn remember_changes(&self, tree: &Tree, dir: PathBuf) -> io::Result<()> {
+        let journal = tree.journal(dir, self.boot).await?;
+        let _ = self.journal.set(Arc::new(journal));
+        Ok(())
     }
 
     /// The mounts, and the files that they have open.
@@ -190,10 +205,23 @@ impl Mounts {
             caller: caller.clone(),
             mount,
         };
+        let oldest = call.oldest;
+        if served.mount.oldest.fetch_max(oldest, Ordering::Relaxed) < oldest {
+            served.mount.recent.post(move |recent| recent.forget_before(oldest));
+            if let Some(journal) = self.journal.get() {
+                journal.forget_before(call.client, oldest);
+            }
+        }
         if !call.action.changes() {
             return served.run(call.action, data).await;
         }
         let number = call.number;
+        let once = self.journal.get().map(|journal| {
+            let call = CallId { client: call.client, number, user: caller.user.to_string() };
+            Once { journal: journal.clone(), call: Arc::new(call) }
+        });
+        let earlier = once.as_ref().and_then(|once| once.journal.earlier(&once.call));
+        let served = Served { tree: tree.once(once), ..served };
         let (audit, address) = (by.audit.clone(), by.address);
         // The change happens as a whole, and its answer is kept, even if the connection ends meanwhile. A call that is known to run runs.
         let running = dapple::spawn(async move {
@@ -207,7 +235,10 @@ impl Mounts {
             }
             let begun = Begun::new(&mount.recent, number);
             let records = mount.audited(&audit, &served.caller, address, &call.action).await;
-            let (answer, data) = served.run(call.action, data).await;
+            let (answer, data) = match earlier {
+                Some(end) => served.run_again(call.action, data, end).await,
+                None => served.run(call.action, data).await,
+            };
             records.end(outcome(&answer));
             begun.end(answer.clone()).await;
             (answer, data)
@@ -249,6 +280,7 @@ impl Mounts {
             last_seen: Mutex::new(now),
             files: Colored::new(HashMap::default()),
             recent: Colored::new(Recent::default()),
+            oldest: AtomicU64::new(0),
             large: Limit::new(LARGE_OF_MOUNT_MAX),
             large_kept: Limit::new(LARGE_OF_MOUNT_MAX),
         });
@@ -390,7 +422,7 @@ impl Action {
 
     /// Whether it may happen only once. Opening and closing may happen twice, and writing the same bytes again is no harm, but for the
     /// changes of others in between.
-    fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         !matches!(
             self,
             Action::Hello

@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -120,6 +122,16 @@ impl Files {
     /// trusted like this process's user.
     pub fn trust_owners(&self) {
         self.0.mounts.trust_owners();
+    }
+
+    /// Keeps a log of the changes of mounts in a directory of its own, outside of the tree, so that a change that a mount sends again to a
+    /// service that started anew does not happen twice. Call it before the service begins, and each time with the same directory.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if another service has the log; other errors of the kernel.
+    pub async fn remember_changes(&self, dir: impl Into<PathBuf>) -> io::Result<()> {
+        self.0.mounts.remember_changes(&self.0.tree, dir.into()).await
     }
 
     /// Gives a record of each change that a client makes, or tries to make, to `sink`, which must not block; the first one given stays. Of

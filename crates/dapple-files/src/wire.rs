@@ -21,6 +21,8 @@ pub(crate) struct Call {
     pub(crate) client: ClientId,
     /// The call's number: a call that is sent again has the same, and happens once.
     pub(crate) number: u64,
+    /// All changes with lower numbers are answered, or will not be sent again.
+    pub(crate) oldest: u64,
     /// Leases given back, up to the grants of these numbers.
     pub(crate) released: Vec<(NodeId, u64)>,
     /// The action.
@@ -192,7 +194,7 @@ mod tests {
     fn messages_come_back_and_broken_ones_are_refused() {
         let path = TreePath::parse("a/b").expect("a path");
         let action = Action::Rename { from: path.clone(), to: path, replace: true };
-        let call = Call { client: ClientId(7), number: 3, released: Vec::new(), action };
+        let call = Call { client: ClientId(7), number: 3, oldest: 2, released: Vec::new(), action };
         let body = encode(&call, b"data").expect("a body");
         let (read, data) = decode::<Call>(body.clone()).expect("a call");
         assert_eq!((read.action, data.as_ref()), (call.action, &b"data"[..]));

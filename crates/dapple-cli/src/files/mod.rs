@@ -136,13 +136,26 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     let listening = listen(&wanted, &args.wanted_by_default(), None)?;
     let addrs: Vec<SocketAddr> = listening.iter().filter_map(dapple_serve::host::Listening::addr).collect();
     let needs_state = args.encryption.needs_state() || args.needs_token();
-    let state = needs_state.then(|| State::open(args.encryption.state.as_deref())).transpose()?;
+    let state = match State::open(args.encryption.state.as_deref()) {
+        Ok(state) => Some(state),
+        Err(error) if needs_state => return Err(error),
+        Err(error) => {
+            warn!("{error}; {NOT_REMEMBERED}");
+            None
+        }
+    };
     let token = args.token(state.as_ref())?;
     let sources = args.sources(state.as_ref())?;
     let authorities = sources.authorities().await?;
     let acceptor = acceptor(&sources, authorities.as_ref(), &addrs).await?;
     let files = Files::new(tree, Logins::new(token.clone(), sources.users()?), sources.rules()?);
     files.set_authorities(authorities);
+    if let Some(state) = &state {
+        let log = state.changes(args.dir.as_deref().unwrap_or(Path::new("")));
+        if let Err(error) = files.remember_changes(&log).await {
+            warn!("cannot keep {}: {error}; {NOT_REMEMBERED}", log.display());
+        }
+    }
     if args.rights.trust_owners {
         files.trust_owners();
     }
@@ -182,6 +195,8 @@ async fn start(args: &Args) -> Result<(), FilesError> {
     drop(writing);
     Ok(())
 }
+
+const NOT_REMEMBERED: &str = "changes of mounts that are in flight when this server ends may happen twice";
 
 /// Ends the servers at the first signal, and the process at the second.
 async fn end_at_signal(mut term: Signal, mut int: Signal, servers: Vec<ServeHandle>) {
@@ -317,7 +332,7 @@ impl Args {
         }
         let certificate = match (given, state) {
             (Some((chain, key)), _) => Some(CertificateFiles { chain, key }),
-            (None, Some(state)) if !encryption.plain => Some(state.certificate(&self.names())?),
+            (None, Some(state)) if encryption.needs_state() => Some(state.certificate(&self.names())?),
             _ => None,
         };
         let (users, rules) = (self.rights.user_file.clone(), self.rights.rules.clone());

@@ -70,6 +70,12 @@ impl State {
         }
     }
 
+    /// The directory for the log of changes of a served directory.
+    pub(super) fn changes(&self, served: &Path) -> PathBuf {
+        let served = fs::canonicalize(served).unwrap_or_else(|_| served.to_owned());
+        self.0.join(format!("changes-{:016x}", fnv(served.as_os_str().as_encoded_bytes())))
+    }
+
     /// Writes a file that only this user can read, as a whole.
     fn write(&self, name: &str, text: &str) -> Result<(), FilesError> {
         let (path, aside) = (self.0.join(name), self.0.join(format!("{name}.{}", std::process::id())));
@@ -81,6 +87,11 @@ impl State {
         })();
         written.map_err(|error| FilesError::State(path, error))
     }
+}
+
+/// A number for a name, the same in every version (FNV-1a).
+fn fnv(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn usual() -> Option<PathBuf> {

@@ -192,7 +192,9 @@ impl Shared {
 
     /// Makes a call with a handle; opens the file again if the server does not know the handle any more.
     pub(super) async fn with_handle(&self, handle: u64, action: Action, data: &[u8]) -> Outcome<(Answer, Bytes)> {
-        match self.remote.call(action.clone(), data).await? {
+        // The server may have started anew after it made the change, and knows the call by its number.
+        let number = self.remote.number(&action);
+        match self.remote.call_as(&number, action.clone(), data).await? {
             (Answer::UnknownHandle, _) => {
                 let open = lock(&self.open).get(&handle).cloned().ok_or(Errno::BADF.raw_os_error())?;
                 self.is_same_boot(handle, &open).await?;
@@ -202,7 +204,7 @@ impl Shared {
                     (Answer::Opened(found, _), _) if lock(&self.inodes).node(open.inode) == Some(found.node) => {}
                     _ => return Err(Errno::STALE.raw_os_error()),
                 }
-                self.remote.call(action, data).await
+                self.remote.call_as(&number, action, data).await
             }
             answer => Ok(answer),
         }

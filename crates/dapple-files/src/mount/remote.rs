@@ -1,5 +1,6 @@
 //! The server, as a mount calls it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,6 +85,27 @@ impl Clients {
     }
 }
 
+/// The numbers of calls.
+#[derive(Default)]
+struct Numbers {
+    last: u64,
+    last_change: u64,
+    /// Of the changes that are not answered yet.
+    changes: BTreeSet<u64>,
+}
+
+/// The number of a call, however often it is sent.
+pub(super) struct Number<'a> {
+    numbers: &'a Mutex<Numbers>,
+    number: u64,
+}
+
+impl Drop for Number<'_> {
+    fn drop(&mut self) {
+        lock(self.numbers).changes.remove(&self.number);
+    }
+}
+
 /// The connection to the server.
 pub(super) struct Remote {
     clients: Mutex<Clients>,
@@ -91,7 +113,7 @@ pub(super) struct Remote {
     server: String,
     login: Option<HeaderValue>,
     id: ClientId,
-    next: AtomicU64,
+    numbers: Mutex<Numbers>,
     /// The start of the server's machine, as far as it is known.
     boot: AtomicU64,
     patience: Duration,
@@ -119,7 +141,7 @@ impl Remote {
             server,
             login,
             id: ClientId(u128::from(random()) << 64 | u128::from(random())),
-            next: AtomicU64::new(1),
+            numbers: Mutex::default(),
             boot: AtomicU64::new(0),
             patience: options.patience,
         })
@@ -159,8 +181,9 @@ impl Remote {
     }
 
     async fn once(&self, action: Action) -> Result<(Answer, Bytes), MountError> {
-        let body = self.body(action, Vec::new(), &[]).map_err(|_| MountError::Protocol(self.server.clone()))?;
-        match self.send(false, body).await {
+        let number = self.number(&action);
+        let body = self.body(&number, action, Vec::new(), &[]);
+        match self.send(false, body.map_err(|_| MountError::Protocol(self.server.clone()))?).await {
             Ok(answer) => Ok(answer),
             Err(Sent::Failed(error)) => Err(MountError::Unreachable(self.server.clone(), error)),
             Err(Sent::Refused(status, _)) => Err(MountError::Refused(self.server.clone(), status)),
@@ -170,7 +193,18 @@ impl Remote {
 
     /// Calls the server until it answers; the error is a number of the kernel's.
     pub(super) async fn call(&self, action: Action, data: &[u8]) -> Result<(Answer, Bytes), i32> {
-        match self.ask(action, Vec::new(), data, self.patience).await? {
+        let number = self.number(&action);
+        self.call_as(&number, action, data).await
+    }
+
+    /// As [`call`](Self::call), with a number: two calls with the same one are one change.
+    pub(super) async fn call_as(
+        &self,
+        number: &Number<'_>,
+        action: Action,
+        data: &[u8],
+    ) -> Result<(Answer, Bytes), i32> {
+        match self.ask_as(number, action, Vec::new(), data, self.patience).await? {
             (Answer::Failed(errno), _) => Err(errno),
             answer => Ok(answer),
         }
@@ -184,8 +218,32 @@ impl Remote {
         data: &[u8],
         patience: Duration,
     ) -> Result<(Answer, Bytes), i32> {
+        let number = self.number(&action);
+        self.ask_as(&number, action, released, data, patience).await
+    }
+
+    /// A number for a call.
+    pub(super) fn number(&self, action: &Action) -> Number<'_> {
+        let mut numbers = lock(&self.numbers);
+        numbers.last += 1;
+        let number = numbers.last;
+        if action.changes() {
+            numbers.changes.insert(number);
+            numbers.last_change = number;
+        }
+        Number { numbers: &self.numbers, number }
+    }
+
+    async fn ask_as(
+        &self,
+        number: &Number<'_>,
+        action: Action,
+        released: Vec<(NodeId, u64)>,
+        data: &[u8],
+        patience: Duration,
+    ) -> Result<(Answer, Bytes), i32> {
         let is_awaited = action.is_awaited();
-        let body = self.body(action, released, data)?;
+        let body = self.body(number, action, released, data)?;
         let end = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
         loop {
@@ -210,9 +268,18 @@ impl Remote {
         }
     }
 
-    fn body(&self, action: Action, released: Vec<(NodeId, u64)>, data: &[u8]) -> Result<Bytes, i32> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let call = Call { client: self.id, number, released, action };
+    fn body(
+        &self,
+        number: &Number<'_>,
+        action: Action,
+        released: Vec<(NodeId, u64)>,
+        data: &[u8],
+    ) -> Result<Bytes, i32> {
+        let oldest = {
+            let numbers = lock(&self.numbers);
+            numbers.changes.first().copied().unwrap_or(numbers.last_change + 1)
+        };
+        let call = Call { client: self.id, number: number.number, oldest, released, action };
         encode(&call, data).map_err(|_| Errno::INVAL.raw_os_error())
     }
 

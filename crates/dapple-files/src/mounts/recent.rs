@@ -13,6 +13,8 @@ use crate::wire::Answer;
 pub(super) struct Recent {
     /// By their numbers, which grow; without an answer those that run.
     calls: BTreeMap<u64, Option<Answer>>,
+    /// Calls with lower numbers are answered, or given up by their mount.
+    oldest: u64,
     waiters: Vec<(u64, oneshot::Sender<Answer>)>,
 }
 
@@ -57,6 +59,8 @@ impl Drop for Begun {
 impl Recent {
     pub(super) fn begin(&mut self, number: u64) -> Before {
         match self.calls.get(&number) {
+            // A message that was on its way for long.
+            None if number < self.oldest => Before::Answered(Answer::Failed(Errno::IO.raw_os_error())),
             Some(Some(answer)) => Before::Answered(answer.clone()),
             Some(None) => {
                 if self.waiters.len() >= WAITERS_MAX {
@@ -85,7 +89,20 @@ impl Recent {
         for (_, waiter) in self.waiters.extract_if(.., |(waits_for, _)| *waits_for == number) {
             let _ = waiter.send(answer.clone());
         }
-        self.calls.insert(number, Some(answer));
+        match answer {
+            // It did not happen: the mount opens the file, and sends it again.
+            Answer::UnknownHandle => drop(self.calls.remove(&number)),
+            _ if number < self.oldest => drop(self.calls.remove(&number)),
+            answer => drop(self.calls.insert(number, Some(answer))),
+        }
+    }
+
+    /// Forgets the calls before a number, which their mount does not send again.
+    pub(super) fn forget_before(&mut self, number: u64) {
+        if number > self.oldest {
+            self.oldest = number;
+            self.calls.retain(|call, answer| *call >= number || answer.is_none());
+        }
     }
 }
 
@@ -133,6 +150,22 @@ mod tests {
             assert_eq!(waits.await, Ok(failed.clone()));
             assert!(matches!(begin().await, Before::Answered(answer) if answer == failed));
         });
+    }
+
+    #[test]
+    fn calls_that_their_mount_does_not_send_again_take_no_room() {
+        let mut recent = Recent::default();
+        for number in 1..=3 {
+            assert!(matches!(recent.begin(number), Before::New));
+        }
+        recent.end(1, Answer::Done);
+        recent.end(3, Answer::UnknownHandle);
+        assert!(matches!(recent.begin(3), Before::New), "it comes again once its file is open");
+        recent.forget_before(3);
+        assert_eq!(recent.calls.len(), 2, "the second one runs");
+        recent.end(2, Answer::Done);
+        assert_eq!(recent.calls.len(), 1);
+        assert!(matches!(recent.begin(1), Before::Answered(Answer::Failed(_))), "a message that came late");
     }
 
     #[test]

@@ -14,11 +14,12 @@ use rustix::io::Errno;
 
 use super::{FILES_OF_MOUNT_MAX, Mount, OpenFile};
 use crate::dav::{Caller, PROPERTIES};
+use crate::journal::End;
 use crate::lease::Lease;
 use crate::lock::lock;
 use crate::path::TreePath;
 use crate::rights::May;
-use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, Tree, of_file, read_whole};
+use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, Tree, UNDECIDED, of_file, read_whole};
 use crate::wire::{Action, Answer, DATA_MAX, FIRST_LEN, OpenHow, PIECES_MAX};
 
 /// A call that is served.
@@ -39,6 +40,46 @@ impl Served {
             Ok(answered) => answered,
             Err(error) => (failed(error), Vec::new()),
         }
+    }
+
+    /// Answers a change that an earlier service made, or tried to make.
+    pub(super) async fn run_again(&self, action: Action, data: Bytes, end: End) -> (Answer, Vec<u8>) {
+        match self.try_run_again(action, data, end).await {
+            Ok(answered) => answered,
+            Err(error) => (failed(error), Vec::new()),
+        }
+    }
+
+    async fn try_run_again(&self, action: Action, data: Bytes, end: End) -> io::Result<(Answer, Vec<u8>)> {
+        let answer = match (end, action) {
+            (End::Failed(errno), _) => Answer::Failed(errno),
+            (End::Unknown, _) => return Err(UNDECIDED.into()),
+            // Its file is there.
+            (_, Action::Open { path, handle, how }) => {
+                let how = OpenHow { create: None, only_new: false, truncate: false, ..how };
+                return self.open(&path, handle, how).await;
+            }
+            (End::Made(made), Action::MakeDir(path, _) | Action::MakeNode(path, ..) | Action::Link(_, path)) => {
+                self.found(&path, made).await?
+            }
+            (End::Made(made), Action::Symlink { path, .. }) => self.found(&path, made).await?,
+            (End::Done | End::Partly(_), Action::Put { handle, delegation, pieces, change }) => {
+                let Some(open) = self.file(handle, May::Write).await? else {
+                    return Ok((Answer::UnknownHandle, Vec::new()));
+                };
+                let (pieces, data) = match end {
+                    End::Partly(written) => rest(&pieces, data, written),
+                    _ => (Vec::new(), Bytes::new()),
+                };
+                self.put(&open, delegation, &pieces, change, data).await?
+            }
+            // The file that it made was removed since.
+            (_, Action::MakeDir(..) | Action::MakeNode(..) | Action::Link(..) | Action::Symlink { .. }) => {
+                return Err(Errno::STALE.into());
+            }
+            _ => Answer::Done,
+        };
+        Ok((answer, Vec::new()))
     }
 
     async fn try_run(&self, action: Action, data: Bytes) -> io::Result<(Answer, Vec<u8>)> {
@@ -136,11 +177,15 @@ impl Served {
         }
         let change = self.checked(change)?;
         let (client, leases) = (&self.mount.client, self.tree.leases());
+        let len = split.iter().map(|(_, data)| data.len() as u64).sum();
+        // Noted changes run alone. A delegation's client is alone already.
+        let is_noted = open.appends && len > 0 && self.tree.is_noted();
         let during = match delegation {
             // A delegation must last until the write begins: another client may read or change the file while this waits.
             Some(grant) if !leases.is_of_earlier_service(grant) => {
                 leases.change_delegated(client.id(), open.node, grant).await.ok_or(Errno::STALE)?
             }
+            _ if is_noted => leases.change_alone(Some(client.id()), &[open.node]).await,
             _ => leases.change(Some(client.id()), &[open.node]).await,
         };
         // A client that changed the file since this service started did not know of a delegation by an earlier one.
@@ -149,7 +194,12 @@ impl Served {
         {
             return Err(Errno::STALE.into());
         }
-        self.tree.write_pieces(during, &open.file, split, change).await?;
+        let noted = if is_noted { self.tree.appends(&open.file, open.node, len).await? } else { None };
+        let written = self.tree.write_pieces(during, &open.file, split, change).await;
+        match noted {
+            Some(noted) => noted.ended(written).await?,
+            None => written?,
+        }
         let lease = self.tree.leases().grant_writes(client, open.node).await;
         Ok(Answer::Found(of_file(&open.file)?, lease))
     }
@@ -348,6 +398,7 @@ impl Served {
             file,
             node,
             may_write: how.write,
+            appends: how.append,
             path: path.clone(),
             checked: Mutex::new(self.caller.rules.clone()),
             is_recorded: AtomicBool::new(false),
@@ -389,6 +440,20 @@ impl Served {
         self.check(path, May::Write)?;
         refused(self.caller.may_all(path).max(May::Read), May::Write)
     }
+}
+
+/// The pieces of a write without the first bytes, which are written.
+fn rest(pieces: &[(u64, u32)], mut data: Bytes, written: u64) -> (Vec<(u64, u32)>, Bytes) {
+    let (mut rest, mut left) = (Vec::new(), written);
+    for (offset, len) in pieces {
+        let skipped = left.min(u64::from(*len));
+        left -= skipped;
+        if skipped < u64::from(*len) {
+            rest.push((offset.saturating_add(skipped), *len - skipped as u32));
+        }
+    }
+    let skipped = usize::try_from(written).unwrap_or(usize::MAX).min(data.len());
+    (rest, data.split_off(skipped))
 }
 
 fn refused(may: May, needed: May) -> io::Result<()> {

@@ -49,7 +49,7 @@ fn put() -> Action {
 
 /// A call of a mount, with the data of a write.
 fn call(client: u128, number: u64, action: Action) -> (Call, Bytes) {
-    let call = Call { client: ClientId(client), number, released: Vec::new(), action };
+    let call = Call { client: ClientId(client), number, oldest: 0, released: Vec::new(), action };
     (call, Bytes::from_static(b"new"))
 }
 
@@ -321,4 +321,150 @@ fn large_reads_take_room_until_they_are_sent() {
         drop(rest);
         assert_eq!((mounts.reads.used(), ann.room.reads.is_used()), (0, false));
     });
+}
+
+/// The calls that are made twice, of a mount that got no answer: with the name of a test that must hold afterwards.
+fn changes() -> Vec<(&'static str, Action)> {
+    let open = |name: &str, only_new: bool, append| Action::Open {
+        path: path(name),
+        handle: 1,
+        how: OpenHow { read: true, write: true, truncate: false, create: only_new.then_some(0o600), only_new, append },
+    };
+    let mut put = put();
+    if let Action::Put { pieces, .. } = &mut put {
+        *pieces = vec![(0, 2), (2, 1)];
+    }
+    vec![
+        ("mkdir", Action::MakeDir(path("new"), 0o700)),
+        ("mknod", Action::MakeNode(path("new"), crate::tree::Kind::Pipe, 0o600)),
+        ("symlink", Action::Symlink { path: path("new"), target: b"x".to_vec() }),
+        ("link", Action::Link(path("f"), path("new"))),
+        ("create", open("new", true, false)),
+        ("unlink", Action::RemoveFile(path("f"))),
+        ("rmdir", Action::RemoveDir(path("d"))),
+        ("rename", Action::Rename { from: path("f"), to: path("new"), replace: false }),
+        ("replace", Action::Rename { from: path("f"), to: path("g"), replace: true }),
+        ("append", put),
+    ]
+}
+
+/// The names, and the bytes, of a directory after its changes.
+fn state(dir: &std::path::Path) -> Vec<(std::ffi::OsString, Option<Vec<u8>>)> {
+    let entries = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
+    let bytes = |entry: &std::fs::DirEntry| {
+        entry.file_type().is_ok_and(|kind| kind.is_file()).then(|| std::fs::read(entry.path()).expect("a file"))
+    };
+    let mut state: Vec<_> = entries.map(|entry| (entry.file_name(), bytes(&entry))).collect();
+    state.sort_unstable();
+    state
+}
+
+/// Sends a change to a service, as a mount does; the answer.
+fn send(place: &std::path::Path, action: Action) -> Answer {
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let tree = Tree::open(place.join("tree")).await.expect("a tree");
+        let (mounts, caller) = (Mounts::new(), caller(May::Write));
+        mounts.remember_changes(&tree, place.join("log")).await.expect("a log");
+        let ask = async |number, action: Action| {
+            let (mut call, data) = call(7, number, action);
+            call.oldest = 5;
+            let data = if matches!(call.action, Action::Put { .. }) { data } else { Bytes::new() };
+            mounts.answer(&tree, &caller, nowhere(), call, data, false).await.expect("an answer").0
+        };
+        let answer = ask(5, action.clone()).await;
+        if answer != Answer::UnknownHandle {
+            return answer;
+        }
+        let how = OpenHow { read: true, write: true, truncate: false, create: None, only_new: false, append: true };
+        let opened = ask(6, Action::Open { path: path("f"), handle: 1, how }).await;
+        assert!(matches!(opened, Answer::Opened(..)), "{opened:?}");
+        ask(5, action).await
+    })
+}
+
+/// Not a test of its own: makes a change in a process that ends in the middle of it.
+#[test]
+fn a_server_that_is_killed() {
+    let Some((place, name)) = std::env::var_os("DAPPLE_TEST_PLACE").zip(std::env::var("DAPPLE_TEST_CHANGE").ok())
+    else {
+        return;
+    };
+    let (_, action) = changes().into_iter().find(|(change, _)| *change == name).expect("a change");
+    send(std::path::Path::new(&place), action);
+}
+
+#[test]
+fn a_change_that_is_sent_again_happens_once_however_the_server_ended() {
+    for ((name, action), step) in
+        changes().into_iter().flat_map(|change| ["begun", "changed", "ended"].map(|step| (change.clone(), step)))
+    {
+        let place = tempfile::tempdir().expect("a directory");
+        let tree = place.path().join("tree");
+        std::fs::create_dir_all(tree.join("d")).expect("a directory");
+        std::fs::write(tree.join("f"), "old").expect("a file");
+        std::fs::write(tree.join("g"), "other").expect("a file");
+        if name == "append" && step == "ended" {
+            continue;
+        }
+        let output = std::process::Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "mounts::tests::a_server_that_is_killed"])
+            .env("DAPPLE_TEST_PLACE", place.path())
+            .env("DAPPLE_TEST_CHANGE", name)
+            .env("DAPPLE_TEST_CRASH_AT", step)
+            .output()
+            .expect("it runs");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(9), "{name} {step}: {output:?}");
+        let before = state(&tree);
+        let answer = send(place.path(), action.clone());
+        assert!(!matches!(answer, Answer::Failed(_)), "{name}, killed when it had {step}: {answer:?}");
+        let after = state(&tree);
+        assert_eq!(before != after, step == "begun", "{name} {step}: it happens once");
+        if name == "append" {
+            assert_eq!(std::fs::read(tree.join("f")).expect("the file"), b"oldnew");
+        }
+        // And once more, to a third service.
+        assert!(!matches!(send(place.path(), action), Answer::Failed(_)), "{name} {step}");
+        assert_eq!(after, state(&tree));
+    }
+}
+
+#[test]
+fn an_append_goes_on_where_the_server_was_killed() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(place.path().join("tree")).expect("a directory");
+    let file = place.path().join("tree/f");
+    std::fs::write(&file, "old").expect("a file");
+    let (_, append) = changes().pop().expect("a change");
+    let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
+    child.args(["--exact", "mounts::tests::a_server_that_is_killed"]);
+    child
+        .env("DAPPLE_TEST_PLACE", place.path())
+        .env("DAPPLE_TEST_CHANGE", "append")
+        .env("DAPPLE_TEST_CRASH_AT", "begun");
+    assert!(!child.output().expect("it runs").status.success());
+    // As the kernel leaves it if the process ends during the second piece.
+    std::fs::write(&file, "oldne").expect("written");
+    assert!(matches!(send(place.path(), append), Answer::Found(..)));
+    assert_eq!(std::fs::read(&file).expect("the file"), b"oldnew");
+}
+
+#[test]
+fn a_change_that_others_hid_is_not_made_again() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(place.path().join("tree")).expect("a directory");
+    std::fs::write(place.path().join("tree/f"), "old").expect("a file");
+    let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
+    child.args(["--exact", "mounts::tests::a_server_that_is_killed"]);
+    child
+        .env("DAPPLE_TEST_PLACE", place.path())
+        .env("DAPPLE_TEST_CHANGE", "rename")
+        .env("DAPPLE_TEST_CRASH_AT", "changed");
+    assert!(!child.output().expect("it runs").status.success());
+    // Another program on the server takes both names.
+    std::fs::remove_file(place.path().join("tree/new")).expect("removed");
+    std::fs::write(place.path().join("tree/f"), "a new one").expect("a file");
+    let rename = Action::Rename { from: path("f"), to: path("new"), replace: false };
+    let answer = send(place.path(), rename);
+    let is_new_file = matches!(answer, Answer::Failed(errno) if errno == Errno::IO.raw_os_error());
+    assert!(is_new_file && place.path().join("tree/f").exists(), "{answer:?}");
 }

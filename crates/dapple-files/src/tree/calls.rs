@@ -12,15 +12,35 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::attributes::{AttributeChange, Attributes, Kind, NewTime, NodeId, Space};
+use super::attributes::{AttributeChange, Attributes, FileTime, Kind, NewTime, NodeId, Space};
 use super::foreign::Watched;
 use super::pages::{self, Windows};
+use crate::journal::Identity;
 use crate::path::TreePath;
 
 /// The attributes of a file, or of a link itself.
 pub(super) fn stat(beneath: &Beneath, path: &TreePath) -> io::Result<Attributes> {
     let file = beneath.open(path.as_relative(), (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32, 0)?;
     Ok(Attributes::of(&fs::fstat(&file)?))
+}
+
+/// The attributes and the identity of a file; `None` if there is none of this name.
+pub(super) fn found(beneath: &Beneath, path: &TreePath) -> io::Result<Option<(Attributes, Identity)>> {
+    let file = match handle(beneath, path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = Attributes::of(&fs::fstat(&file)?);
+    Ok(Some((found, Identity { node: found.node, born: born(&file)? })))
+}
+
+/// When an open file was made.
+pub(super) fn born(file: impl AsFd) -> io::Result<Option<FileTime>> {
+    let found = fs::statx(file, "", AtFlags::EMPTY_PATH, fs::StatxFlags::BTIME)?;
+    let is_known = found.stx_mask & fs::StatxFlags::BTIME.bits() != 0;
+    let time = FileTime { seconds: found.stx_btime.tv_sec, nanoseconds: found.stx_btime.tv_nsec };
+    Ok(is_known.then_some(time))
 }
 
 /// As [`stat`], once its directory is watched, and the file itself if it is one.

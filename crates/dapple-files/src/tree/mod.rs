@@ -6,6 +6,7 @@ mod foreign;
 mod leftover;
 mod needed;
 mod offers;
+mod once;
 mod pages;
 mod replace;
 mod upload;
@@ -26,6 +27,8 @@ pub use self::attributes::{AttributeChange, Attributes, Entry, FileTime, Kind, N
 use self::foreign::Watched;
 pub(crate) use self::needed::{Needed, is_changed};
 pub use self::offers::Offers;
+use self::once::What;
+pub(crate) use self::once::{Once, UNDECIDED};
 pub use self::pages::Page;
 use self::pages::Windows;
 pub(crate) use self::replace::Aside;
@@ -49,7 +52,11 @@ use crate::path::TreePath;
 /// A call that reads changes nothing. A change may happen although its future is dropped, as a whole; no lease is granted until it has
 /// ended.
 #[derive(Clone)]
-pub struct Tree(Arc<Inner>);
+pub struct Tree {
+    inner: Arc<Inner>,
+    /// The call of a mount for which changes are noted.
+    once: Option<Once>,
+}
 
 struct Inner {
     dir: Dir,
@@ -111,12 +118,9 @@ impl Tree {
         let watched = watched.inspect_err(|error| {
             tracing::warn!(%error, "changes that other programs make in the directory are seen when leases end");
         });
-        let tree = Tree(Arc::new(Inner {
-            dir: Dir::open(path).await?,
-            leases,
-            watched: watched.ok(),
-            windows: Windows::default(),
-        }));
+        let inner =
+            Arc::new(Inner { dir: Dir::open(path).await?, leases, watched: watched.ok(), windows: Windows::default() });
+        let tree = Tree { inner, once: None };
         // A kernel without `openat2` is found here, and not at the first request.
         tree.stat(&TreePath::root()).await?;
         Ok(tree)
@@ -124,7 +128,7 @@ impl Tree {
 
     /// The leases.
     pub fn leases(&self) -> &Leases {
-        &self.0.leases
+        &self.inner.leases
     }
 
     /// The attributes of a file, or of a link itself.
@@ -139,7 +143,7 @@ impl Tree {
     async fn stat_by(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<Attributes> {
         let look = || {
             let path = path.clone();
-            self.0.dir.look_beneath(move |beneath| calls::stat(beneath, &path))
+            self.inner.dir.look_beneath(move |beneath| calls::stat(beneath, &path))
         };
         self.look_settled(by, look, |found| vec![found.node]).await
     }
@@ -162,7 +166,7 @@ impl Tree {
         node: NodeId,
         client: &Arc<Client>,
     ) -> io::Result<(Attributes, Option<Lease>)> {
-        let lease = self.0.leases.grant(client, node).await;
+        let lease = self.inner.leases.grant(client, node).await;
         self.stat_after(path, node, client, lease).await
     }
 
@@ -173,7 +177,7 @@ impl Tree {
         node: NodeId,
         client: &Arc<Client>,
     ) -> io::Result<(Attributes, Option<Lease>)> {
-        let lease = self.0.leases.grant_writes(client, node).await;
+        let lease = self.inner.leases.grant_writes(client, node).await;
         self.stat_after(path, node, client, lease).await
     }
 
@@ -193,8 +197,8 @@ impl Tree {
     /// The attributes of a file; other programs' changes are told from before they are read.
     async fn stat_watched(&self, path: &TreePath, client: &Client) -> io::Result<Attributes> {
         let look = || {
-            let (path, inner) = (path.clone(), self.0.clone());
-            self.0.dir.look_beneath(move |beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref()))
+            let (path, inner) = (path.clone(), self.inner.clone());
+            self.inner.dir.look_beneath(move |beneath| calls::stat_watched(beneath, &path, inner.watched.as_ref()))
         };
         self.look_settled(Some(client.id()), look, |found| vec![found.node]).await
     }
@@ -233,7 +237,7 @@ impl Tree {
 
     /// Waits until other clients have sent the writes that they keep of the files of a page.
     pub(crate) async fn settle_page(&self, path: &TreePath, after: &[u8], by: Option<ClientId>) -> io::Result<()> {
-        if self.0.leases.has_delegations() {
+        if self.inner.leases.has_delegations() {
             // The wait keeps no entries.
             let nodes = nodes_of(&self.look_page(path, after).await?);
             self.settle(&nodes, by).await;
@@ -242,8 +246,8 @@ impl Tree {
     }
 
     async fn look_page(&self, path: &TreePath, after: &[u8]) -> io::Result<Page> {
-        let (path, after, inner) = (path.clone(), after.to_vec(), self.0.clone());
-        self.0.dir.run_beneath(move |beneath| pages::page(beneath, &path, &after, &inner.windows)).await
+        let (path, after, inner) = (path.clone(), after.to_vec(), self.inner.clone());
+        self.inner.dir.run_beneath(move |beneath| pages::page(beneath, &path, &after, &inner.windows)).await
     }
 
     /// The first page of a directory with a lease of the list: of the names, not of the attributes of the files.
@@ -253,7 +257,7 @@ impl Tree {
     /// As [`page`](Self::page).
     pub async fn page_leased(&self, path: &TreePath, client: &Arc<Client>) -> io::Result<(Page, Option<Lease>)> {
         let node = self.stat_watched(path, client).await?.node;
-        let lease = self.0.leases.grant(client, node).await;
+        let lease = self.inner.leases.grant(client, node).await;
         let page = self.page_by(path, b"", Some(client.id())).await?;
         let is_same = page.directory == node;
         Ok((page, lease.filter(|_| is_same)))
@@ -271,14 +275,14 @@ impl Tree {
         };
         let file = match access.create {
             // Mostly it is new.
-            Some(_) => match self.make(by, path, job(Access { only_new: true, ..access })).await {
+            Some(_) => match self.make_or_find(by, path, access, job(Access { only_new: true, ..access })).await {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !access.only_new => {
                     self.change(by, std::slice::from_ref(path), job(access)).await?
                 }
                 made => made?,
             },
             None if access.truncate => self.change(by, std::slice::from_ref(path), job(access)).await?,
-            None => self.0.dir.look_beneath(job(access)).await?,
+            None => self.inner.dir.look_beneath(job(access)).await?,
         };
         let file = File::from_std(file);
         self.settle(&[of_file(&file)?.node], by).await;
@@ -288,7 +292,7 @@ impl Tree {
     /// The present path of an open file; `None` if it has no name in the tree any more.
     pub(crate) async fn path_of(&self, file: &File) -> io::Result<Option<TreePath>> {
         let file = file.clone();
-        self.0.dir.run_beneath(move |beneath| calls::path_of(beneath, file.as_std())).await
+        self.inner.dir.run_beneath(move |beneath| calls::path_of(beneath, file.as_std())).await
     }
 
     /// Reads as many bytes from an offset of an open file as there are, up to `len`.
@@ -324,7 +328,7 @@ impl Tree {
     ) -> io::Result<()> {
         let (tree, file, data) = (self.clone(), file.clone(), data.into());
         let write = async move {
-            let _change = tree.0.leases.change(by, &[node]).await;
+            let _change = tree.inner.leases.change(by, &[node]).await;
             file.write_all_at(offset, data).await
         };
         whole(write).await
@@ -348,7 +352,7 @@ impl Tree {
         }
         if change != AttributeChange::default() {
             let file = file.clone();
-            self.0.dir.run_beneath(move |_| calls::set_open(file.as_std(), &change)).await?;
+            self.inner.dir.run_beneath(move |_| calls::set_open(file.as_std(), &change)).await?;
         }
         Ok(())
     }
@@ -396,7 +400,7 @@ impl Tree {
         by: Option<ClientId>,
     ) -> io::Result<()> {
         let at = path.clone();
-        let job = move |beneath: &Beneath| calls::remove(beneath, &at, false);
+        let job = self.noted(What::Removes(at.clone()), move |beneath: &Beneath| calls::remove(beneath, &at, false));
         self.change_if(needed, by, std::slice::from_ref(path), job).await
     }
 
@@ -407,7 +411,8 @@ impl Tree {
     /// Errors of the kernel.
     pub async fn remove_dir(&self, path: &TreePath, by: Option<ClientId>) -> io::Result<()> {
         let at = path.clone();
-        self.change(by, std::slice::from_ref(path), move |beneath| calls::remove(beneath, &at, true)).await
+        let job = self.noted(What::Removes(at.clone()), move |beneath: &Beneath| calls::remove(beneath, &at, true));
+        self.change(by, std::slice::from_ref(path), job).await
     }
 
     /// Renames a file or a directory; with `replace`, in place of a file, or of an empty directory, of the new name.
@@ -429,7 +434,8 @@ impl Tree {
         by: Option<ClientId>,
     ) -> io::Result<()> {
         let (a, b) = (from.clone(), to.clone());
-        let job = move |beneath: &Beneath| calls::rename(beneath, &a, &b, replace);
+        let what = What::Renames(a.clone(), b.clone());
+        let job = self.noted(what, move |beneath: &Beneath| calls::rename(beneath, &a, &b, replace));
         self.change_if(needed, by, &[from.clone(), to.clone()], job).await
     }
 
@@ -455,7 +461,8 @@ impl Tree {
     /// Errors of the kernel.
     pub async fn link(&self, from: &TreePath, to: &TreePath, by: Option<ClientId>) -> io::Result<Attributes> {
         let (a, b) = (from.clone(), to.clone());
-        self.change(by, &[from.clone(), to.clone()], move |beneath| calls::link(beneath, &a, &b)).await
+        let job = self.noted(What::Makes(b.clone()), move |beneath: &Beneath| calls::link(beneath, &a, &b));
+        self.change(by, &[from.clone(), to.clone()], job).await
     }
 
     /// Makes a symbolic link with any text; the server never follows it.
@@ -475,7 +482,7 @@ impl Tree {
     /// `InvalidInput` if it is no link; other errors of the kernel.
     pub async fn read_link(&self, path: &TreePath) -> io::Result<Vec<u8>> {
         let path = path.clone();
-        self.0.dir.run_beneath(move |beneath| calls::read_link(beneath, &path)).await
+        self.inner.dir.run_beneath(move |beneath| calls::read_link(beneath, &path)).await
     }
 
     /// Changes attributes; returns all.
@@ -507,7 +514,7 @@ impl Tree {
         change: AttributeChange,
         by: Option<ClientId>,
     ) -> io::Result<Attributes> {
-        let during = self.0.leases.change(by, &[node]).await;
+        let during = self.inner.leases.change(by, &[node]).await;
         let file = file.clone();
         self.run_during(during, move |_| calls::set_open(file.as_std(), &change)).await
     }
@@ -523,7 +530,7 @@ impl Tree {
             Kind::Directory => calls::sync_dir(beneath.open(path.as_relative(), OFlags::PATH.bits() as i32, 0)?),
             _ => calls::open(beneath, &path, OFlags::RDONLY, 0)?.sync_all(),
         };
-        self.0.dir.run_beneath(job).await
+        self.inner.dir.run_beneath(job).await
     }
 
     /// The room of the file system.
@@ -532,7 +539,7 @@ impl Tree {
     ///
     /// Errors of the kernel.
     pub async fn space(&self) -> io::Result<Space> {
-        self.0.dir.run_beneath(calls::space).await
+        self.inner.dir.run_beneath(calls::space).await
     }
 
     /// An extended attribute, with a name that begins with `user.`; `None` if the file has none of this name.
@@ -542,7 +549,7 @@ impl Tree {
     /// `EOPNOTSUPP` for another name, or where the file system has no such attributes; other errors of the kernel.
     pub async fn extended(&self, path: &TreePath, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
         let (path, name) = (path.clone(), name.to_owned());
-        self.0.dir.run_beneath(move |beneath| calls::extended(beneath, &path, &name)).await
+        self.inner.dir.run_beneath(move |beneath| calls::extended(beneath, &path, &name)).await
     }
 
     /// Sets an extended attribute, or removes it.
@@ -570,7 +577,7 @@ impl Tree {
         name: &OsStr,
         update: impl FnOnce(Option<Vec<u8>>) -> io::Result<Option<Vec<u8>>> + Send + 'static,
     ) -> io::Result<()> {
-        let during = self.0.leases.change_alone(None, &self.nodes(std::slice::from_ref(path)).await?).await;
+        let during = self.inner.leases.change_alone(None, &self.nodes(std::slice::from_ref(path)).await?).await;
         let (at, name, needed) = (path.clone(), name.to_owned(), *needed);
         let job = move |beneath: &Beneath| {
             needed.check(beneath, &at)?;
@@ -587,7 +594,7 @@ impl Tree {
     /// As [`extended`](Self::extended).
     pub async fn list_extended(&self, path: &TreePath) -> io::Result<Vec<OsString>> {
         let path = path.clone();
-        self.0.dir.run_beneath(move |beneath| calls::list_extended(beneath, &path)).await
+        self.inner.dir.run_beneath(move |beneath| calls::list_extended(beneath, &path)).await
     }
 
     /// Looks at files, after other clients have sent the writes to them that they keep. Those sent during a look may be missing in it, so
@@ -598,7 +605,7 @@ impl Tree {
         look: impl Fn() -> F,
         nodes: impl FnOnce(&T) -> Vec<NodeId>,
     ) -> io::Result<T> {
-        let leases = &self.0.leases;
+        let leases = &self.inner.leases;
         let ended = leases.delegations_ended();
         let found = look().await?;
         let were_kept = leases.has_delegations() && leases.settle(&nodes(&found), by).await;
@@ -607,7 +614,7 @@ impl Tree {
 
     /// Waits for writes that other clients keep of these files; whether there were any.
     pub(crate) async fn settle(&self, nodes: &[NodeId], by: Option<ClientId>) -> bool {
-        self.0.leases.has_delegations() && self.0.leases.settle(nodes, by).await
+        self.inner.leases.has_delegations() && self.inner.leases.settle(nodes, by).await
     }
 
     /// Runs a job that makes a new file, and so changes only its directory, after other clients' leases of that have ended.
@@ -619,9 +626,31 @@ impl Tree {
     ) -> io::Result<T> {
         let parent = path.parent().ok_or(Errno::EXIST)?;
         let find = move |beneath: &Beneath| calls::stat(beneath, &parent).map(|found| found.node);
-        let node = self.0.dir.look_beneath(find).await?;
-        let during = self.0.leases.change(by, &[node]).await;
-        self.run_during(during, job).await
+        let node = self.inner.dir.look_beneath(find).await?;
+        let during = self.begin(&[node], by, self.once.is_some()).await;
+        self.run_during(during, self.noted(What::Makes(path.clone()), job)).await
+    }
+
+    /// Makes a file. One that may be there already can be made twice.
+    async fn make_or_find<T: Send + 'static>(
+        &self,
+        by: Option<ClientId>,
+        path: &TreePath,
+        access: Access,
+        job: impl FnOnce(&Beneath) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        match access.only_new {
+            true => self.make(by, path, job).await,
+            false => self.once(None).make(by, path, job).await,
+        }
+    }
+
+    /// Begins a change; alone if it is noted.
+    async fn begin(&self, nodes: &[NodeId], by: Option<ClientId>, is_alone: bool) -> Change {
+        match is_alone {
+            true => self.inner.leases.change_alone(by, nodes).await,
+            false => self.inner.leases.change(by, nodes).await,
+        }
     }
 
     /// Runs a job that changes these paths, after other clients' leases of them and of their directories have ended.
@@ -655,15 +684,15 @@ impl Tree {
     async fn begin_change(&self, needed: &Needed, by: Option<ClientId>, paths: &[TreePath]) -> io::Result<Change> {
         let nodes = self.nodes(paths).await?;
         Ok(match needed {
-            Needed::Any => self.0.leases.change(by, &nodes).await,
-            _ => self.0.leases.change_alone(by, &nodes).await,
+            Needed::Any => self.begin(&nodes, by, self.once.is_some()).await,
+            _ => self.inner.leases.change_alone(by, &nodes).await,
         })
     }
 
     /// The identities of the files that a change of these paths concerns.
     async fn nodes(&self, paths: &[TreePath]) -> io::Result<Vec<NodeId>> {
         let concerned = paths.to_vec();
-        self.0.dir.look_beneath(move |beneath| calls::nodes(beneath, &concerned)).await
+        self.inner.dir.look_beneath(move |beneath| calls::nodes(beneath, &concerned)).await
     }
 
     /// Runs a job, with which the change ends, also if the caller has left by then.
@@ -676,13 +705,13 @@ impl Tree {
             let _change = change;
             job(beneath)
         };
-        self.0.dir.run_beneath(job).await
+        self.inner.dir.run_beneath(job).await
     }
 }
 
 impl fmt::Debug for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tree").field("dir", &self.0.dir).finish_non_exhaustive()
+        f.debug_struct("Tree").field("dir", &self.inner.dir).finish_non_exhaustive()
     }
 }
 

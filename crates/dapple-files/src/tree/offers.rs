@@ -30,8 +30,8 @@ impl Tree {
     ///
     /// Errors of the kernel: the directory cannot be used.
     pub async fn offers(&self) -> io::Result<Offers> {
-        let inner = self.0.clone();
-        self.0
+        let inner = self.inner.clone();
+        self.inner
             .dir
             .run_beneath(move |beneath| {
                 let foreign_changes = match &inner.watched {

@@ -29,7 +29,7 @@ impl Tree {
     pub(crate) async fn aside(&self, place: &TreePath, mode: u32) -> io::Result<Aside> {
         let path = place.hidden(&leftover::free_name());
         let at = path.clone();
-        let made = self.0.dir.run_beneath(move |beneath| {
+        let made = self.inner.dir.run_beneath(move |beneath| {
             calls::make_dir(beneath, &at, mode)?;
             let made = beneath.open(at.as_relative(), (OFlags::RDONLY | OFlags::DIRECTORY).bits() as i32, 0)?;
             leftover::hold(&made);
@@ -51,7 +51,7 @@ impl Tree {
 
     /// Renames a file or a directory in place of whatever has the new name, which is there at every moment: the old or the new one.
     pub(crate) async fn replace(&self, needed: &Needed, from: &TreePath, to: &TreePath) -> io::Result<()> {
-        let during = self.0.leases.change_alone(None, &self.nodes(&[from.clone(), to.clone()]).await?).await;
+        let during = self.inner.leases.change_alone(None, &self.nodes(&[from.clone(), to.clone()]).await?).await;
         let (from, to, needed) = (from.clone(), to.clone(), *needed);
         let job = move |beneath: &Beneath| {
             needed.check(beneath, &from)?;
@@ -90,7 +90,7 @@ impl Drop for Aside {
 }
 
 async fn discard(tree: Tree, path: TreePath) {
-    let removed = tree.0.dir.run_beneath(move |beneath| remove_hidden(beneath, &path)).await;
+    let removed = tree.inner.dir.run_beneath(move |beneath| remove_hidden(beneath, &path)).await;
     if let Err(error) = removed {
         tracing::warn!(%error, "the rest of a copy that failed stays under a hidden name");
     }

@@ -51,7 +51,7 @@ impl Tree {
 
     async fn begin_upload(&self, path: &TreePath, mode: u32, keeps: bool) -> io::Result<Upload> {
         let at = path.clone();
-        let (file, name) = self.0.dir.run_beneath(move |beneath| begin(beneath, &at, mode)).await?;
+        let (file, name) = self.inner.dir.run_beneath(move |beneath| begin(beneath, &at, mode)).await?;
         Ok(Upload { tree: self.clone(), path: path.clone(), file: File::from_std(file), name, keeps })
     }
 }
@@ -78,7 +78,7 @@ impl Upload {
                 Err(error) => Err(error.into()),
             }
         };
-        self.tree.0.dir.run_beneath(copy).await
+        self.tree.inner.dir.run_beneath(copy).await
     }
 
     /// Puts the contents under their name, in place of the file of that name. Waits for the leases of other clients. With `only_new` it
@@ -140,7 +140,7 @@ impl Drop for Upload {
                 let (dir, _) = calls::parent(beneath, &path)?;
                 Ok(fs::unlinkat(dir, name.as_str(), AtFlags::empty())?)
             };
-            let _ = tree.0.dir.run_beneath(job).await;
+            let _ = tree.inner.dir.run_beneath(job).await;
         }));
     }
 }

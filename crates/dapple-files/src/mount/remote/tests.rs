@@ -92,7 +92,11 @@ fn large_writes_that_were_kept_are_taken_while_memory_is_short_and_others_are_no
         files.refuse_all(true);
         let data = vec![b'x'; 1 << 20];
         let once = async |delegation| {
-            let body = remote.body(put(delegation, 1 << 20), Vec::new(), &data).expect("a call");
+            let body = {
+                let action = put(delegation, 1 << 20);
+                remote.body(&remote.number(&action), action, Vec::new(), &data)
+            }
+            .expect("a call");
             remote.send(false, body).await
         };
         let kept = once(Some(grant)).await;
