@@ -1,4 +1,7 @@
-//! The program as its users meet it: a browser's requests, made by curl.
+//! The programs as their users meet them: curl, and clients of real servers.
 
+mod irc;
+mod networks;
 mod programs;
 mod web;
+mod xmpp;

@@ -1,8 +1,11 @@
-//! The gateway, and curl.
+//! The gateway's programs, and curl.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -12,6 +15,15 @@ pub(crate) struct Process(pub(crate) Child);
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Process {
         Process(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Process {
+    /// Asks it to end, and returns whether it ended in order.
+    pub(crate) fn end(mut self) -> bool {
+        let status = Command::new("kill").arg(self.0.id().to_string()).status();
+        assert!(status.unwrap().success());
+        self.0.wait().unwrap().success()
     }
 }
 
@@ -38,6 +50,33 @@ pub(crate) fn has(programs: &[(&str, &str)]) -> bool {
         }
     }
     true
+}
+
+/// Asks again until there is an answer, for a minute.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The program of a network, which cargo builds if it is not there.
+pub(crate) fn program(name: &str) -> PathBuf {
+    static PROGRAMS: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
+    let build = || {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--package", name, "--message-format", "json"]);
+        let output = cargo.stderr(Stdio::inherit()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let path =
+            text.lines().filter_map(|line| line.split_once("\"executable\":\"")?.1.split('"').next()).next_back();
+        path.unwrap_or_else(|| panic!("cargo does not build {name}")).into()
+    };
+    PROGRAMS.lock().unwrap().entry(name.to_owned()).or_insert_with(build).clone()
 }
 
 /// The gateway.
@@ -97,10 +136,18 @@ impl Gateway {
         }
     }
 
+    /// Starts the program of a network, for this gateway.
+    pub(crate) fn network(&self, name: &str, args: &[&str]) -> Process {
+        Process::start(Command::new(program(name)).args(["--hub", &self.base]).args(args))
+    }
+
+    /// Waits until the program of a network listens for a leg, so that it gets all that is said from now on.
+    pub(crate) fn wait_for_leg(&self, leg: &str) {
+        until(&format!("no program listens for {leg}"), || self.json("/status")["talk"]["legs"][leg].as_u64());
+    }
+
     /// Asks it to end, and returns whether it ended in order.
-    pub(crate) fn end(mut self) -> bool {
-        let status = Command::new("kill").arg(self.process.0.id().to_string()).status();
-        assert!(status.unwrap().success());
-        self.process.0.wait().unwrap().success()
+    pub(crate) fn end(self) -> bool {
+        self.process.end()
     }
 }
