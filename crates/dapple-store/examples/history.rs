@@ -1,8 +1,8 @@
 //! Clients of one store that write down what they call and what they get, for `cargo xtask store-torture`.
 //!
-//! `history DIRECTORY EPOCH OPERATIONS` opens the store of the directory, lets ten clients do so many operations on eight
-//! keys, and writes two lines of JSON for each to its standard output: one before the call, one after the answer. The
-//! process may be killed at any time and started again with the next epoch.
+//! `history URL EPOCH OPERATIONS` opens the store, lets ten clients do so many operations on eight keys, and writes two lines of JSON
+//! for each to its standard output: one before the call, one after the answer. The process may be killed at any time and started
+//! again with the next epoch.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,25 +10,27 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use dapple_sched::Color;
-use dapple_store::{Error, Expect, Redb, Refusal, Store, StoreOptions, Table, TableOptions, Version};
+use dapple_store::{AnyEngine, Error, Expect, Refusal, Store, StoreOptions, StoreUrl, Table, TableOptions, Version};
 
 const CLIENTS: u64 = 10;
 const KEYS: u64 = 8;
 
-type Registers = Table<u64, u64, Redb>;
+type Registers = Table<u64, u64, AnyEngine>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [directory, epoch, operations] = &args[..] else { return Err("history DIRECTORY EPOCH OPERATIONS".into()) };
-    let (directory, epoch, operations) = (directory.clone(), epoch.parse()?, operations.parse()?);
+    let [url, epoch, operations] = &args[..] else { return Err("history URL EPOCH OPERATIONS".into()) };
+    let (url, epoch, operations) = (url.parse::<StoreUrl>()?, epoch.parse()?, operations.parse()?);
     let runtime = dapple_io::runtime_builder().workers(2).build()?;
-    Ok(runtime.block_on(run(directory, epoch, operations))?)
+    Ok(runtime.block_on(run(url, epoch, operations))?)
 }
 
-async fn run(directory: String, epoch: u64, operations: u64) -> Result<(), Error> {
+async fn run(url: StoreUrl, epoch: u64, operations: u64) -> Result<(), Error> {
     let mut options = StoreOptions::default();
     options.partitions = 2;
-    let store = Store::open(Redb::new(directory), options).await?;
+    // In etcd, a process that was killed has the store until its lease is over.
+    options.in_use_limit = Duration::from_secs(60);
+    let store = Store::open(url.engine(), options).await?;
     let table: Registers = store.table_or_create("registers", TableOptions::default()).await?;
     let numbers = Arc::new(AtomicU64::new(epoch << 32));
     let clients: Vec<_> = (0..CLIENTS)
@@ -48,11 +50,13 @@ async fn run(directory: String, epoch: u64, operations: u64) -> Result<(), Error
             std::process::exit(1);
         }
     }
+    drop(table);
+    store.close().await;
     Ok(())
 }
 
 struct Client {
-    store: Store<Redb>,
+    store: Store<AnyEngine>,
     table: Registers,
     hasty: Registers,
     numbers: Arc<AtomicU64>,

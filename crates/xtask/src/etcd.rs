@@ -24,6 +24,11 @@ pub(crate) fn run() -> Result<bool, String> {
     }
 }
 
+/// An etcd for other checks.
+pub(crate) fn program(workspace: &Workspace) -> Result<PathBuf, String> {
+    find(workspace).map(|etcd| etcd.etcd).ok_or_else(|| format!("there is no etcd; {INSTALL}"))
+}
+
 /// For `cargo xtask test`: skips the check without etcd.
 pub(crate) fn run_if_there() -> Result<bool, String> {
     let workspace = Workspace::own()?;
