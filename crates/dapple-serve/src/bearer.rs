@@ -159,7 +159,9 @@ impl Guard {
         let Some(token) = &self.0 else {
             let host = headers.get(HOST).and_then(|host| host.to_str().ok());
             let host = request.uri().authority().map(Authority::as_str).or(host);
-            return host.and_then(|host| host.parse::<Authority>().ok()).is_some_and(|host| is_of_machine(host.host()));
+            // A host has no user before it.
+            let host = host.filter(|host| !host.contains('@')).and_then(|host| host.parse::<Authority>().ok());
+            return host.is_some_and(|host| is_of_machine(host.host()));
         };
         token.admits(headers) || password(headers).is_some_and(|password| token.is(password.as_bytes()))
     }
