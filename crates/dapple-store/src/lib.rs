@@ -43,6 +43,6 @@ pub use options::{Durability, Expect, Kind, Read, StoreOptions, TableOptions, Ve
 pub use repartition::Digest;
 pub use store::{PartitionStats, Store, TableSummary};
 pub use table::{Change, Entry, HotKey, Iter, OrderedTable, Table, Written};
-pub use transaction::{Batch, Key, Transaction, Value};
+pub use transaction::{Batch, BatchRead, Key, Transaction, Value};
 pub use url::{StoreUrl, StoreUrlError};
 pub use watch::{Changed, Cursor, StoreChanged, StoreWatch, Watch};

@@ -727,7 +727,7 @@ fn versioned<V: DeserializeOwned>(record: Record) -> Result<Versioned<V>, Refusa
     Ok(Versioned { value: codec::decode(&record.value)?, version: Version(record.version) })
 }
 
-fn entry<V: DeserializeOwned>(record: Record) -> Result<Entry<V>, Refusal> {
+pub(crate) fn entry<V: DeserializeOwned>(record: Record) -> Result<Entry<V>, Refusal> {
     let expires = (record.expires_ms != NEVER).then(|| UNIX_EPOCH + Duration::from_millis(record.expires_ms));
     let Versioned { value, version } = versioned(record)?;
     Ok(Entry { value, version, expires })

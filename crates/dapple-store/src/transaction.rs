@@ -1,6 +1,7 @@
 //! Several keys at once: batches and transactions.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -14,10 +15,10 @@ use serde::de::DeserializeOwned;
 use crate::engine::{Partition, TableId, Transactions};
 use crate::error::{Error, Refusal};
 use crate::map::Map;
-use crate::partition::{Action, PartitionHandle, Write, commit_all};
-use crate::record::{NEVER, ms_of};
+use crate::partition::{Action, Next, PartitionHandle, Write, commit_all};
+use crate::record::{NEVER, Record, ms_of};
 use crate::store::Store;
-use crate::table::{encode_expect, encode_value};
+use crate::table::{encode_expect, encode_value, entry};
 use crate::table_info::TableInfo;
 use crate::{Change, Entry, Expect, Table, Version, codec};
 
@@ -50,6 +51,12 @@ pub struct Batch<E: Transactions> {
     bytes: usize,
 }
 
+/// The value of a key at the moment of a batch; [`Batch::read`] makes it.
+pub struct BatchRead<V> {
+    slot: Arc<Mutex<Option<Option<Record>>>>,
+    value: PhantomData<fn() -> V>,
+}
+
 /// Reads and writes that happen at one moment, or not at all. [`Store::transaction`] makes it. Clones are the same one.
 pub struct Transaction<E: Transactions>(Arc<Mutex<Work<E>>>);
 
@@ -64,6 +71,37 @@ struct Work<E: Transactions> {
 impl<E: Transactions> Clone for Transaction<E> {
     fn clone(&self) -> Self {
         Transaction(self.0.clone())
+    }
+}
+
+impl<V: DeserializeOwned> BatchRead<V> {
+    /// The length of the value as it is kept, bytes; 0 if there is none.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.iter().flatten().map(|record| record.value.len()).sum()
+    }
+
+    /// Whether there is no value, or an empty one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value, its version and its expiry; `None` if the key had none.
+    ///
+    /// # Errors
+    /// [`Refusal::Codec`] for a value of another type; [`Refusal::Unsupported`] if the batch was not committed.
+    pub fn entry(self) -> Result<Option<Entry<V>>, Error> {
+        let record = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let uncommitted = || Refusal::Unsupported("the batch was not committed, so nothing was read".to_owned());
+        Ok(record.ok_or_else(uncommitted)?.map(entry).transpose()?)
+    }
+}
+
+impl<V> fmt::Debug for BatchRead<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchRead").finish_non_exhaustive()
     }
 }
 
@@ -203,6 +241,39 @@ impl<E: Transactions> Batch<E> {
     ) -> Result<(), Error> {
         let (action, _) = table.modification(|entry| (change(entry), ()));
         self.add(table, key, action)
+    }
+
+    /// Reads a key at the moment of the batch: after its writes that were added before. Reads of one key share the memory of its
+    /// value, which stays encoded until [`BatchRead::entry`].
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    ///
+    /// ```
+    /// use dapple_store::{Memory, Store, StoreOptions, Table, TableOptions};
+    ///
+    /// # let runtime = dapple_io::runtime_builder().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let store = Store::open(Memory, StoreOptions::default()).await?;
+    /// let users: Table<String, u32, _> = store.create("users", TableOptions::default()).await?;
+    /// let mut batch = store.batch();
+    /// batch.put(&users, &"ann".to_owned(), &1)?;
+    /// let read = batch.read(&users, &"ann".to_owned())?;
+    /// batch.put(&users, &"ann".to_owned(), &2)?;
+    /// batch.commit().await?;
+    /// assert_eq!(read.entry()?.map(|entry| entry.value), Some(1));
+    /// # Ok::<(), dapple_store::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn read<K: Key, V: Value>(&mut self, table: &Table<K, V, E>, key: &K) -> Result<BatchRead<V>, Error> {
+        let slot = Arc::new(Mutex::new(None));
+        let of_caller = slot.clone();
+        let keep = move |record: Option<&Record>| {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.cloned());
+            Ok(Next::Keep)
+        };
+        self.add(table, key, Action::Modify(Mutex::new(Some(Box::new(keep)))))?;
+        Ok(BatchRead { slot: of_caller, value: PhantomData })
     }
 
     /// The number of operations in it.

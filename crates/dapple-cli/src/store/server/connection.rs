@@ -210,7 +210,7 @@ async fn run_group(context: Context<'_>, is_resp3: bool, group: &mut Vec<Plan>, 
             return;
         }
     };
-    for answer in Plan::run_each(group.drain(..), &context.service.store, database).await {
+    for answer in Plan::run_each(group.drain(..), context.service, database).await {
         replies.push(&answer.unwrap_or_else(|reply| reply), is_resp3);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use dapple::store::{AnyEngine, Batch, Change, Entry, Error, OrderedTable, Store};
+use dapple::store::{AnyEngine, Batch, BatchRead, Change, Entry, Error, OrderedTable};
 use serde::{Deserialize, Serialize};
 
 use super::Service;
@@ -157,7 +157,8 @@ impl Plan {
             return database.modify(&key, move |entry| step.apply(entry)).await?;
         }
         let mut batch = store.batch();
-        let planned = self.add_to(&mut batch, database)?;
+        let room = Room::new(service);
+        let planned = self.add_to(&mut batch, database, &room)?;
         batch.commit().await?;
         planned.reply()
     }
@@ -187,11 +188,11 @@ impl Plan {
     /// Runs plans of one write each, at the same time.
     pub(super) async fn run_each(
         plans: impl Iterator<Item = Plan>,
-        store: &Store<AnyEngine>,
+        service: &Service,
         database: &Database,
     ) -> Vec<Answer> {
-        let mut batch = store.batch();
-        let planned: Vec<_> = plans.map(|plan| plan.add_to(&mut batch, database)).collect();
+        let (mut batch, room) = (service.store.batch(), Room::new(service));
+        let planned: Vec<_> = plans.map(|plan| plan.add_to(&mut batch, database, &room)).collect();
         let mut results = batch.commit_each().await.into_iter();
         let reply = |planned: Result<Planned, Error>| {
             let planned = planned?;
@@ -201,38 +202,106 @@ impl Plan {
         planned.into_iter().map(reply).collect()
     }
 
-    /// Adds the steps to a batch.
-    pub(super) fn add_to(self, batch: &mut Batch<AnyEngine>, database: &Database) -> Result<Planned, Error> {
+    /// Adds the steps to a batch. Their replies are held in this room.
+    pub(super) fn add_to(
+        self,
+        batch: &mut Batch<AnyEngine>,
+        database: &Database,
+        room: &Room,
+    ) -> Result<Planned, Error> {
         let mut slots = Vec::with_capacity(self.steps.len());
         for step in self.steps {
-            let slot = Slot::default();
-            let of_step = slot.clone();
-            let key = step.key.clone();
+            if step.is_read {
+                slots.push(Slot::Read(batch.read(database, &step.key)?, step));
+                continue;
+            }
+            let (answered, room, key) = (Arc::new(Mutex::new(None)), room.clone(), step.key.clone());
+            slots.push(Slot::Write(answered.clone()));
             batch.modify(database, &key, move |entry| {
                 let (change, answer) = step.apply(entry);
-                *of_step.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                *answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(room.hold(answer));
                 change
             })?;
-            slots.push(slot);
         }
-        Ok(Planned { slots, join: self.join })
+        Ok(Planned { slots, join: self.join, room: room.clone() })
     }
 }
 
-/// The slot in which a step of a batch leaves its reply.
-type Slot = Arc<Mutex<Option<Answer>>>;
+/// A step of a batch.
+enum Slot {
+    /// Its value stays in the form of the store, which many reads of one key share.
+    Read(BatchRead<Value>, Step),
+    /// The place in which it leaves its reply.
+    Write(Arc<Mutex<Option<Answer>>>),
+}
+
+/// The memory of the replies of one batch, which may be more than a client's value a thousand times.
+#[derive(Clone)]
+pub(super) struct Room(Arc<Mutex<(Share, usize)>>);
+
+impl Room {
+    pub(super) fn new(service: &Service) -> Room {
+        Room(Arc::new(Mutex::new((Share::new(&service.memory), 0))))
+    }
+
+    fn take(&self, len: usize) -> bool {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (share, held) = &mut *guard;
+        let has_room = share.set(*held + len);
+        if has_room {
+            *held += len;
+        } else {
+            share.set(*held);
+        }
+        has_room
+    }
+
+    fn give(&self, len: usize) {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (share, held) = &mut *guard;
+        *held -= len;
+        share.set(*held);
+    }
+
+    /// The answer, or in place of one that does not fit an error.
+    fn hold(&self, answer: Answer) -> Answer {
+        let len = answer.as_ref().map_or(0, Reply::len);
+        if self.take(len) { answer } else { Err(Reply::no_memory()) }
+    }
+}
 
 /// A command in a batch; its reply is available after the commit.
 pub(super) struct Planned {
     slots: Vec<Slot>,
     join: Join,
+    room: Room,
 }
 
 impl Planned {
     pub(super) fn reply(self) -> Answer {
-        let missing = || Err(Reply::Error("ERR the command gave no reply".to_owned()));
-        let take = |slot: Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(missing);
-        self.join.reply(self.slots.into_iter().map(take).collect())
+        let room = self.room;
+        self.join.reply(self.slots.into_iter().map(|slot| slot.answer(&room)).collect())
+    }
+}
+
+impl Slot {
+    fn answer(self, room: &Room) -> Answer {
+        match self {
+            Slot::Read(read, step) => {
+                // It takes memory of its own, of which the reply may need little.
+                let len = read.len();
+                if !room.take(len) {
+                    return Err(Reply::no_memory());
+                }
+                let (_, answer) = step.apply(read.entry()?);
+                room.give(len);
+                room.hold(answer)
+            }
+            Slot::Write(answered) => {
+                let answer = answered.lock().unwrap_or_else(PoisonError::into_inner).take();
+                answer.unwrap_or_else(|| Err(Reply::Error("ERR the command gave no reply".to_owned())))
+            }
+        }
     }
 }
 

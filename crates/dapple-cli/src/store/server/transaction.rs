@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use dapple::store::{AnyEngine, Batch, Error, Expect, Refusal};
 
 use super::commands::Answer;
-use super::plan::{Database, Plan, Value};
+use super::plan::{Database, Plan, Room, Value};
 use super::reply::{OK, Reply};
 use super::session::Session;
 
@@ -135,10 +135,10 @@ async fn exec(session: &mut Session<'_>, queue: Queue) -> Answer {
         batch.check(&database, &key, expect)?;
     }
     let count = queue.commands.len();
-    let mut replies = Vec::with_capacity(count);
+    let (mut replies, room) = (Vec::with_capacity(count), Room::new(session.context.service));
     for part in parts(queue.commands) {
         let is_first = replies.is_empty();
-        match run_part(session, std::mem::replace(&mut batch, store.batch()), part).await {
+        match run_part(session, std::mem::replace(&mut batch, store.batch()), part, &room).await {
             Ok(of_part) => replies.extend(of_part),
             Err(Error::NotApplied(Refusal::Conflict { .. })) if is_first => return Ok(Reply::NullList),
             Err(error) if is_first => return Err(error.into()),
@@ -175,6 +175,7 @@ async fn run_part(
     session: &mut Session<'_>,
     mut batch: Batch<AnyEngine>,
     commands: Vec<Queued>,
+    room: &Room,
 ) -> Result<Vec<Reply>, Error> {
     let mut replies = vec![Reply::Null; commands.len()];
     let (mut planned, mut others) = (Vec::new(), Vec::new());
@@ -182,7 +183,7 @@ async fn run_part(
         match command {
             Queued::Plan(plan, database) => {
                 let database = session.context.service.database(database).await?;
-                planned.push((at, plan.add_to(&mut batch, database)?));
+                planned.push((at, plan.add_to(&mut batch, database, room)?));
             }
             Queued::Other(name, words) => others.push((at, name, words)),
             Queued::Known(reply) => replies[at] = reply,

@@ -350,6 +350,8 @@ fn a_reply_that_does_not_fit_into_memory_is_an_error() {
     assert_eq!(server.ask(&format!("MGET{}", " k".repeat(20_000))), refused);
     let all = format!("MULTI\n{}EXEC", "GET k\n".repeat(1_000));
     assert!(server.ask(&all).ends_with(&refused));
+    // They share the memory of what is read: a thousand times eight megabytes would not be there within the deadline.
+    assert_eq!(server.ask(&format!("MULTI\n{}EXEC", "STRLEN k\n".repeat(200))).matches(":8388608").count(), 200);
     assert_eq!(
         server.ask("STRLEN k\nMGET k no k").len(),
         ":8388608 *3 $8388608  $-1 $8388608  ".len() + 2 * value.len()
