@@ -199,7 +199,9 @@ impl Transfer for Stream {
             Stream::Kernel(stream) => crate::stream::send_vectored(stream, bufs),
             // In one piece, as the kernel takes it.
             Stream::Network(socket) => {
-                socket.send(&bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<_>>())
+                let mut bytes = Vec::with_capacity(bufs.iter().map(|buf| buf.len()).sum());
+                bufs.iter().for_each(|buf| bytes.extend_from_slice(buf));
+                socket.send(&bytes)
             }
         }
     }
