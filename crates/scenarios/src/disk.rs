@@ -38,6 +38,11 @@ impl<T: Clone> Log<T> {
         records.synced = records.all.len();
     }
 
+    /// The results of `f` for all records.
+    pub(crate) fn filter_map<R>(&self, f: impl FnMut(&T) -> Option<R>) -> Vec<R> {
+        self.records().all.iter().filter_map(f).collect()
+    }
+
     /// All records, for the check at the end.
     pub(crate) fn all(&self) -> Vec<T> {
         self.records().all.clone()

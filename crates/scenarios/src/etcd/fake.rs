@@ -311,7 +311,7 @@ impl Changes {
             }
             _ => None,
         };
-        (state.log.all().iter().filter_map(event).collect(), state.revision)
+        (state.log.filter_map(event), state.revision)
     }
 }
 
