@@ -342,32 +342,28 @@ impl Simulation {
     /// Events of the network, faults and timers that are due.
     fn do_what_is_due(&mut self) {
         loop {
-            let event = lock(&self.world).due();
-            match event {
-                None => break,
-                Some(Event::Fault { number, begins }) => self.fault(number, begins),
-                Some(Event::Job { host, incarnation }) => self.job(host, incarnation),
-                Some(event) => self.network(event),
+            let mut world = lock(&self.world);
+            match world.due() {
+                None => {
+                    let due = |machine: &Machine| machine.next_timer.is_some_and(|at| at <= world.now);
+                    let told = |machine: &Machine| !world.hosts[machine.index].told.is_empty();
+                    let machines = self.machines.iter_mut();
+                    return machines.filter(|machine| told(machine) || due(machine)).for_each(Machine::wake);
+                }
+                Some(Event::Fault { number, begins }) => {
+                    drop(world);
+                    self.fault(number, begins);
+                }
+                Some(Event::Job { host, incarnation }) => {
+                    drop(world);
+                    self.job(host, incarnation);
+                }
+                Some(Event::Syn { connection, attempt }) => world.syn(connection, attempt),
+                Some(Event::Arrival { connection, side }) => world.arrival(connection, side),
+                Some(Event::Window { connection, side }) => world.window(connection, side),
+                Some(Event::Reset { connection, side, why }) => world.reset_arrives(connection, side, why),
+                Some(Event::Datagram { to, from, bytes }) => world.datagram(to, from, bytes),
             }
-        }
-        let now = lock(&self.world).now;
-        for machine in &mut self.machines {
-            let told = !lock(&self.world).hosts[machine.index].told.is_empty();
-            if told || machine.next_timer.is_some_and(|at| at <= now) {
-                machine.wake();
-            }
-        }
-    }
-
-    fn network(&mut self, event: Event) {
-        let mut world = lock(&self.world);
-        match event {
-            Event::Syn { connection, attempt } => world.syn(connection, attempt),
-            Event::Arrival { connection, side } => world.arrival(connection, side),
-            Event::Window { connection, side } => world.window(connection, side),
-            Event::Reset { connection, side, why } => world.reset_arrives(connection, side, why),
-            Event::Datagram { to, from, bytes } => world.datagram(to, from, bytes),
-            Event::Job { .. } | Event::Fault { .. } => {}
         }
     }
 

@@ -110,6 +110,7 @@ impl Stepped {
     ///
     /// # Panics
     /// If there is no worker with that index.
+    #[inline]
     pub fn is_awake(&self, worker: usize) -> bool {
         !self.is_stopped && (self.workers[worker].slept_ns.is_none() || !self.handle.shared.slots[worker].is_asleep())
     }
