@@ -1,7 +1,7 @@
-//! The clock and the threads of the standard library, on a simulating thread.
+//! The clock, the threads and the sockets of the standard library, on a simulating thread.
 //!
 //! Foreign crates call `std::time::Instant::now` (h2, to forget the streams that it has reset), and no crate can give
-//! them another clock. The standard library asks the C library, so this module defines two functions of the C library
+//! them another clock. The standard library asks the C library, so this module defines some functions of the C library
 //! for the whole program: the linker takes these, and they pass calls on unless a simulation runs on the thread.
 //!
 //! Not `CLOCK_REALTIME`: hyper keeps the `Date` of its responses in a thread-local that never goes back, so the second
@@ -72,6 +72,29 @@ unsafe extern "C" fn pthread_attr_init(attributes: *mut libc::pthread_attr_t) ->
             let real: unsafe extern "C" fn(*mut libc::pthread_attr_t) -> c_int = unsafe { mem::transmute(real) };
             // SAFETY: the caller's promise is passed on.
             unsafe { real(attributes) }
+        }
+    }
+}
+
+/// Each socket of the standard library begins here; those of Dapple call the kernel themselves.
+#[unsafe(no_mangle)]
+extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if super::is_simulated() {
+        super::REFUSED.set(Some(
+            "a socket of the standard library is the kernel's, and cannot be simulated; in place of it use `dapple::net`",
+        ));
+        // SAFETY: the place is this thread's.
+        unsafe { *libc::__errno_location() = libc::EPERM };
+        return -1;
+    }
+    static REAL: Function = Function::new(c"socket");
+    match REAL.find() {
+        // SAFETY: the system call has the same arguments, and takes no pointers.
+        None => unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as c_int },
+        Some(real) => {
+            // SAFETY: the C library's function of this name has this type, and no condition.
+            let real: extern "C" fn(c_int, c_int, c_int) -> c_int = unsafe { mem::transmute(real) };
+            real(domain, kind, protocol)
         }
     }
 }
@@ -159,6 +182,15 @@ mod tests {
             world.advance(Duration::new(3_600, 123_456_789));
         }
         assert!(Instant::now() < world.now(), "outside it is the kernel's");
+    }
+
+    #[test]
+    fn a_socket_is_refused_inside_only() {
+        let connection = || std::net::UdpSocket::bind("127.0.0.1:0");
+        let mut world = Simulated::new(Instant::now(), SystemTime::UNIX_EPOCH, 1);
+        assert_eq!(world.around(connection).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        assert!(take_refusal().is_some_and(|refusal| refusal.contains("socket")));
+        connection().unwrap();
     }
 
     #[test]

@@ -113,15 +113,16 @@ macro_rules! uses {
 
 #[test]
 fn the_kernel_is_refused_before_anything_happens() {
-    let uses: [Use; 18] = uses! {
+    let uses: [Use; 19] = uses! {
         "a pipe": async { pipe::pipe() };
         "a Unix socket": async { UnixListener::bind(NOWHERE) };
         "a Unix socket": UnixStream::connect(NOWHERE);
         "a Unix socket": async { UnixStream::pair() };
         "a child process": process::spawn(Command::new("touch"));
+        "a socket of the standard library": async { std::net::TcpStream::connect("127.0.0.1:9") };
         "a signal": async { signal::signal(signal::SIGHUP) };
         "a signal": signal::ctrl_c();
-        "a file descriptor": async { net::TcpStream::from_std(own_connection().unwrap()) };
+        "a file descriptor": async { net::TcpStream::from_std(OWN.lock().unwrap().take().unwrap()) };
         "a file": fs::canonicalize(NOWHERE);
         "a file": async { fs::metadata("/").await.unwrap().as_std().len() };
         "a file": async { fs::File::create("/x").await.unwrap().as_std().sync_all() };
@@ -133,6 +134,7 @@ fn the_kernel_is_refused_before_anything_happens() {
         "a file": fs::Dir::open("/");
         "a file": async { fs::read_cached_at(std::io::stdin(), 0, 1) };
     };
+    *OWN.lock().unwrap() = Some(own_connection().unwrap());
     for (what, run) in uses {
         let mut sim = Simulation::new(1);
         sim.client("client", run);
@@ -141,6 +143,9 @@ fn the_kernel_is_refused_before_anything_happens() {
         assert!(!std::path::Path::new(NOWHERE).exists(), "{what}");
     }
 }
+
+/// A connection that was made outside of a simulation.
+static OWN: Mutex<Option<std::net::TcpStream>> = Mutex::new(None);
 
 fn own_connection() -> std::io::Result<std::net::TcpStream> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
