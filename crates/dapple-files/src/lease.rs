@@ -194,6 +194,14 @@ impl Leases {
         Some(client)
     }
 
+    /// Whether a client has been heard of for as long as a lease lasts.
+    pub(crate) fn is_there(&self, id: ClientId) -> bool {
+        let clients = lock(&self.0.clients);
+        clients
+            .get(&id)
+            .is_some_and(|client| Instant::now().saturating_duration_since(*lock(&client.last_seen)) <= self.0.duration)
+    }
+
     /// Grants a lease of a file, or renews it; `None` while a change of it waits or runs, or if the client has [`LEASES_MAX`] already.
     /// Read what the lease is for *after* the grant.
     pub(crate) async fn grant(&self, client: &Arc<Client>, id: NodeId) -> Option<Lease> {

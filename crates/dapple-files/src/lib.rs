@@ -37,6 +37,7 @@ mod login;
 mod mount;
 mod mounts;
 mod path;
+mod ranges;
 mod rights;
 mod room;
 mod service;

@@ -26,9 +26,11 @@ use crate::rights::Rules;
 use crate::shares::{Share, Shares};
 use crate::tree::{AttributeChange, FileTime, NodeId, Once, Tree};
 use crate::wire::{Action, Answer, Call, SMALL_CALL};
+use locks::Locks;
 use recent::{Before, Begun, Recent};
 use served::{Served, failed};
 
+mod locks;
 mod recent;
 mod served;
 
@@ -45,6 +47,7 @@ pub(crate) struct Mounts {
     trusts_owners: AtomicBool,
     /// The log that outlasts this service.
     journal: OnceLock<Arc<Journal>>,
+    locks: Arc<Locks>,
     /// The files that all mounts have open, or are opening.
     open_files: Limit,
     /// The large calls of all mounts that run, or wait for leases; but for writes that they kept.
@@ -106,6 +109,7 @@ impl Mounts {
             last_sweep: Mutex::new(Instant::now()),
             trusts_owners: AtomicBool::new(false),
             journal: OnceLock::new(),
+            locks: Arc::default(),
             open_files: Limit::new(OPEN_FILES_MAX),
             large: Shares::new(LARGE_MAX, 0),
             large_kept: Shares::new(LARGE_MAX, 0),
@@ -201,6 +205,7 @@ impl Mounts {
             began: self.began,
             trusts_owners: self.trusts_owners.load(Ordering::Relaxed),
             open_files: self.open_files.clone(),
+            locks: self.locks.clone(),
             tree: tree.clone(),
             caller: caller.clone(),
             mount,
@@ -256,6 +261,7 @@ impl Mounts {
             let keep = MOUNT_KEPT.max(4 * tree.leases().duration());
             mounts.retain(|_, mount| now.saturating_duration_since(*lock(&mount.last_seen)) < keep);
             tree.leases().sweep(now, keep);
+            self.locks.forget(|client| mounts.contains_key(&client));
         }
         drop(last_sweep);
         if let Some(mount) = mounts.get(&id) {
@@ -436,6 +442,8 @@ impl Action {
                 | Action::SyncDir(_)
                 | Action::Extended(..)
                 | Action::ListExtended(_)
+                | Action::TestLock { .. }
+                | Action::AwaitLock { .. }
         )
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::{ClientId, Lease, Recall};
 use crate::path::TreePath;
+use crate::ranges::Range;
 use crate::tree::{AttributeChange, Attributes, Entry, Kind, NodeId, Space};
 
 /// A call of a mount.
@@ -91,6 +92,31 @@ pub(crate) enum Action {
     Extended(TreePath, Vec<u8>),
     SetExtended(TreePath, Vec<u8>, Option<Vec<u8>>),
     ListExtended(TreePath),
+    /// Locks bytes of an open file, for an owner that the mount names; answered by `Locked` if another lock is in the way.
+    Lock {
+        handle: u64,
+        owner: u64,
+        range: Range,
+    },
+    Unlock {
+        handle: u64,
+        owner: u64,
+        start: u64,
+        end: u64,
+    },
+    /// The lock that is in the way of one.
+    TestLock {
+        handle: u64,
+        owner: u64,
+        range: Range,
+    },
+    /// Waits until no lock is in the way of one, up to some seconds.
+    AwaitLock {
+        handle: u64,
+        owner: u64,
+        range: Range,
+        seconds: u32,
+    },
 }
 
 /// How a file is opened.
@@ -139,6 +165,8 @@ pub(crate) enum Answer {
     Failed(i32),
     /// The service does not know the handle, because it started anew.
     UnknownHandle,
+    /// A lock that is in the way, with its process if that is one of the same mount.
+    Locked(Option<Range>),
 }
 
 /// Writes a message and the data after it.

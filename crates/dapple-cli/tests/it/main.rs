@@ -14,6 +14,8 @@ mod file_certificates;
 #[cfg(feature = "files")]
 mod file_directories;
 #[cfg(feature = "files")]
+mod file_locks;
+#[cfg(feature = "files")]
 mod file_restarts;
 #[cfg(feature = "files")]
 mod file_service;

@@ -192,6 +192,11 @@ impl Shared {
 
     /// Makes a call with a handle; opens the file again if the server does not know the handle any more.
     pub(super) async fn with_handle(&self, handle: u64, action: Action, data: &[u8]) -> Outcome<(Answer, Bytes)> {
+        let is_write = matches!(action, Action::Put { .. });
+        let number = lock(&self.open).get(&handle).map(|open| open.inode);
+        if is_write && number.is_some_and(|number| self.has_lost_lock(number)) {
+            return Err(Errno::IO.raw_os_error());
+        }
         // The server may have started anew after it made the change, and knows the call by its number.
         let number = self.remote.number(&action);
         match self.remote.call_as(&number, action.clone(), data).await? {
@@ -203,6 +208,10 @@ impl Shared {
                 match self.remote.call(Action::Open { path, handle, how }, &[]).await? {
                     (Answer::Opened(found, _), _) if lock(&self.inodes).node(open.inode) == Some(found.node) => {}
                     _ => return Err(Errno::STALE.raw_os_error()),
+                }
+                self.lock_again(open.inode, handle).await;
+                if is_write && self.has_lost_lock(open.inode) {
+                    return Err(Errno::IO.raw_os_error());
                 }
                 self.remote.call_as(&number, action, data).await
             }

@@ -14,7 +14,7 @@ use dapple_sched::environment::HashSet;
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -24,6 +24,7 @@ use super::answers::{NOW, errno, new_time};
 use super::calls::{HANDLES, NO_OWNER, Outcome};
 use crate::lock::lock;
 use crate::path::TreePath;
+use crate::ranges::Range;
 use crate::tree::{AttributeChange, Kind};
 use crate::wire::{Action, Answer, DATA_MAX, OpenHow};
 
@@ -95,6 +96,8 @@ impl Filesystem for MountedFiles {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ] {
             let _ = config.add_capabilities(wish);
         }
@@ -397,11 +400,68 @@ impl Filesystem for MountedFiles {
     }
 
     /// A program closes the file: it hears of the outcome of all its writes.
-    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        match self.0.keeps(ino.0) {
-            false => reply.ok(),
-            true => self.empty(reply, |shared| async move { shared.send_kept(ino.0).await.map(drop) }),
+    fn flush(&self, _: &Request, ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
+        if !self.0.keeps(ino.0) && !self.0.has_locks(ino.0, lock_owner.0) {
+            return reply.ok();
         }
+        self.empty(reply, |shared| async move {
+            let sent = shared.send_kept(ino.0).await.map(drop);
+            shared.unlock_all(ino.0, fh.0, lock_owner.0).await?;
+            sent
+        });
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let _ = ino;
+        let range = Range { start, end, is_exclusive: typ == WRITE_LOCK, process: pid };
+        self.spawn(|shared| async move {
+            match shared.test_range(fh.0, lock_owner.0, range).await {
+                Ok(Some(held)) => {
+                    let typ = if held.is_exclusive { WRITE_LOCK } else { READ_LOCK };
+                    reply.locked(held.start, held.end, typ, held.process);
+                }
+                Ok(None) => reply.locked(start, end, UNLOCK, 0),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (at, thread) = ((ino.0, fh.0, lock_owner.0), request.pid());
+        if typ == UNLOCK {
+            // The next owner's mount reads what was written, also if this one ends.
+            return self.empty(reply, |shared| async move {
+                let sent = shared.send_kept(ino.0).await.map(drop);
+                shared.unlock_range(at, start, end).await?;
+                sent
+            });
+        }
+        let range = Range { start, end, is_exclusive: typ == WRITE_LOCK, process: pid };
+        let waits = sleep.then_some(thread);
+        self.empty(reply, |shared| async move { shared.lock_range(at, range, waits).await });
     }
 
     fn release(
@@ -410,16 +470,29 @@ impl Filesystem for MountedFiles {
         ino: INodeNo,
         fh: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        // Before the kernel sends the next call.
+        let closing = self.0.closing(ino.0);
         reply.ok();
         self.spawn(|shared| async move {
+            if let Some(owner) = lock_owner {
+                let _ = shared.unlock_all(ino.0, fh.0, owner.0).await;
+            }
             shared.settle(ino.0).await;
             shared.stop_keeping(ino.0, fh.0);
-            lock(&shared.open).remove(&fh.0);
+            let is_last = {
+                let mut open = lock(&shared.open);
+                open.remove(&fh.0);
+                open.values().all(|open| open.inode != ino.0)
+            };
             let _ = shared.done(Action::Close(fh.0)).await;
+            if is_last && closing.is_some() {
+                shared.forget_locks(ino.0);
+            }
+            drop(closing);
         });
     }
 
@@ -559,6 +632,11 @@ fn extended(reply: ReplyXattr, size: u32, value: Outcome<Vec<u8>>) {
         Err(error) => reply.error(errno(error)),
     }
 }
+
+/// The kinds of locks, by their numbers in Linux.
+const READ_LOCK: i32 = 0;
+const WRITE_LOCK: i32 = 1;
+const UNLOCK: i32 = 2;
 
 /// How the kernel wants a file opened.
 fn how(flags: i32, create: Option<u32>) -> OpenHow {

@@ -7,6 +7,7 @@ mod answers;
 mod calls;
 mod filesystem;
 mod inodes;
+mod locks;
 mod recalls;
 mod remote;
 mod writes;
@@ -23,6 +24,7 @@ use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
 use self::filesystem::MountedFiles;
 use self::inodes::Inodes;
+use self::locks::Locks;
 pub use self::remote::MountError;
 use self::remote::Remote;
 use self::writes::Writer;
@@ -65,6 +67,7 @@ struct Shared {
     listings: Mutex<HashMap<u64, Listing>>,
     /// The files of which writes may be kept.
     writers: Mutex<HashMap<u64, Arc<Writer>>>,
+    locks: Mutex<Locks>,
     /// User and group to show, in place of the server's.
     owner: Option<(u32, u32)>,
 }
@@ -112,7 +115,7 @@ struct Open {
 /// Nothing is mounted if the future is dropped.
 pub async fn mount(options: MountOptions, at: impl AsRef<Path>) -> Result<Mounted, MountError> {
     let remote = Remote::new(&options)?;
-    let (start, root) = remote.hello().await?;
+    let (start, lease, root) = remote.hello().await?;
     let owner =
         (!options.server_owners).then(|| (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
     let shared = Arc::new(Shared {
@@ -122,6 +125,7 @@ pub async fn mount(options: MountOptions, at: impl AsRef<Path>) -> Result<Mounte
         open: Mutex::default(),
         listings: Mutex::default(),
         writers: Mutex::default(),
+        locks: Mutex::default(),
         owner,
     });
     let mut config = Config::default();
@@ -137,7 +141,7 @@ pub async fn mount(options: MountOptions, at: impl AsRef<Path>) -> Result<Mounte
     let at = at.as_ref().to_owned();
     let made = dapple::blocking::spawn_blocking(move || fuser::spawn_mount(files, &at, &config));
     let session = made.await.map_err(|error| MountError::Mount(io::Error::other(error)))?.map_err(MountError::Mount)?;
-    drop(Color::new().spawn_background(recalls::run(shared.clone(), session.notifier(), start)));
+    drop(Color::new().spawn_background(recalls::run(shared.clone(), session.notifier(), start, lease)));
     Ok(Mounted { session, shared })
 }
 

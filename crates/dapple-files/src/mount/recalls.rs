@@ -17,11 +17,11 @@ use crate::tree::NodeId;
 use crate::wire::{Action, Answer};
 
 /// Takes recalls for as long as the runtime lives.
-pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64) {
+pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64, mut lease: Duration) {
     let notifier = Arc::new(notifier);
     let mut released = Vec::new();
     loop {
-        let recalls = Action::Recalls { seconds: POLL_S, start };
+        let recalls = Action::Recalls { seconds: poll_s(lease), start };
         let asked = match shared.remote.ask(recalls, released.clone(), &[], SHORT).await {
             Ok(answer) => answer,
             // The server was away.
@@ -39,8 +39,9 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
                 }
             }
             // It started anew: then it knows no lease.
-            Answer::Hello { start: now, boot, .. } if now != start => {
+            Answer::Hello { start: now, boot, lease_ms } if now != start => {
                 start = now;
+                lease = Duration::from_millis(u64::from(lease_ms));
                 shared.remote.set_boot(boot);
                 released.clear();
                 let stale = lock(&shared.inodes).recall_all(None);
@@ -48,6 +49,9 @@ pub(super) async fn run(shared: Arc<Shared>, notifier: Notifier, mut start: u64)
                 drop_from_kernel(&notifier, stale).await;
                 // Writes that the old delegations let it keep may be lost if they wait any longer.
                 shared.keep_nothing_more().await;
+                // On its own: it may wait for other mounts, which wait for recalls.
+                let locking = shared.clone();
+                drop(shared.handle.spawn(async move { locking.lock_all_again().await }));
             }
             _ => {}
         }
@@ -106,8 +110,10 @@ async fn drop_from_kernel(notifier: &Arc<Notifier>, stale: Vec<Stale>) {
     let _ = timeout(LOCKED_MAX, told).await;
 }
 
-/// How long the server may hold an answer back.
-const POLL_S: u32 = 20;
+/// How long the server may hold an answer back: it must hear of this mount while a lease lasts, or others take its locks.
+fn poll_s(lease: Duration) -> u32 {
+    (lease.as_secs() / 3).clamp(1, 20) as u32
+}
 
 /// How long the call for recalls is sent again before this client finds out whether the server started anew.
 const SHORT: Duration = Duration::from_millis(1);

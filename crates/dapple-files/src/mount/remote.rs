@@ -60,12 +60,22 @@ fn advice(status: StatusCode) -> &'static str {
     }
 }
 
+/// The connections of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Most,
+    Awaited,
+    Waiting,
+}
+
 /// The clients that make the connections.
 struct Clients {
     most: Client,
     /// A connection of their own for the calls that other clients may wait for: otherwise they would queue behind calls that wait for
     /// other clients.
     awaited: Client,
+    /// And one for calls that wait for a lock.
+    waiting: Client,
 }
 
 impl Clients {
@@ -81,7 +91,7 @@ impl Clients {
             builder = builder.tls(tls.clone());
         }
         let of = |connections| builder.clone().connections_per_host(connections).build().map_err(MountError::Client);
-        Ok(Clients { most: of(CONNECTIONS)?, awaited: of(1)? })
+        Ok(Clients { most: of(CONNECTIONS)?, awaited: of(1)?, waiting: of(1)? })
     }
 }
 
@@ -153,20 +163,24 @@ impl Remote {
         Ok(())
     }
 
-    fn client(&self, is_awaited: bool) -> Client {
+    fn client(&self, lane: Lane) -> Client {
         let clients = lock(&self.clients);
-        if is_awaited { clients.awaited.clone() } else { clients.most.clone() }
+        match lane {
+            Lane::Most => clients.most.clone(),
+            Lane::Awaited => clients.awaited.clone(),
+            Lane::Waiting => clients.waiting.clone(),
+        }
     }
 
-    /// The first call: the start of the service, and the attributes of the root.
-    pub(super) async fn hello(&self) -> Result<(u64, Attributes), MountError> {
+    /// The first call: the start of the service, the duration of its leases, and the attributes of the root.
+    pub(super) async fn hello(&self) -> Result<(u64, Duration, Attributes), MountError> {
         let (answer, _) = self.once(Action::Hello).await?;
-        let Answer::Hello { start, boot, .. } = answer else {
+        let Answer::Hello { start, boot, lease_ms } = answer else {
             return Err(MountError::Protocol(self.server.clone()));
         };
         self.set_boot(boot);
         match self.once(Action::LookUp(TreePath::root())).await? {
-            (Answer::Found(root, _), _) => Ok((start, root)),
+            (Answer::Found(root, _), _) => Ok((start, Duration::from_millis(u64::from(lease_ms)), root)),
             (Answer::Failed(_), _) => Err(MountError::Refused(self.server.clone(), StatusCode::FORBIDDEN)),
             _ => Err(MountError::Protocol(self.server.clone())),
         }
@@ -183,7 +197,7 @@ impl Remote {
     async fn once(&self, action: Action) -> Result<(Answer, Bytes), MountError> {
         let number = self.number(&action);
         let body = self.body(&number, action, Vec::new(), &[]);
-        match self.send(false, body.map_err(|_| MountError::Protocol(self.server.clone()))?).await {
+        match self.send(Lane::Most, body.map_err(|_| MountError::Protocol(self.server.clone()))?).await {
             Ok(answer) => Ok(answer),
             Err(Sent::Failed(error)) => Err(MountError::Unreachable(self.server.clone(), error)),
             Err(Sent::Refused(status, _)) => Err(MountError::Refused(self.server.clone(), status)),
@@ -242,12 +256,12 @@ impl Remote {
         data: &[u8],
         patience: Duration,
     ) -> Result<(Answer, Bytes), i32> {
-        let is_awaited = action.is_awaited();
+        let lane = action.lane();
         let body = self.body(number, action, released, data)?;
         let end = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
         loop {
-            let wait = match self.send(is_awaited, body.clone()).await {
+            let wait = match self.send(lane, body.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(Sent::Failed(error)) => {
                     tracing::debug!(%error, "the server does not answer");
@@ -283,13 +297,13 @@ impl Remote {
         encode(&call, data).map_err(|_| Errno::INVAL.raw_os_error())
     }
 
-    async fn send(&self, is_awaited: bool, body: Bytes) -> Result<(Answer, Bytes), Sent> {
+    async fn send(&self, lane: Lane, body: Bytes) -> Result<(Answer, Bytes), Sent> {
         let mut request = Request::post(&self.url).header(CONTENT_TYPE, wire::CONTENT_TYPE);
         if let Some(login) = &self.login {
             request = request.header(AUTHORIZATION, login);
         }
         let Ok(request) = request.body(body) else { return Err(Sent::Nonsense) };
-        let response = self.client(is_awaited).request(request).await.map_err(Sent::Failed)?;
+        let response = self.client(lane).request(request).await.map_err(Sent::Failed)?;
         if response.status() != StatusCode::OK {
             let after = response.headers().get(http::header::RETRY_AFTER);
             let after = after.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
@@ -301,9 +315,14 @@ impl Remote {
 }
 
 impl Action {
-    /// Whether other clients may wait for this call: it gives leases back, or sends writes that were kept.
-    fn is_awaited(&self) -> bool {
-        matches!(self, Action::Hello | Action::Recalls { .. } | Action::Put { delegation: Some(_), .. })
+    /// Other clients may wait for a call that gives leases back, sends writes that were kept, or unlocks a file.
+    fn lane(&self) -> Lane {
+        match self {
+            Action::AwaitLock { .. } => Lane::Waiting,
+            Action::Hello | Action::Recalls { .. } | Action::Unlock { .. } => Lane::Awaited,
+            Action::Put { delegation: Some(_), .. } => Lane::Awaited,
+            _ => Lane::Most,
+        }
     }
 }
 

@@ -12,12 +12,14 @@ use dapple::sync::Limit;
 use dapple_sched::environment::HashMap;
 use rustix::io::Errno;
 
+use super::locks::{Locks, Refusal};
 use super::{FILES_OF_MOUNT_MAX, Mount, OpenFile};
 use crate::dav::{Caller, PROPERTIES};
 use crate::journal::End;
 use crate::lease::Lease;
 use crate::lock::lock;
 use crate::path::TreePath;
+use crate::ranges::Range;
 use crate::rights::May;
 use crate::tree::{Access, AttributeChange, Attributes, Entry, FileTime, NodeId, Tree, UNDECIDED, of_file, read_whole};
 use crate::wire::{Action, Answer, DATA_MAX, FIRST_LEN, OpenHow, PIECES_MAX};
@@ -29,6 +31,7 @@ pub(super) struct Served {
     pub(super) trusts_owners: bool,
     pub(super) began: FileTime,
     pub(super) open_files: Limit,
+    pub(super) locks: Arc<Locks>,
     pub(super) tree: Tree,
     pub(super) caller: Caller,
     pub(super) mount: Arc<Mount>,
@@ -100,7 +103,7 @@ impl Served {
             Action::Space => Answer::Space(self.tree.space().await?),
             Action::Open { path, handle, how } => return self.open(&path, handle, how).await,
             Action::Close(handle) => {
-                self.mount.files.with(|files| files.remove(&handle)).await;
+                self.close(handle).await;
                 Answer::Done
             }
             Action::Read { handle, offset, len } => {
@@ -129,9 +132,73 @@ impl Served {
                 self.tree.sync(&path).await?;
                 Answer::Done
             }
+            locks @ (Action::Lock { .. }
+            | Action::Unlock { .. }
+            | Action::TestLock { .. }
+            | Action::AwaitLock { .. }) => self.lock_or_unlock(locks).await?,
             other => return self.change(other).await.map(|answer| (answer, Vec::new())),
         };
         Ok((answer, Vec::new()))
+    }
+
+    async fn close(&self, handle: u64) {
+        let closed = self.mount.files.with(|files| {
+            let open = files.remove(&handle)?;
+            let is_last = files.values().all(|other| other.node != open.node);
+            Some((open.node, is_last))
+        });
+        if let Some((node, true)) = closed.await {
+            self.locks.close(node, self.mount.client_id());
+        }
+    }
+
+    async fn lock_or_unlock(&self, action: Action) -> io::Result<Answer> {
+        let client = self.mount.client_id();
+        match action {
+            Action::Lock { handle, owner, range } => self.lock(handle, owner, range).await,
+            Action::Unlock { handle, owner, start, end } => {
+                let open = self.mount.files.read(|files| files.get(&handle).cloned()).await;
+                let Some(open) = open else { return Ok(Answer::UnknownHandle) };
+                self.locks.unlock(open.node, (client, owner), start, end);
+                Ok(Answer::Done)
+            }
+            Action::TestLock { handle, owner, range } => {
+                let Some(open) = self.file(handle, May::Read).await? else { return Ok(Answer::UnknownHandle) };
+                let held = self.locks.in_the_way(open.node, (client, owner), &range);
+                Ok(Answer::Locked(held.map(|(owner, held)| self.shown(owner, held))))
+            }
+            Action::AwaitLock { handle, owner, range, seconds } => {
+                // The file may be closed meanwhile.
+                let Some(node) = self.file(handle, May::Read).await?.map(|open| open.node) else {
+                    return Ok(Answer::UnknownHandle);
+                };
+                let (limit, leases) = (Duration::from_secs(u64::from(seconds.min(60))), self.tree.leases());
+                self.locks.wait(node, (client, owner), &range, limit, |client| leases.is_there(client)).await;
+                Ok(Answer::Done)
+            }
+            _ => Err(Errno::NOSYS.into()),
+        }
+    }
+
+    /// Locks bytes of an open file. A lock that keeps all others away needs the right to write.
+    async fn lock(&self, handle: u64, owner: u64, range: Range) -> io::Result<Answer> {
+        let needed = if range.is_exclusive { May::Write } else { May::Read };
+        let Some(open) = self.file(handle, needed).await? else { return Ok(Answer::UnknownHandle) };
+        if range.is_exclusive && !open.may_write {
+            // `flock` needs no file that is open for writing.
+            self.check(&open.path, needed)?;
+        }
+        let (client, leases) = (self.mount.client_id(), self.tree.leases());
+        match self.locks.lock(open.node, (client, owner), range, |client| leases.is_there(client)) {
+            Ok(()) => Ok(Answer::Done),
+            Err(Refusal::Held(owner, held)) => Ok(Answer::Locked(Some(self.shown(owner, held)))),
+            Err(Refusal::TooMany) => Err(Errno::NOLCK.into()),
+        }
+    }
+
+    /// A lock as a mount sees it: processes of other machines are none of its own.
+    fn shown(&self, (client, _): super::locks::Owner, held: Range) -> Range {
+        Range { process: if client == self.mount.client_id() { held.process } else { 0 }, ..held }
     }
 
     fn hello(&self) -> Answer {
@@ -176,6 +243,9 @@ impl Served {
             split.push((*offset, data.split_to(*len as usize)));
         }
         let change = self.checked(change)?;
+        if self.locks.is_lost(open.node, self.mount.client_id()) {
+            return Err(Errno::IO.into());
+        }
         let (client, leases) = (&self.mount.client, self.tree.leases());
         let len = split.iter().map(|(_, data)| data.len() as u64).sum();
         // Noted changes run alone. A delegation's client is alone already.

@@ -97,7 +97,7 @@ fn large_writes_that_were_kept_are_taken_while_memory_is_short_and_others_are_no
                 remote.body(&remote.number(&action), action, Vec::new(), &data)
             }
             .expect("a call");
-            remote.send(false, body).await
+            remote.send(super::Lane::Most, body).await
         };
         let kept = once(Some(grant)).await;
         assert!(matches!(kept, Ok((Answer::Found(..), _))));
