@@ -197,11 +197,19 @@ impl Remote {
     async fn once(&self, action: Action) -> Result<(Answer, Bytes), MountError> {
         let number = self.number(&action);
         let body = self.body(&number, action, Vec::new(), &[]);
-        match self.send(Lane::Most, body.map_err(|_| MountError::Protocol(self.server.clone()))?).await {
-            Ok(answer) => Ok(answer),
-            Err(Sent::Failed(error)) => Err(MountError::Unreachable(self.server.clone(), error)),
-            Err(Sent::Refused(status, _)) => Err(MountError::Refused(self.server.clone(), status)),
-            Err(Sent::Nonsense) => Err(MountError::Protocol(self.server.clone())),
+        let body = body.map_err(|_| MountError::Protocol(self.server.clone()))?;
+        let end = Instant::now() + self.patience.min(START_PATIENCE);
+        loop {
+            match self.send(Lane::Most, body.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(Sent::Failed(error)) => return Err(MountError::Unreachable(self.server.clone(), error)),
+                // Many mounts begin at once.
+                Err(Sent::Refused(StatusCode::SERVICE_UNAVAILABLE, after)) if Instant::now() < end => {
+                    sleep(after.unwrap_or(PAUSE_MAX)).await;
+                }
+                Err(Sent::Refused(status, _)) => return Err(MountError::Refused(self.server.clone(), status)),
+                Err(Sent::Nonsense) => return Err(MountError::Protocol(self.server.clone())),
+            }
         }
     }
 
@@ -347,6 +355,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// No answer is longer: neither data nor the page of a directory.
 const ANSWER_MAX: usize = 4 * DATA_MAX;
+
+/// How long a mount begins again at a server that has no room for now.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -1,9 +1,11 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dapple::net::TcpListener;
 use dapple::time::{sleep, timeout};
 use http::StatusCode;
+use tower_service::Service;
 
 use super::{CONNECTIONS, MountOptions, Remote, Sent};
 use crate::lease::{ClientId, Leases};
@@ -110,3 +112,56 @@ fn large_writes_that_were_kept_are_taken_while_memory_is_short_and_others_are_no
 
 /// The calls that one connection of the client carries.
 const STREAMS: usize = 100;
+
+/// A service that has no room for its first two requests.
+#[derive(Clone)]
+struct BusyAtFirst(Files, Arc<AtomicUsize>);
+
+impl Service<http::Request<dapple::serve::Body>> for BusyAtFirst {
+    type Response = http::Response<crate::dav::ReplyBody>;
+    type Error = std::convert::Infallible;
+    type Future = futures_util::future::Either<
+        std::future::Ready<Result<Self::Response, Self::Error>>,
+        <Files as Service<http::Request<dapple::serve::Body>>>::Future,
+    >;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<dapple::serve::Body>) -> Self::Future {
+        if self.1.fetch_add(1, Ordering::Relaxed) >= 2 {
+            return futures_util::future::Either::Right(self.0.call(request));
+        }
+        let mut busy = http::Response::new(crate::dav::ReplyBody::empty());
+        *busy.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        busy.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from(0));
+        futures_util::future::Either::Left(std::future::ready(Ok(busy)))
+    }
+}
+
+#[test]
+fn a_mount_begins_although_the_server_has_no_room_for_a_moment() {
+    dapple::builder().workers(1).build().expect("a runtime").block_on(async {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tree = Tree::open(dir.path()).await.expect("a tree");
+        let logins = Logins::new(Some(TOKEN.to_owned()), Users::default());
+        let files = Files::new(tree, logins, Rules::all(May::Write));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let options = MountOptions {
+            url: format!("http://{}", listener.local_addr().expect("an address")),
+            token: Some(TOKEN.to_owned()),
+            login: None,
+            tls: None,
+            patience: Duration::from_secs(3600),
+            server_owners: false,
+            allow_other: false,
+        };
+        let asked = Arc::new(AtomicUsize::new(0));
+        let service = BusyAtFirst(files, asked.clone());
+        drop(dapple::spawn(async move { dapple::serve(listener, service).no_admission().await }));
+        let remote = Remote::new(&options).expect("a client");
+        assert!(remote.hello().await.is_ok());
+        assert_eq!(asked.load(Ordering::Relaxed), 4);
+    });
+}
