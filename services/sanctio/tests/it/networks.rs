@@ -1,4 +1,4 @@
-//! The networks: ngircd with ii, prosody with slixmpp.
+//! The networks: ngircd with ii, prosody with slixmpp, and aiosmtpd with curl.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,27 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::programs::{Process, until};
+use crate::programs::{Gateway, Process, program, until};
+
+/// Whether Debian's Python has this module; tries to install it as root. In CI it must be there.
+pub(crate) fn has_python(module: &str) -> bool {
+    let is_there = || {
+        let output = Command::new("/usr/bin/python3").args(["-c", &format!("import {module}")]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !is_there() {
+        let mut apt = Command::new("apt-get");
+        apt.args(["install", "--yes", "--no-install-recommends", &format!("python3-{module}")]);
+        let _ = apt.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).output();
+    }
+    let found = is_there();
+    if !found {
+        let text = format!("/usr/bin/python3 has no {module}: `apt-get install python3-{module}`");
+        assert!(std::env::var_os("CI").is_none(), "{text}");
+        eprintln!("SKIPPED: {text}");
+    }
+    found
+}
 
 /// A port that was free a moment ago, for servers that cannot say which one they got.
 pub(crate) fn free_port() -> u16 {
@@ -128,7 +148,7 @@ impl Prosody {
             r#"run_as_root = true
             pidfile = "{path}/pid"
             data_path = "{path}/data"
-            log = {{ info = "{path}/log" }}
+            log = {{ debug = "{path}/log" }}
             interfaces = {{ "127.0.0.1" }}
             c2s_ports = {{ {clients} }} s2s_ports = {{}} http_ports = {{}} https_ports = {{}}
             component_ports = {{ {components} }} component_interfaces = {{ "127.0.0.1" }}
@@ -163,6 +183,16 @@ impl Prosody {
 
     pub(crate) fn stop(&mut self) {
         self.process = None;
+    }
+
+    /// Waits until the gateway has made the room, which others cannot enter before.
+    pub(crate) fn wait_for_room(&self) {
+        until("the gateway makes no room", || {
+            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            // Its only request to the room takes the defaults.
+            let is_made = |line: &str| line.contains("[component]: <iq") && line.contains("to='talk@rooms.localhost'");
+            log.lines().any(is_made).then_some(())
+        });
     }
 
     /// The arguments of a gateway's program.
@@ -214,5 +244,83 @@ impl Person {
         until(&format!("{text} does not come to the room ({})", self.process.0.id()), || {
             self.lines.lock().unwrap().iter().any(|line| line.contains(text)).then_some(())
         });
+    }
+}
+
+/// A server that puts mails into a folder.
+pub(crate) struct MailServer {
+    process: Option<Process>,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl MailServer {
+    pub(crate) fn start(folder: &Path) -> MailServer {
+        let mut server = MailServer { process: None, folder: folder.join("mails"), port: free_port() };
+        server.start_again();
+        server
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-m", "aiosmtpd", "-n", "-c", "aiosmtpd.handlers.Mailbox", "-l", &self.address()]);
+        self.process = Some(Process::start(command.arg(&self.folder).stderr(Stdio::null())));
+        wait_for_port(self.port);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.process = None;
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The mails to this address.
+    pub(crate) fn mails(&self, to: &str) -> Vec<String> {
+        let files = fs::read_dir(self.folder.join("new")).into_iter().flatten();
+        let mails = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        mails.filter(|mail| mail.contains(&format!("X-RcptTo: {to}\n"))).collect()
+    }
+
+    /// Waits for this many mails.
+    pub(crate) fn wait_for(&self, to: &str, count: usize) -> Vec<String> {
+        until(&format!("{to} does not get {count} mails"), || Some(self.mails(to)).filter(|mails| mails.len() >= count))
+    }
+}
+
+/// The gateway's program for mails.
+pub(crate) struct Mailbox {
+    pub(crate) process: Process,
+    pub(crate) address: String,
+}
+
+impl Mailbox {
+    pub(crate) fn start(gateway: &Gateway, server: &MailServer) -> Mailbox {
+        Mailbox::start_at(gateway, server, "127.0.0.1:0")
+    }
+
+    pub(crate) fn start_at(gateway: &Gateway, server: &MailServer, listen: &str) -> Mailbox {
+        let mut command = Command::new(program("sanctio-mail"));
+        command.args(["--domain", "chat.example", "--relay", &server.address(), "--hub", &gateway.base]);
+        let mut process = Process::start(command.args(["--listen", listen]).stdout(Stdio::piped()));
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim_end().rsplit_once("listening on ").unwrap_or_else(|| panic!("{line}")).1.to_owned();
+        Mailbox { process, address }
+    }
+
+    /// Sends a mail with curl, and returns whether the gateway has taken it.
+    pub(crate) fn send(&self, from: &str, to: &str, mail: &str) -> bool {
+        Mailbox::send_to(&self.address, from, to, mail)
+    }
+
+    pub(crate) fn send_to(address: &str, from: &str, to: &str, mail: &str) -> bool {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--crlf", "--upload-file", "-", "--mail-from", from, "--mail-rcpt", to]);
+        let child = curl.arg(format!("smtp://{address}")).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let mut child = child.unwrap();
+        child.stdin.take().unwrap().write_all(mail.as_bytes()).unwrap();
+        child.wait().unwrap().success()
     }
 }

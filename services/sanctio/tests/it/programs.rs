@@ -90,7 +90,10 @@ impl Gateway {
     pub(crate) fn start(folder: &Path, args: &[&str]) -> Gateway {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sanctio"));
         command.arg(format!("--store=redb:{}", folder.join("store").display())).args(args);
-        command.args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+        if !args.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.stdout(Stdio::piped());
         let mut process = Process::start(&mut command);
         let mut line = String::new();
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();

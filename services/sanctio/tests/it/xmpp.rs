@@ -2,31 +2,14 @@
 
 use std::process::Command;
 
-use crate::networks::{Person, Prosody};
+use crate::networks::{Person, Prosody, has_python};
 use crate::programs::{Gateway, has, until};
 
 const PROGRAMS: [(&str, &str); 2] = [("curl", "curl"), ("prosody", "prosody")];
 
-/// Whether Debian's Python has slixmpp, too.
-pub(crate) fn has_slixmpp() -> bool {
-    let is_there =
-        || Command::new("/usr/bin/python3").args(["-c", "import slixmpp"]).output().is_ok_and(|it| it.status.success());
-    if !is_there() {
-        let mut apt = Command::new("apt-get");
-        let _ = apt.args(["install", "--yes", "--no-install-recommends", "python3-slixmpp"]).output();
-    }
-    let found = is_there();
-    if !found {
-        let text = "Python has no slixmpp: `apt-get install python3-slixmpp`";
-        assert!(std::env::var_os("CI").is_none(), "{text}");
-        eprintln!("SKIPPED: {text}");
-    }
-    found
-}
-
 #[test]
 fn a_room_and_the_archive_have_the_same_messages() {
-    if !has(&PROGRAMS) || !has_slixmpp() {
+    if !has(&PROGRAMS) || !has_python("slixmpp") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -36,8 +19,8 @@ fn a_room_and_the_archive_have_the_same_messages() {
     let args = server.args();
     let xmpp = gateway.network("sanctio-xmpp", &args.each_ref().map(String::as_str));
     gateway.wait_for_leg("xmpp:talk@rooms.localhost");
-    // The gateway makes the room, if it is the first; it waits for this in any case.
     assert_eq!(gateway.say("ben", "before"), 200);
+    server.wait_for_room();
     let mut ann = Person::start(&server, "ann");
     assert_eq!(gateway.say("ben", "one </body>\n<two>&"), 200);
     ann.wait_for("sanctio: <ben@web> one </body>\\n<two>&");
