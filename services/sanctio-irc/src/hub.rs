@@ -1,4 +1,5 @@
 //! The client of a hub, which is the program `sanctio`: the legs of one network, what is said in them, and what to send.
+//! `sanctio-xmpp` and `sanctio-mail` have this file, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

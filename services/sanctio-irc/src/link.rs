@@ -1,7 +1,8 @@
-//! A connection to a chat server, which is made again when it ends.
+//! A connection to a chat server, which is made again when it ends. `sanctio-xmpp` has this file, too.
 //!
-//! The protocols, which are IRC and XMPP, have no I/O and no clock: they make bytes, and events of the bytes that arrive. Each message that goes out is confirmed by the server before the next one to the same room
-//! follows. So a server that is gone costs one message of each room, and not all that fit in the buffers of TCP.
+//! The protocols, which are IRC and XMPP, have no I/O and no clock: they make bytes, and events of the bytes that arrive.
+//! Each message that goes out is confirmed by the server before the next one to the same room follows. So a server that is
+//! gone costs one message of each room, and not all that fit in the buffers of TCP.
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
