@@ -209,6 +209,22 @@ mod tests {
     }
 
     #[test]
+    fn its_own_name_is_the_one_that_the_server_says() {
+        let own = |nick: &str| format!(":{nick}!u@h JOIN #talk\r\n:{nick}!u@h PRIVMSG #talk :own\r\n");
+        // It is cut at first, and changed by the server later.
+        let lines = format!(":s 001 sanct :hi\r\n{}:sanct!u@h NICK :Guest7\r\n{}", own("sanct"), own("guest7"));
+        let entered = || Event::In("#talk".to_owned());
+        assert_eq!(events(&lines).unwrap(), [Event::Ready, entered(), entered()]);
+        // Another one that takes the name then is not it.
+        let said = |speaker: &str| {
+            let (room, text) = ("#talk".to_owned(), "x".to_owned());
+            Event::Said { room, speaker: speaker.to_owned(), text, id: None }
+        };
+        let lines = format!("{lines}:Ann!u@h NICK sanct\r\n:sanct!u@h PRIVMSG #talk :x\r\n");
+        assert_eq!(events(&lines).unwrap()[3..], [said("sanct")]);
+    }
+
+    #[test]
     fn texts_fit_in_lines() {
         let irc = Irc { nick: "sanctio".to_owned() };
         let say = |text: &str| String::from_utf8(irc.say("#talk", 7, "ann@xmpp", text)).unwrap();

@@ -3,6 +3,8 @@
 //! rxml splits the stream into tokens of bounded length, and minidom makes elements of them. The crates `tokio-xmpp` and
 //! `xmpp` were rejected: they need tokio's runtime.
 
+use std::collections::HashMap;
+
 use minidom::Element;
 use minidom::tree_builder::TreeBuilder;
 use rxml::error::EndOrError;
@@ -26,6 +28,8 @@ pub(crate) struct State {
     is_open: bool,
     /// Bytes since the last whole stanza.
     len: usize,
+    /// The names of the gateway in its rooms, which a room may change.
+    nicks: HashMap<String, String>,
 }
 
 impl Protocol for Xmpp {
@@ -33,7 +37,8 @@ impl Protocol for Xmpp {
     type State = State;
 
     fn open(&self) -> (State, Vec<u8>) {
-        let state = State { parser: RawParser::new(), tree: TreeBuilder::new(), is_open: false, len: 0 };
+        let (parser, tree) = (RawParser::new(), TreeBuilder::new());
+        let state = State { parser, tree, is_open: false, len: 0, nicks: HashMap::new() };
         let name = escaped(&self.name);
         let hello =
             format!("<?xml version='1.0'?><stream:stream xmlns='{COMPONENT}' xmlns:stream='{STREAM}' to='{name}'>");
@@ -62,7 +67,7 @@ impl Protocol for Xmpp {
                 1 => {
                     while let Some(stanza) = state.tree.unshift_child() {
                         state.len = rest.len();
-                        self.add_events(&stanza, &mut events)?;
+                        self.add_events(&stanza, &mut state.nicks, &mut events)?;
                     }
                 }
                 _ => {}
@@ -107,10 +112,16 @@ impl Xmpp {
         format!("gateway@{}", escaped(&self.name))
     }
 
-    fn add_events(&self, stanza: &Element, events: &mut Vec<Event>) -> Result<(), String> {
+    fn add_events(
+        &self,
+        stanza: &Element,
+        nicks: &mut HashMap<String, String>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String> {
         let from = stanza.attr("from").unwrap_or_default();
         let (room, nick) = from.split_once('/').unwrap_or((from, ""));
-        let (room, is_own) = (room.to_ascii_lowercase(), nick == self.nick);
+        let room = room.to_ascii_lowercase();
+        let is_own = nicks.get(&room).is_some_and(|own| own == nick);
         let child = |name: &str| stanza.children().find(|child| child.name() == name);
         let why =
             || child("error").and_then(|error| error.children().next()).map_or("an error", Element::name).to_owned();
@@ -118,11 +129,17 @@ impl Xmpp {
             ("error", _) => return Err(stanza.children().map(|child| child.name().replace('-', " ")).collect()),
             ("handshake", _) => events.push(Event::Ready),
             ("presence", "error") | ("message", "error") => events.push(Event::Out(room, why())),
-            ("presence", "unavailable") if is_own => events.push(Event::Out(room, "it was removed".to_owned())),
-            ("presence", "") if is_own => {
+            // The presence with the new name follows.
+            ("presence", "unavailable") if is_own && has_status(stanza, "303") => {}
+            ("presence", "unavailable") if is_own => {
+                nicks.remove(&room);
+                events.push(Event::Out(room, "it was removed".to_owned()));
+            }
+            // The room says which one is the gateway: its name may be another one than it asked for.
+            ("presence", "") if has_status(stanza, "110") => {
+                nicks.insert(room.clone(), nick.to_owned());
                 // A new room is locked until its owner takes the defaults.
-                let is_new = |x: &Element| x.children().any(|status| status.attr("code") == Some("201"));
-                if stanza.children().any(is_new) {
+                if has_status(stanza, "201") {
                     let query = "<query xmlns='http://jabber.org/protocol/muc#owner'><x xmlns='jabber:x:data' type='submit'/></query>";
                     let iq =
                         format!("<iq type='set' id='1' from='{}' to='{}'>{query}</iq>", self.own(), escaped(&room));
@@ -152,6 +169,11 @@ impl Xmpp {
         }
         Ok(())
     }
+}
+
+/// Whether a presence in a room has this status.
+fn has_status(presence: &Element, code: &str) -> bool {
+    presence.children().flat_map(Element::children).any(|status| status.attr("code") == Some(code))
 }
 
 fn escaped(text: &str) -> String {
@@ -209,6 +231,29 @@ mod tests {
         assert!(
             matches!(&iq[..], [Event::Answer(text)] if String::from_utf8_lossy(text).starts_with("<iq type='error' id='&apos;1' from='gw.example' to='ann@x/y'>"))
         );
+    }
+
+    #[test]
+    fn its_own_name_is_the_one_that_the_room_says() {
+        let presence = |nick: &str, kind: &str, codes: &[u16]| {
+            let codes: String = codes.iter().map(|code| format!("<status code='{code}'/>")).collect();
+            format!("<presence from='talk@rooms.example/{nick}'{kind}><x xmlns='m'>{codes}</x></presence>")
+        };
+        let message = |nick: &str, id: u64| {
+            format!("<message type='groupchat' from='talk@rooms.example/{nick}' id='{id}'><body>a</body></message>")
+        };
+        let room = || "talk@rooms.example".to_owned();
+        let said = Event::Said { room: room(), speaker: "sanctio".to_owned(), text: "a".to_owned(), id: None };
+        // Another client has its name.
+        let mut stanzas = presence("sanctio", "", &[]) + &presence("sanctio-2", "", &[110, 210]);
+        stanzas += &(message("sanctio-2", 1) + &message("sanctio", 2));
+        // And now it gets a third one.
+        stanzas += &(presence("sanctio-2", " type='unavailable'", &[303, 110]) + &presence("gw", "", &[110]));
+        stanzas += &(message("gw", 3) + &presence("sanctio", " type='unavailable'", &[]));
+        stanzas += &presence("gw", " type='unavailable'", &[307, 110]);
+        let out = Event::Out(room(), "it was removed".to_owned());
+        let expected = [Event::In(room()), Event::Shown(1), said, Event::In(room()), Event::Shown(3), out];
+        assert_eq!(events(&stanzas).unwrap(), expected);
     }
 
     #[test]
