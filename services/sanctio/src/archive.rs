@@ -77,6 +77,11 @@ impl Archive {
         self.log.end().await
     }
 
+    /// The position of the first message from this time on, in milliseconds since 1970.
+    pub(crate) async fn since(&self, at_ms: u64) -> Result<u64, Error> {
+        self.log.partition_point(|said| said.at_ms < at_ms).await
+    }
+
     /// The messages from a position on, and those to come.
     pub(crate) fn tail(&self, position: u64) -> Tail<Said, AnyEngine> {
         self.log.tail(position)
@@ -86,7 +91,7 @@ impl Archive {
     pub(crate) async fn find(&self, question: &Question) -> Result<(Vec<(u64, Said)>, Option<u64>), Error> {
         let begin = match question.at {
             Some(position) => position.max(self.log.first().await?),
-            None => self.log.partition_point(|said| said.at_ms < question.from).await?,
+            None => self.since(question.from).await?,
         };
         let words: Vec<String> = question.words.split_whitespace().map(str::to_lowercase).collect();
         let (mut entries, mut found) = (self.log.read(begin), Vec::new());

@@ -15,7 +15,7 @@ use dapple::task::CancellationToken;
 use serde_json::{Value, json};
 
 use crate::archive::Archive;
-use crate::said::{Legs, Said};
+use crate::said::{Legs, Said, now_ms};
 use crate::translate::{Ask, Translator};
 
 /// The conversations.
@@ -89,12 +89,12 @@ impl Gateway {
     /// The first message that a leg was not given. A new leg is given what is said from now on.
     pub(crate) async fn cursor(&self, name: &str, leg: &str, archive: &Archive) -> Result<u64, Error> {
         let end = archive.end().await?;
-        let begin = move |entry: Option<Entry<u64>>| match entry {
-            Some(entry) => (Change::Keep, entry.value),
-            None => (Change::Put { value: end, expires: None }, end),
+        // One that was away for long is not flooded, but one that is slow loses nothing when its connection ends.
+        let oldest = archive.since(now_ms().saturating_sub(BACKLOG_MS)).await?.min(end.saturating_sub(BACKLOG_MAX));
+        let begin = move |old: Option<Entry<u64>>| {
+            old.map_or((Change::Put { value: end, expires: None }, end), |old| (Change::Keep, old.value))
         };
-        // One that was away for long is given the last messages.
-        Ok(self.cursors.modify(&(name.to_owned(), leg.to_owned()), begin).await?.max(end.saturating_sub(BACKLOG_MAX)))
+        Ok(self.cursors.modify(&(name.to_owned(), leg.to_owned()), begin).await?.max(oldest))
     }
 
     /// Gives the message at this position to a leg, unless it or a later one was given before. This is on the disk when the
@@ -109,8 +109,7 @@ impl Gateway {
 
     /// A text in the language of its reader; `None` if it stays as it is.
     pub(crate) async fn translated(&self, said: &Said, to: Option<&String>) -> Option<String> {
-        let (from, to) = (said.language.clone()?, to?.clone());
-        let ask = Ask { from, to, text: said.text.clone() };
+        let ask = Ask { from: said.language.clone()?, to: to?.clone(), text: said.text.clone() };
         // The original is better than nothing.
         let translated = if ask.from == ask.to { None } else { self.translator.ask(ask).await.ok() };
         translated.filter(|translated| *translated != said.text)
@@ -129,5 +128,6 @@ impl Gateway {
     }
 }
 
-/// The most messages that a leg is given when it comes back. All are in the archive.
+/// A leg that comes back is given this many of the last messages, and all of the last hour. The others are in the archive.
 const BACKLOG_MAX: u64 = 1000;
+const BACKLOG_MS: u64 = 60 * 60 * 1000;

@@ -237,6 +237,25 @@ fn a_client_that_comes_back_gets_what_it_missed() {
 }
 
 #[test]
+fn a_leg_that_is_behind_skips_nothing_when_it_connects_again() {
+    if !has(&CURL) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = Gateway::start(folder.path(), &[]);
+    assert_eq!(gateway.put("talk", r#"{"fax:x": null}"#), 201);
+    let listener = listen(&gateway, "?leg=fax:x", "x: y");
+    gateway.wait_for_leg("fax:x");
+    drop(listener);
+    let body = r#"{"name": "ann", "text": "hello"}"#;
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--fail-early", "--output", "/dev/null", "--json", body]);
+    assert!(curl.arg(format!("{}/talks/talk/messages?[1-1100]", gateway.base)).status().unwrap().success());
+    let (_again, ids) = listen(&gateway, "?leg=fax:x", "x: y");
+    assert!(ids.take(1100).map(id).eq(0..1100));
+}
+
+#[test]
 fn with_a_token_each_request_needs_it() {
     if !has(&CURL) {
         return;
