@@ -12,6 +12,8 @@ mod errors;
 #[cfg(feature = "files")]
 mod file_certificates;
 #[cfg(feature = "files")]
+mod file_checks;
+#[cfg(feature = "files")]
 mod file_directories;
 #[cfg(feature = "files")]
 mod file_locks;
