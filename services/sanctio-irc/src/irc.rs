@@ -5,7 +5,7 @@
 
 use irc_proto::{Command, Message, Response};
 
-use crate::link::{Event, Protocol};
+use sanctio_legs::link::{Event, Protocol};
 
 pub(crate) struct Irc {
     pub(crate) nick: String,

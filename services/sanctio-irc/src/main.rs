@@ -2,15 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-mod hub;
 mod irc;
-mod link;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use irc::Irc;
+use sanctio_legs::link;
 
 /// Carries the conversations of a hub, the program sanctio, to channels of IRC: legs such as irc:#talk.
 #[derive(Debug, Parser)]

@@ -4,7 +4,7 @@ use mail_builder::MessageBuilder;
 use mail_parser::MessageParser;
 use sha1::{Digest, Sha1};
 
-use crate::hub::Message;
+use sanctio_legs::hub::Message;
 
 /// The parts of a mail that its conversation gets.
 #[derive(Debug, PartialEq)]

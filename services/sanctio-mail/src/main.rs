@@ -5,8 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../../sanctio-irc/src/hub.rs"]
-mod hub;
 mod letter;
 mod receive;
 mod send;
@@ -23,8 +21,8 @@ use dapple::net::TcpListener;
 use dapple::serve::bearer::Token;
 use dapple::signal::{SIGINT, SIGTERM, signal};
 use dapple::task::{Group, race};
-use hub::Hub;
 use receive::Receiver;
+use sanctio_legs::hub::Hub;
 use send::Sender;
 
 /// Carries the conversations of a hub, the program sanctio, by mail: legs such as mail:ann@example.org. A member writes to

@@ -9,9 +9,9 @@ use dapple::task::{First, Group, race};
 use dapple::time::{sleep, timeout};
 use smtp_proto::Request;
 
-use crate::hub::{Hub, Leg};
 use crate::letter;
 use crate::wire::Wire;
+use sanctio_legs::hub::{Hub, Leg};
 
 pub(crate) struct Receiver {
     pub(crate) hub: Arc<Hub>,

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::hub::{Hub, Leg, Message, Network};
 use crate::letter;
 use crate::wire::Wire;
+use sanctio_legs::hub::{Hub, Leg, Message, Network};
 
 pub(crate) struct Sender {
     /// The server.

@@ -2,16 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../../sanctio-irc/src/hub.rs"]
-mod hub;
-#[path = "../../sanctio-irc/src/link.rs"]
-mod link;
 mod xmpp;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use sanctio_legs::link;
 use xmpp::Xmpp;
 
 /// Carries the conversations of a hub, the program sanctio, to rooms of XMPP, as a component of their server: legs such as

@@ -11,7 +11,7 @@ use rxml::error::EndOrError;
 use rxml::{Parse, RawParser};
 use sha1::{Digest, Sha1};
 
-use crate::link::{Event, Protocol};
+use sanctio_legs::link::{Event, Protocol};
 
 pub(crate) struct Xmpp {
     /// The name of the component, and its secret.

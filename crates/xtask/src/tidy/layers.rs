@@ -89,7 +89,8 @@ const MAY_USE: &[(&str, Option<&[&str]>)] = &[
     ("xtask", Some(&[])),
 ];
 
-/// The row of each service: it uses the public crate only.
+/// The row of each service: of Dapple it uses the public crate only. Programs of one service share a library, and the names of all
+/// of them begin with the same word.
 const SERVICE: Option<&[&str]> = Some(&["dapple"]);
 /// The folder of the services.
 pub(crate) const SERVICES: &str = "services/";
@@ -117,8 +118,10 @@ fn check_package(manifest: &str, text: &str, package: &Value, ours: &[&str]) -> 
     if row.is_none() {
         find(1, format!("`{name}` has no row; add it to MAY_USE in crates/xtask/src/tidy/layers.rs"));
     }
+    let is_of_service = |used: &str| row == Some(SERVICE) && family(used) == family(name) && family(used) != "dapple";
     if let Some(Some(allowed)) = row {
-        for used in used_by(package).filter(|used| ours.contains(used) && !allowed.contains(used)) {
+        let other = |used: &&str| ours.contains(used) && !allowed.contains(used) && !is_of_service(used);
+        for used in used_by(package).filter(other) {
             find(line_of(text, used), format!("`{name}` may not use `{used}`; it may use {}", list(allowed)));
         }
     }
@@ -137,6 +140,11 @@ fn check_package(manifest: &str, text: &str, package: &Value, ours: &[&str]) -> 
         find(1, "the lints of the workspace do not apply; write `[lints]` and below it `workspace = true`".to_owned());
     }
     findings
+}
+
+/// The first word of a package's name.
+fn family(name: &str) -> &str {
+    name.split('-').next().unwrap_or(name)
 }
 
 /// Names of the packages that a package uses, in its program or in building it.
@@ -177,8 +185,12 @@ mod tests {
 
     fn whats_in(manifest: &str, name: &str, text: &str, dependencies: Value) -> Vec<(usize, String)> {
         let package = json!({"name": name, "description": "A.", "license": "MIT", "dependencies": dependencies});
-        let findings =
-            check_package(manifest, text, &package, &["dapple", "dapple-io", "dapple-sched", "bench", "new"]);
+        let findings = check_package(
+            manifest,
+            text,
+            &package,
+            &["dapple", "dapple-io", "dapple-sched", "bench", "new", "new-parts"],
+        );
         findings.into_iter().map(|finding| (finding.line, finding.what)).collect()
     }
 
@@ -205,6 +217,8 @@ mod tests {
         let found = |used| whats_in("services/new/Cargo.toml", "new", GOOD, json!([{"name": used, "kind": null}]));
         assert_eq!(found("dapple"), []);
         assert_eq!(found("dapple-io"), [(1, "`new` may not use `dapple-io`; it may use dapple".to_owned())]);
+        assert_eq!(found("new-parts"), []);
+        assert_eq!(found("bench").len(), 1);
     }
 
     #[test]

@@ -29,8 +29,15 @@ pub(crate) fn check_texts(texts: &[(String, String)]) -> Vec<Finding> {
     limited.collect()
 }
 
-/// Checks the length of each service.
+/// Checks the length of each service, and that it has all of its lines itself.
 pub(crate) fn check_services(sources: &[Source<'_>]) -> Vec<Finding> {
+    let of_services = sources.iter().filter(|source| source.path.starts_with("services/"));
+    let borrowed = of_services.flat_map(|source| {
+        let lines = source.code.iter().enumerate().filter(|(_, text)| text.trim_start().starts_with("#[path"));
+        let what = "another service's file counts in neither; make a library of what both need".to_owned();
+        lines.map(move |(line, _)| Finding::new(source.path, line + 1, what.clone()))
+    });
+    let mut findings: Vec<Finding> = borrowed.collect();
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for source in sources {
         let Some((name, rest)) = source.path.strip_prefix("services/").and_then(|path| path.split_once('/')) else {
@@ -43,13 +50,13 @@ pub(crate) fn check_services(sources: &[Source<'_>]) -> Vec<Finding> {
         }
     }
     let long = lines.into_iter().filter(|(_, lines)| *lines > SERVICE_LINES_MAX);
-    long.map(|(name, lines)| {
+    findings.extend(long.map(|(name, lines)| {
         let what = format!(
             "the service has {lines} lines of code without tests, {SERVICE_LINES_MAX} at most; make it simpler"
         );
         Finding::new(&format!("services/{name}/Cargo.toml"), 1, what)
-    })
-    .collect()
+    }));
+    findings
 }
 
 /// Checks a file's length and that of its functions.
@@ -146,6 +153,8 @@ mod tests {
         let findings = check("let a = 0;\n");
         assert!(findings.len() == 1 && findings[0].what.starts_with("the service has 601 lines"), "{findings:?}");
         assert_eq!(findings[0].file, "services/a/Cargo.toml");
+        let borrowing = Source::new("services/a/src/main.rs", "#[path = \"../../b/src/b.rs\"]\nmod b;\n");
+        assert_eq!(check_services(&[borrowing]).len(), 1);
     }
 
     #[test]

@@ -16,24 +16,28 @@ use serde_json::{Value, json};
 
 /// A leg of a conversation: the name of the conversation, and the place in the program's network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Leg {
-    pub(crate) talk: String,
-    pub(crate) place: String,
+pub struct Leg {
+    /// The name of the conversation.
+    pub talk: String,
+    /// The place in the network, such as a channel or an address.
+    pub place: String,
 }
 
 /// A message on its way to a leg.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Message {
-    pub(crate) position: u64,
-    /// Not each network shows the time.
-    #[allow(dead_code)]
-    pub(crate) at_ms: u64,
-    pub(crate) name: String,
-    pub(crate) text: String,
+pub struct Message {
+    /// Its position in the conversation.
+    pub position: u64,
+    /// The time at which it was said, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The speaker, with the network: `ann@irc`.
+    pub name: String,
+    /// The words, in the language of the leg.
+    pub text: String,
 }
 
 /// A network, to which messages go.
-pub(crate) trait Network: Send + Sync + 'static {
+pub trait Network: Send + Sync + 'static {
     /// Sends a message, which it claims right before.
     ///
     /// # Errors
@@ -45,7 +49,7 @@ pub(crate) trait Network: Send + Sync + 'static {
 }
 
 /// The hub.
-pub(crate) struct Hub {
+pub struct Hub {
     client: Client,
     /// Without a slash at its end.
     url: String,
@@ -54,30 +58,36 @@ pub(crate) struct Hub {
     network: &'static str,
     legs: Mutex<BTreeSet<Leg>>,
     /// Cancelled when the program ends.
-    pub(crate) ending: CancellationToken,
+    pub ending: CancellationToken,
 }
 
 /// The reason why the hub did not do something, and its status if it refused.
 #[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) status: Option<StatusCode>,
-    pub(crate) text: String,
+pub struct Problem {
+    /// The status, if it refused.
+    pub status: Option<StatusCode>,
+    /// The reason, as a part of a sentence.
+    pub text: String,
 }
 
 impl Hub {
-    pub(crate) fn new(network: &'static str, url: &str, token: Option<Token>) -> Result<Arc<Hub>, Error> {
+    /// The hub at a URL, for the legs of one network.
+    ///
+    /// # Errors
+    /// The client cannot be made.
+    pub fn new(network: &'static str, url: &str, token: Option<Token>) -> Result<Arc<Hub>, Error> {
         let client = Client::builder().connections_per_host(CONNECTIONS_MAX).head_timeout(ANSWER_MAX);
         let (client, url) = (client.read_timeout(SILENCE_MAX).build()?, url.trim_end_matches('/').to_owned());
         Ok(Arc::new(Hub { client, url, token, network, legs: Mutex::default(), ending: CancellationToken::new() }))
     }
 
     /// The legs of the network.
-    pub(crate) fn legs(&self) -> MutexGuard<'_, BTreeSet<Leg>> {
+    pub fn legs(&self) -> MutexGuard<'_, BTreeSet<Leg>> {
         self.legs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Delivers the messages of all legs until the program ends.
-    pub(crate) async fn carry<N: Network>(self: Arc<Self>, network: Arc<N>) {
+    pub async fn carry<N: Network>(self: Arc<Self>, network: Arc<N>) {
         let (mut running, mut problem) = (BTreeMap::<Leg, Group<()>>::new(), String::new());
         while !self.ending.is_cancelled() {
             match self.known_legs().await {
@@ -161,7 +171,7 @@ impl Hub {
     ///
     /// # Errors
     /// The right may be gone, so that the message must not be sent.
-    pub(crate) async fn claim(&self, leg: &Leg, message: &Message) -> Result<bool, String> {
+    pub async fn claim(&self, leg: &Leg, message: &Message) -> Result<bool, String> {
         let body = json!({ "leg": format!("{}:{}", self.network, leg.place), "position": message.position });
         match self.ask(&format!("/talks/{}/claims", leg.talk), Some(body)).await {
             Ok(_) => Ok(true),
@@ -171,14 +181,20 @@ impl Hub {
     }
 
     /// Says once what was said in a leg.
-    pub(crate) async fn say(&self, leg: &Leg, speaker: &str, text: &str, id: &str) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// The hub did not take it, or may have; a repetition with the same id is the same message.
+    pub async fn say(&self, leg: &Leg, speaker: &str, text: &str, id: &str) -> Result<(), Problem> {
         let place = format!("{}:{}", self.network, leg.place);
         let body = json!({ "name": speaker, "text": shortened(text, TEXT_LEN_MAX), "leg": place, "id": id });
         self.ask(&format!("/talks/{}/messages", leg.talk), Some(body)).await.map(drop)
     }
 
     /// Asks the hub for the legs of the network.
-    pub(crate) async fn known_legs(&self) -> Result<BTreeSet<Leg>, Problem> {
+    ///
+    /// # Errors
+    /// The hub did not answer.
+    pub async fn known_legs(&self) -> Result<BTreeSet<Leg>, Problem> {
         let status: Value = self.ask("/status", None).await?.json().await?;
         let (talks, mut all) = (status.as_object().into_iter().flatten(), BTreeSet::new());
         for (talk, status) in talks {

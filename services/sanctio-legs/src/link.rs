@@ -1,4 +1,4 @@
-//! A connection to a chat server, which is made again when it ends. `sanctio-xmpp` has this file, too.
+//! A connection to a chat server, which is made again when it ends.
 //!
 //! The protocols, which are IRC and XMPP, have no I/O and no clock: they make bytes, and events of the bytes that arrive.
 //! Each message that goes out is confirmed by the server before the next one to the same room follows. So a server that is
@@ -22,7 +22,7 @@ use dapple::time::{Instant, sleep, timeout};
 use crate::hub::{Hub, Leg, Message, Network};
 
 /// The protocol of a chat server.
-pub(crate) trait Protocol: Send + Sync + 'static {
+pub trait Protocol: Send + Sync + 'static {
     /// The beginning of its legs, without the colon.
     const NETWORK: &str;
     /// The state of one connection.
@@ -35,29 +35,38 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     /// # Errors
     /// The reason why the connection has to end.
     fn take(&self, state: &mut Self::State, bytes: &[u8]) -> Result<Vec<Event>, String>;
+    /// Enters a room.
     fn join(&self, room: &str) -> Vec<u8>;
+    /// Leaves a room.
     fn part(&self, room: &str) -> Vec<u8>;
     /// A message, and what makes the server confirm its number.
     fn say(&self, room: &str, number: u64, name: &str, text: &str) -> Vec<u8>;
     /// Bytes to which the server has to say something.
     fn ping(&self) -> Vec<u8>;
+    /// The last bytes of a connection.
     fn leave(&self) -> Vec<u8>;
 }
 
 /// The meaning of a server's bytes.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Event {
+pub enum Event {
     /// Rooms may be joined.
     Ready,
     /// The protocol demands this answer.
     Answer(Vec<u8>),
+    /// The gateway is in this room.
     In(String),
     /// The gateway is not in this room, for this reason.
     Out(String, String),
+    /// Something was said in a room.
     Said {
+        /// The room.
         room: String,
+        /// The name of the speaker there.
         speaker: String,
+        /// The words.
         text: String,
+        /// The id that the network gave it.
         id: Option<String>,
     },
     /// The server has shown the message of this number.
@@ -242,7 +251,7 @@ impl<P: Protocol> Network for Link<P> {
 ///
 /// # Errors
 /// The program cannot start.
-pub(crate) async fn carry<P: Protocol>(
+pub async fn carry<P: Protocol>(
     protocol: P,
     address: String,
     hub: &str,
