@@ -7,26 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::programs::{Gateway, Process, program, until};
+use crate::programs::{Gateway, Process, has_or_installs, program, until};
 
-/// Whether Debian's Python has this module; tries to install it as root. In CI it must be there.
+/// Whether Debian's Python has this module, as [`has_or_installs`].
 pub(crate) fn has_python(module: &str) -> bool {
-    let is_there = || {
+    has_or_installs(&format!("Python's {module}"), &format!("python3-{module}"), || {
         let output = Command::new("/usr/bin/python3").args(["-c", &format!("import {module}")]).output();
         output.is_ok_and(|output| output.status.success())
-    };
-    if !is_there() {
-        let mut apt = Command::new("apt-get");
-        apt.args(["install", "--yes", "--no-install-recommends", &format!("python3-{module}")]);
-        let _ = apt.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).output();
-    }
-    let found = is_there();
-    if !found {
-        let text = format!("/usr/bin/python3 has no {module}: `apt-get install python3-{module}`");
-        assert!(std::env::var_os("CI").is_none(), "{text}");
-        eprintln!("SKIPPED: {text}");
-    }
-    found
+    })
 }
 
 /// A port that was free a moment ago, for servers that cannot say which one they got.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -38,18 +38,26 @@ impl Drop for Process {
 pub(crate) fn has(programs: &[(&str, &str)]) -> bool {
     let folders = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
     let is_there = |name: &str| folders.split(':').any(|folder| Path::new(folder).join(name).is_file());
-    for (name, package) in programs.iter().filter(|(name, _)| !is_there(name)) {
+    programs.iter().all(|(name, package)| has_or_installs(name, package, || is_there(name)))
+}
+
+/// Whether this is there, perhaps after the installation of its package. In CI it must be.
+pub(crate) fn has_or_installs(name: &str, package: &str, is_there: impl Fn() -> bool) -> bool {
+    // apt refuses to run twice at the same time; tests do.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_there() {
         let mut apt = Command::new("apt-get");
-        apt.args(["install", "--yes", "--no-install-recommends", package]).env("DEBIAN_FRONTEND", "noninteractive");
-        let _ = apt.stdin(Stdio::null()).output();
-        if !is_there(name) {
-            let text = format!("{name} is not there and cannot be installed; `apt-get install {package}`");
-            assert!(std::env::var_os("CI").is_none(), "{text}");
-            eprintln!("SKIPPED: {text}");
-            return false;
-        }
+        apt.args(["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120", package]);
+        let _ = apt.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).output();
     }
-    true
+    let found = is_there();
+    if !found {
+        let text = format!("{name} is not there and cannot be installed; `apt-get install {package}`");
+        assert!(std::env::var_os("CI").is_none(), "{text}");
+        eprintln!("SKIPPED: {text}");
+    }
+    found
 }
 
 /// Asks again until there is an answer, for a minute.
