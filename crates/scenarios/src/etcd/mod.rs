@@ -49,6 +49,8 @@ struct Shared {
     /// Writes that were applied, and those of unknown end.
     applied: Arc<AtomicU64>,
     unknown: Arc<AtomicU64>,
+    /// Writes that were begun.
+    attempts: Arc<AtomicU64>,
     /// Counts that the watch has seen.
     seen: Arc<Mutex<Vec<u64>>>,
     /// The highest token of a lock with which the resource was used.
@@ -138,7 +140,9 @@ async fn count(etcd: &Etcd, shared: &Shared, bug: Option<Bug>) {
         let Ok(found) = etcd.get("/count").await else { continue };
         let (before, guard) =
             found.map_or((0, Guard::Absent), |record| (number(&record.value), Guard::Revision(record.mod_revision)));
-        let put = Put::new("/count", (before + 1).to_string());
+        // Unique, as `put_guarded` asks: after a lost reply, the same value of the other writer would count as this one's.
+        let attempt = shared.attempts.fetch_add(1, Relaxed);
+        let put = Put::new("/count", format!("{} {attempt}", before + 1));
         let written = match bug {
             Some(Bug::NoGuard) => etcd.put(put).await.map(|written| Guarded::Applied { revision: written.revision }),
             _ => etcd.put_guarded(put, guard).await,
@@ -166,12 +170,13 @@ async fn hold(etcd: &Etcd, shared: &Shared, bug: Option<Bug>) {
         if lease.is_lost() {
             break;
         }
+        // The way to the resource, on which the lock can be lost.
+        sleep(Duration::from_millis(environment::random() % 300)).await;
         let before = shared.token.fetch_max(held.token(), Relaxed);
         if before > held.token() {
             assert!(bug != Some(Bug::NoFence), "lock {} was used after lock {before}", held.token());
             break;
         }
-        sleep(Duration::from_millis(environment::random() % 300)).await;
     }
     let _ = held.unlock().await;
 }
@@ -232,7 +237,7 @@ async fn call(up: Arc<AtomicU64>) {
 }
 
 fn number(text: &[u8]) -> u64 {
-    std::str::from_utf8(text).unwrap().parse().unwrap()
+    std::str::from_utf8(text).unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
 const HOSTS: [&str; 3] = ["host0", "host1", "host2"];
