@@ -24,6 +24,14 @@ async fn served(dir: &tempfile::TempDir) -> (Files, Arc<Remote>) {
         std::fs::write(dir.path().join(name), "").expect("a file");
     }
     let tree = Tree::with_leases(dir.path(), Leases::new(Duration::from_secs(3600))).await.expect("a tree");
+    let (files, listener, options) = service(tree);
+    let service = files.clone();
+    drop(dapple::spawn(async move { dapple::serve(listener, service).no_admission().await }));
+    (files, Arc::new(Remote::new(&options).expect("a client")))
+}
+
+/// A service of a tree, a port for it, and the options of a mount of it.
+fn service(tree: Tree) -> (Files, TcpListener, MountOptions) {
     let logins = Logins::new(Some(TOKEN.to_owned()), Users::default());
     let files = Files::new(tree, logins, Rules::all(May::Write));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -36,9 +44,7 @@ async fn served(dir: &tempfile::TempDir) -> (Files, Arc<Remote>) {
         server_owners: false,
         allow_other: false,
     };
-    let service = files.clone();
-    drop(dapple::spawn(async move { dapple::serve(listener, service).no_admission().await }));
-    (files, Arc::new(Remote::new(&options).expect("a client")))
+    (files, listener, options)
 }
 
 /// Opens the file `own`; returns the grant by which its writes may be kept.
@@ -144,19 +150,7 @@ impl Service<http::Request<dapple::serve::Body>> for BusyAtFirst {
 fn a_mount_begins_although_the_server_has_no_room_for_a_moment() {
     dapple::builder().workers(1).build().expect("a runtime").block_on(async {
         let dir = tempfile::tempdir().expect("a directory");
-        let tree = Tree::open(dir.path()).await.expect("a tree");
-        let logins = Logins::new(Some(TOKEN.to_owned()), Users::default());
-        let files = Files::new(tree, logins, Rules::all(May::Write));
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let options = MountOptions {
-            url: format!("http://{}", listener.local_addr().expect("an address")),
-            token: Some(TOKEN.to_owned()),
-            login: None,
-            tls: None,
-            patience: Duration::from_secs(3600),
-            server_owners: false,
-            allow_other: false,
-        };
+        let (files, listener, options) = service(Tree::open(dir.path()).await.expect("a tree"));
         let asked = Arc::new(AtomicUsize::new(0));
         let service = BusyAtFirst(files, asked.clone());
         drop(dapple::spawn(async move { dapple::serve(listener, service).no_admission().await }));
