@@ -91,7 +91,8 @@ impl<V: DeserializeOwned> BatchRead<V> {
     /// The value, its version and its expiry; `None` if the key had none.
     ///
     /// # Errors
-    /// [`Refusal::Codec`] for a value of another type; [`Refusal::Unsupported`] if the batch was not committed.
+    /// [`Refusal::Codec`] for a value of another type; [`Refusal::Unsupported`] if the batch did not come to this
+    /// read. The result of a batch that failed means nothing.
     pub fn entry(self) -> Result<Option<Entry<V>>, Error> {
         let record = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         let uncommitted = || Refusal::Unsupported("the batch was not committed, so nothing was read".to_owned());
