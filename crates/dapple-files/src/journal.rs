@@ -162,14 +162,10 @@ impl Journal {
                 earlier.entry(call.client).or_default().insert(call.number, (call.user, end));
             }
         }
-        // As a whole: a crash leaves the old files.
-        let aside = dir.join("new");
-        let mut file = private().write(true).create(true).truncate(true).open(&aside)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&aside, dir.join(NEWER))?;
+        let aside = Newer::aside(dir, &bytes)?;
+        aside.file.sync_all()?;
+        let newer = Mutex::new(aside.put_in_place(dir)?);
         let _ = std::fs::remove_file(dir.join(OLDER));
-        let newer = Mutex::new(Newer { file, len: bytes.len() as u64 });
         let (earlier, has_failed) = (Mutex::new(earlier), AtomicBool::new(false));
         Ok(Journal { dir: dir.to_owned(), _held: held, boot, newer, earlier, has_failed })
     }
@@ -224,17 +220,32 @@ impl Journal {
 
     fn try_append(&self, newer: &mut Newer, record: &Record) -> io::Result<()> {
         if newer.len > LEN_MAX {
-            std::fs::rename(self.dir.join(NEWER), self.dir.join(OLDER))?;
-            let file = private().write(true).create(true).truncate(true).open(self.dir.join(NEWER))?;
-            *newer = Newer { file, len: 0 };
-            let bytes = encode(&Record::Boot(self.boot));
-            newer.file.write_all(&bytes)?;
-            newer.len = bytes.len() as u64;
+            let next = Newer::aside(&self.dir, &encode(&Record::Boot(self.boot)))?;
+            match std::fs::rename(self.dir.join(NEWER), self.dir.join(OLDER)) {
+                // An earlier try has moved it, and failed then.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => moved?,
+            }
+            *newer = next.put_in_place(&self.dir)?;
         }
         let bytes = encode(record);
         std::os::unix::fs::FileExt::write_all_at(&newer.file, &bytes, newer.len)?;
         newer.len += bytes.len() as u64;
         Ok(())
+    }
+}
+
+impl Newer {
+    /// A file with these bytes, beside those of the log: what fails or ends before it is in its place leaves the old ones.
+    fn aside(dir: &Path, bytes: &[u8]) -> io::Result<Newer> {
+        let mut file = private().write(true).create(true).truncate(true).open(dir.join(ASIDE))?;
+        file.write_all(bytes)?;
+        Ok(Newer { file, len: bytes.len() as u64 })
+    }
+
+    fn put_in_place(self, dir: &Path) -> io::Result<Newer> {
+        std::fs::rename(dir.join(ASIDE), dir.join(NEWER))?;
+        Ok(self)
     }
 }
 
@@ -280,6 +291,7 @@ fn private() -> OpenOptions {
 
 const NEWER: &str = "newer";
 const OLDER: &str = "older";
+const ASIDE: &str = "new";
 
 /// The length at which the newer file becomes the older one: 15,000 changes and more.
 const LEN_MAX: u64 = 4 << 20;
@@ -355,5 +367,28 @@ mod tests {
         assert_eq!(journal.earlier(&call(last - 1)), Some(End::Done));
         assert_eq!((journal.earlier(&call(0)), len(OLDER)), (None, 0));
         assert!(len(NEWER) <= LEN_MAX + 100);
+    }
+
+    #[test]
+    fn the_log_goes_on_after_a_file_could_not_be_begun() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || Journal::open(dir.path(), 7, |_, _| None).expect("it opens");
+        let journal = open();
+        let begin = |number| journal.begins(&call(number), makes());
+        let len = || std::fs::metadata(dir.path().join(NEWER)).map_or(0, |newer| newer.len());
+        let mut number = 0;
+        while len() <= LEN_MAX {
+            begin(number);
+            number += 1;
+        }
+        // No file can be made: a directory has its name. Then, as after a failure between the two renames, the old one is moved.
+        std::fs::create_dir(dir.path().join(super::ASIDE)).expect("a directory");
+        begin(number);
+        std::fs::remove_dir(dir.path().join(super::ASIDE)).expect("it is empty");
+        std::fs::rename(dir.path().join(NEWER), dir.path().join(OLDER)).expect("it is there");
+        journal.ended(&call(number + 1), &Ok(()));
+        assert!(len() < 200, "a new file was begun");
+        drop(journal);
+        assert_eq!(open().earlier(&call(number + 1)), Some(End::Done));
     }
 }
