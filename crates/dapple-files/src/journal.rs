@@ -236,7 +236,7 @@ impl Journal {
 }
 
 impl Newer {
-    /// A file with these bytes, beside those of the log: what fails or ends before it is in its place leaves the old ones.
+    /// A file with these bytes beside those of the log, which stay as they are until it is put in place.
     fn aside(dir: &Path, bytes: &[u8]) -> io::Result<Newer> {
         let mut file = private().write(true).create(true).truncate(true).open(dir.join(ASIDE))?;
         file.write_all(bytes)?;
