@@ -33,6 +33,7 @@ struct Outcome {
     name: &'static str,
     passed: u64,
     failed: u64,
+    failures: Vec<Failure>,
     took: Duration,
     /// Processor time of all its processes, which other work on the machine does not lengthen; zero
     /// if the system does not report it.
@@ -105,7 +106,8 @@ impl Step {
             _ => {}
         }
         let cpu = cpu_of_children().saturating_sub(cpu);
-        Outcome { name: self.name, passed: tally.passed, failed: tally.failed, took: begin.elapsed(), cpu, advice }
+        let (passed, failed, failures) = (tally.passed, tally.failed, tally.failures);
+        Outcome { name: self.name, passed, failed, failures, took: begin.elapsed(), cpu, advice }
     }
 
     fn describe(&self) -> String {
@@ -140,6 +142,9 @@ pub(crate) fn run_all(steps: &[Step]) -> bool {
     for outcome in &outcomes {
         if let Some(advice) = &outcome.advice {
             println!("{}: {advice}", outcome.name);
+        }
+        for failure in &outcome.failures {
+            println!("{}: {} FAILED\n{}", outcome.name, failure.test, failure.why.join("\n"));
         }
     }
     let passed: u64 = outcomes.iter().map(|outcome| outcome.passed).sum();
@@ -270,11 +275,52 @@ struct Tally {
     failed: u64,
     /// Programs without a test.
     empty: u64,
+    failures: Vec<Failure>,
+    /// The last line was in a block `---- TEST stdout ----`.
+    is_in_failure: bool,
 }
 
-impl Tally {
-    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+/// A test that failed.
+#[derive(Default, Debug, PartialEq)]
+struct Failure {
+    test: String,
+    /// The first lines of its last panic, or of what it has printed.
+    why: Vec<String>,
+    has_panicked: bool,
+    /// The lines of a panic go on.
+    is_open: bool,
+}
+
+impl Failure {
     fn read(&mut self, line: &str) {
+        if line.starts_with("thread '") && line.contains("panicked at") {
+            self.why.clear();
+            (self.is_open, self.has_panicked) = (true, true);
+        } else if ["stack backtrace:", "note: "].iter().any(|end| line.starts_with(end)) {
+            self.is_open = false;
+        }
+        let goes_on = self.is_open || !self.has_panicked;
+        if goes_on && !line.is_empty() && self.why.len() < WHY_LINES_MAX {
+            self.why.push(format!("  {line}"));
+        }
+    }
+}
+
+const WHY_LINES_MAX: usize = 12;
+
+impl Tally {
+    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`, or one of a failed test.
+    fn read(&mut self, line: &str) {
+        if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            self.failures.push(Failure { test: test.to_owned(), ..Failure::default() });
+            self.is_in_failure = true;
+        } else if line == "failures:" {
+            self.is_in_failure = false;
+        } else if self.is_in_failure
+            && let Some(failure) = self.failures.last_mut()
+        {
+            failure.read(line);
+        }
         let Some(counts) = line.trim_start().strip_prefix("test result: ") else {
             return;
         };
@@ -301,9 +347,41 @@ mod tests {
         tally.read("test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.10s");
         tally.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.read("test tests::passed ... ok");
-        assert_eq!(tally, Tally { passed: 13, failed: 2, empty: 0 });
+        assert_eq!(tally, Tally { passed: 13, failed: 2, ..Tally::default() });
         tally.read("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.00s");
-        assert_eq!(tally, Tally { passed: 13, failed: 2, empty: 1 });
+        assert_eq!(tally, Tally { passed: 13, failed: 2, empty: 1, ..Tally::default() });
+    }
+
+    #[test]
+    fn a_failed_test_is_told_with_its_last_panic() {
+        let mut tally = Tally::default();
+        let output = "\
+failures:
+
+---- a::fails stdout ----
+
+thread 'worker' (1) panicked at src/a.rs:1:2:
+as it should
+note: run with `RUST_BACKTRACE=1`
+
+thread 'a::fails' (2) panicked at src/a.rs:3:4:
+assertion failed: one
+ and its second line
+stack backtrace:
+   0: a frame
+---- b stdout ----
+Error: no panic
+
+
+failures:
+    a::fails
+    b
+
+test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
+        output.lines().for_each(|line| tally.read(line));
+        let told: Vec<_> = tally.failures.iter().map(|one| (&*one.test, one.why.join("\n"))).collect();
+        let why = "  thread 'a::fails' (2) panicked at src/a.rs:3:4:\n  assertion failed: one\n   and its second line";
+        assert_eq!(told, [("a::fails", why.to_owned()), ("b", "  Error: no panic".to_owned())]);
     }
 
     #[test]
