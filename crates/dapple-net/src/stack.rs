@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use dapple_io::environment::{Readiness, Ready};
-use dapple_sched::environment::{HashMap, random};
+use dapple_sched::environment::{HashMap, random, start};
 use slab::Slab;
 use smoltcp::iface::{Config, Interface, MulticastError, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
@@ -513,15 +513,12 @@ impl Core {
     }
 }
 
-/// The time on smoltcp's clock, from some moment on.
+/// The time on smoltcp's clock.
 pub(crate) fn now() -> Instant {
-    let now = dapple_io::time::Instant::now();
-    // A second in the past, as smoltcp takes zero for "at once".
-    let start = START.get_or_init(|| now.checked_sub(std::time::Duration::from_secs(1)).unwrap_or(now));
-    Instant::ZERO + duration(now.saturating_duration_since(*start))
+    // A second later, as smoltcp takes zero for "at once".
+    let now = dapple_io::time::Instant::now().into_std() + std::time::Duration::from_secs(1);
+    Instant::ZERO + duration(now.saturating_duration_since(start()))
 }
-
-static START: OnceLock<dapple_io::time::Instant> = OnceLock::new();
 
 /// How long a connection may take to be made.
 const HANDSHAKE_MAX: std::time::Duration = std::time::Duration::from_secs(10);

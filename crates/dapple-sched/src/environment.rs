@@ -9,9 +9,9 @@
 //!
 //! ```
 //! use dapple_sched::environment::{self, Simulated};
-//! use std::time::{Duration, Instant, SystemTime};
+//! use std::time::{Duration, SystemTime};
 //!
-//! let mut world = Simulated::new(Instant::now(), SystemTime::UNIX_EPOCH, 7);
+//! let mut world = Simulated::new(SystemTime::UNIX_EPOCH, 7);
 //! let (first, second) = world.around(|| (environment::now(), environment::now()));
 //! assert_eq!(first, second, "time stands until the simulation moves it");
 //! world.advance(Duration::from_secs(3600));
@@ -29,6 +29,7 @@ mod libc_calls;
 use std::cell::Cell;
 use std::collections::{self, hash_map};
 use std::hash::{BuildHasher, Hasher};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Now, by the monotonic clock of this thread's environment. Cost outside of a simulation: that of [`Instant::now`].
@@ -65,11 +66,13 @@ pub fn random() -> u64 {
     }
 }
 
-/// How long the simulated machine of this thread has been on: since [`Simulated::new`], by its monotonic clock. `None` outside of a
-/// simulation. For clocks that count from a start of their own, which two runs of a seed must share.
+/// The point of time from which the clocks of this process count: ticks and milliseconds begin here, in each simulation too. It is the
+/// same for the whole process, and every [`Simulated`] begins at it: so all runs of a seed are rounded in the same way.
 #[inline]
-pub fn uptime() -> Option<Duration> {
-    THREAD.with(|thread| thread.now.get().map(|now| now - thread.start.get().unwrap_or(now)))
+pub fn start() -> Instant {
+    // REAL: points of time are compared with this one, and nothing depends on when it is.
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *START
 }
 
 /// The reason why a simulation has refused something to the standard library on this thread; `None` if it has not since the last call. Only
@@ -154,7 +157,6 @@ impl BuildHasher for RandomState {
 /// their clocks may differ.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    start: Instant,
     now: Instant,
     wall: SystemTime,
     random: u64,
@@ -163,9 +165,9 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Clocks that stand at these times, and random numbers of this seed.
-    pub fn new(now: Instant, wall: SystemTime, seed: u64) -> Simulated {
-        Simulated { start: now, now, wall, random: seed, measured_ns: 0, noise_ns: 0 }
+    /// A monotonic clock that stands at [`start`], a wall clock that stands at `wall`, and random numbers of this seed.
+    pub fn new(wall: SystemTime, seed: u64) -> Simulated {
+        Simulated { now: start(), wall, random: seed, measured_ns: 0, noise_ns: 0 }
     }
 
     /// How much longer than the last one each measurement of the scheduler takes: random times,
@@ -224,7 +226,6 @@ impl Drop for Within<'_> {
 /// The environment of a thread; empty means the kernel.
 #[derive(Clone, Copy, Default)]
 struct Values {
-    start: Option<Instant>,
     now: Option<Instant>,
     wall: Option<SystemTime>,
     random: u64,
@@ -235,7 +236,6 @@ struct Values {
 impl From<Simulated> for Values {
     fn from(of: Simulated) -> Values {
         Values {
-            start: Some(of.start),
             now: Some(of.now),
             wall: Some(of.wall),
             random: of.random,
@@ -246,7 +246,6 @@ impl From<Simulated> for Values {
 }
 
 struct Thread {
-    start: Cell<Option<Instant>>,
     now: Cell<Option<Instant>>,
     wall: Cell<Option<SystemTime>>,
     random: Cell<u64>,
@@ -257,7 +256,6 @@ struct Thread {
 impl Thread {
     fn swap(&self, new: Values) -> Values {
         Values {
-            start: self.start.replace(new.start),
             now: self.now.replace(new.now),
             wall: self.wall.replace(new.wall),
             random: self.random.replace(new.random),
@@ -293,7 +291,6 @@ thread_local! {
     static REFUSED: Cell<Option<&'static str>> = const { Cell::new(None) };
     static THREAD: Thread = const {
         Thread {
-            start: Cell::new(None),
             now: Cell::new(None),
             wall: Cell::new(None),
             random: Cell::new(0),
@@ -308,7 +305,7 @@ mod tests {
     use super::*;
 
     fn world(seed: u64) -> Simulated {
-        Simulated::new(Instant::now(), SystemTime::UNIX_EPOCH, seed)
+        Simulated::new(SystemTime::UNIX_EPOCH, seed)
     }
 
     #[test]
@@ -344,10 +341,10 @@ mod tests {
     }
 
     #[test]
-    fn the_time_since_the_start_goes_on_with_the_clock() {
+    fn each_simulation_begins_at_the_start_of_the_process() {
         let mut world = world(4);
         world.advance(Duration::from_secs(3));
-        assert_eq!(world.around(uptime), Some(Duration::from_secs(3)));
-        assert_eq!(uptime(), None);
+        assert_eq!(world.around(now) - start(), Duration::from_secs(3));
+        assert_eq!(start(), start());
     }
 }

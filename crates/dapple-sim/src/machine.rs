@@ -4,12 +4,12 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use dapple_io::EpollDriver;
-use dapple_sched::environment::{Simulated, take_refusal};
+use dapple_sched::environment::{Simulated, start, take_refusal};
 use dapple_sched::{JoinHandle, SeededRandom, Step, Stepped};
 
 use crate::network::sockets::Kernel;
@@ -54,7 +54,7 @@ impl Machine {
         failure: Failure,
     ) -> Machine {
         let mut random = random.fork();
-        let mut clocks = Simulated::new(*START, SystemTime::UNIX_EPOCH + WALL_START, random.next());
+        let mut clocks = Simulated::new(SystemTime::UNIX_EPOCH + WALL_START, random.next());
         // Some machines measure nothing; on the others turns take time, so that they are cut short and shared.
         clocks.set_noise(Duration::from_nanos([0, 1_000, 20_000, 200_000][random.below(4)]));
         let is_restless = random.below(2) == 0;
@@ -166,7 +166,7 @@ impl Machine {
     fn look_at_timers(&mut self) {
         let driver = self.stepped.as_ref().and_then(|stepped| stepped.handle().driver::<EpollDriver>());
         let next = driver.and_then(EpollDriver::next_timer);
-        self.next_timer = next.map(|at| at.saturating_duration_since(*START));
+        self.next_timer = next.map(|at| at.saturating_duration_since(start()));
     }
 
     /// Wakes a worker of the seed's choice, if none is awake.
@@ -220,10 +220,6 @@ impl Drop for Machine {
 pub(crate) fn fail(failure: &Failure, why: String) {
     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
 }
-
-// REAL: points of time are compared with this one only.
-/// When all simulations of this process begin.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The wall clocks begin at 2030-01-01.
 const WALL_START: Duration = Duration::from_secs(1_893_456_000);

@@ -1,6 +1,7 @@
 //! A few seeds of each scenario: `cargo xtask sim` runs more, and looks for the deliberate bugs.
 
 use std::cell::Cell;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -31,4 +32,21 @@ fn no_real_time_gets_in() {
         });
     });
     assert_eq!(slow, quick);
+}
+
+/// Clocks count from the start of the process, which is another one each time.
+#[test]
+fn each_process_has_the_same_trace() {
+    let traces = || {
+        let run = Command::new(env!("CARGO_BIN_EXE_scenarios"))
+            .args(["overload", "--hash", "--seeds", "1", "--seed", "4"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(run.stdout).unwrap();
+        text.lines().find(|line| line.starts_with("overload 4: trace ")).map(str::to_owned).expect(&text)
+    };
+    let first = traces();
+    for _ in 0..7 {
+        assert_eq!(traces(), first);
+    }
 }

@@ -57,11 +57,10 @@ fn nanos_in(duration: Duration) -> u64 {
 
 /// Zero of [`nanos`]: long ago, so that past deadlines stay distinct.
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
-    // REAL: simulated points in time are counted from one of the machine, too.
-    let now = Instant::now();
+    let start = dapple_sched::environment::start();
     // If the clock does not reach back that far, older deadlines count as newer ones; they have
     // passed in any case.
-    now.checked_sub(PAST).unwrap_or(now)
+    start.checked_sub(PAST).unwrap_or(start)
 });
 
 /// The part of the past that can be represented: some 34 years.

@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn the_clock_of_the_standard_library_is_that_of_the_simulation() {
-        let mut world = Simulated::new(Instant::now() + Duration::from_secs(5), SystemTime::UNIX_EPOCH, 1);
+        let mut world = Simulated::new(SystemTime::UNIX_EPOCH, 1);
+        world.advance(Duration::from_secs(5));
         for _ in 0..3 {
             assert_eq!(world.around(Instant::now), world.now());
             world.advance(Duration::new(3_600, 123_456_789));
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn a_socket_is_refused_inside_only() {
         let connection = || std::net::UdpSocket::bind("127.0.0.1:0");
-        let mut world = Simulated::new(Instant::now(), SystemTime::UNIX_EPOCH, 1);
+        let mut world = Simulated::new(SystemTime::UNIX_EPOCH, 1);
         assert_eq!(world.around(connection).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         assert!(take_refusal().is_some_and(|refusal| refusal.contains("socket")));
         connection().unwrap();
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_refused_inside_only() {
-        let mut world = Simulated::new(Instant::now(), SystemTime::UNIX_EPOCH, 1);
+        let mut world = Simulated::new(SystemTime::UNIX_EPOCH, 1);
         let inside = world.around(|| std::panic::catch_unwind(|| thread::spawn(|| {})));
         assert!(inside.is_err());
         assert!(take_refusal().is_some_and(|refusal| refusal.contains("thread")));

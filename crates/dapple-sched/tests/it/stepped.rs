@@ -23,7 +23,7 @@ fn run(runtime: &mut Stepped, mut seed: u32) -> Vec<(usize, Step, u64)> {
 
 /// Colors, states and tasks of all kinds, on four workers.
 fn busy(seed: u32, policed: bool) -> (Vec<(usize, Step, u64)>, Vec<u64>) {
-    let mut world = Simulated::new(Instant::now(), SystemTime::UNIX_EPOCH, seed.into());
+    let mut world = Simulated::new(SystemTime::UNIX_EPOCH, seed.into());
     world.set_noise(Duration::from_micros(5));
     world.around(|| {
         let mut builder = Runtime::builder().workers(4);

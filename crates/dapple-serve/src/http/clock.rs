@@ -15,7 +15,7 @@
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -29,11 +29,11 @@ use super::pace::millis;
 /// Milliseconds in which the process ran, as of the last tick of the kernel's clock (at most 10 ms
 /// ago). Uses the runtime's clock if that one stands still.
 pub fn now_ms() -> u64 {
-    if let Some(uptime) = environment::uptime() {
-        return STANDING_BASE_MS + uptime.as_millis() as u64;
+    if environment::is_simulated() {
+        return standing_ms(environment::now());
     }
     match Instant::standing() {
-        Some(now) => standing_ms(now),
+        Some(now) => standing_ms(now.into_std()),
         None => CLOCK.now(raw_ms),
     }
 }
@@ -115,13 +115,12 @@ struct Clock {
 
 static CLOCK: Clock = Clock::new();
 
-/// Milliseconds of a clock that stands still. Each runtime may have its own, earlier or later than
-/// the first one read.
-fn standing_ms(now: Instant) -> u64 {
-    static FIRST: OnceLock<Instant> = OnceLock::new();
-    let first = *FIRST.get_or_init(|| now);
-    let later = now.saturating_duration_since(first).as_millis() as u64;
-    STANDING_BASE_MS + later - first.saturating_duration_since(now).as_millis() as u64
+/// Milliseconds of a clock that stands still, or of a simulation. Each runtime may have its own, earlier or later than the start of the
+/// process.
+fn standing_ms(now: std::time::Instant) -> u64 {
+    let start = environment::start();
+    let later = now.saturating_duration_since(start).as_millis() as u64;
+    STANDING_BASE_MS + later - start.saturating_duration_since(now).as_millis() as u64
 }
 
 /// Some 30 years, so that no time is before zero.

@@ -6,10 +6,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dapple_sched::environment::start;
 use dapple_sched::foreign::KeptWaker;
 
 /// A deadline, and a number that distinguishes equal ones.
@@ -77,12 +77,6 @@ pub(super) fn rewire(key: Key, waker: &Waker) -> bool {
 pub(super) fn disarm(key: Key) {
     let waker = TIMERS.with_borrow_mut(|timers| timers.waiting.remove(&key));
     drop(waker);
-}
-
-fn start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    // REAL: points of time of a model are counted from one of the machine.
-    *START.get_or_init(Instant::now)
 }
 
 thread_local! {
