@@ -19,7 +19,7 @@ use kept::Kept;
 
 /// The arguments.
 struct Asked {
-    seeds: u64,
+    seeds: Option<u64>,
     first: Option<u64>,
     minutes: Option<u64>,
     hash: bool,
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     for scenario in ALL.iter().filter(wanted) {
         failed += match &asked.plan {
             Some(plan) => replay(scenario, plan, asked.first.unwrap_or(1)),
-            None if asked.bugs => find_bugs(scenario, asked.seeds),
+            None if asked.bugs => find_bugs(scenario, asked.seeds.unwrap_or(SEEDS)),
             None => run(scenario, &asked, began, &mut kept),
         };
     }
@@ -67,7 +67,8 @@ fn main() -> ExitCode {
 
 /// Runs the seeds of one scenario, or all of its share of the minutes; returns how many failed.
 fn run(scenario: &Scenario, asked: &Asked, began: Instant, kept: &mut Kept) -> u64 {
-    let share = asked.minutes.map(|minutes| Duration::from_secs(minutes * 60 / ALL.len() as u64));
+    let scenarios = if asked.names.is_empty() { ALL.len() } else { asked.names.len() };
+    let share = asked.minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)) / scenarios as u32);
     let (start, mut told) = (Instant::now(), began);
     let mut count = Count::default();
     // A run of certain seeds is to do these only.
@@ -80,8 +81,11 @@ fn run(scenario: &Scenario, asked: &Asked, began: Instant, kept: &mut Kept) -> u
         }
     });
     let first = asked.first.unwrap_or(1);
-    let last = if share.is_some() { u64::MAX } else { first.saturating_add(asked.seeds) };
-    let seeds = (first..last).take_while(|_| share.is_none_or(|share| start.elapsed() < share));
+    let seeds_max = asked.seeds.unwrap_or(if share.is_some() { u64::MAX } else { SEEDS });
+    // The last seed there is may be among them.
+    let last = first.saturating_add(seeds_max.saturating_sub(1));
+    let seeds = (first..=last).take(if seeds_max == 0 { 0 } else { usize::MAX });
+    let seeds = seeds.take_while(|_| share.is_none_or(|share| start.elapsed() < share));
     each(seeds, scenario, |outcome| {
         if count.take(scenario, outcome, asked.hash) {
             warn(kept.add(scenario.name, outcome.seed));
@@ -114,8 +118,9 @@ impl Count {
         if outcome.failure.is_some() && !self.failing.contains(&seed) {
             self.failing.push(seed);
             if self.failing.len() == 1 {
-                println!("{}", report(scenario.name, outcome, &scenario.setup));
-                println!("or by: cargo xtask sim {} --seeds 1 --seed {seed}", scenario.name);
+                let report = report(scenario.name, outcome, &scenario.setup);
+                let told = report.rsplit_once("\nagain by: ").map_or(&*report, |(told, _)| told);
+                println!("{told}\nagain by: cargo xtask sim {} --seeds 1 --seed {seed}", scenario.name);
             }
         }
         outcome.failure.is_some()
@@ -173,7 +178,7 @@ fn find_bugs(scenario: &Scenario, seeds: u64) -> u64 {
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     let mut asked = Asked {
-        seeds: 200,
+        seeds: None,
         first: None,
         minutes: None,
         hash: false,
@@ -183,11 +188,17 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         names: Vec::new(),
     };
     while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        let mut value = || match args.next() {
+            Some(value) if !value.starts_with("--") => Ok(value),
+            _ => Err(format!("{arg} needs a value")),
+        };
         match &*arg {
-            "--seeds" => asked.seeds = number(&arg, &value()?)?,
+            "--seeds" => asked.seeds = Some(number(&arg, &value()?)?),
             "--seed" => asked.first = Some(number(&arg, &value()?)?),
-            "--minutes" => asked.minutes = Some(number(&arg, &value()?)?),
+            "--minutes" => match number(&arg, &value()?)? {
+                0 => return Err("--minutes: nothing would run; give at least 1".to_owned()),
+                minutes => asked.minutes = Some(minutes),
+            },
             "--hash" => asked.hash = true,
             "--bugs" => asked.bugs = true,
             "--plan" => asked.plan = Some(read_plan(&value()?)?),
@@ -202,8 +213,23 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     if asked.plan.is_some() && asked.names.len() != 1 {
         return Err("--plan needs the name of one scenario: a plan names its hosts".to_owned());
     }
-    Ok(asked)
+    let given = [("--seeds", asked.seeds.is_some()), ("--minutes", asked.minutes.is_some()), ("--hash", asked.hash)];
+    let mut given = given.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
+    let idle = match (&asked.plan, asked.bugs) {
+        (Some(_), true) => {
+            return Err("--plan runs one plan, and --bugs looks for mistakes: give one of them".to_owned());
+        }
+        (Some(_), false) => given.rfind(|flag| *flag != "--hash").map(|flag| (flag, "--plan, which runs one seed")),
+        (None, true) => {
+            given.rfind(|flag| *flag != "--seeds").map(|flag| (flag, "--bugs, where --seeds says how many to try"))
+        }
+        (None, false) => None,
+    };
+    idle.map_or(Ok(asked), |(flag, with)| Err(format!("{flag} does not go with {with}")))
 }
+
+/// How many seeds of each scenario run, if no flag says it.
+const SEEDS: u64 = 200;
 
 fn number(flag: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{flag}: {value:?} is no number"))

@@ -97,3 +97,28 @@ fn outcomes_come_in_the_order_of_the_seeds() {
     });
     assert_eq!(found, Some(7));
 }
+
+#[test]
+fn flags_that_say_nothing_are_refused() {
+    for (args, why) in [
+        (&["--minutes", "0"][..], "--minutes: nothing would run"),
+        (&["--seeds", "--hash"], "--seeds needs a value"),
+        (&["--seed"], "--seed needs a value"),
+        (&["--seeds", "many"], "\"many\" is no number"),
+        (&["--bugs", "--minutes", "1"], "--minutes does not go with --bugs"),
+        (&["leese"], "no scenario or flag \"leese\""),
+    ] {
+        let refused = asked(args).err().unwrap_or_else(|| panic!("{args:?} is taken"));
+        assert!(refused.contains(why), "{args:?}: {refused}");
+    }
+    assert!(asked(&["--seeds", "9", "--minutes", "1", "--hash"]).is_ok());
+}
+
+#[test]
+fn the_last_seed_of_all_can_be_run() {
+    let file = Temporary::new("last");
+    let last = asked(&["--seeds", "1", "--seed", &u64::MAX.to_string()]).unwrap();
+    let ends = |sim: &mut dapple_sim::Simulation| sim.client("client", || async { panic!("on purpose") });
+    let mut kept = Kept::read(&file.0).unwrap();
+    assert_eq!(run(&calls(ends), &last, Instant::now(), &mut kept), 1, "it ran, and failed");
+}

@@ -11,9 +11,10 @@ Runs services in the simulator: whole clusters in one thread, under faults that 
 seeds ran and failed; as many run at a time as there are processors. A seed that fails is reported with the fewest faults that still
 fail, the last events, and the command that runs it again. Without names it runs all scenarios. Exits with 1 where a seed failed.
 
-  --seeds N     how many seeds of each scenario [default: 200]
+  --seeds N     how many seeds of each scenario, besides those that failed before [default: 200]
   --seed FIRST  the first of them [default: 1]
-  --minutes M   as many seeds as fit into this time, over all scenarios; says a line each minute
+  --minutes M   as many seeds as fit into this time, over all scenarios, or those that are named, and --seeds at most; says a line each
+                minute
   --hash        prints `trace HEX` for each seed: it is the same on every machine
   --plan FILE   runs one seed with the faults of this file in place of its own, and shows the last events. The file has lines as a
                 report shows them: `at 1s, for 20ms: server crashes`
