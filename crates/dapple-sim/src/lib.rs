@@ -50,6 +50,7 @@ mod seeds;
 mod settings;
 mod simulation;
 mod trace;
+mod watchdog;
 mod world;
 mod written;
 

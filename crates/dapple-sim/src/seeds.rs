@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::simulation::{Outcome, Simulation};
 use crate::trace::LINES_MAX;
 
-/// Runs a scenario with the seeds 1 to `seeds`. The first three run twice, to see that a seed decides everything.
+/// Runs a scenario with the seeds 1 to `seeds`. The first three, and then one of ten, run twice, to see that a seed decides everything.
 ///
 /// `DAPPLE_SIM_SEED` in the environment names the only seed to run, and `DAPPLE_SIM_FAULTS` the numbers of the only faults of its plan;
 /// `DAPPLE_SIM_SEEDS` says how many seeds to run.
@@ -16,17 +16,28 @@ use crate::trace::LINES_MAX;
 /// ```
 ///
 /// # Panics
-/// If a seed fails: with the seed, the smallest plan that was found to fail, the last events, and the line that runs it again.
+/// If a seed fails: with the seed, the smallest plan that was found to fail in the same way, the last events, and the line that runs it
+/// again. If there are no seeds, or a variable says what cannot be.
 pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
+    let faults = env::var("DAPPLE_SIM_FAULTS").ok();
     if let Some(seed) = number_of("DAPPLE_SIM_SEED") {
-        let kept = env::var("DAPPLE_SIM_FAULTS").ok().map(|list| numbers(&list));
-        let outcome = run(seed, LINES_MAX, kept, &scenario);
+        let kept = faults.map(|list| numbers(&list));
+        let outcome = run(seed, LINES_MAX, kept.clone(), &scenario);
         eprintln!("{name}: {outcome}");
-        assert!(outcome.failure.is_none(), "{}", text(name, &outcome, None));
+        let planned = outcome.plan.len();
+        let missing = kept.iter().flatten().find(|number| **number >= planned);
+        assert!(
+            missing.is_none(),
+            "DAPPLE_SIM_FAULTS: {name} has no fault {missing:?}; seed {seed} has {planned}, counted from 0"
+        );
+        assert!(outcome.failure.is_none(), "{}", text(name, &outcome, kept.as_deref()));
         return;
     }
-    for seed in 1..=number_of("DAPPLE_SIM_SEEDS").unwrap_or(seeds) {
-        let is_twice = seed <= TWICE;
+    assert!(faults.is_none(), "DAPPLE_SIM_FAULTS has the faults of one seed: DAPPLE_SIM_SEED must name it");
+    let seeds = number_of("DAPPLE_SIM_SEEDS").unwrap_or(seeds);
+    assert!(seeds > 0, "{name}: no seeds are to run, which shows nothing");
+    for seed in 1..=seeds {
+        let is_twice = seed <= TWICE || seed.is_multiple_of(10);
         let lines_max = if is_twice { TWICE_LINES_MAX } else { 0 };
         let outcome = run(seed, lines_max, None, &scenario);
         if outcome.failure.is_some() {
@@ -75,13 +86,13 @@ pub fn run_seed(seed: u64, scenario: &impl Fn(&mut Simulation)) -> Outcome {
 pub fn run_plan(seed: u64, plan: &Plan, scenario: &impl Fn(&mut Simulation)) -> Outcome {
     let mut sim = Simulation::with(seed, LINES_MAX, None);
     sim.replace_plan(plan.clone());
-    scenario(&mut sim);
+    sim.catching(|sim| scenario(sim));
     sim.run()
 }
 
 fn run(seed: u64, lines_max: usize, kept: Option<Vec<usize>>, scenario: &impl Fn(&mut Simulation)) -> Outcome {
     let mut sim = Simulation::with(seed, lines_max, kept);
-    scenario(&mut sim);
+    sim.catching(scenario);
     sim.run()
 }
 
@@ -97,7 +108,8 @@ fn difference(first: &[String], second: &[String]) -> String {
     format!("after `{before}` (line {at}) comes `{}`, then `{}`", line(first), line(second))
 }
 
-/// The numbers of faults of a plan that still fails without the others: one after the other is left out, as long as it fails.
+/// The numbers of faults of a plan that still fails without the others: one after the other is left out, as long as it fails in the same
+/// way, that is with the same text but for its numbers.
 ///
 /// ```
 /// use dapple_sim::{Fault, Plan, Simulation, run_seed, shrink};
@@ -124,11 +136,17 @@ pub fn shrink(failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> Vec<usiz
     let mut kept: Vec<usize> = (0..failed.plan.len()).collect();
     for number in (0..failed.plan.len()).rev() {
         let fewer: Vec<usize> = kept.iter().copied().filter(|kept| *kept != number).collect();
-        if run(failed.seed, 0, Some(fewer.clone()), scenario).failure.is_some() {
+        let failure = run(failed.seed, 0, Some(fewer.clone()), scenario).failure;
+        if failure.is_some() && kind(failure.as_deref()) == kind(failed.failure.as_deref()) {
             kept = fewer;
         }
     }
     kept
+}
+
+/// The text of a failure without its numbers.
+fn kind(failure: Option<&str>) -> String {
+    failure.unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 /// Tells of a failed simulation: with the fewest faults that were found to fail, the last events, and the line that runs it again.
@@ -154,8 +172,11 @@ fn text(name: &str, outcome: &Outcome, kept: Option<&[usize]>) -> String {
     let variable = list.map(|list| format!(" DAPPLE_SIM_FAULTS={list}")).unwrap_or_default();
     let lines: Vec<&str> = outcome.lines.iter().map(|line| &**line).collect();
     let test = name.rsplit("::").next().unwrap_or(name);
+    // A name that is no name of a test is none to choose it by.
+    let is_test = test.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let test = if is_test { format!(" {test}") } else { String::new() };
     format!(
-        "{name}: {outcome}\nfaults:\n  {}\nthe last events:\n{}\nagain by: DAPPLE_SIM_SEED={}{variable} cargo test {test}",
+        "{name}: {outcome}\nfaults:\n  {}\nthe last events:\n{}\nagain by: DAPPLE_SIM_SEED={}{variable} cargo test{test}",
         if faults.is_empty() { "none".to_owned() } else { faults.join("\n  ") },
         lines.join("\n"),
         outcome.seed,
@@ -168,7 +189,10 @@ fn number_of(variable: &str) -> Option<u64> {
 }
 
 fn numbers(list: &str) -> Vec<usize> {
-    list.split(',').filter(|part| !part.is_empty()).filter_map(|part| part.trim().parse().ok()).collect()
+    let number = |part: &str| {
+        part.trim().parse().unwrap_or_else(|_| panic!("DAPPLE_SIM_FAULTS: {part:?} is no number of a fault"))
+    };
+    list.split(',').filter(|part| !part.is_empty()).map(number).collect()
 }
 
 /// So many seeds run twice.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +14,7 @@ use crate::machine::{Failure, Machine, Program, fail};
 use crate::plan::{Fault, Faults, Plan, Planned};
 use crate::random::Random;
 use crate::settings::Settings;
+use crate::watchdog::Watched;
 use crate::world::{Event, SharedWorld, World, lock};
 
 /// A cluster of hosts in one thread, of which a seed decides everything.
@@ -52,6 +54,8 @@ pub struct Simulation {
     invariants: Vec<Box<dyn FnMut() -> Result<(), String>>>,
     workers: Option<usize>,
     steps: u64,
+    /// Nothing can run, and nothing is to come.
+    is_idle: bool,
     /// Workers that may make the next step. The memory is used again.
     awake: Vec<(usize, usize)>,
 }
@@ -110,6 +114,7 @@ impl Simulation {
             invariants: Vec::new(),
             workers: None,
             steps: 0,
+            is_idle: false,
             awake: Vec::new(),
         }
     }
@@ -142,7 +147,7 @@ impl Simulation {
     /// Adds a host that runs `program` when it starts, and again after each crash. Other hosts look it up by its name.
     ///
     /// # Panics
-    /// If there is a host of that name, or if there are 250.
+    /// If there is a host of that name, if there are 250, or if the name has other characters than letters, digits, `-`, `_` and `.`.
     pub fn host<F>(&mut self, name: &str, program: impl Fn() -> F + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -165,6 +170,12 @@ impl Simulation {
     }
 
     fn add(&mut self, name: &str, program: Program) {
+        let is_plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+        // Plans are written with the names.
+        assert!(
+            !name.is_empty() && name.chars().all(is_plain),
+            "{name:?} is no name of a host: letters, digits, -, _ and . make one"
+        );
         let index = lock(&self.world).add_host(name);
         let workers = self.workers.unwrap_or_else(|| 1 + self.chance.below(3));
         let failure = self.failure.clone();
@@ -215,20 +226,34 @@ impl Simulation {
         lock(&self.world).find(host).unwrap_or_else(|| panic!("there is no host named {host:?}"))
     }
 
-    /// Runs until the programs of all clients have ended, or something fails.
+    /// Runs until the programs of all clients have ended, or something fails; without clients, until nothing is left to do. A panic, also
+    /// one of an invariant or of a closure that makes a program, is a failure.
     pub fn run(mut self) -> Outcome {
-        self.take_given_plan();
-        self.schedule_plan();
-        for machine in &mut self.machines {
-            if let Err(error) = machine.start(&self.world) {
-                fail(&self.failure, format!("{} cannot start: {error}", machine.name));
+        self.catching(|sim| {
+            sim.take_given_plan();
+            sim.schedule_plan();
+            for machine in &mut sim.machines {
+                if let Err(error) = machine.start(&sim.world) {
+                    fail(&sim.failure, format!("{} cannot start: {error}", machine.name));
+                }
             }
-        }
-        while !self.is_over() {
-            self.step();
-        }
-        self.check_invariants();
+            let names = sim.machines.iter().map(|machine| machine.name.clone()).collect();
+            let watched = Watched::new(sim.seed, names);
+            while !sim.is_over() {
+                sim.step(&watched);
+            }
+            sim.check_invariants();
+        });
         self.outcome()
+    }
+
+    /// Makes a panic of `f`, which is none of a program, the failure of the simulation.
+    pub(crate) fn catching(&mut self, f: impl FnOnce(&mut Simulation)) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(self))) {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("(no text)");
+            fail(&self.failure, format!("a panic outside of all programs: {text}"));
+        }
     }
 
     fn schedule_plan(&mut self) {
@@ -243,25 +268,29 @@ impl Simulation {
     }
 
     fn is_over(&mut self) -> bool {
+        let has_clients = self.machines.iter().any(|machine| machine.is_client);
         let clients_done = self.machines.iter().all(|machine| machine.is_done || !machine.is_client);
-        if clients_done && self.machines.iter().any(|machine| machine.is_client) || self.has_failed() {
+        if has_clients && clients_done || self.is_idle || self.has_failed() {
             return true;
         }
         let now = lock(&self.world).now;
         if self.steps > self.settings.steps_max || now > self.settings.time_max {
-            let left: Vec<&str> = self
-                .machines
-                .iter()
-                .filter(|machine| machine.is_client && !machine.is_done)
-                .map(|m| &*m.name)
-                .collect();
-            fail(
-                &self.failure,
-                format!("given up after {now:?} and {} steps; not done: {}", self.steps, left.join(", ")),
-            );
+            let left = self.clients_left();
+            let left = if left.is_empty() {
+                "there are no clients, and something always runs".to_owned()
+            } else {
+                format!("not done: {left}")
+            };
+            fail(&self.failure, format!("given up after {now:?} and {} steps; {left}", self.steps));
             return true;
         }
         false
+    }
+
+    /// The names of the clients whose programs have not ended.
+    fn clients_left(&self) -> String {
+        let left = self.machines.iter().filter(|machine| machine.is_client && !machine.is_done);
+        left.map(|machine| &*machine.name).collect::<Vec<_>>().join(", ")
     }
 
     fn has_failed(&self) -> bool {
@@ -269,7 +298,7 @@ impl Simulation {
     }
 
     /// One step of one worker; or time moves to what comes next.
-    fn step(&mut self) {
+    fn step(&mut self, watched: &Watched) {
         self.collect_awake();
         if self.awake.is_empty() {
             return self.jump();
@@ -282,6 +311,7 @@ impl Simulation {
             world.now
         };
         self.steps += 1;
+        watched.begin(self.steps, host);
         let machine = &mut self.machines[host];
         if let Some((step, turns)) = machine.step(worker, now) {
             let kind = if step == Step::Worked { 5 } else { 6 };
@@ -316,23 +346,12 @@ impl Simulation {
         let mut world = lock(&self.world);
         let Some(next) = timers.chain(world.next_event()).min() else {
             drop(world);
-            let waiting: Vec<&str> = self
-                .machines
-                .iter()
-                .filter(|machine| machine.is_client && !machine.is_done)
-                .map(|m| &*m.name)
-                .collect();
+            let waiting = self.clients_left();
             if waiting.is_empty() {
-                // There are no clients: it is over when nothing is left to do.
-                return self
-                    .machines
-                    .iter_mut()
-                    .for_each(|machine| (machine.is_client, machine.is_done) = (true, true));
+                self.is_idle = true;
+                return;
             }
-            return fail(
-                &self.failure,
-                format!("everything waits, and nothing is to come; not done: {}", waiting.join(", ")),
-            );
+            return fail(&self.failure, format!("everything waits, and nothing is to come; not done: {waiting}"));
         };
         world.now = world.now.max(next);
         drop(world);

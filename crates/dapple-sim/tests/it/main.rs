@@ -5,4 +5,5 @@ mod disks;
 mod faults;
 mod network;
 mod page;
+mod reports;
 mod world;
