@@ -7,25 +7,27 @@ use std::path::PathBuf;
 
 /// For `cargo xtask databases`: installs missing servers, and runs the tests that start them.
 pub(crate) fn run() -> Result<bool, String> {
-    install()?;
+    install(&SERVERS)?;
     let mut command = cargo();
     command.args(["test", "--package", "ecosystem", "--test", "it", "servers::"]);
     let status = command.status().map_err(|error| format!("cannot run cargo: {error}"))?;
     Ok(status.success())
 }
 
-/// For `cargo xtask test`, before its tests, which find the servers themselves. A missing server is
+/// For `cargo xtask test`, before its tests, which find the servers and the clients of the network's tests themselves. A missing one is
 /// an error in CI; elsewhere the tests that need it are skipped, and report that.
 pub(crate) fn install_if_missing() -> Result<bool, String> {
-    match install() {
-        Err(problem) if std::env::var_os("CI").is_none() => println!("databases: SKIPPED, {problem}"),
-        outcome => outcome?,
+    for programs in [&SERVERS, &CLIENTS] {
+        match install(programs) {
+            Err(problem) if std::env::var_os("CI").is_none() => println!("databases: SKIPPED, {problem}"),
+            outcome => outcome?,
+        }
     }
     Ok(true)
 }
 
-fn install() -> Result<(), String> {
-    for (variable, name, package) in SERVERS {
+fn install(programs: &[(&str, &str, &str)]) -> Result<(), String> {
+    for &(variable, name, package) in programs {
         if is_there(variable, name) {
             continue;
         }
@@ -51,3 +53,5 @@ fn is_there(variable: &str, name: &str) -> bool {
 /// The variable with its path, the program, and Debian's package.
 const SERVERS: [(&str, &str, &str); 2] =
     [("POSTGRES", "postgres", "postgresql"), ("REDIS_SERVER", "redis-server", "redis-server")];
+/// Clients that talk to TCP in user space.
+const CLIENTS: [(&str, &str, &str); 2] = [("WRK", "wrk", "wrk"), ("IPERF3", "iperf3", "iperf3")];

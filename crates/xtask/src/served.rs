@@ -54,6 +54,10 @@ impl Server {
         url(&line).ok_or_else(|| format!("there is no address in {line:?}"))
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The port at which it serves.
     pub(crate) fn port(&self) -> &str {
         self.url.rsplit(':').next().unwrap_or_default().trim_end_matches('/')

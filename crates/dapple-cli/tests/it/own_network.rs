@@ -160,6 +160,30 @@ fn curl_gets_files_through_a_packet_socket_in_both_families() {
     });
 }
 
+/// Kept connections of a tool that others use, in bursts on two threads: no answer is missing or wrong.
+#[test]
+fn wrk_gets_pages_over_kept_connections() {
+    in_namespace("wrk_gets_pages_over_kept_connections", || {
+        let program = std::env::var_os("WRK").unwrap_or_else(|| "wrk".into());
+        if Command::new(&program).arg("--version").output().is_err() {
+            println!("wrk_gets_pages_over_kept_connections: SKIPPED, it needs the program wrk");
+            return;
+        }
+        let site = Site::with_index();
+        let server = OnOwn::start(&site, &[]);
+        let url = format!("http://10.7.0.1:{}/", server.port);
+        let run =
+            Command::new(program).args(["--threads", "2", "--connections", "40", "--duration", "1s", &url]).output();
+        let run = run.unwrap();
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success(), "{text}");
+        let count = text.lines().find_map(|line| line.trim().split_once(" requests in ")?.0.parse::<u64>().ok());
+        assert!(count.is_some_and(|count| count >= 40), "{text}");
+        assert!(!text.contains("Socket errors: connect") && !text.contains("Non-2xx"), "{text}");
+        server.end();
+    });
+}
+
 #[test]
 fn it_encrypts_counts_and_says_why_it_cannot_be_replaced() {
     in_namespace("it_encrypts_counts_and_says_why_it_cannot_be_replaced", || {

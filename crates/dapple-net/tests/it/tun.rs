@@ -34,6 +34,11 @@ fn datagrams_go_both_ways() {
 }
 
 #[test]
+fn iperf3_measures_a_relay() {
+    in_namespace("tun::iperf3_measures_a_relay", || kernel::iperf3_measures_a_relay(start));
+}
+
+#[test]
 fn two_queues_share_two_hundred_connections() {
     in_namespace("tun::two_queues_share_two_hundred_connections", || {
         kernel::two_queues_share_two_hundred_connections(start)

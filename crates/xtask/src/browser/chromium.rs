@@ -15,17 +15,19 @@ pub(super) const INSTALL: &str =
 /// An installed browser.
 pub(super) struct Chromium {
     program: PathBuf,
+    /// It runs in the network of this process; without one, in this program's.
+    network_of: Option<u32>,
 }
 
 impl Chromium {
     /// The program in the variable `CHROMIUM`, or the first one on the path.
     pub(super) fn find() -> Option<Chromium> {
         if let Some(program) = std::env::var_os("CHROMIUM") {
-            return Some(Chromium { program: program.into() });
+            return Some(Chromium { program: program.into(), network_of: None });
         }
         let path = std::env::var_os("PATH")?;
         let mut programs = std::env::split_paths(&path).flat_map(|folder| NAMES.map(|name| folder.join(name)));
-        programs.find(|program| program.is_file()).map(|program| Chromium { program })
+        programs.find(|program| program.is_file()).map(|program| Chromium { program, network_of: None })
     }
 
     /// Installs it if that needs no question: as root, with apt.
@@ -33,9 +35,21 @@ impl Chromium {
         apt::install("browser", &["chromium"]).then(Chromium::find)?
     }
 
+    /// The same browser, in the network of another process.
+    pub(super) fn in_network_of(&self, process: u32) -> Chromium {
+        Chromium { program: self.program.clone(), network_of: Some(process) }
+    }
+
     /// Loads a page in a new profile, and returns the loaded document.
     pub(super) fn dump_dom(&self, url: &str, profile: &Path) -> Result<String, String> {
-        let mut command = Command::new(&self.program);
+        let mut command = match self.network_of {
+            None => Command::new(&self.program),
+            Some(process) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/proc/{process}/ns/net")).arg(&self.program);
+                command
+            }
+        };
         command.args(FLAGS).arg(format!("--user-data-dir={}", profile.display())).arg(url);
         // It leaves no files among the user's settings.
         command.envs(["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"].map(|folder| (folder, profile)));

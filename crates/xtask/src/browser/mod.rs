@@ -55,6 +55,13 @@ fn load_all(chromium: &Chromium) -> Result<bool, String> {
             }
         }
     }
+    match load_over_own_tcp(chromium, &dapple, &folder) {
+        Ok(said) => println!("browser: TCP in user space: {said}"),
+        Err(problem) => {
+            all_good = false;
+            println!("browser: TCP in user space FAILED: {problem}");
+        }
+    }
     match show(chromium, &dapple, &folder) {
         Ok(said) => println!("browser: insight: {said}"),
         Err(problem) => {
@@ -72,6 +79,23 @@ fn load_all(chromium: &Chromium) -> Result<bool, String> {
     let _ = std::fs::remove_dir_all(&folder);
     Ok(all_good)
 }
+
+/// The page from a server with TCP of its own, on a TUN interface in a network of its own, where the browser is the other host.
+fn load_over_own_tcp(chromium: &Chromium, dapple: &Path, folder: &Path) -> Result<String, String> {
+    let probe = Command::new("unshare").args(["--net", "ip", "tuntap", "add", "probe0", "mode", "tun"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return Ok("SKIPPED, it needs root, /dev/net/tun, and the programs unshare, nsenter and ip".to_owned());
+    }
+    let mut command = Command::new("unshare");
+    // The shell becomes the server, whose network the browser enters.
+    command.args(["--net", "sh", "-c", OWN_TCP]).arg(dapple).arg(folder.join("site"));
+    let server = Server::spawn(command)?;
+    let chromium = chromium.in_network_of(server.pid());
+    judge(&chromium.dump_dom(&server.url, &folder.join("profile-own-tcp"))?, "http/1.1")
+}
+
+const OWN_TCP: &str = "ip link set lo up && ip tuntap add web0 mode tun && ip addr add 10.7.0.2/24 dev web0 && ip link set web0 up && \
+     exec \"$0\" serve \"$1\" --port 0 --net tun:web0,10.7.0.1/24";
 
 /// The live page about a server comes to a verdict.
 fn show(chromium: &Chromium, dapple: &Path, folder: &Path) -> Result<String, String> {
