@@ -49,6 +49,7 @@ mod random;
 mod seeds;
 mod settings;
 mod simulation;
+mod timeline;
 mod trace;
 mod watchdog;
 mod world;

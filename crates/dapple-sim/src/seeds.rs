@@ -1,6 +1,9 @@
 //! Many seeds of one scenario, and what is said of one that fails.
 
 use std::env;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
 
 use crate::plan::Plan;
 use crate::simulation::{Outcome, Simulation};
@@ -9,7 +12,8 @@ use crate::trace::LINES_MAX;
 /// Runs a scenario with the seeds 1 to `seeds`. The first three, and then one of ten, run twice, to see that a seed decides everything.
 ///
 /// `DAPPLE_SIM_SEED` in the environment names the only seed to run, and `DAPPLE_SIM_FAULTS` the numbers of the only faults of its plan;
-/// `DAPPLE_SIM_SEEDS` says how many seeds to run.
+/// `DAPPLE_SIM_SEEDS` says how many seeds to run. With `DAPPLE_SIM_SEED`, `DAPPLE_SIM_TIMELINE` names a file for the time line, see
+/// [`Outcome::write_timeline`].
 ///
 /// ```
 /// dapple_sim::check("nothing", 3, |sim| sim.client("client", || async {}));
@@ -22,8 +26,17 @@ pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
     let faults = env::var("DAPPLE_SIM_FAULTS").ok();
     if let Some(seed) = number_of("DAPPLE_SIM_SEED") {
         let kept = faults.map(|list| numbers(&list));
-        let outcome = run(seed, LINES_MAX, kept.clone(), &scenario);
+        let file = env::var_os("DAPPLE_SIM_TIMELINE");
+        let mut sim = Simulation::with(seed, LINES_MAX, kept.clone());
+        if file.is_some() {
+            sim.timeline();
+        }
+        sim.catching(|sim| scenario(sim));
+        let outcome = sim.run();
         eprintln!("{name}: {outcome}");
+        if let Some(file) = file {
+            draw(&outcome, Path::new(&file));
+        }
         let planned = outcome.plan.len();
         let missing = kept.iter().flatten().find(|number| **number >= planned);
         assert!(
@@ -88,6 +101,15 @@ pub fn run_plan(seed: u64, plan: &Plan, scenario: &impl Fn(&mut Simulation)) -> 
     sim.replace_plan(plan.clone());
     sim.catching(|sim| scenario(sim));
     sim.run()
+}
+
+/// Writes the time line of a simulation to a file.
+fn draw(outcome: &Outcome, file: &Path) {
+    let written = File::create(file).and_then(|created| outcome.write_timeline(BufWriter::new(created)));
+    match written {
+        Ok(()) => eprintln!("the time line is in {}: open it at ui.perfetto.dev", file.display()),
+        Err(error) => eprintln!("cannot write the time line to {}: {error}", file.display()),
+    }
 }
 
 fn run(seed: u64, lines_max: usize, kept: Option<Vec<usize>>, scenario: &impl Fn(&mut Simulation)) -> Outcome {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use crate::machine::{Failure, Machine, Program, fail};
 use crate::plan::{Fault, Faults, Plan, Planned};
 use crate::random::Random;
 use crate::settings::Settings;
+use crate::timeline::Timeline;
 use crate::watchdog::Watched;
 use crate::world::{Event, SharedWorld, World, lock};
 
@@ -80,6 +82,34 @@ pub struct Outcome {
     pub plan: Plan,
     /// The last events, where they were kept.
     pub lines: Vec<String>,
+    /// See [`Outcome::write_timeline`].
+    pub(crate) timeline: Option<Timeline>,
+    /// The numbers of the faults that happened, if not all did.
+    pub(crate) kept: Option<Vec<usize>>,
+}
+
+impl Outcome {
+    /// Writes what happened as a time line, in the trace format of Chromium, which ui.perfetto.dev draws: a track for each worker of each
+    /// host, the faults, and the events of the network. Empty but for the faults unless [`Simulation::timeline`] was called.
+    ///
+    /// ```
+    /// use dapple_sim::Simulation;
+    ///
+    /// let mut sim = Simulation::new(1);
+    /// sim.timeline();
+    /// sim.client("client", || async {});
+    /// let mut file = Vec::new();
+    /// sim.run().write_timeline(&mut file)?;
+    /// assert!(String::from_utf8_lossy(&file).contains("client"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_timeline(&self, to: impl io::Write) -> io::Result<()> {
+        let none = Timeline::default();
+        self.timeline.as_ref().unwrap_or(&none).write(&self.plan, self.kept.as_deref(), to)
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -117,6 +147,13 @@ impl Simulation {
             is_idle: false,
             awake: Vec::new(),
         }
+    }
+
+    /// Keeps what happens for [`Outcome::write_timeline`]: the first 200,000 entries. It changes nothing else.
+    pub fn timeline(&mut self) {
+        let mut timeline = Timeline::default();
+        self.machines.iter().for_each(|machine| timeline.host(&machine.name));
+        lock(&self.world).trace.timeline = Some(timeline);
     }
 
     /// The seed, for scenarios that draw from it themselves.
@@ -176,7 +213,13 @@ impl Simulation {
             !name.is_empty() && name.chars().all(is_plain),
             "{name:?} is no name of a host: letters, digits, -, _ and . make one"
         );
-        let index = lock(&self.world).add_host(name);
+        let index = {
+            let mut world = lock(&self.world);
+            if let Some(timeline) = &mut world.trace.timeline {
+                timeline.host(name);
+            }
+            world.add_host(name)
+        };
         let workers = self.workers.unwrap_or_else(|| 1 + self.chance.below(3));
         let failure = self.failure.clone();
         self.machines.push(Machine::new(index, name, workers, program, &mut self.chance, failure));
@@ -257,7 +300,7 @@ impl Simulation {
     }
 
     fn schedule_plan(&mut self) {
-        let kept = self.kept.take();
+        let kept = &self.kept;
         let mut world = lock(&self.world);
         for (number, Planned { at, lasts, .. }) in self.plan.faults.iter().enumerate() {
             if kept.as_ref().is_none_or(|kept| kept.contains(&number)) {
@@ -308,7 +351,11 @@ impl Simulation {
             let mut world = lock(&self.world);
             let takes = self.order.within(&(Duration::ZERO..self.settings.step_time_max));
             world.now += takes;
-            world.now
+            let now = world.now;
+            if let Some(timeline) = &mut world.trace.timeline {
+                timeline.step(host, worker, takes, now);
+            }
+            now
         };
         self.steps += 1;
         watched.begin(self.steps, host);
@@ -487,7 +534,8 @@ impl Simulation {
             stepped.map_or(0, |stepped| (0..stepped.workers()).map(|worker| stepped.turns(worker)).sum())
         };
         let turns = self.machines.iter().map(turns).sum();
-        let world = lock(&self.world);
+        let mut world = lock(&self.world);
+        let timeline = world.trace.timeline.take();
         Outcome {
             seed: self.seed,
             failure: self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -497,6 +545,8 @@ impl Simulation {
             time: world.now,
             plan: self.plan.clone(),
             lines: world.trace.lines().map(str::to_owned).collect(),
+            timeline,
+            kept: self.kept.clone(),
         }
     }
 }

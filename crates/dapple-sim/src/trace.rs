@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use crate::timeline::Timeline;
+
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Trace {
@@ -11,11 +13,13 @@ pub(crate) struct Trace {
     events: u64,
     lines: VecDeque<String>,
     lines_max: usize,
+    /// Only where it is to be shown.
+    pub(crate) timeline: Option<Timeline>,
 }
 
 impl Trace {
     pub(crate) fn new(lines_max: usize) -> Trace {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: VecDeque::new(), lines_max }
+        Trace { hash: 0xcbf2_9ce4_8422_2325, events: 0, lines: VecDeque::new(), lines_max, timeline: None }
     }
 
     /// Takes numbers into the hash.
@@ -30,6 +34,9 @@ impl Trace {
     /// The same of something that is worth a line, of which the last are kept where they are to be shown.
     pub(crate) fn line(&mut self, now: Duration, numbers: [u64; 3], what: fmt::Arguments<'_>) {
         self.note(numbers);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.note(now, what.to_string());
+        }
         if self.lines_max == 0 {
             return;
         }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use dapple_sim::{Outcome, Plan, report, run_plan};
+use dapple_sim::{Outcome, Plan, Simulation, report, run_plan};
 use scenarios::{ALL, Scenario};
 
 use kept::Kept;
@@ -25,6 +25,7 @@ struct Asked {
     hash: bool,
     bugs: bool,
     plan: Option<Plan>,
+    timeline: Option<PathBuf>,
     kept: PathBuf,
     names: Vec<String>,
 }
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     for scenario in ALL.iter().filter(wanted) {
         failed += match &asked.plan {
             Some(plan) => replay(scenario, plan, asked.first.unwrap_or(1)),
+            None if asked.timeline.is_some() => draw(scenario, &asked),
             None if asked.bugs => find_bugs(scenario, asked.seeds.unwrap_or(SEEDS)),
             None => run(scenario, &asked, began, &mut kept),
         };
@@ -157,6 +159,27 @@ fn replay(scenario: &Scenario, plan: &Plan, seed: u64) -> u64 {
     outcome.failure.is_some().into()
 }
 
+/// Runs one seed, and writes its time line; returns 1 if it failed, or the file could not be written.
+fn draw(scenario: &Scenario, asked: &Asked) -> u64 {
+    let file = asked.timeline.as_deref().unwrap_or("timeline.json".as_ref());
+    let mut sim = Simulation::new(asked.first.unwrap_or(1));
+    sim.timeline();
+    (scenario.setup)(&mut sim);
+    let outcome = sim.run();
+    println!("{}: {outcome}", scenario.name);
+    let created = std::fs::File::create(file);
+    match created.and_then(|created| outcome.write_timeline(std::io::BufWriter::new(created))) {
+        Ok(()) => {
+            println!("its time line is in {}: open it at ui.perfetto.dev", file.display());
+            outcome.failure.is_some().into()
+        }
+        Err(error) => {
+            eprintln!("sim: cannot write {}: {error}", file.display());
+            1
+        }
+    }
+}
+
 /// Says for each bug how many seeds it took to find it; returns how many were not found.
 fn find_bugs(scenario: &Scenario, seeds: u64) -> u64 {
     let mut missed = 0;
@@ -184,6 +207,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         hash: false,
         bugs: false,
         plan: None,
+        timeline: None,
         kept: kept::default_file(),
         names: Vec::new(),
     };
@@ -202,6 +226,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--hash" => asked.hash = true,
             "--bugs" => asked.bugs = true,
             "--plan" => asked.plan = Some(read_plan(&value()?)?),
+            "--timeline" => asked.timeline = Some(value()?.into()),
             "--kept" => asked.kept = value()?.into(),
             name if ALL.iter().any(|scenario| scenario.name == name) => asked.names.push(arg),
             _ => {
@@ -212,6 +237,11 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     }
     if asked.plan.is_some() && asked.names.len() != 1 {
         return Err("--plan needs the name of one scenario: a plan names its hosts".to_owned());
+    }
+    if asked.timeline.is_some()
+        && (asked.names.len() != 1 || asked.first.is_none() || asked.plan.is_some() || asked.bugs)
+    {
+        return Err("--timeline draws one seed of one scenario: name the scenario, and give --seed".to_owned());
     }
     let given = [("--seeds", asked.seeds.is_some()), ("--minutes", asked.minutes.is_some()), ("--hash", asked.hash)];
     let mut given = given.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| *flag);

@@ -106,6 +106,7 @@ fn flags_that_say_nothing_are_refused() {
         (&["--seed"], "--seed needs a value"),
         (&["--seeds", "many"], "\"many\" is no number"),
         (&["--bugs", "--minutes", "1"], "--minutes does not go with --bugs"),
+        (&["lease", "--timeline", "file"], "name the scenario, and give --seed"),
         (&["leese"], "no scenario or flag \"leese\""),
     ] {
         let refused = asked(args).err().unwrap_or_else(|| panic!("{args:?} is taken"));

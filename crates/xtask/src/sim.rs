@@ -6,6 +6,7 @@ use crate::workspace::cargo;
 pub(crate) const HELP: &str = "\
 cargo xtask sim [SCENARIO...] [--seeds N] [--seed FIRST] [--minutes M] [--hash] [--bugs]
 cargo xtask sim SCENARIO --plan FILE [--seed FIRST]
+cargo xtask sim SCENARIO --seed N --timeline FILE
 
 Runs services in the simulator: whole clusters in one thread, under faults that a seed decides. For each scenario it says how many
 seeds ran and failed; as many run at a time as there are processors. A seed that fails is reported with the fewest faults that still
@@ -18,6 +19,8 @@ fail, the last events, and the command that runs it again. Without names it runs
   --hash        prints `trace HEX` for each seed: it is the same on every machine
   --plan FILE   runs one seed with the faults of this file in place of its own, and shows the last events. The file has lines as a
                 report shows them: `at 1s, for 20ms: server crashes`
+  --timeline FILE
+                writes what happens in one seed, named by --seed, as a time line for ui.perfetto.dev: hosts and their workers, faults, messages
   --kept FILE   the seeds that failed, a line `SCENARIO SEED` each. They run first the next time, unless --seed or --hash is given, and a
                 seed that does not fail any more is removed [default: target/failing-seeds]
   --bugs        runs each scenario with one deliberate mistake after the other, and says which seed finds it

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use dapple_sim::net::{TcpListener, TcpStream};
 use dapple_sim::time::sleep;
-use dapple_sim::{Fault, Faults, Plan, Simulation, check, report, run_seed, shrink};
+use dapple_sim::{Fault, Faults, Outcome, Plan, Simulation, check, report, run_seed, shrink};
 
 /// Runs one seed, and returns why it failed.
 fn failure(scenario: impl Fn(&mut Simulation)) -> String {
@@ -105,4 +106,45 @@ fn no_faults_at_most_are_none() {
         });
         assert_eq!(outcome.plan.len(), 0);
     }
+}
+
+#[test]
+fn a_time_line_has_hosts_faults_and_messages_and_changes_nothing() {
+    let make = |draws: bool| {
+        let mut sim = Simulation::new(5);
+        sim.settings(|settings| settings.network.latency = Duration::from_millis(1)..Duration::from_millis(2));
+        sim.host("server", || async {
+            let listener = TcpListener::bind("0.0.0.0:80").unwrap();
+            while listener.accept().await.is_ok() {}
+        });
+        if draws {
+            sim.timeline();
+        }
+        sim.client("client", || async {
+            drop(TcpStream::connect("server:80").await.unwrap());
+            sleep(Duration::from_millis(500)).await;
+        });
+        let mut plan = Plan::default();
+        plan.add(Duration::from_millis(100), Duration::from_millis(50), Fault::Freeze("server".into()));
+        sim.plan(plan);
+        sim.run()
+    };
+    let (drawn, plain) = (make(true), make(false));
+    assert_eq!((drawn.hash, drawn.steps), (plain.hash, plain.steps));
+    let text = |outcome: &Outcome| {
+        let mut file = Vec::new();
+        outcome.write_timeline(&mut file).unwrap();
+        serde_json::from_slice::<Vec<serde_json::Value>>(&file).unwrap()
+    };
+    let lines = text(&drawn);
+    let named = |name: &str| lines.iter().find(|line| line["name"].as_str().is_some_and(|text| text.contains(name)));
+    let fault = named("0: server stands still").expect("the fault");
+    assert_eq!((&fault["ts"], &fault["dur"]), (&100_000.0.into(), &50_000.0.into()));
+    let asked = named("is asked by").expect("the connection");
+    assert_eq!(asked["ph"], "i");
+    for host in ["server", "client"] {
+        let process = lines.iter().find(|line| line["args"]["name"] == host).expect("the host");
+        assert!(lines.iter().any(|line| line["pid"] == process["pid"] && line["ph"] == "X"), "{host} has run");
+    }
+    assert!(text(&plain).iter().all(|line| line["ph"] != "i"), "nothing was kept");
 }
