@@ -4,8 +4,8 @@
 //! decides both. On an ordinary thread each function is that of the standard library, after one
 //! test of a thread-local word. A simulation runs its program inside [`Simulated::around`]; none of
 //! these functions is called through a pointer, and threads share nothing here. With the feature
-//! `simulated-std`, `std::time::Instant::now` shows the simulation's time as well, and threads and
-//! sockets of the standard library are refused.
+//! `simulated-std`, `std::time::Instant::now` shows the simulation's time as well, and threads,
+//! `sleep`, sockets, pipes and look-ups of names of the standard library are refused.
 //!
 //! ```
 //! use dapple_sched::environment::{self, Simulated};

@@ -1,4 +1,4 @@
-//! The clock, the threads and the sockets of the standard library, on a simulating thread.
+//! The clock of the standard library, and what a simulation refuses to it, on a simulating thread.
 //!
 //! Foreign crates call `std::time::Instant::now` (h2, to forget the streams that it has reset), and no crate can give
 //! them another clock. The standard library asks the C library, so this module defines some functions of the C library
@@ -8,7 +8,7 @@
 //! simulation of a thread would have the date of the first.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
@@ -50,53 +50,108 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
     }
 }
 
-/// The beginning of each thread that the standard library starts. A simulation has no threads but its own: the standard
-/// library panics at this error, and the simulation says why.
-///
-/// # Safety
-/// As of the function of the C library: `attributes` may be written to.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_attr_init(attributes: *mut libc::pthread_attr_t) -> c_int {
-    if super::is_simulated() {
-        super::REFUSED.set(Some(
-            "a thread of the program's own cannot be simulated; in place of it use a task (`spawn`), or `spawn_blocking` for a \
-             function that takes long",
-        ));
-        return libc::EPERM;
-    }
-    static REAL: Function = Function::new(c"pthread_attr_init");
-    match REAL.find() {
-        None => libc::ENOSYS,
-        Some(real) => {
-            // SAFETY: the C library's function of this name has this type.
-            let real: unsafe extern "C" fn(*mut libc::pthread_attr_t) -> c_int = unsafe { mem::transmute(real) };
-            // SAFETY: the caller's promise is passed on.
-            unsafe { real(attributes) }
+/// Defines a function of the C library for the whole program. A call on a simulating thread fails, and the simulation
+/// says why; any other call is passed on.
+macro_rules! refuse {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*), $fails:ident, $why:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As of the function of the C library.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+            static REAL: Function = Function::new(match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero inside"),
+            });
+            if super::is_simulated() {
+                super::REFUSED.set(Some($why));
+                return $fails(libc::EPERM);
+            }
+            match REAL.find() {
+                None => $fails(libc::ENOSYS),
+                Some(real) => {
+                    // SAFETY: the C library's function of this name has this type.
+                    let real: unsafe extern "C" fn($($kind),*) -> c_int = unsafe { mem::transmute(real) };
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { real($($argument),*) }
+                }
+            }
         }
-    }
+    };
 }
 
-/// Each socket of the standard library begins here; those of Dapple call the kernel themselves.
-#[unsafe(no_mangle)]
-extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if super::is_simulated() {
-        super::REFUSED.set(Some(
-            "a socket of the standard library is the kernel's, and cannot be simulated; in place of it use `dapple::net`",
-        ));
-        // SAFETY: the place is this thread's.
-        unsafe { *libc::__errno_location() = libc::EPERM };
-        return -1;
-    }
-    static REAL: Function = Function::new(c"socket");
-    match REAL.find() {
-        // SAFETY: the system call has the same arguments, and takes no pointers.
-        None => unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as c_int },
-        Some(real) => {
-            // SAFETY: the C library's function of this name has this type, and no condition.
-            let real: extern "C" fn(c_int, c_int, c_int) -> c_int = unsafe { mem::transmute(real) };
-            real(domain, kind, protocol)
-        }
-    }
+refuse! {
+    /// The beginning of each thread that the standard library starts; it panics at this error.
+    pthread_attr_init(attributes: *mut libc::pthread_attr_t), by_value,
+    "a thread of the program's own cannot be simulated; in place of it use a task (`spawn`), or `spawn_blocking` for a function \
+     that takes long"
+}
+
+refuse! {
+    /// Each socket of the standard library begins here; those of Dapple call the kernel themselves.
+    socket(domain: c_int, kind: c_int, protocol: c_int), by_errno,
+    "a socket of the standard library is the kernel's, and cannot be simulated; in place of it use `dapple::net`"
+}
+
+refuse! {
+    /// `UnixStream::pair` and `UnixDatagram::pair`.
+    socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int), by_errno,
+    "a pair of sockets of the standard library is the kernel's, and cannot be simulated; in place of it use a channel of \
+     `dapple::sync`, or `dapple::net` over 127.0.0.1"
+}
+
+refuse! {
+    /// `std::io::pipe`, and the pipes that lead to a child process.
+    pipe2(pair: *mut c_int, flags: c_int), by_errno,
+    "a pipe of the standard library is the kernel's, and cannot be simulated; in place of it use a channel of `dapple::sync`"
+}
+
+refuse! {
+    /// Each look-up of a name by the standard library; an address in digits needs none.
+    getaddrinfo(
+        name: *const c_char,
+        service: *const c_char,
+        hints: *const libc::addrinfo,
+        found: *mut *mut libc::addrinfo
+    ), by_resolver,
+    "a look-up of a name by the standard library asks the machine, and cannot be simulated; in place of it use `dapple::net`, \
+     where each address may be a name, as in `TcpStream::connect(\"name:80\")`"
+}
+
+refuse! {
+    /// `std::thread::sleep`; the standard library panics at this error.
+    clock_nanosleep(
+        clock: libc::clockid_t,
+        flags: c_int,
+        time: *const libc::timespec,
+        left: *mut libc::timespec
+    ), by_value,
+    "`std::thread::sleep` stops the simulation, while its time stands; in place of it use `dapple::time::sleep`"
+}
+
+refuse! {
+    /// `std::thread::sleep` of older toolchains, and of crates that call the C library.
+    nanosleep(time: *const libc::timespec, left: *mut libc::timespec), by_errno,
+    "`nanosleep` stops the simulation, while its time stands; in place of it use `dapple::time::sleep`"
+}
+
+/// Fails as functions do that return the error.
+fn by_value(error: c_int) -> c_int {
+    error
+}
+
+/// Fails as most system calls do.
+fn by_errno(error: c_int) -> c_int {
+    // SAFETY: the place is this thread's.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+/// Fails as the resolver does at an error of the system.
+fn by_resolver(error: c_int) -> c_int {
+    by_errno(error);
+    libc::EAI_SYSTEM
 }
 
 /// The reading of the monotonic clock at this instant.
@@ -170,6 +225,9 @@ impl Function {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::net::ToSocketAddrs;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
     use std::thread;
 
     use super::super::*;
@@ -186,21 +244,55 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_refused_inside_only() {
-        let connection = || std::net::UdpSocket::bind("127.0.0.1:0");
+    fn the_kernel_is_refused_inside_only() {
+        type Use = (&'static str, fn() -> io::Result<()>);
+        let uses: [Use; 5] = [
+            ("a socket of", || std::net::UdpSocket::bind("127.0.0.1:0").map(drop)),
+            ("a pair of sockets", || UnixStream::pair().map(drop)),
+            ("a pair of sockets", || UnixDatagram::pair().map(drop)),
+            ("a pipe", || io::pipe().map(drop)),
+            ("a look-up of a name", || ("localhost", 80).to_socket_addrs().map(drop)),
+        ];
         let mut world = Simulated::new(SystemTime::UNIX_EPOCH, 1);
-        assert_eq!(world.around(connection).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
-        assert!(take_refusal().is_some_and(|refusal| refusal.contains("socket")));
-        connection().unwrap();
+        for (what, run) in uses {
+            let refused = world.around(run).map_err(|error| error.kind());
+            assert_eq!(refused, Err(io::ErrorKind::PermissionDenied), "{what}");
+            assert!(take_refusal().is_some_and(|refusal| refusal.contains(what)), "{what}");
+            run().unwrap();
+            assert_eq!(take_refusal(), None, "{what}");
+        }
+        assert!(world.around(|| "127.0.0.1:80".to_socket_addrs()).is_ok(), "digits need no look-up");
+        assert_eq!(take_refusal(), None);
     }
 
     #[test]
-    fn a_thread_is_refused_inside_only() {
+    fn a_thread_and_its_sleep_are_refused_inside_only() {
+        let uses: [(&str, fn()); 2] = [
+            ("a thread", || thread::spawn(|| {}).join().unwrap()),
+            ("`std::thread::sleep`", || thread::sleep(Duration::from_nanos(1))),
+        ];
         let mut world = Simulated::new(SystemTime::UNIX_EPOCH, 1);
-        let inside = world.around(|| std::panic::catch_unwind(|| thread::spawn(|| {})));
-        assert!(inside.is_err());
-        assert!(take_refusal().is_some_and(|refusal| refusal.contains("thread")));
-        assert_eq!(take_refusal(), None);
-        thread::spawn(|| {}).join().unwrap();
+        for (what, run) in uses {
+            assert!(world.around(|| std::panic::catch_unwind(run)).is_err(), "{what}");
+            assert!(take_refusal().is_some_and(|refusal| refusal.contains(what)), "{what}");
+            run();
+            assert_eq!(take_refusal(), None, "{what}");
+        }
+    }
+
+    #[test]
+    fn other_threads_may_sleep_meanwhile() {
+        let (begin, begun) = std::sync::mpsc::channel();
+        let other = thread::spawn(move || {
+            begun.recv().unwrap();
+            thread::sleep(Duration::from_nanos(1));
+            take_refusal()
+        });
+        let mut world = Simulated::new(SystemTime::UNIX_EPOCH, 1);
+        let of_other = world.around(|| {
+            begin.send(()).unwrap();
+            other.join().unwrap()
+        });
+        assert_eq!((of_other, take_refusal()), (None, None));
     }
 }

@@ -113,13 +113,15 @@ macro_rules! uses {
 
 #[test]
 fn the_kernel_is_refused_before_anything_happens() {
-    let uses: [Use; 19] = uses! {
+    let uses: [Use; 21] = uses! {
         "a pipe": async { pipe::pipe() };
         "a Unix socket": async { UnixListener::bind(NOWHERE) };
         "a Unix socket": UnixStream::connect(NOWHERE);
         "a Unix socket": async { UnixStream::pair() };
         "a child process": process::spawn(Command::new("touch"));
         "a socket of the standard library": async { std::net::TcpStream::connect("127.0.0.1:9") };
+        "a pair of sockets of the standard library": async { std::os::unix::net::UnixStream::pair() };
+        "a pipe of the standard library": async { std::io::pipe() };
         "a signal": async { signal::signal(signal::SIGHUP) };
         "a signal": signal::ctrl_c();
         "a file descriptor": async { net::TcpStream::from_std(OWN.lock().unwrap().take().unwrap()) };
@@ -141,6 +143,30 @@ fn the_kernel_is_refused_before_anything_happens() {
         let failure = sim.run().failure.unwrap_or_default();
         assert!(failure.contains(&format!("{what} is the kernel's, and cannot be simulated")), "{what}: {failure}");
         assert!(!std::path::Path::new(NOWHERE).exists(), "{what}");
+    }
+}
+
+#[test]
+fn a_sleep_and_a_look_up_of_the_standard_library_are_refused() {
+    let uses: [(&str, fn()); 3] = [
+        ("use `dapple::time::sleep`", || std::thread::sleep(Duration::from_nanos(1))),
+        ("use `dapple::time::sleep`", || {
+            drop(std::panic::catch_unwind(|| std::thread::sleep(Duration::from_nanos(1))))
+        }),
+        ("use `dapple::net`", || drop(std::net::ToSocketAddrs::to_socket_addrs("localhost:80"))),
+    ];
+    for (advice, run) in uses {
+        for in_pool in [false, true] {
+            let mut sim = Simulation::new(1);
+            sim.client("client", move || async move {
+                match in_pool {
+                    false => run(),
+                    true => drop(dapple_io::blocking::spawn_blocking(run).await),
+                }
+            });
+            let failure = sim.run().failure.unwrap_or_default();
+            assert!(failure.contains(advice), "{advice}: {failure}");
+        }
     }
 }
 
