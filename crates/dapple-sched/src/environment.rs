@@ -30,7 +30,10 @@ use std::cell::Cell;
 use std::collections::{self, hash_map};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::LazyLock;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+
+use crate::Handle;
 
 /// Now, by the monotonic clock of this thread's environment. Cost outside of a simulation: that of [`Instant::now`].
 ///
@@ -73,6 +76,19 @@ pub fn start() -> Instant {
     // REAL: points of time are compared with this one, and nothing depends on when it is.
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     *START
+}
+
+/// The number of processors that the program may use, as [`std::thread::available_parallelism`] finds it; at least 1. In a simulation the
+/// number of workers of the current runtime, or 1 outside of any: for defaults that would make the trace of a seed depend on the machine.
+///
+/// ```
+/// assert!(dapple_sched::environment::parallelism() >= 1);
+/// ```
+pub fn parallelism() -> usize {
+    match is_simulated() {
+        true => Handle::of_thread().map_or(1, |runtime| runtime.workers()),
+        false => thread::available_parallelism().map_or(1, usize::from),
+    }
 }
 
 /// The reason why a simulation has refused something to the standard library on this thread; `None` if it has not since the last call. Only
@@ -338,6 +354,19 @@ mod tests {
         let second = world.around(|| (measured_now(), now()));
         assert!(second.0 > first && first > second.1);
         assert_eq!(second.1, world.now());
+    }
+
+    #[test]
+    fn a_simulation_has_as_many_processors_as_workers() {
+        let of_machine = parallelism();
+        let inside = world(5).around(|| {
+            let runtime = crate::Runtime::builder().workers(of_machine + 1).build_stepped(1).unwrap();
+            let without = parallelism();
+            let _entered = runtime.handle().enter();
+            (without, parallelism())
+        });
+        assert_eq!(inside, (1, of_machine + 1));
+        assert_eq!(of_machine, thread::available_parallelism().map_or(1, usize::from));
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub struct TableOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The number of partitions of a new store, 1 to 1024; 0 means one per core. A store keeps its
+    /// The number of partitions of a new store, 1 to 1024; 0 means one per core, or in a simulation one per worker. A store keeps its
     /// number.
     pub partitions: u32,
     /// The most writes that wait in one partition; a further one is refused.

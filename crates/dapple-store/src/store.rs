@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dapple_io::blocking::spawn_blocking;
 use dapple_io::time::{Instant, sleep, timeout_at};
-use dapple_sched::environment::{HashMap, HashSet};
+use dapple_sched::environment::{HashMap, HashSet, parallelism};
 use dapple_sched::{Color, Colored};
 use dapple_sync::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use dapple_tower::Reason;
@@ -586,7 +586,7 @@ pub(crate) fn kept_layout<P: Partition>(catalog: &P) -> Result<Option<Layout>, R
 
 fn new_layout(options: &StoreOptions) -> Result<Layout, Refusal> {
     let partitions = match options.partitions {
-        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32).min(PARTITIONS_MAX),
+        0 => u32::try_from(parallelism()).unwrap_or(u32::MAX).min(PARTITIONS_MAX),
         partitions => partitions,
     };
     check_partitions(partitions)?;
@@ -644,4 +644,22 @@ fn verify_partition<P: Partition>(partition: &P) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_does_not_decide_the_partitions_of_a_simulated_store() {
+        let of_machine = new_layout(&StoreOptions::default()).unwrap().partitions;
+        let mut world = dapple_sched::environment::Simulated::new(std::time::SystemTime::UNIX_EPOCH, 1);
+        let simulated = world.around(|| {
+            let workers = of_machine as usize + 1;
+            let runtime = dapple_sched::Runtime::builder().workers(workers).build_stepped(1).unwrap();
+            let _entered = runtime.handle().enter();
+            new_layout(&StoreOptions::default()).unwrap().partitions
+        });
+        assert_eq!(simulated, of_machine + 1, "one for each worker");
+    }
 }

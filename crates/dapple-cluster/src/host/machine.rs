@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use dapple_sched::environment;
+
 /// The counters of all cores at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ticks {
@@ -20,7 +22,7 @@ pub(crate) struct ProcessUse {
 
 /// The cores that this process may use.
 pub(crate) fn cores() -> f64 {
-    std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
+    environment::parallelism() as f64
 }
 
 /// All memory, and the part that is available, in 1,048,576 bytes.

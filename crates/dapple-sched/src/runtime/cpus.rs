@@ -78,6 +78,7 @@ pub(crate) fn available(root: &Path) -> usize {
     let by_affinity = match rustix::thread::sched_getaffinity(None) {
         Ok(set) => set.count() as usize,
         // A machine with more processors than the set can hold.
+        // REAL: a simulation says how many workers each of its runtimes has.
         Err(_) => thread::available_parallelism().map_or(1, usize::from),
     };
     by_affinity.min(quota(root).unwrap_or(usize::MAX)).max(1)

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use dapple_sched::environment;
 use dapple_sched::foreign::KeptWaker;
 use pin_project_lite::pin_project;
 
@@ -379,7 +379,7 @@ impl std::ops::DerefMut for Locked<'_> {
 fn processors() -> usize {
     match dapple_sched::Handle::of_thread() {
         Some(handle) => handle.workers(),
-        None => thread::available_parallelism().map_or(1, usize::from),
+        None => environment::parallelism(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Clocks and randomness of the library crates: through `dapple_sched::environment` only, so that a simulation decides both.
+//! Clocks, randomness and the number of processors, for the library crates: through `dapple_sched::environment` only, so that a simulation decides both.
 
 use super::Finding;
 use super::source::Source;
@@ -19,6 +19,7 @@ const CALLS: &[(&str, &str)] = &[
     (concat!("rand::", "rng"), "dapple_sched::environment::random"),
     (concat!("thread", "_rng"), "dapple_sched::environment::random"),
     (concat!("Os", "Rng"), "dapple_sched::environment::random"),
+    (concat!("available_", "parallelism"), "dapple_sched::environment::parallelism"),
 ];
 
 /// Types of the standard library with keys that no seed decides.
@@ -179,6 +180,14 @@ mod tests {
         assert_eq!(lines(PATH, &format!("fn a() {{\n    std::hash::{keys}::new()\n}}\n")), [2]);
         assert_eq!(lines(PATH, &format!("use dapple_sched::environment::{{{map}, {keys}}};\n")), [0; 0]);
         assert_eq!(lines(PATH, concat!("let a = rand::", "rng();\nget", "random::fill(&mut a);\n")), [1, 2]);
+    }
+
+    #[test]
+    fn the_number_of_processors_is_found() {
+        let call = concat!("available_", "parallelism()");
+        assert_eq!(lines(PATH, &format!("use std::thread;\nlet a = thread::{call};\n")), [2]);
+        assert_eq!(lines(PATH, &format!("let a = std::thread::{call}; // REAL: threads of the kernel.\n")), [0; 0]);
+        assert_eq!(lines(PATH, "let a = environment::parallelism();\n"), [0; 0]);
     }
 
     #[test]
