@@ -5,6 +5,7 @@ mod der;
 mod error;
 mod pem;
 mod resolver;
+mod signatures;
 mod verifier;
 
 use std::io;
@@ -24,6 +25,7 @@ pub(crate) use resolver::{Noting, take_seen};
 
 use crate::provider::{has_aes, provider, ticketer};
 use resolver::ByName;
+use signatures::SteadyKey;
 
 /// Two files in PEM format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +97,9 @@ impl Certificates {
 
     /// A self-signed certificate for these names, for tests; it is valid for 30 days from now.
     ///
+    /// All certificates for the same names have the same length, so that they may be used in a simulation. A certificate that a
+    /// simulated host makes has an Ed25519 key, and is valid from 2000 to 2049.
+    ///
     /// # Errors
     ///
     /// A name that a certificate cannot have.
@@ -105,7 +110,8 @@ impl Certificates {
     }
 
     /// A self-signed certificate for these names and its key, both in PEM format, to be kept in files: for clients that
-    /// remember the certificate of their server. It is valid for `days` from now.
+    /// remember the certificate of their server. It is valid for `days` from now; in a simulation as with
+    /// [`self_signed`](Self::self_signed).
     ///
     /// # Errors
     ///
@@ -217,15 +223,34 @@ fn sign<'a>(
 ) -> Result<(rcgen::Certificate, rcgen::KeyPair), CertificateError> {
     let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     let made = || {
-        let key = rcgen::KeyPair::generate()?;
+        let is_simulated = environment::is_simulated();
+        let key = match is_simulated {
+            true => rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?,
+            false => rcgen::KeyPair::generate()?,
+        };
         let mut params = rcgen::CertificateParams::new(names)?;
         params.distinguished_name.push(rcgen::DnType::CommonName, maker);
-        let now = environment::system_now();
-        params.not_before = (now - DAY).into();
-        params.not_after = (now + days * DAY).into();
-        Ok((params.self_signed(&key)?, key))
+        params.serial_number = Some(serial_number());
+        if is_simulated {
+            // rustls compares them with the machine's clock.
+            params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2049, 12, 31);
+        } else {
+            let now = environment::system_now();
+            params.not_before = (now - DAY).into();
+            params.not_after = (now + days * DAY).into();
+        }
+        Ok((params.self_signed(&signatures::SteadyPair(&key))?, key))
     };
     made().map_err(|error: rcgen::Error| CertificateError::SelfSigned(error.to_string()))
+}
+
+/// A random one that always has 16 bytes: it is positive, and does not begin with a zero.
+#[cfg(feature = "self-signed")]
+fn serial_number() -> rcgen::SerialNumber {
+    let mut bytes = [environment::random().to_be_bytes(), environment::random().to_be_bytes()].concat();
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    rcgen::SerialNumber::from(bytes)
 }
 
 impl Entry {
@@ -246,6 +271,7 @@ impl Entry {
             }
             error => CertificateError::Key { path: files.key.clone(), what: error.to_string() },
         })?;
+        let certified = CertifiedKey { key: Arc::new(SteadyKey(certified.key)), ..certified };
         let (names, expires) = facts.map_or((Vec::new(), None), |facts| (facts.names, facts.expires));
         let entry = Entry { certified: Arc::new(certified), names, expires };
         entry.warn(files);
