@@ -1,7 +1,7 @@
 //! Runtimes with workers that the test steps itself.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use dapple_sched::environment::Simulated;
 use dapple_sched::{Color, Colored, Runtime, SeededRandom, Step, Stepped, spawn, yield_now};
