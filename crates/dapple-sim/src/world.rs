@@ -3,7 +3,7 @@
 //! One thread steps all hosts, so the lock around this is never waited for. No waker, destructor or other code of a program runs under
 //! it: sockets note what their [`Readiness`] is to be told, and the host's own workers tell it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) hosts: Vec<HostState>,
     pub(crate) connections: BTreeMap<u64, Connection>,
+    /// The addresses of their two sides: no two connections have the same.
+    pub(crate) pairs: BTreeSet<(SocketAddr, SocketAddr)>,
     /// Ways that are cut, from one host to another, and how many faults have cut them.
     pub(crate) cuts: BTreeMap<(usize, usize), u32>,
     events: BTreeMap<(Duration, u64), Event>,
@@ -109,6 +111,7 @@ impl World {
             network,
             hosts: Vec::new(),
             connections: BTreeMap::new(),
+            pairs: BTreeSet::new(),
             cuts: BTreeMap::new(),
             events: BTreeMap::new(),
             next_number: 0,
@@ -214,15 +217,12 @@ impl World {
 }
 
 impl HostState {
-    /// A port that is not in use, for what does not ask for one.
-    pub(crate) fn free_port(&mut self) -> u16 {
-        loop {
-            let port = self.next_port;
-            self.next_port = if port == u16::MAX { FIRST_EPHEMERAL } else { port + 1 };
-            if !self.listeners.contains_key(&port) && !self.datagrams.contains_key(&port) {
-                return port;
-            }
-        }
+    /// A port that is not in use, for what does not ask for one: the next after the last one. None if all are.
+    pub(crate) fn free_port(&mut self, is_in_use: impl Fn(&HostState, u16) -> bool) -> Option<u16> {
+        let first = self.next_port;
+        let port = (first..=u16::MAX).chain(FIRST_EPHEMERAL..first).find(|port| !is_in_use(self, *port))?;
+        self.next_port = if port == u16::MAX { FIRST_EPHEMERAL } else { port + 1 };
+        Some(port)
     }
 }
 

@@ -12,7 +12,7 @@
 //! by a reset, if the host is up; so a crash leaves the other side half open until it sends.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -95,10 +95,15 @@ impl Side {
 }
 
 impl World {
-    /// Begins to connect.
-    pub(crate) fn connect(&mut self, host: usize, to: SocketAddr) -> u64 {
-        let port = self.hosts[host].free_port();
+    /// Begins to connect, if there is a port left from which there is no connection to that address.
+    pub(crate) fn connect(&mut self, host: usize, to: SocketAddr) -> io::Result<u64> {
         let ip = if to.ip().is_loopback() { to.ip() } else { self.hosts[host].ip };
+        let World { hosts, pairs, .. } = self;
+        let port = hosts[host].free_port(|host, port| {
+            host.listeners.contains_key(&port) || pairs.contains(&(SocketAddr::new(ip, port), to))
+        });
+        let port = port.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
+        pairs.insert((SocketAddr::new(ip, port), to));
         let target = self.host_at(host, to.ip()).unwrap_or(host);
         let client = Side::new(host, SocketAddr::new(ip, port), State::Connecting);
         let server = Side::new(target, to, State::Gone);
@@ -106,7 +111,7 @@ impl World {
         self.connections.insert(connection, Connection { sides: [client, server] });
         let latency = self.latency(host, target);
         self.schedule_in(latency, Event::Syn { connection, attempt: 1 });
-        connection
+        Ok(connection)
     }
 
     /// An attempt to connect arrives, or does not.
@@ -285,6 +290,8 @@ impl World {
         let Some(connection) = self.connections.get(&number) else { return };
         let is_over = |side: &Side| side.state == State::Gone && side.pipe.is_empty();
         if connection.sides.iter().all(is_over) {
+            let [client, server] = &connection.sides;
+            self.pairs.remove(&(client.addr, server.addr));
             self.connections.remove(&number);
         }
     }

@@ -38,14 +38,14 @@ impl Kernel {
 
 impl Network for Kernel {
     fn connect(&self, to: SocketAddr) -> io::Result<Arc<dyn StreamSocket>> {
-        let connection = self.with(|world| Ok(world.connect(self.host, to)))?;
+        let connection = self.with(|world| world.connect(self.host, to))?;
         Ok(Arc::new(Stream { kernel: self.clone(), connection, side: 0 }))
     }
 
     fn listen(&self, at: SocketAddr) -> io::Result<Arc<dyn ListenSocket>> {
         self.with(|world| {
             let host = &mut world.hosts[self.host];
-            let addr = bind(host.ip, at, || host.free_port())?;
+            let addr = bind(host.ip, at, || host.free_port(|host, port| host.listeners.contains_key(&port)))?;
             if host.listeners.contains_key(&addr.port()) {
                 return Err(ErrorKind::AddrInUse.into());
             }
@@ -58,7 +58,7 @@ impl Network for Kernel {
     fn bind_datagrams(&self, at: SocketAddr) -> io::Result<Arc<dyn DatagramSocket>> {
         self.with(|world| {
             let host = &mut world.hosts[self.host];
-            let addr = bind(host.ip, at, || host.free_port())?;
+            let addr = bind(host.ip, at, || host.free_port(|host, port| host.datagrams.contains_key(&port)))?;
             if host.datagrams.contains_key(&addr.port()) {
                 return Err(ErrorKind::AddrInUse.into());
             }
@@ -401,12 +401,13 @@ fn address(world: &World, connection: u64, side: usize) -> io::Result<SocketAddr
 }
 
 /// The address to bind to, if it is one of this host.
-fn bind(ip: IpAddr, at: SocketAddr, free_port: impl FnOnce() -> u16) -> io::Result<SocketAddr> {
+fn bind(ip: IpAddr, at: SocketAddr, free_port: impl FnOnce() -> Option<u16>) -> io::Result<SocketAddr> {
     if at.ip() != ip && !at.ip().is_loopback() && !at.ip().is_unspecified() {
         return Err(ErrorKind::AddrNotAvailable.into());
     }
     let shown = if at.ip().is_unspecified() { ip } else { at.ip() };
-    Ok(SocketAddr::new(shown, if at.port() == 0 { free_port() } else { at.port() }))
+    let port = if at.port() == 0 { free_port().ok_or(ErrorKind::AddrInUse)? } else { at.port() };
+    Ok(SocketAddr::new(shown, port))
 }
 
 fn no_host(name: &str) -> io::Error {

@@ -1,7 +1,7 @@
 //! Connections, datagrams and names, without faults.
 
 use std::io::ErrorKind;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,6 +104,30 @@ fn refused_unknown_and_in_use() {
         drop(stream);
         assert_eq!(accepted.read(&mut [0]).await.unwrap(), 0);
         assert_eq!(TcpListener::bind("10.0.0.1:81").unwrap_err().kind(), ErrorKind::AddrNotAvailable);
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn a_host_that_has_used_up_its_ports_is_told_so() {
+    let mut sim = Simulation::new(1);
+    sim.host("server", || async {
+        let _listener = TcpListener::bind("0.0.0.0:80").unwrap();
+        std::future::pending::<()>().await;
+    });
+    sim.client("client", || async {
+        let ports = 1 << 14;
+        let sockets: Vec<_> = (0..ports).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
+        assert_eq!(UdpSocket::bind("0.0.0.0:0").unwrap_err().kind(), ErrorKind::AddrInUse);
+        // Other kinds of sockets have ports of their own.
+        let listeners: Vec<_> = (0..ports - 2).map(|_| TcpListener::bind("0.0.0.0:0").unwrap()).collect();
+        let to: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let streams = [TcpStream::connect(to).await.unwrap(), TcpStream::connect(to).await.unwrap()];
+        assert_ne!(streams[0].local_addr().unwrap(), streams[1].local_addr().unwrap());
+        assert_eq!(TcpStream::connect(to).await.unwrap_err().kind(), ErrorKind::AddrNotAvailable);
+        drop((sockets, listeners));
+        UdpSocket::bind("0.0.0.0:0").unwrap();
+        TcpListener::bind("0.0.0.0:0").unwrap();
     });
     assert_eq!(sim.run().failure, None);
 }
