@@ -428,7 +428,7 @@ impl Simulation {
                 Some(Event::Arrival { connection, side }) => world.arrival(connection, side),
                 Some(Event::Window { connection, side }) => world.window(connection, side),
                 Some(Event::Reset { connection, side, why }) => world.reset_arrives(connection, side, why),
-                Some(Event::Datagram { to, from, bytes }) => world.datagram(to, from, bytes),
+                Some(Event::Datagram { host, to, from, bytes }) => world.datagram(host, to, from, bytes),
             }
         }
     }

@@ -13,7 +13,7 @@ use dapple_io::environment::{BlockingJob, Readiness, Ready};
 
 use crate::disk::DiskState;
 use crate::network::connection::Connection;
-use crate::network::ports::{DatagramPort, ListenPort};
+use crate::network::ports::{DatagramPort, ListenPort, Ports};
 use crate::plan::NameFault;
 use crate::random::Random;
 use crate::settings::Network;
@@ -49,8 +49,8 @@ pub(crate) struct HostState {
     /// Counts starts; what belongs to an earlier one is gone.
     pub(crate) incarnation: u32,
     pub(crate) is_up: bool,
-    pub(crate) listeners: BTreeMap<u16, ListenPort>,
-    pub(crate) datagrams: BTreeMap<u16, DatagramPort>,
+    pub(crate) listeners: Ports<ListenPort>,
+    pub(crate) datagrams: Ports<DatagramPort>,
     /// Readinesses that the host's workers are to tell when they look for events.
     pub(crate) told: Vec<(Readiness, Ready)>,
     pub(crate) jobs: VecDeque<BlockingJob>,
@@ -65,41 +65,19 @@ pub(crate) struct HostState {
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// An attempt to connect comes to its target; it is the `attempt`-th.
-    Syn {
-        connection: u64,
-        attempt: u32,
-    },
+    Syn { connection: u64, attempt: u32 },
     /// The answer to it, or bytes, or the end, come to this side.
-    Arrival {
-        connection: u64,
-        side: usize,
-    },
+    Arrival { connection: u64, side: usize },
     /// Room for more bytes is told to this side.
-    Window {
-        connection: u64,
-        side: usize,
-    },
+    Window { connection: u64, side: usize },
     /// This side learns that the connection is broken.
-    Reset {
-        connection: u64,
-        side: usize,
-        why: std::io::ErrorKind,
-    },
-    Datagram {
-        to: SocketAddr,
-        from: SocketAddr,
-        bytes: Vec<u8>,
-    },
+    Reset { connection: u64, side: usize, why: std::io::ErrorKind },
+    /// A datagram comes to this host.
+    Datagram { host: usize, to: SocketAddr, from: SocketAddr, bytes: Vec<u8> },
     /// A function of the blocking pool of this start of a host ends.
-    Job {
-        host: usize,
-        incarnation: u32,
-    },
+    Job { host: usize, incarnation: u32 },
     /// The next fault of the plan begins, or ends.
-    Fault {
-        number: usize,
-        begins: bool,
-    },
+    Fault { number: usize, begins: bool },
 }
 
 impl World {
@@ -128,8 +106,8 @@ impl World {
             ip: Ipv4Addr::new(10, 0, 0, index as u8 + 1).into(),
             incarnation: 0,
             is_up: false,
-            listeners: BTreeMap::new(),
-            datagrams: BTreeMap::new(),
+            listeners: Ports::default(),
+            datagrams: Ports::default(),
             told: Vec::new(),
             jobs: VecDeque::new(),
             names: Vec::new(),
@@ -160,7 +138,7 @@ impl World {
 
     /// The host with this address, as seen from `from`.
     pub(crate) fn host_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
-        if ip.is_loopback() {
+        if ip.is_loopback() || ip.is_unspecified() {
             return Some(from);
         }
         self.hosts.iter().position(|host| host.ip == ip)

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use dapple_io::environment::{Readiness, Ready};
@@ -97,10 +97,10 @@ impl Side {
 impl World {
     /// Begins to connect, if there is a port left from which there is no connection to that address.
     pub(crate) fn connect(&mut self, host: usize, to: SocketAddr) -> io::Result<u64> {
-        let ip = if to.ip().is_loopback() { to.ip() } else { self.hosts[host].ip };
+        let (ip, to) = self.route(host, Ipv4Addr::UNSPECIFIED.into(), to)?;
         let World { hosts, pairs, .. } = self;
         let port = hosts[host].free_port(|host, port| {
-            host.listeners.contains_key(&port) || pairs.contains(&(SocketAddr::new(ip, port), to))
+            host.listeners.is_in_use(SocketAddr::new(ip, port)) || pairs.contains(&(SocketAddr::new(ip, port), to))
         });
         let port = port.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
         pairs.insert((SocketAddr::new(ip, port), to));
@@ -125,7 +125,7 @@ impl World {
         let knows = self.host_at(from, addr.ip()).is_some();
         let backlog = self.network.backlog;
         if knows && self.is_open(from, to) {
-            let Some(listener) = self.hosts[to].listeners.get_mut(&addr.port()) else {
+            let Some(listener) = self.hosts[to].listeners.reached_by(addr) else {
                 let latency = self.latency(to, from);
                 let why = ErrorKind::ConnectionRefused;
                 return self.schedule_in(latency, Event::Reset { connection: number, side: 0, why });

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,26 +45,20 @@ impl Network for Kernel {
     fn listen(&self, at: SocketAddr) -> io::Result<Arc<dyn ListenSocket>> {
         self.with(|world| {
             let host = &mut world.hosts[self.host];
-            let addr = bind(host.ip, at, || host.free_port(|host, port| host.listeners.contains_key(&port)))?;
-            if host.listeners.contains_key(&addr.port()) {
-                return Err(ErrorKind::AddrInUse.into());
-            }
+            let bound = host.bind(at, |host, at| host.listeners.is_in_use(at))?;
             let port = ListenPort { waiting: VecDeque::new(), readiness: None, refuses: false };
-            world.hosts[self.host].listeners.insert(addr.port(), port);
-            Ok(Arc::new(Listener { kernel: self.clone(), addr }) as Arc<dyn ListenSocket>)
+            host.listeners.insert(bound, port);
+            Ok(Arc::new(Listener { kernel: self.clone(), bound, addr: host.shown(bound) }) as Arc<dyn ListenSocket>)
         })
     }
 
     fn bind_datagrams(&self, at: SocketAddr) -> io::Result<Arc<dyn DatagramSocket>> {
         self.with(|world| {
             let host = &mut world.hosts[self.host];
-            let addr = bind(host.ip, at, || host.free_port(|host, port| host.datagrams.contains_key(&port)))?;
-            if host.datagrams.contains_key(&addr.port()) {
-                return Err(ErrorKind::AddrInUse.into());
-            }
+            let bound = host.bind(at, |host, at| host.datagrams.is_in_use(at))?;
             let port = DatagramPort { waiting: VecDeque::new(), readiness: None, peer: None };
-            world.hosts[self.host].datagrams.insert(addr.port(), port);
-            Ok(Arc::new(Datagrams { kernel: self.clone(), addr }) as Arc<dyn DatagramSocket>)
+            host.datagrams.insert(bound, port);
+            Ok(Arc::new(Datagrams { kernel: self.clone(), bound, addr: host.shown(bound) }) as Arc<dyn DatagramSocket>)
         })
     }
 }
@@ -259,13 +253,15 @@ impl Drop for Stream {
 /// A listening socket.
 struct Listener {
     kernel: Kernel,
+    bound: SocketAddr,
+    /// The same for programs: the unspecified address is shown as that of the host.
     addr: SocketAddr,
 }
 
 impl Listener {
     fn with<R>(&self, f: impl FnOnce(&mut ListenPort) -> io::Result<R>) -> io::Result<R> {
         self.kernel.with(|world| {
-            let port = world.hosts[self.kernel.host].listeners.get_mut(&self.addr.port());
+            let port = world.hosts[self.kernel.host].listeners.bound_to(self.bound);
             f(port.ok_or(ErrorKind::NotConnected)?)
         })
     }
@@ -305,7 +301,7 @@ impl ListenSocket for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = self.kernel.with(|world| {
-            let port = world.hosts[self.kernel.host].listeners.remove(&self.addr.port());
+            let port = world.hosts[self.kernel.host].listeners.remove(self.bound);
             for connection in port.into_iter().flat_map(|port| port.waiting) {
                 if let Some(connection) = world.connections.get_mut(&connection) {
                     connection.sides[1].aborts = true;
@@ -320,13 +316,15 @@ impl Drop for Listener {
 /// A socket for datagrams.
 struct Datagrams {
     kernel: Kernel,
+    bound: SocketAddr,
+    /// The same for programs: the unspecified address is shown as that of the host.
     addr: SocketAddr,
 }
 
 impl Datagrams {
     fn with<R>(&self, f: impl FnOnce(&mut DatagramPort) -> io::Result<R>) -> io::Result<R> {
         self.kernel.with(|world| {
-            let port = world.hosts[self.kernel.host].datagrams.get_mut(&self.addr.port());
+            let port = world.hosts[self.kernel.host].datagrams.bound_to(self.bound);
             f(port.ok_or(ErrorKind::NotConnected)?)
         })
     }
@@ -349,8 +347,8 @@ impl DatagramSocket for Datagrams {
             return Err(io::Error::new(ErrorKind::InvalidInput, "a datagram has at most 65,507 bytes"));
         }
         self.kernel.with(|world| {
-            let from = SocketAddr::new(world.hosts[self.kernel.host].ip, self.addr.port());
-            world.send_datagram(self.kernel.host, from, to, bytes);
+            let (from, to) = world.route(self.kernel.host, self.bound.ip(), to)?;
+            world.send_datagram(self.kernel.host, SocketAddr::new(from, self.bound.port()), to, bytes);
             Ok(bytes.len())
         })
     }
@@ -363,6 +361,7 @@ impl DatagramSocket for Datagrams {
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<()> {
+        let (_, to) = self.kernel.with(|world| world.route(self.kernel.host, self.bound.ip(), to))?;
         self.with(|port| {
             port.peer = Some(to);
             Ok(())
@@ -381,7 +380,7 @@ impl DatagramSocket for Datagrams {
 impl Drop for Datagrams {
     fn drop(&mut self) {
         let _ = self.kernel.with(|world| {
-            world.hosts[self.kernel.host].datagrams.remove(&self.addr.port());
+            world.hosts[self.kernel.host].datagrams.remove(self.bound);
             Ok(())
         });
     }
@@ -398,16 +397,6 @@ fn own_is_empty(world: &World, connection: u64, side: usize) -> bool {
 fn address(world: &World, connection: u64, side: usize) -> io::Result<SocketAddr> {
     let connection = world.connections.get(&connection).ok_or(ErrorKind::NotConnected)?;
     Ok(connection.sides[side].addr)
-}
-
-/// The address to bind to, if it is one of this host.
-fn bind(ip: IpAddr, at: SocketAddr, free_port: impl FnOnce() -> Option<u16>) -> io::Result<SocketAddr> {
-    if at.ip() != ip && !at.ip().is_loopback() && !at.ip().is_unspecified() {
-        return Err(ErrorKind::AddrNotAvailable.into());
-    }
-    let shown = if at.ip().is_unspecified() { ip } else { at.ip() };
-    let port = if at.port() == 0 { free_port().ok_or(ErrorKind::AddrInUse)? } else { at.port() };
-    Ok(SocketAddr::new(shown, port))
 }
 
 fn no_host(name: &str) -> io::Error {

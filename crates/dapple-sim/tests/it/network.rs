@@ -133,6 +133,91 @@ fn a_host_that_has_used_up_its_ports_is_told_so() {
 }
 
 #[test]
+fn a_loopback_address_is_reached_from_its_own_host_only() {
+    let mut sim = Simulation::new(1);
+    sim.host("server", || async {
+        let _listeners = ["127.0.0.1:80", "[::1]:81"].map(|at| TcpListener::bind(at).unwrap());
+        let socket = UdpSocket::bind("127.0.0.1:9").unwrap();
+        panic!("a datagram came: {:?}", socket.recv_from(&mut [0]).await);
+    });
+    sim.client("client", || async {
+        sleep(Duration::from_millis(1)).await;
+        for at in ["server:80", "server:81"] {
+            assert_eq!(TcpStream::connect(at).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        }
+        UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"!", "server:9").await.unwrap();
+        let inside = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(inside.send_to(b"!", "server:9").await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(inside.connect("server:9").await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        sleep(Duration::from_secs(1)).await;
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+/// The addresses of the two sides of a connection, for each of them.
+async fn sides(listener: &TcpListener, to: &str) -> [String; 2] {
+    let (stream, accepted) = (TcpStream::connect(to).await.unwrap(), listener.accept().await.unwrap().0);
+    let own = stream.local_addr().unwrap();
+    assert_eq!(accepted.peer_addr().unwrap(), own);
+    assert_eq!(accepted.local_addr().unwrap(), stream.peer_addr().unwrap());
+    [own.ip().to_string(), stream.peer_addr().unwrap().to_string()]
+}
+
+#[test]
+fn loopback_is_another_address_than_that_of_the_host() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        let (inner, outer) = (TcpListener::bind("127.0.0.1:80").unwrap(), TcpListener::bind("10.0.0.1:80").unwrap());
+        for in_the_way in ["0.0.0.0:80", "[::]:80"] {
+            assert_eq!(TcpListener::bind(in_the_way).unwrap_err().kind(), ErrorKind::AddrInUse);
+        }
+        assert_eq!(sides(&inner, "127.0.0.1:80").await, ["127.0.0.1", "127.0.0.1:80"]);
+        assert_eq!(sides(&inner, "0.0.0.0:80").await, ["127.0.0.1", "127.0.0.1:80"]);
+        assert_eq!(sides(&outer, "client:80").await, ["10.0.0.1", "10.0.0.1:80"]);
+        let both = TcpListener::bind("0.0.0.0:82").unwrap();
+        assert_eq!(TcpListener::bind("127.0.0.1:82").unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(sides(&both, "127.0.0.2:82").await, ["127.0.0.1", "127.0.0.2:82"]);
+        assert_eq!(sides(&both, "client:82").await, ["10.0.0.1", "10.0.0.1:82"]);
+        assert_eq!(TcpStream::connect("[::1]:82").await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(sides(&TcpListener::bind("[::]:83").unwrap(), "[::1]:83").await, ["::1", "[::1]:83"]);
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn datagrams_have_the_address_that_their_socket_is_bound_to() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        let (inner, outer) = (UdpSocket::bind("127.0.0.1:9").unwrap(), UdpSocket::bind("10.0.0.1:9").unwrap());
+        assert_eq!(UdpSocket::bind("0.0.0.0:9").unwrap_err().kind(), ErrorKind::AddrInUse);
+        let (one, any) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("0.0.0.0:0").unwrap());
+        let mut bytes = [0; 9];
+        for (from, by, to, at) in [
+            ("127.0.0.1", &one, "127.0.0.1:9", &inner),
+            ("127.0.0.1", &one, "0.0.0.0:9", &inner),
+            ("127.0.0.1", &one, "client:9", &outer),
+            ("127.0.0.1", &any, "127.0.0.1:9", &inner),
+            ("127.0.0.1", &any, "0.0.0.0:9", &inner),
+            ("10.0.0.1", &any, "client:9", &outer),
+            ("10.0.0.1", &outer, "0.0.0.0:9", &outer),
+        ] {
+            by.send_to(b"!", to).await.unwrap();
+            let from = SocketAddr::new(from.parse().unwrap(), by.local_addr().unwrap().port());
+            assert_eq!(at.recv_from(&mut bytes).await.unwrap(), (1, from), "to {to}");
+        }
+        // The answer comes through a socket that takes those of its peer only.
+        for (connected, to) in [(one, "127.0.0.1:9"), (any, "0.0.0.0:9")] {
+            connected.connect(to).await.unwrap();
+            connected.send(b"?").await.unwrap();
+            let (_, from) = inner.recv_from(&mut bytes).await.unwrap();
+            inner.send_to(b"!!", from).await.unwrap();
+            assert_eq!(timeout(Duration::from_secs(1), connected.recv(&mut bytes)).await.unwrap().unwrap(), 2);
+        }
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
 fn what_is_closed_unread_is_reset() {
     let mut sim = Simulation::new(1);
     sim.host("rude", || async {
