@@ -123,6 +123,7 @@ impl Machine {
                 .map(|(number, side, _)| (number, side))
                 .collect();
             world.hosts[index].is_up = false;
+            world.hosts[index].line_free = world.now;
             sides.into_iter().for_each(|(number, side)| world.forget_side(number, side));
             let World { hosts, random, .. } = &mut *world;
             let host = &mut hosts[index];

@@ -15,7 +15,9 @@ use std::time::Duration;
 pub struct Network {
     /// How long a packet is on its way; 200 us to 2 ms if not set. One in 64 takes ten times as long.
     pub latency: Range<Duration>,
-    /// Bytes a second that one direction of a connection carries; 100 MB if not set.
+    /// Bytes a second that the line of a host carries; 100 MB if not set. All that the host sends to others goes over its line, one packet
+    /// after the other: a packet leaves when the line is free, occupies it for its length, and is on its way for the latency after that.
+    /// Headers have no length, and lines into a host no limit. A datagram that would wait longer than a second is lost.
     pub bandwidth: u64,
     /// Bytes of a connection that are on their way or wait to be read, at most; 64 KiB if not set.
     pub window: usize,

@@ -58,6 +58,8 @@ pub(crate) struct HostState {
     pub(crate) names: Vec<(usize, NameFault)>,
     /// Files of its program, which outlive a crash.
     pub(crate) disk: DiskState,
+    /// When its line has carried all that was sent so far.
+    pub(crate) line_free: Duration,
     next_port: u16,
 }
 
@@ -112,6 +114,7 @@ impl World {
             jobs: VecDeque::new(),
             names: Vec::new(),
             disk: DiskState::default(),
+            line_free: Duration::ZERO,
             next_port: FIRST_EPHEMERAL,
         });
         index
@@ -173,7 +176,28 @@ impl World {
         from == to || (self.hosts[to].is_up && !self.cuts.contains_key(&(from, to)))
     }
 
-    /// How long a packet takes.
+    /// How long it takes until a packet of so many bytes, which is sent now, arrives.
+    pub(crate) fn transit(&mut self, from: usize, to: usize, len: usize) -> Duration {
+        if from == to {
+            return LOOPBACK;
+        }
+        self.leave(from, len) + self.latency(from, to)
+    }
+
+    /// How long it takes until a packet has left its host. The host's line carries one at a time, in the order in which they are sent.
+    pub(crate) fn leave(&mut self, host: usize, len: usize) -> Duration {
+        let carried = u128::from(len as u64) * 1_000_000_000 / u128::from(self.network.bandwidth.max(1));
+        let waits = self.line_wait(host) + Duration::from_nanos(u64::try_from(carried).unwrap_or(u64::MAX));
+        self.hosts[host].line_free = self.now + waits;
+        waits
+    }
+
+    /// How long the packets take that wait for the line of a host.
+    pub(crate) fn line_wait(&self, host: usize) -> Duration {
+        self.hosts[host].line_free.saturating_sub(self.now)
+    }
+
+    /// How long a packet is on its way after it has left.
     pub(crate) fn latency(&mut self, from: usize, to: usize) -> Duration {
         if from == to {
             return LOOPBACK;

@@ -8,7 +8,7 @@
 //! | any | `Broken` | dropped: `Gone` |
 //!
 //! Bytes arrive in order: each side has a pipe of segments to the other, and one event for the first of them. A segment that does not
-//! get through is tried again, later and later, until the network's patience is over. A side that is gone answers arrivals
+//! get through is tried again, later and later, until the network's patience is over, and then those after it are sent again. A side that is gone answers arrivals
 //! by a reset, if the host is up; so a crash leaves the other side half open until it sends.
 
 use std::collections::VecDeque;
@@ -109,7 +109,7 @@ impl World {
         let server = Side::new(target, to, State::Gone);
         let connection = self.number();
         self.connections.insert(connection, Connection { sides: [client, server] });
-        let latency = self.latency(host, target);
+        let latency = self.transit(host, target, 0);
         self.schedule_in(latency, Event::Syn { connection, attempt: 1 });
         Ok(connection)
     }
@@ -126,7 +126,7 @@ impl World {
         let backlog = self.network.backlog;
         if knows && self.is_open(from, to) {
             let Some(listener) = self.hosts[to].listeners.reached_by(addr) else {
-                let latency = self.latency(to, from);
+                let latency = self.transit(to, from, 0);
                 let why = ErrorKind::ConnectionRefused;
                 return self.schedule_in(latency, Event::Reset { connection: number, side: 0, why });
             };
@@ -152,14 +152,12 @@ impl World {
     pub(crate) fn push(&mut self, number: u64, side: usize, bytes: Vec<u8>, ends: bool) {
         let Some(connection) = self.connections.get(&number) else { return };
         let (from, to) = (connection.sides[side].host, connection.sides[1 - side].host);
-        let latency = self.latency(from, to);
-        let carried = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / self.network.bandwidth.max(1));
-        let now = self.now;
+        let arrives = self.now + self.transit(from, to, bytes.len());
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let own = &mut connection.sides[side];
-        let before = own.pipe.back().map_or(Duration::ZERO, |last| last.arrives + carried);
+        let before = own.pipe.back().map_or(Duration::ZERO, |last| last.arrives);
         own.pipe_bytes += bytes.len();
-        own.pipe.push_back(Segment { arrives: before.max(now + latency), bytes, ends });
+        own.pipe.push_back(Segment { arrives: before.max(arrives), bytes, ends });
         self.move_on(number, side);
     }
 
@@ -185,11 +183,11 @@ impl World {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let (left, right) = connection.sides.split_at_mut(1);
         let (own, theirs) = if side == 0 { (&mut left[0], &mut right[0]) } else { (&mut right[0], &mut left[0]) };
-        theirs.stuck = None;
+        let was_stuck = theirs.stuck.take().is_some();
         if matches!(own.state, State::Gone | State::Broken(_)) {
             theirs.pipe.clear();
             let why = ErrorKind::ConnectionReset;
-            let latency = self.latency(to, from);
+            let latency = self.transit(to, from, 0);
             self.schedule_in(latency, Event::Reset { connection: number, side: 1 - side, why });
             return self.bury(number);
         }
@@ -204,12 +202,36 @@ impl World {
             ready.read_ended |= segment.ends;
             own.received.extend(segment.bytes);
             own.has_ended |= segment.ends;
+            if was_stuck {
+                break;
+            }
         }
         let readiness = own.readiness.clone();
         self.tell(to, readiness.as_ref(), ready);
         self.trace.note([2, number << 1 | side as u64, len]);
+        if was_stuck {
+            self.send_again(number, 1 - side);
+        }
         self.move_on(number, 1 - side);
         self.bury(number);
+    }
+
+    /// The segments from `side` that came after one which did not get through have to be sent again.
+    fn send_again(&mut self, number: u64, side: usize) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let (from, to) = (connection.sides[side].host, connection.sides[1 - side].host);
+        let mut pipe = std::mem::take(&mut connection.sides[side].pipe);
+        let mut before = Duration::ZERO;
+        for segment in &mut pipe {
+            if segment.arrives <= self.now {
+                segment.arrives = self.now + self.transit(from, to, segment.bytes.len());
+            }
+            segment.arrives = segment.arrives.max(before);
+            before = segment.arrives;
+        }
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.sides[side].pipe = pipe;
+        }
     }
 
     /// The first segment from `side` did not get through.
@@ -222,7 +244,10 @@ impl World {
             own.pipe.clear();
             return self.reset(number, side, ErrorKind::TimedOut);
         }
-        own.stuck = Some((since, now + RETRY.max((now - since) / 2)));
+        let (host, len) = (own.host, own.pipe.front().map_or(0, |first| first.bytes.len()));
+        let again = self.leave(host, len).max(RETRY.max((now - since) / 2));
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        connection.sides[side].stuck = Some((since, now + again));
         self.move_on(number, side);
     }
 
@@ -265,7 +290,7 @@ impl World {
             _ if resets => {
                 connection.sides[side].pipe.clear();
                 if self.is_open(host, other) {
-                    let (latency, why) = (self.latency(host, other), ErrorKind::ConnectionReset);
+                    let (latency, why) = (self.transit(host, other, 0), ErrorKind::ConnectionReset);
                     self.schedule_in(latency, Event::Reset { connection: number, side: 1 - side, why });
                 }
             }

@@ -116,12 +116,16 @@ impl World {
     pub(crate) fn send_datagram(&mut self, host: usize, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let Some(target) = self.host_at(host, to.ip()) else { return };
         let local = host == target;
+        if !local && self.line_wait(host) > LINE_WAIT_MAX {
+            return;
+        }
+        let left = if local { Duration::ZERO } else { self.leave(host, bytes.len()) };
         let (loss, twice, late) = (self.network.loss, self.network.duplication, self.network.reordering);
         if !local && (self.random.chance(loss) || self.cuts.contains_key(&(host, target))) {
             return;
         }
         for _ in 0..if !local && self.random.chance(twice) { 2 } else { 1 } {
-            let mut latency = self.latency(host, target);
+            let mut latency = left + self.latency(host, target);
             if !local && self.random.chance(late) {
                 latency += self.random.within(&(Duration::ZERO..self.network.latency.end * 20));
             }
@@ -145,3 +149,6 @@ impl World {
         self.trace.note([4, host as u64, len]);
     }
 }
+
+/// A datagram that would have to wait longer for the line of its host is lost.
+const LINE_WAIT_MAX: Duration = Duration::from_secs(1);

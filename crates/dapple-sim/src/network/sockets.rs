@@ -162,7 +162,7 @@ impl StreamSocket for Stream {
             let (host, other) = (own.host, connection.sides[1 - self.side].host);
             let waits = connection.sides[1 - self.side].is_blocked;
             if waits && (was_full && !is_full || own_is_empty(world, self.connection, self.side)) {
-                let latency = world.latency(host, other);
+                let latency = world.transit(host, other, 0);
                 world.schedule_in(latency, Event::Window { connection: self.connection, side: 1 - self.side });
             }
             Ok(())

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_sim::net::{TcpListener, TcpStream, UdpSocket, resolve};
-use dapple_sim::time::{sleep, timeout};
-use dapple_sim::{Network, Simulation, check};
+use dapple_sim::time::{Instant, sleep, timeout};
+use dapple_sim::{Fault, Network, Plan, Simulation, check};
 
 /// Sends back what it gets.
 async fn echo() {
@@ -212,6 +212,120 @@ fn datagrams_have_the_address_that_their_socket_is_bound_to() {
             let (_, from) = inner.recv_from(&mut bytes).await.unwrap();
             inner.send_to(b"!!", from).await.unwrap();
             assert_eq!(timeout(Duration::from_secs(1), connected.recv(&mut bytes)).await.unwrap().unwrap(), 2);
+        }
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+/// A simulation of which the lines carry 1,000 bytes a second.
+fn slow() -> Simulation {
+    let mut sim = Simulation::new(1);
+    sim.settings(|settings| (settings.network.bandwidth, settings.network.loss) = (1_000, 0));
+    sim.host("echo", echo);
+    sim
+}
+
+/// Whether this is that many seconds, and a tenth more at most.
+fn assert_seconds(taken: Duration, seconds: u64) {
+    let least = Duration::from_secs(seconds);
+    assert!((least..least * 11 / 10).contains(&taken), "{taken:?} in place of {least:?}");
+}
+
+/// Sends so many bytes, and waits until they are back.
+async fn round(stream: &TcpStream, len: usize) {
+    stream.write_all(&vec![0; len]).await.unwrap();
+    stream.read_exact(&mut vec![0; len]).await.unwrap();
+}
+
+#[test]
+fn short_messages_occupy_the_line_as_one_long_one_does() {
+    for (rounds, len) in [(10, 500), (1, 5_000)] {
+        let mut sim = slow();
+        sim.client("client", move || async move {
+            let stream = TcpStream::connect("echo:7").await.unwrap();
+            let start = Instant::now();
+            for _ in 0..rounds {
+                round(&stream, len).await;
+            }
+            let taken = start.elapsed();
+            // Of the long one, the first bytes come back while the last ones leave.
+            assert_seconds(taken, if rounds == 1 { 6 } else { 10 });
+        });
+        assert_eq!(sim.run().failure, None);
+    }
+}
+
+#[test]
+fn connections_share_the_line_of_their_host() {
+    let mut sim = slow();
+    sim.client("client", || async {
+        let start = Instant::now();
+        let one = || async {
+            let stream = TcpStream::connect("echo:7").await.unwrap();
+            round(&stream, 1_000).await;
+        };
+        for task in [(); 10].map(|()| dapple_sched::spawn(one())) {
+            task.await.unwrap();
+        }
+        assert_seconds(start.elapsed(), 11);
+    });
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn a_line_does_not_carry_faster_after_a_cut() {
+    let mut sim = slow();
+    sim.client("reader", || async {
+        let (stream, _) = TcpListener::bind("0.0.0.0:9").unwrap().accept().await.unwrap();
+        let mut bytes = vec![0; 5_000];
+        let first = stream.read(&mut bytes).await.unwrap();
+        let start = Instant::now();
+        stream.read_exact(&mut bytes[first..]).await.unwrap();
+        let (taken, rest) = (start.elapsed(), Duration::from_millis(5_000 - first as u64));
+        assert!(first <= 1_460 && taken >= rest, "{first} bytes came, and the others {taken:?} later");
+    });
+    sim.client("client", || async {
+        let stream = TcpStream::connect("reader:9").await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        stream.write_all(&[1; 5_000]).await.unwrap();
+        sleep(Duration::from_secs(60)).await;
+    });
+    let mut plan = Plan::default();
+    let cut = Fault::Cut("client".into(), "reader".into());
+    plan.add(Duration::from_millis(500), Duration::from_secs(6), cut);
+    sim.plan(plan);
+    assert_eq!(sim.run().failure, None);
+}
+
+#[test]
+fn datagrams_wait_for_the_line_for_a_second() {
+    let mut sim = slow();
+    sim.client("to", || async {
+        let socket = UdpSocket::bind("0.0.0.0:9").unwrap();
+        let (mut bytes, start) = ([0; 1_000], Instant::now());
+        for number in 0..10 {
+            socket.recv_from(&mut bytes).await.unwrap();
+            assert_eq!(bytes[0], number);
+            assert_seconds(start.elapsed(), number as u64 + 1);
+        }
+        // Of a burst, the first fills the line, and the second waits for it.
+        let mut burst = 0;
+        while timeout(Duration::from_secs(10), socket.recv_from(&mut bytes)).await.is_ok() {
+            burst += 1;
+        }
+        assert_eq!(burst, 2);
+    });
+    sim.client("from", || async {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let send = async |number, to| socket.send_to(&[number; 1_000], to).await.unwrap();
+        for number in 0..10 {
+            send(number, "to:9").await;
+            sleep(Duration::from_millis(1_001)).await;
+        }
+        for number in 0..90 {
+            send(number, "to:9").await;
+            // To the own host, they use no line.
+            send(number, "from:9").await;
         }
     });
     assert_eq!(sim.run().failure, None);
