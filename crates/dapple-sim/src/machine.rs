@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     pub(crate) is_client: bool,
     pub(crate) is_done: bool,
     pub(crate) frozen: u32,
+    /// For each function of the blocking pool that waits until the host thaws, the start of the host that it belongs to.
+    pub(crate) held_jobs: Vec<u32>,
     /// When the first timer is due.
     pub(crate) next_timer: Option<Duration>,
     pub(crate) stepped: Option<Stepped>,
@@ -64,6 +66,7 @@ impl Machine {
             is_client: false,
             is_done: false,
             frozen: 0,
+            held_jobs: Vec::new(),
             next_timer: None,
             stepped: None,
             workers,

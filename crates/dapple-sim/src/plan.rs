@@ -34,7 +34,7 @@ pub(crate) struct Planned {
 pub enum Fault {
     /// The host is gone with all that it has in memory; its connections are half open. At the end it starts again.
     Crash(String),
-    /// The host stands still, and what comes to it waits.
+    /// The host stands still, with its blocking pool and its disk, and what comes to it waits.
     Freeze(String),
     /// Nothing gets from the first host to the second; the way back is open.
     Cut(String, String),

@@ -434,6 +434,9 @@ impl Simulation {
     }
 
     fn job(&mut self, host: usize, incarnation: u32) {
+        if self.machines[host].frozen > 0 {
+            return self.machines[host].held_jobs.push(incarnation);
+        }
         let (job, now) = {
             let mut world = lock(&self.world);
             let now = world.now;
@@ -458,7 +461,7 @@ impl Simulation {
         match planned.fault {
             Fault::Crash(_) => self.crash_or_start(first, begins),
             Fault::Freeze(_) if begins => self.machines[first].frozen += 1,
-            Fault::Freeze(_) => self.machines[first].frozen -= 1,
+            Fault::Freeze(_) => self.thaw(first),
             Fault::Cut(..) => self.cut(first, hosts[1], begins),
             Fault::Isolate(_) => (0..self.machines.len()).filter(|&other| other != first).for_each(|other| {
                 self.cut(first, other, begins);
@@ -480,6 +483,17 @@ impl Simulation {
                 if begins {
                     names.push((number, how));
                 }
+            }
+        }
+    }
+
+    /// After the last of the faults that froze a host, functions of its blocking pool run that were to run meanwhile.
+    fn thaw(&mut self, host: usize) {
+        let machine = &mut self.machines[host];
+        machine.frozen -= 1;
+        if machine.frozen == 0 {
+            for incarnation in machine.held_jobs.drain(..) {
+                lock(&self.world).schedule_in(Duration::ZERO, Event::Job { host, incarnation });
             }
         }
     }

@@ -125,6 +125,45 @@ fn a_frozen_host_goes_on_where_it_was() {
     assert_eq!(sim.run().failure, None);
 }
 
+/// The times at which 64 functions of the blocking pool ran on a host that begins them at once, and again after each start.
+fn job_times(plan: Plan) -> Vec<Duration> {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let mut sim = Simulation::new(1);
+    let of_host = times.clone();
+    sim.host("a", move || {
+        let times = of_host.clone();
+        async move {
+            let jobs = [(); 64].map(|()| {
+                let times = times.clone();
+                dapple_io::blocking::spawn_blocking(move || times.lock().unwrap().push(environment::start().elapsed()))
+            });
+            for job in jobs {
+                job.await.unwrap();
+            }
+        }
+    });
+    sim.client("watch", || sleep(Duration::from_secs(30)));
+    sim.plan(plan);
+    assert_eq!(sim.run().failure, None);
+    Arc::into_inner(times).unwrap().into_inner().unwrap()
+}
+
+#[test]
+fn the_blocking_pool_of_a_frozen_host_stands_still() {
+    let (start, second) = (Duration::from_micros(100), Duration::from_secs(1));
+    let mut plan = Plan::default();
+    plan.add(start, second * 10, Fault::Freeze("a".into()));
+    let times = job_times(plan.clone());
+    assert_eq!(times.len(), 64);
+    assert!(times.iter().all(|time| *time <= start || *time >= start + second * 10), "{times:?}");
+    assert!(times.last() >= Some(&(start + second * 10)), "none had to wait");
+    // Those of a host that crashes meanwhile are gone, and those of its next start run once.
+    plan.add(second * 5, second, Fault::Crash("a".into()));
+    let again = job_times(plan);
+    let before = times.iter().filter(|time| **time <= start).count();
+    assert_eq!(again.len(), before + 64, "{again:?}");
+}
+
 #[test]
 fn a_wall_clock_jumps_and_the_other_one_does_not() {
     let mut sim = Simulation::new(1);
