@@ -40,7 +40,8 @@ pub enum Fault {
     Cut(String, String),
     /// Nothing gets to this host, and nothing from it.
     Isolate(String),
-    /// All connections of the host are reset.
+    /// The host resets all its connections. The other sides learn of it too, but for those that it cannot reach: these learn when they
+    /// send after the cut, or lose their patience during it.
     Reset(String),
     /// The wall clock of the host goes forward by so much, and back at the end.
     WallClock(String, Duration),
@@ -170,7 +171,7 @@ impl Faults {
         self.with(Fault::Isolate(host.to_owned()))
     }
 
-    /// The connections of the host may be reset.
+    /// The host may reset its connections.
     pub fn reset(self, host: &str) -> Faults {
         self.with(Fault::Reset(host.to_owned()))
     }

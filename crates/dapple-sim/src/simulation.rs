@@ -529,9 +529,7 @@ impl Simulation {
             .filter(|(_, connection)| connection.sides.iter().any(|side| side.host == host))
             .map(|(number, _)| *number)
             .collect();
-        for (number, side) in numbers.into_iter().flat_map(|number| [(number, 0), (number, 1)]) {
-            world.reset(number, side, std::io::ErrorKind::ConnectionReset);
-        }
+        numbers.into_iter().for_each(|number| world.reset_by(number, host));
     }
 
     fn check_invariants(&mut self) {

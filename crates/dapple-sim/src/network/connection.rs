@@ -8,7 +8,8 @@
 //! | any | `Broken` | dropped: `Gone` |
 //!
 //! Bytes arrive in order: each side has a pipe of segments to the other, and one event for the first of them. A segment that does not
-//! get through is tried again, later and later, until the network's patience is over, and then those after it are sent again. A side that is gone answers arrivals
+//! get through is tried again, later and later, until the network's patience is over, and then those after it are sent again.
+//! The client repeats its attempt until an answer comes. Resets are not repeated: one that finds a cut is lost. A side that is gone answers arrivals
 //! by a reset, if the host is up; so a crash leaves the other side half open until it sends.
 
 use std::collections::VecDeque;
@@ -114,38 +115,57 @@ impl World {
         Ok(connection)
     }
 
-    /// An attempt to connect arrives, or does not.
+    /// An attempt to connect arrives, or does not. The client repeats it until an answer comes.
     pub(crate) fn syn(&mut self, number: u64, attempt: u32) {
         let Some(connection) = self.connections.get(&number) else { return };
-        let (from, to) = (connection.sides[0].host, connection.sides[1].host);
-        let (client, addr) = (connection.sides[0].addr, connection.sides[1].addr);
-        if connection.sides[0].state != State::Connecting || connection.sides[1].state != State::Gone {
+        let [client, server] = &connection.sides;
+        let (from, to, ip) = (client.host, server.host, server.addr.ip());
+        if client.state != State::Connecting {
             return;
         }
-        let knows = self.host_at(from, addr.ip()).is_some();
-        let backlog = self.network.backlog;
-        if knows && self.is_open(from, to) {
-            let Some(listener) = self.hosts[to].listeners.reached_by(addr) else {
-                let latency = self.transit(to, from, 0);
-                let why = ErrorKind::ConnectionRefused;
-                return self.schedule_in(latency, Event::Reset { connection: number, side: 0, why });
-            };
-            if listener.waiting.len() < backlog && !listener.refuses {
-                listener.waiting.push_back(number);
-                let readiness = listener.readiness.clone();
-                self.tell(to, readiness.as_ref(), Ready { readable: true, ..Ready::default() });
-                self.line([1, number, to as u64], format_args!("{addr} is asked by {client}"));
-                if let Some(connection) = self.connections.get_mut(&number) {
-                    connection.sides[1].state = State::Open;
-                }
-                return self.push(number, 1, Vec::new(), false);
-            }
+        let knows = self.host_at(from, ip).is_some();
+        let is_answered = server.state == State::Gone && !server.pipe.is_empty();
+        match server.state {
+            _ if !knows || !self.is_open(from, to) || is_answered => {}
+            State::Gone => self.ask(number),
+            State::Broken(_) => self.send_reset(number, 0, ErrorKind::ConnectionReset),
+            State::Open | State::Connecting => {}
         }
-        if RETRY * (1 << attempt) > self.network.patience {
+        let again = RETRY * (1 << attempt);
+        if again > self.network.patience {
             let why = if knows { ErrorKind::TimedOut } else { ErrorKind::HostUnreachable };
-            return self.schedule_in(RETRY, Event::Reset { connection: number, side: 0, why });
+            return self.reset(number, 0, why);
         }
-        self.schedule_in(RETRY * (1 << attempt), Event::Syn { connection: number, attempt: attempt + 1 });
+        self.schedule_in(again, Event::Syn { connection: number, attempt: attempt + 1 });
+    }
+
+    /// An attempt to connect has come to its host.
+    fn ask(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let [client, server] = &mut connection.sides;
+        let (host, client, addr) = (server.host, client.addr, server.addr);
+        let backlog = self.network.backlog;
+        let Some(listener) = self.hosts[host].listeners.reached_by(addr) else {
+            return self.send_reset(number, 0, ErrorKind::ConnectionRefused);
+        };
+        if listener.waiting.len() >= backlog || listener.refuses {
+            return;
+        }
+        // An earlier attempt may have come to it before a crash.
+        *server = Side { is_moving: server.is_moving, ..Side::new(host, addr, State::Open) };
+        listener.waiting.push_back(number);
+        let readiness = listener.readiness.clone();
+        self.tell(host, readiness.as_ref(), Ready { readable: true, ..Ready::default() });
+        self.line([1, number, host as u64], format_args!("{addr} is asked by {client}"));
+        self.push(number, 1, Vec::new(), false);
+    }
+
+    /// Sends a reset to this side.
+    fn send_reset(&mut self, number: u64, side: usize, why: ErrorKind) {
+        let Some(connection) = self.connections.get(&number) else { return };
+        let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
+        let transit = self.transit(from, to, 0);
+        self.schedule_in(transit, Event::Reset { connection: number, side, why });
     }
 
     /// Sends a segment from `side` to the other.
@@ -176,7 +196,13 @@ impl World {
         let now = self.now;
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
-        connection.sides[1 - side].is_moving = false;
+        let theirs = &mut connection.sides[1 - side];
+        theirs.is_moving = false;
+        if theirs.pipe.front().is_none_or(|first| first.arrives > now) {
+            // That which was to arrive was taken back, by a reset or a crash.
+            theirs.stuck = None;
+            return self.move_on(number, 1 - side);
+        }
         if !self.is_open(from, to) {
             return self.stick(number, 1 - side);
         }
@@ -186,9 +212,7 @@ impl World {
         let was_stuck = theirs.stuck.take().is_some();
         if matches!(own.state, State::Gone | State::Broken(_)) {
             theirs.pipe.clear();
-            let why = ErrorKind::ConnectionReset;
-            let latency = self.transit(to, from, 0);
-            self.schedule_in(latency, Event::Reset { connection: number, side: 1 - side, why });
+            self.send_reset(number, 1 - side, ErrorKind::ConnectionReset);
             return self.bury(number);
         }
         let mut ready = Ready { writable: own.state == State::Connecting, ..Ready::default() };
@@ -255,8 +279,19 @@ impl World {
     pub(crate) fn reset_arrives(&mut self, number: u64, side: usize, why: ErrorKind) {
         let Some(connection) = self.connections.get(&number) else { return };
         let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
-        if why != ErrorKind::ConnectionReset || (from == to || !self.cuts.contains_key(&(from, to))) {
+        if self.is_open(from, to) {
             self.reset(number, side, why);
+        }
+    }
+
+    /// A host resets the connection. The other side learns of it now, if the way to it is open, or when it sends.
+    pub(crate) fn reset_by(&mut self, number: u64, host: usize) {
+        for side in 0..2 {
+            let Some(connection) = self.connections.get(&number) else { return };
+            let to = connection.sides[side].host;
+            if to == host || self.is_open(host, to) {
+                self.reset(number, side, ErrorKind::ConnectionReset);
+            }
         }
     }
 
@@ -290,8 +325,7 @@ impl World {
             _ if resets => {
                 connection.sides[side].pipe.clear();
                 if self.is_open(host, other) {
-                    let (latency, why) = (self.transit(host, other, 0), ErrorKind::ConnectionReset);
-                    self.schedule_in(latency, Event::Reset { connection: number, side: 1 - side, why });
+                    self.send_reset(number, 1 - side, ErrorKind::ConnectionReset);
                 }
             }
             _ if !ends => self.push(number, side, Vec::new(), true),

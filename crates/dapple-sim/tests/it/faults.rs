@@ -191,6 +191,75 @@ fn a_reset_reaches_both_sides() {
     assert_eq!(sim.run().failure, None);
 }
 
+/// What a server reads that sends after so many seconds: after three, a cut has begun, and the client has reset the connection.
+fn read_after_a_reset(sends_after: u64, cut_for: u64) -> (Result<usize, ErrorKind>, Duration) {
+    let read = Arc::new(Mutex::new(None));
+    let of_server = read.clone();
+    let mut sim = Simulation::new(1);
+    sim.client("server", move || {
+        let read = of_server.clone();
+        async move {
+            let (stream, _) = TcpListener::bind("0.0.0.0:7").unwrap().accept().await.unwrap();
+            let early = timeout(Duration::from_secs(sends_after), stream.read(&mut [0])).await;
+            assert!(early.is_err(), "a reset came through the cut: {early:?}");
+            stream.write_all(b"!").await.unwrap();
+            let got = stream.read(&mut [0]).await.map_err(|error| error.kind());
+            *read.lock().unwrap() = Some((got, environment::start().elapsed()));
+        }
+    });
+    sim.client("client", || async {
+        let stream = TcpStream::connect("server:7").await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert!(environment::start().elapsed() < Duration::from_secs(4));
+    });
+    let mut plan = with(Fault::Isolate("client".into()), 2, cut_for as u32);
+    plan.add(Duration::from_secs(3), Duration::ZERO, Fault::Reset("client".into()));
+    sim.plan(plan);
+    assert_eq!(sim.run().failure, None);
+    read.lock().unwrap().take().unwrap()
+}
+
+#[test]
+fn no_reset_gets_through_a_cut() {
+    let (read, at) = read_after_a_reset(10, 5);
+    assert_eq!(read, Err(ErrorKind::ConnectionReset), "after the cut");
+    assert!(at < Duration::from_secs(11), "{at:?}");
+    let (read, at) = read_after_a_reset(10, 100);
+    assert_eq!(read, Err(ErrorKind::TimedOut), "during the cut");
+    assert!(at > Duration::from_secs(25), "{at:?}");
+}
+
+/// How an attempt to connect ends that comes to the server after 50 ms; the answer to it would need as long again.
+fn attempt_during(fault: Fault, seconds: u32) -> (Option<ErrorKind>, Duration) {
+    let end = Arc::new(Mutex::new(None));
+    let of_client = end.clone();
+    let mut sim = Simulation::new(1);
+    sim.settings(|settings| settings.network.latency = Duration::from_millis(50)..Duration::from_millis(51));
+    sim.host("server", keep);
+    sim.client("client", move || {
+        let end = of_client.clone();
+        async move {
+            let error = TcpStream::connect("server:7").await.err().map(|error| error.kind());
+            *end.lock().unwrap() = Some((error, environment::start().elapsed()));
+        }
+    });
+    let mut plan = Plan::default();
+    plan.add(Duration::from_millis(75), Duration::from_secs(seconds.into()), fault);
+    sim.plan(plan);
+    assert_eq!(sim.run().failure, None);
+    end.lock().unwrap().take().unwrap()
+}
+
+#[test]
+fn a_client_whose_answer_is_lost_asks_again() {
+    let (error, at) = attempt_during(Fault::Crash("server".into()), 1);
+    assert_eq!(error, None, "the server is up again");
+    assert!(at > Duration::from_secs(1) && at < Duration::from_secs(3), "{at:?}");
+    let (error, at) = attempt_during(Fault::Cut("server".into(), "client".into()), 600);
+    assert_eq!(error, Some(ErrorKind::TimedOut));
+    assert!(at < Duration::from_secs(30), "{at:?}");
+}
+
 #[test]
 fn shrinking_leaves_what_matters() {
     let scenario = |sim: &mut Simulation| {
