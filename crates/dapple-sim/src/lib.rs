@@ -56,7 +56,7 @@ mod world;
 mod written;
 
 pub use dapple_io::{fs, net, time};
-pub use plan::{DiskFault, Fault, Faults, NameFault, Plan};
+pub use plan::{DiskFault, Fault, Faults, NameFault, Plan, Ways};
 pub use seeds::{check, report, run_plan, run_seed, shrink};
 pub use settings::{Network, Settings};
 pub use simulation::{Outcome, Simulation};

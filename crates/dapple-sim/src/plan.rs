@@ -43,12 +43,35 @@ pub enum Fault {
     /// The host resets all its connections. The other sides learn of it too, but for those that it cannot reach: these learn when they
     /// send after the cut, or lose their patience during it.
     Reset(String),
+    /// Packets take so many times as long to get over these ways.
+    Latency(Ways, u32),
+    /// So many datagrams of a million are lost on these ways, if that is more than on others.
+    Loss(Ways, u32),
     /// The wall clock of the host goes forward by so much, and back at the end.
     WallClock(String, Duration),
     /// The name server that the host asks gives bad answers.
     Names(String, NameFault),
     /// The disk of the host misbehaves.
     Disk(String, DiskFault),
+}
+
+/// The ways between hosts that a fault concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ways {
+    /// Those to this host, and those from it.
+    Of(String),
+    /// That from the first host to the second.
+    From(String, String),
+}
+
+impl fmt::Display for Ways {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ways::Of(host) => write!(f, "of {host}"),
+            Ways::From(from, to) => write!(f, "from {from} to {to}"),
+        }
+    }
 }
 
 /// How a disk misbehaves. A crash is worse: it loses or tears what was not synced.
@@ -83,6 +106,8 @@ impl fmt::Display for Fault {
             Fault::Cut(from, to) => write!(f, "nothing gets from {from} to {to}"),
             Fault::Isolate(host) => write!(f, "{host} is cut off"),
             Fault::Reset(host) => write!(f, "connections of {host} are reset"),
+            Fault::Latency(ways, times) => write!(f, "packets {ways} take {times} times as long"),
+            Fault::Loss(ways, rate) => write!(f, "{rate} of a million datagrams {ways} are lost"),
             Fault::WallClock(host, by) => write!(f, "the wall clock of {host} is {by:?} fast"),
             Fault::Disk(host, DiskFault::Errors) => write!(f, "the disk of {host} fails"),
             Fault::Disk(host, DiskFault::Full) => write!(f, "the disk of {host} is full"),
@@ -92,6 +117,27 @@ impl fmt::Display for Fault {
             Fault::Names(host, NameFault::Slow(by)) => write!(f, "names that {host} looks up are {by:?} late"),
         }
     }
+}
+
+impl Fault {
+    /// This fault, or a milder one where it has a measure.
+    fn up_to(self, random: &mut Random) -> Fault {
+        let mut below = |most: Duration| random.within(&(Duration::ZERO..most));
+        match self {
+            Fault::WallClock(host, by) => Fault::WallClock(host, below(by)),
+            Fault::Disk(host, DiskFault::Slow(by)) => Fault::Disk(host, DiskFault::Slow(below(by))),
+            Fault::Names(host, NameFault::Slow(by)) => Fault::Names(host, NameFault::Slow(below(by))),
+            Fault::Latency(ways, times) => Fault::Latency(ways, 1 + random.below(times.max(1) as usize) as u32),
+            Fault::Loss(ways, rate) => Fault::Loss(ways, random.below(rate as usize + 1) as u32),
+            fault => fault,
+        }
+    }
+}
+
+/// The ways between two hosts.
+fn both(one: &str, other: &str) -> [Ways; 2] {
+    let (one, other) = (one.to_owned(), other.to_owned());
+    [Ways::From(one.clone(), other.clone()), Ways::From(other, one)]
 }
 
 impl fmt::Display for Plan {
@@ -176,6 +222,26 @@ impl Faults {
         self.with(Fault::Reset(host.to_owned()))
     }
 
+    /// Packets to the host and from it may take up to so many times as long.
+    pub fn latency(self, host: &str, times: u32) -> Faults {
+        self.with(Fault::Latency(Ways::Of(host.to_owned()), times))
+    }
+
+    /// Packets between two hosts may take up to so many times as long, one way at a time.
+    pub fn latency_between(self, one: &str, other: &str, times: u32) -> Faults {
+        both(one, other).into_iter().fold(self, |faults, ways| faults.with(Fault::Latency(ways, times)))
+    }
+
+    /// Datagrams to the host and from it may be lost: up to so many of a million.
+    pub fn loss(self, host: &str, per_million: u32) -> Faults {
+        self.with(Fault::Loss(Ways::Of(host.to_owned()), per_million))
+    }
+
+    /// Datagrams between two hosts may be lost, one way at a time: up to so many of a million.
+    pub fn loss_between(self, one: &str, other: &str, per_million: u32) -> Faults {
+        both(one, other).into_iter().fold(self, |faults, ways| faults.with(Fault::Loss(ways, per_million)))
+    }
+
     /// The wall clock of the host may be wrong by up to `by`.
     pub fn wall_clock(self, host: &str, by: Duration) -> Faults {
         self.with(Fault::WallClock(host.to_owned(), by))
@@ -209,16 +275,7 @@ impl Faults {
         for _ in 0..count {
             let at = random.within(&(Duration::ZERO..self.within));
             let lasts = random.within(&(self.lasts_max / 100..self.lasts_max));
-            let fault = match &self.kinds[random.below(self.kinds.len())] {
-                Fault::WallClock(host, by) => Fault::WallClock(host.clone(), random.within(&(Duration::ZERO..*by))),
-                Fault::Disk(host, DiskFault::Slow(by)) => {
-                    Fault::Disk(host.clone(), DiskFault::Slow(random.within(&(Duration::ZERO..*by))))
-                }
-                Fault::Names(host, NameFault::Slow(by)) => {
-                    Fault::Names(host.clone(), NameFault::Slow(random.within(&(Duration::ZERO..*by))))
-                }
-                fault => fault.clone(),
-            };
+            let fault = self.kinds[random.below(self.kinds.len())].clone().up_to(random);
             plan.add(at, lasts, fault);
         }
         plan.faults.sort_by_key(|planned| planned.at);

@@ -12,12 +12,12 @@ use std::time::Duration;
 use dapple_sched::Step;
 
 use crate::machine::{Failure, Machine, Program, fail};
-use crate::plan::{Fault, Faults, Plan, Planned};
+use crate::plan::{Fault, Faults, Plan, Planned, Ways};
 use crate::random::Random;
 use crate::settings::Settings;
 use crate::timeline::Timeline;
 use crate::watchdog::Watched;
-use crate::world::{Event, SharedWorld, World, lock};
+use crate::world::{BadWay, Event, SharedWorld, World, lock};
 
 /// A cluster of hosts in one thread, of which a seed decides everything.
 ///
@@ -467,6 +467,8 @@ impl Simulation {
                 self.cut(first, other, begins);
                 self.cut(other, first, begins);
             }),
+            Fault::Latency(_, latency) => self.make_worse(number, &hosts, latency, 0, begins),
+            Fault::Loss(_, loss) => self.make_worse(number, &hosts, 1, loss, begins),
             Fault::Reset(_) if begins => self.reset_all(first),
             Fault::Reset(_) => {}
             Fault::WallClock(_, by) => self.machines[first].shift_wall(by, begins),
@@ -518,6 +520,15 @@ impl Simulation {
         *count = if begins { *count + 1 } else { count.saturating_sub(1) };
         if *count == 0 {
             world.cuts.remove(&(from, to));
+        }
+    }
+
+    fn make_worse(&mut self, number: usize, hosts: &[usize], latency: u32, loss: u32, begins: bool) {
+        let ways = &mut lock(&self.world).bad_ways;
+        if begins {
+            ways.insert(number, BadWay { between: (hosts[0], hosts.get(1).copied()), latency, loss });
+        } else {
+            ways.remove(&number);
         }
     }
 
@@ -576,6 +587,8 @@ fn hosts_of(fault: &Fault) -> Vec<&str> {
     match fault {
         Fault::Crash(host) | Fault::Freeze(host) | Fault::Isolate(host) | Fault::Reset(host) => vec![host],
         Fault::WallClock(host, _) | Fault::Names(host, _) | Fault::Disk(host, _) => vec![host],
+        Fault::Latency(Ways::Of(host), _) | Fault::Loss(Ways::Of(host), _) => vec![host],
+        Fault::Latency(Ways::From(from, to), _) | Fault::Loss(Ways::From(from, to), _) => vec![from, to],
         Fault::Cut(from, to) => vec![from, to],
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct World {
     pub(crate) pairs: BTreeSet<(SocketAddr, SocketAddr)>,
     /// Ways that are cut, from one host to another, and how many faults have cut them.
     pub(crate) cuts: BTreeMap<(usize, usize), u32>,
+    /// Ways that are worse than others, by the numbers of the faults.
+    pub(crate) bad_ways: BTreeMap<usize, BadWay>,
     events: BTreeMap<(Duration, u64), Event>,
     next_number: u64,
 }
@@ -61,6 +63,16 @@ pub(crate) struct HostState {
     /// When its line has carried all that was sent so far.
     pub(crate) line_free: Duration,
     next_port: u16,
+}
+
+/// A way that is worse than others.
+pub(crate) struct BadWay {
+    /// From a host to another; or to this host and from it.
+    pub(crate) between: (usize, Option<usize>),
+    /// So many times as long, at least.
+    pub(crate) latency: u32,
+    /// Chance of a datagram to be lost, at least.
+    pub(crate) loss: u32,
 }
 
 /// An event of some time.
@@ -93,6 +105,7 @@ impl World {
             connections: BTreeMap::new(),
             pairs: BTreeSet::new(),
             cuts: BTreeMap::new(),
+            bad_ways: BTreeMap::new(),
             events: BTreeMap::new(),
             next_number: 0,
         }
@@ -203,7 +216,16 @@ impl World {
             return LOOPBACK;
         }
         let latency = self.random.within(&self.network.latency.clone());
-        if self.random.below(64) == 0 { latency * 10 } else { latency }
+        let latency = if self.random.below(64) == 0 { latency * 10 } else { latency };
+        latency.saturating_mul(self.bad_ways(from, to).map(|way| way.latency).fold(1, u32::max))
+    }
+
+    /// The faults that make a way worse.
+    pub(crate) fn bad_ways(&self, from: usize, to: usize) -> impl Iterator<Item = &BadWay> {
+        self.bad_ways.values().filter(move |way| match way.between {
+            (host, None) => host == from || host == to,
+            (one, Some(other)) => (one, other) == (from, to),
+        })
     }
 
     /// Notes what is to be told on a host.

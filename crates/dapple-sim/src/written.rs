@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::plan::{DiskFault, Fault, NameFault, Plan, Planned};
+use crate::plan::{DiskFault, Fault, NameFault, Plan, Planned, Ways};
 
 /// The text is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,12 @@ fn fault(text: &str) -> Option<Fault> {
     let words: Vec<&str> = text.split(' ').collect();
     let fault = match words[..] {
         ["nothing", "gets", "from", from, "to", to] => Fault::Cut(from.to_owned(), to.to_owned()),
+        ["packets", ref ways @ .., "take", by, "times", "as", "long"] => {
+            Fault::Latency(ways_of(ways)?, by.parse().ok()?)
+        }
+        [rate, "of", "a", "million", "datagrams", ref ways @ .., "are", "lost"] => {
+            Fault::Loss(ways_of(ways)?, rate.parse().ok()?)
+        }
         ["connections", "of", host, "are", "reset"] => Fault::Reset(host.to_owned()),
         ["the", "wall", "clock", "of", host, "is", by, "fast"] => Fault::WallClock(host.to_owned(), duration(by)?),
         ["names", "that", host, "looks", "up", "are", ref how @ ..] => Fault::Names(host.to_owned(), name_fault(how)?),
@@ -72,6 +78,14 @@ fn fault(text: &str) -> Option<Fault> {
         _ => return None,
     };
     Some(fault)
+}
+
+fn ways_of(words: &[&str]) -> Option<Ways> {
+    match words {
+        ["of", host] => Some(Ways::Of((*host).to_owned())),
+        ["from", from, "to", to] => Some(Ways::From((*from).to_owned(), (*to).to_owned())),
+        _ => None,
+    }
 }
 
 fn disk_fault(words: &[&str]) -> Option<DiskFault> {
@@ -123,6 +137,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let faults = Faults::new(second * 10).at_most(20).crash("a").freeze("b").cut("a", "b").isolate("c").reset("a");
         let faults = faults.wall_clock("b", second * 9).names("c", second).disk("b", second);
+        let faults = faults.latency("a", 9).latency_between("a", "b", 9).loss("c", 900_000).loss_between("b", "c", 9);
         for seed in 0..200 {
             let plan = faults.plan(&mut Random::new(seed));
             assert_eq!(plan.to_string().parse(), Ok(plan));
@@ -146,6 +161,9 @@ mod tests {
             "at 1s, for 1.0000000001s: db crashes",
             "at 1s, for 1s: db explodes",
             "at 1s, for 1s: names that db looks up are late",
+            "at 1s, for 1s: packets to db take 9 times as long",
+            "at 1s, for 1s: packets of db take -9 times as long",
+            "at 1s, for 1s: some of a million datagrams of db are lost",
             "at 1s, for 1s:",
             "1: ",
         ];

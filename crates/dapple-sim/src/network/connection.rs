@@ -9,8 +9,8 @@
 //!
 //! Bytes arrive in order: each side has a pipe of segments to the other, and one event for the first of them. A segment that does not
 //! get through is tried again, later and later, until the network's patience is over, and then those after it are sent again.
-//! The client repeats its attempt until an answer comes. Resets are not repeated: one that finds a cut is lost. A side that is gone answers arrivals
-//! by a reset, if the host is up; so a crash leaves the other side half open until it sends.
+//! The client repeats its attempt until an answer comes. Resets are not repeated: one that finds a cut is lost. A side that is gone
+//! answers arrivals by a reset, if the host is up; so a crash leaves the other side half open until it sends.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};

@@ -121,6 +121,7 @@ impl World {
         }
         let left = if local { Duration::ZERO } else { self.leave(host, bytes.len()) };
         let (loss, twice, late) = (self.network.loss, self.network.duplication, self.network.reordering);
+        let loss = self.bad_ways(host, target).map(|way| way.loss).fold(loss, u32::max);
         if !local && (self.random.chance(loss) || self.cuts.contains_key(&(host, target))) {
             return;
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dapple_sched::environment;
-use dapple_sim::net::{TcpListener, TcpStream};
+use dapple_sim::net::{TcpListener, TcpStream, UdpSocket};
 use dapple_sim::time::{Instant, sleep, timeout};
 use dapple_sim::{Fault, NameFault, Plan, Simulation, run_plan, run_seed, shrink};
 
@@ -258,6 +258,66 @@ fn a_client_whose_answer_is_lost_asks_again() {
     let (error, at) = attempt_during(Fault::Cut("server".into(), "client".into()), 600);
     assert_eq!(error, Some(ErrorKind::TimedOut));
     assert!(at < Duration::from_secs(30), "{at:?}");
+}
+
+/// For each of three seconds, in the second of which there is the fault: the longest time that an answer took, and how many of
+/// a hundred were lost.
+fn rounds_during(fault: &str) -> [(Duration, u32); 3] {
+    let rounds = Arc::new(Mutex::new([(Duration::ZERO, 0); 3]));
+    let of_client = rounds.clone();
+    let mut sim = Simulation::new(1);
+    sim.settings(|settings| (settings.network.loss, settings.network.reordering) = (0, 0));
+    sim.host("server", || async {
+        let socket = UdpSocket::bind("0.0.0.0:7").unwrap();
+        loop {
+            let (_, from) = socket.recv_from(&mut [0]).await.unwrap();
+            socket.send_to(b"!", from).await.unwrap();
+        }
+    });
+    sim.client("client", move || {
+        let rounds = of_client.clone();
+        async move {
+            for number in 0..300 {
+                let (socket, start) = (UdpSocket::bind("0.0.0.0:0").unwrap(), SECOND * number / 100);
+                sleep((environment::start() + start).saturating_duration_since(Instant::now().into())).await;
+                let sent = environment::start().elapsed();
+                socket.send_to(b"?", "server:7").await.unwrap();
+                let rounds = rounds.clone();
+                let _answer = dapple_sched::spawn(async move {
+                    let answer = timeout(SECOND * 2, socket.recv_from(&mut [0])).await;
+                    let (slowest, lost) = &mut rounds.lock().unwrap()[number as usize / 100];
+                    match answer {
+                        Ok(_) => *slowest = (environment::start().elapsed() - sent).max(*slowest),
+                        Err(_) => *lost += 1,
+                    }
+                });
+            }
+            sleep(SECOND * 3).await;
+        }
+    });
+    sim.plan(format!("at 995ms, for 1s: {fault}").parse().unwrap());
+    assert_eq!(sim.run().failure, None);
+    *rounds.lock().unwrap()
+}
+
+#[test]
+fn packets_take_longer_for_as_long_as_the_plan_says() {
+    for fault in ["packets of server take 20 times as long", "packets from client to server take 20 times as long"] {
+        let [before, during, after] = rounds_during(fault);
+        assert!(before.0.max(after.0) < SECOND / 20 && during.0 > SECOND / 20, "{before:?} {during:?} {after:?}");
+        assert_eq!((before.1, during.1, after.1), (0, 0, 0));
+    }
+}
+
+#[test]
+fn more_datagrams_are_lost_for_as_long_as_the_plan_says() {
+    for ways in ["of client", "from server to client"] {
+        let [before, during, after] = rounds_during(&format!("500000 of a million datagrams {ways} are lost"));
+        assert!(during.1 > 30 && during.1 < 90, "{during:?}");
+        assert_eq!((before.1, after.1), (0, 0));
+    }
+    let [_, other, _] = rounds_during("500000 of a million datagrams from server to server are lost");
+    assert_eq!(other.1, 0);
 }
 
 #[test]
