@@ -43,6 +43,9 @@ pub enum Fault {
     /// The host resets all its connections. The other sides learn of it too, but for those that it cannot reach: these learn when they
     /// send after the cut, or lose their patience during it.
     Reset(String),
+    /// Nothing gets through one connection between two hosts, in either direction: one that the seed chooses, or the next one if there is
+    /// none. Other connections between them work.
+    Stall(String, String),
     /// Packets take so many times as long to get over these ways.
     Latency(Ways, u32),
     /// So many datagrams of a million are lost on these ways, if that is more than on others.
@@ -106,6 +109,7 @@ impl fmt::Display for Fault {
             Fault::Cut(from, to) => write!(f, "nothing gets from {from} to {to}"),
             Fault::Isolate(host) => write!(f, "{host} is cut off"),
             Fault::Reset(host) => write!(f, "connections of {host} are reset"),
+            Fault::Stall(one, other) => write!(f, "one connection between {one} and {other} stalls"),
             Fault::Latency(ways, times) => write!(f, "packets {ways} take {times} times as long"),
             Fault::Loss(ways, rate) => write!(f, "{rate} of a million datagrams {ways} are lost"),
             Fault::WallClock(host, by) => write!(f, "the wall clock of {host} is {by:?} fast"),
@@ -220,6 +224,11 @@ impl Faults {
     /// The host may reset its connections.
     pub fn reset(self, host: &str) -> Faults {
         self.with(Fault::Reset(host.to_owned()))
+    }
+
+    /// Single connections between two hosts may stall.
+    pub fn stall(self, one: &str, other: &str) -> Faults {
+        self.with(Fault::Stall(one.to_owned(), other.to_owned()))
     }
 
     /// Packets to the host and from it may take up to so many times as long.

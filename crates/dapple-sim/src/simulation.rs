@@ -467,6 +467,8 @@ impl Simulation {
                 self.cut(first, other, begins);
                 self.cut(other, first, begins);
             }),
+            Fault::Stall(..) if begins => lock(&self.world).stall(number, [first, hosts[1]]),
+            Fault::Stall(..) => _ = lock(&self.world).stalls.remove(&number),
             Fault::Latency(_, latency) => self.make_worse(number, &hosts, latency, 0, begins),
             Fault::Loss(_, loss) => self.make_worse(number, &hosts, 1, loss, begins),
             Fault::Reset(_) if begins => self.reset_all(first),
@@ -589,7 +591,7 @@ fn hosts_of(fault: &Fault) -> Vec<&str> {
         Fault::WallClock(host, _) | Fault::Names(host, _) | Fault::Disk(host, _) => vec![host],
         Fault::Latency(Ways::Of(host), _) | Fault::Loss(Ways::Of(host), _) => vec![host],
         Fault::Latency(Ways::From(from, to), _) | Fault::Loss(Ways::From(from, to), _) => vec![from, to],
-        Fault::Cut(from, to) => vec![from, to],
+        Fault::Cut(one, other) | Fault::Stall(one, other) => vec![one, other],
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct World {
     pub(crate) pairs: BTreeSet<(SocketAddr, SocketAddr)>,
     /// Ways that are cut, from one host to another, and how many faults have cut them.
     pub(crate) cuts: BTreeMap<(usize, usize), u32>,
+    /// Connections that stall, by the numbers of the faults, and the hosts between which they are; none: the next one will.
+    pub(crate) stalls: BTreeMap<usize, ([usize; 2], Option<u64>)>,
     /// Ways that are worse than others, by the numbers of the faults.
     pub(crate) bad_ways: BTreeMap<usize, BadWay>,
     events: BTreeMap<(Duration, u64), Event>,
@@ -105,6 +107,7 @@ impl World {
             connections: BTreeMap::new(),
             pairs: BTreeSet::new(),
             cuts: BTreeMap::new(),
+            stalls: BTreeMap::new(),
             bad_ways: BTreeMap::new(),
             events: BTreeMap::new(),
             next_number: 0,

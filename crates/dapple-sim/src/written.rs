@@ -68,6 +68,7 @@ fn fault(text: &str) -> Option<Fault> {
         [rate, "of", "a", "million", "datagrams", ref ways @ .., "are", "lost"] => {
             Fault::Loss(ways_of(ways)?, rate.parse().ok()?)
         }
+        ["one", "connection", "between", one, "and", other, "stalls"] => Fault::Stall(one.to_owned(), other.to_owned()),
         ["connections", "of", host, "are", "reset"] => Fault::Reset(host.to_owned()),
         ["the", "wall", "clock", "of", host, "is", by, "fast"] => Fault::WallClock(host.to_owned(), duration(by)?),
         ["names", "that", host, "looks", "up", "are", ref how @ ..] => Fault::Names(host.to_owned(), name_fault(how)?),
@@ -137,7 +138,12 @@ mod tests {
         let second = Duration::from_secs(1);
         let faults = Faults::new(second * 10).at_most(20).crash("a").freeze("b").cut("a", "b").isolate("c").reset("a");
         let faults = faults.wall_clock("b", second * 9).names("c", second).disk("b", second);
-        let faults = faults.latency("a", 9).latency_between("a", "b", 9).loss("c", 900_000).loss_between("b", "c", 9);
+        let faults = faults
+            .stall("a", "b")
+            .latency("a", 9)
+            .latency_between("a", "b", 9)
+            .loss("c", 900_000)
+            .loss_between("b", "c", 9);
         for seed in 0..200 {
             let plan = faults.plan(&mut Random::new(seed));
             assert_eq!(plan.to_string().parse(), Ok(plan));

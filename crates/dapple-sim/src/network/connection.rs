@@ -110,6 +110,11 @@ impl World {
         let server = Side::new(target, to, State::Gone);
         let connection = self.number();
         self.connections.insert(connection, Connection { sides: [client, server] });
+        let next =
+            |(hosts, stalls): &&mut ([usize; 2], Option<u64>)| stalls.is_none() && is_between(*hosts, [host, target]);
+        if let Some((_, stalls)) = self.stalls.values_mut().find(next) {
+            *stalls = Some(connection);
+        }
         let latency = self.transit(host, target, 0);
         self.schedule_in(latency, Event::Syn { connection, attempt: 1 });
         Ok(connection)
@@ -126,7 +131,7 @@ impl World {
         let knows = self.host_at(from, ip).is_some();
         let is_answered = server.state == State::Gone && !server.pipe.is_empty();
         match server.state {
-            _ if !knows || !self.is_open(from, to) || is_answered => {}
+            _ if !knows || !self.gets_through(number, from, to) || is_answered => {}
             State::Gone => self.ask(number),
             State::Broken(_) => self.send_reset(number, 0, ErrorKind::ConnectionReset),
             State::Open | State::Connecting => {}
@@ -203,7 +208,7 @@ impl World {
             theirs.stuck = None;
             return self.move_on(number, 1 - side);
         }
-        if !self.is_open(from, to) {
+        if !self.gets_through(number, from, to) {
             return self.stick(number, 1 - side);
         }
         let Some(connection) = self.connections.get_mut(&number) else { return };
@@ -279,7 +284,7 @@ impl World {
     pub(crate) fn reset_arrives(&mut self, number: u64, side: usize, why: ErrorKind) {
         let Some(connection) = self.connections.get(&number) else { return };
         let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
-        if self.is_open(from, to) {
+        if self.gets_through(number, from, to) {
             self.reset(number, side, why);
         }
     }
@@ -289,7 +294,7 @@ impl World {
         for side in 0..2 {
             let Some(connection) = self.connections.get(&number) else { return };
             let to = connection.sides[side].host;
-            if to == host || self.is_open(host, to) {
+            if to == host || self.gets_through(number, host, to) {
                 self.reset(number, side, ErrorKind::ConnectionReset);
             }
         }
@@ -312,6 +317,23 @@ impl World {
         self.bury(number);
     }
 
+    /// Whether a packet of this connection gets through at this moment.
+    fn gets_through(&self, number: u64, from: usize, to: usize) -> bool {
+        self.is_open(from, to) && !self.stalls.values().any(|(_, stalls)| *stalls == Some(number))
+    }
+
+    /// A fault begins: one of the connections between these hosts stalls.
+    pub(crate) fn stall(&mut self, fault: usize, hosts: [usize; 2]) {
+        let between = |connection: &&Connection| {
+            let [client, server] = &connection.sides;
+            is_between(hosts, [client.host, server.host]) && client.state != State::Gone && server.state != State::Gone
+        };
+        let all = self.connections.iter().filter(|(_, connection)| between(connection));
+        let all: Vec<u64> = all.map(|(number, _)| *number).collect();
+        let chosen = if all.is_empty() { None } else { Some(all[self.random.below(all.len())]) };
+        self.stalls.insert(fault, (hosts, chosen));
+    }
+
     /// A side is closed by its program.
     pub(crate) fn close(&mut self, number: u64, side: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
@@ -324,7 +346,7 @@ impl World {
             State::Gone | State::Broken(_) => {}
             _ if resets => {
                 connection.sides[side].pipe.clear();
-                if self.is_open(host, other) {
+                if self.gets_through(number, host, other) {
                     self.send_reset(number, 1 - side, ErrorKind::ConnectionReset);
                 }
             }
@@ -359,7 +381,7 @@ impl World {
     pub(crate) fn window(&mut self, number: u64, side: usize) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let (from, to) = (connection.sides[1 - side].host, connection.sides[side].host);
-        if !self.is_open(from, to) {
+        if !self.gets_through(number, from, to) {
             return self.schedule_in(RETRY, Event::Window { connection: number, side });
         }
         let Some(connection) = self.connections.get_mut(&number) else { return };
@@ -380,6 +402,11 @@ impl World {
 /// A side that is closed before all was read resets the connection, as the kernel does.
 fn own_resets(side: &Side) -> bool {
     side.aborts || !side.received.is_empty()
+}
+
+/// Whether these are the two hosts, in any order.
+fn is_between(hosts: [usize; 2], sides: [usize; 2]) -> bool {
+    sides == hosts || sides == [hosts[1], hosts[0]]
 }
 
 /// When something that did not get through is tried again, the first time.

@@ -320,6 +320,64 @@ fn more_datagrams_are_lost_for_as_long_as_the_plan_says() {
     assert_eq!(other.1, 0);
 }
 
+/// When answers come to a client that asks on three connections at second 1; it connects `before` or after the begin of a stall.
+fn answers_during_a_stall(before: bool, lasts: u32) -> Vec<Result<Duration, ErrorKind>> {
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let of_client = answers.clone();
+    let mut sim = Simulation::new(1);
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").unwrap();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let _answers = dapple_sched::spawn(async move {
+                stream.read_exact(&mut [0]).await?;
+                stream.write_all(b"!").await
+            });
+        }
+    });
+    sim.client("client", move || {
+        let answers = of_client.clone();
+        async move {
+            sleep(if before { Duration::ZERO } else { SECOND * 3 / 4 }).await;
+            let tasks = [(); 3].map(|()| {
+                let answers = answers.clone();
+                dapple_sched::spawn(async move {
+                    let ask = async {
+                        let stream = TcpStream::connect("server:7").await?;
+                        sleep((environment::start() + SECOND).saturating_duration_since(Instant::now().into())).await;
+                        stream.write_all(b"?").await?;
+                        stream.read_exact(&mut [0]).await
+                    };
+                    let answer: std::io::Result<()> = ask.await;
+                    let answer = answer.map(|()| environment::start().elapsed()).map_err(|error| error.kind());
+                    answers.lock().unwrap().push(answer);
+                })
+            });
+            for task in tasks {
+                task.await.unwrap();
+            }
+        }
+    });
+    let mut plan = Plan::default();
+    plan.add(SECOND / 2, SECOND * lasts, Fault::Stall("server".into(), "client".into()));
+    sim.plan(plan);
+    assert_eq!(sim.run().failure, None);
+    Arc::into_inner(answers).unwrap().into_inner().unwrap()
+}
+
+#[test]
+fn one_connection_stalls_and_others_work() {
+    for before in [true, false] {
+        let short = answers_during_a_stall(before, 5);
+        let quick = |answer: &Result<Duration, _>| answer.is_ok_and(|at| at < SECOND * 2);
+        assert!(quick(&short[0]) && quick(&short[1]), "{short:?}");
+        assert!(short[2].is_ok_and(|at| at > SECOND * 5), "{short:?}");
+        let long = answers_during_a_stall(before, 100);
+        assert!(quick(&long[0]) && quick(&long[1]), "{long:?}");
+        assert_eq!(long[2], Err(ErrorKind::TimedOut));
+    }
+}
+
 #[test]
 fn shrinking_leaves_what_matters() {
     let scenario = |sim: &mut Simulation| {
